@@ -1,0 +1,1 @@
+"""Benchmarks: every figure kgops shows comes from one of these, run on the reader's own machine."""

@@ -1,0 +1,1 @@
+"""Knowledge graphs: triples and vocabularies from files, and filters by neighbourhood."""

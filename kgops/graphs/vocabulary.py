@@ -1,0 +1,130 @@
+"""Vocabularies: which label has which id, from files in any of the forms people have."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kgops.errors import BadInput
+from kgops.graphs.text import read_lines, shown
+
+__all__ = ["Vocabulary", "read_vocabulary"]
+
+_HEADER_WORDS = {"id", "label", "entity", "relation", "index", "name", "entity_id", "relation_id", "node"}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Labels in the order of their ids."""
+
+    labels: tuple[str, ...]
+    ids: dict[str, int] = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, labels: Iterable[str]) -> Vocabulary:
+        kept = tuple(labels)
+        return cls(kept, {label: i for i, label in enumerate(kept)})
+
+    @classmethod
+    def sorted(cls, labels: Iterable[str]) -> Vocabulary:
+        """Sorted by number when every label is one, so that dense ids keep their values; else by text."""
+        distinct = set(labels)
+        if all(label.isascii() and label.isdigit() for label in distinct):
+            return cls.of(sorted(distinct, key=lambda label: (int(label), label)))
+        return cls.of(sorted(distinct))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over labels in id order: two graphs number alike exactly when these agree."""
+        whole = hashlib.sha256()
+        for label in self.labels:
+            raw = label.encode("utf-8", "surrogatepass")
+            # The length goes first, or ["a\nb"] and ["a", "b"] would be one vocabulary.
+            whole.update(len(raw).to_bytes(8, "little") + raw)
+        return whole.hexdigest()
+
+
+def read_vocabulary(path: Path) -> Vocabulary:
+    """Two columns, label and id in either order, with or without a count line or a header line."""
+    lines = read_lines(path)
+    numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        raise BadInput(f"{path} is empty.", hint="it needs one line per entry: label, tab, id.")
+    promised = None
+    if _is_id(numbered[0][1].strip()) and len(numbered) > 1:
+        promised = int(numbered.pop(0)[1])
+    rows = [(n, *_two_columns(path, n, line)) for n, line in numbered]
+    if len(rows) > 1 and {rows[0][1].lower(), rows[0][2].lower()} <= _HEADER_WORDS:
+        rows.pop(0)
+    if promised is not None and promised != len(rows):
+        raise BadInput(
+            f"{path}, line 1 promises {promised:,} entries; {len(rows):,} follow.",
+            hint="the file was cut or the count is stale: write it again, or remove the count line.",
+        )
+    return _numbered(path, _label_first(path, rows))
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _two_columns(path: Path, line_number: int, line: str) -> tuple[str, str]:
+    # Labels may contain spaces, so a tab decides when there is one.
+    parts = line.split("\t") if "\t" in line else line.split()
+    if len(parts) != 2 or not parts[0] or not parts[1].strip():
+        raise BadInput(
+            f"{path}, line {line_number}: expected two columns (label and id), found {len(parts)}: "
+            f"{shown(line)}.",
+            hint="separate label and id by one tab.",
+        )
+    return parts[0], parts[1]
+
+
+def _label_first(path: Path, rows: list[tuple[int, str, str]]) -> list[tuple[int, str, int]]:
+    """Which column holds the ids: the one that is a numbering from 0; the second if both are."""
+    columns = [[left.strip() for _, left, _ in rows], [right.strip() for _, _, right in rows]]
+    numberings = [{int(text) for text in column if _is_id(text)} for column in columns]
+    whole = [all(map(_is_id, column)) for column in columns]
+    dense = [whole[c] and numberings[c] == set(range(len(rows))) for c in (0, 1)]
+    if dense[1] or (whole[1] and not dense[0]):
+        return [(n, left, int(right)) for n, left, right in rows]
+    if whole[0]:
+        return [(n, right, int(left)) for n, left, right in rows]
+    # Neither column is all numbers: name the line that spoils the column nearer to it.
+    column = [right if len(numberings[1]) >= len(numberings[0]) else left for _, left, right in rows]
+    n, bad = next((row[0], text) for row, text in zip(rows, column, strict=True) if not _is_id(text.strip()))
+    raise BadInput(
+        f"{path}, line {n}: {shown(bad)} is not an id.",
+        hint="each line needs a label and a whole number, 0 or more.",
+    )
+
+
+def _numbered(path: Path, rows: list[tuple[int, str, int]]) -> Vocabulary:
+    seen_labels: dict[str, int] = {}
+    by_id: dict[int, tuple[int, str]] = {}
+    for n, label, number in rows:
+        if label in seen_labels:
+            raise BadInput(
+                f"{path}, line {n}: {shown(label)} already stands on line {seen_labels[label]}.",
+                hint="give each label one id.",
+            )
+        if number in by_id:
+            raise BadInput(
+                f"{path}, line {n}: id {number} already belongs to {shown(by_id[number][1])} "
+                f"(line {by_id[number][0]}).",
+                hint="give each label an id of its own.",
+            )
+        if number >= len(rows):
+            raise BadInput(
+                f"{path}, line {n}: id {number} is out of range: {len(rows):,} entries take ids 0 to "
+                f"{len(rows) - 1}.",
+                hint="number the entries from 0 without gaps.",
+            )
+        seen_labels[label] = n
+        by_id[number] = (n, label)
+    return Vocabulary.of(by_id[i][1] for i in range(len(rows)))

@@ -1,0 +1,1 @@
+"""Models as plain torch modules, and the bridge to PyKEEN's weights."""

@@ -1,0 +1,1 @@
+"""Training: batches, losses, precision, the epoch loop, evaluation, checkpoints."""
