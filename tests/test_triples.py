@@ -19,9 +19,9 @@ def write(path: Path, text: str | bytes) -> Path:
     return path
 
 
-def refused(*args: Path, **kwargs: Path) -> str:
+def refused(*args: Path | None, **kwargs: Path) -> str:
     with pytest.raises(BadInput) as caught:
-        read_graph(*args, **kwargs)
+        read_graph(*args, **kwargs)  # type: ignore[arg-type]
     assert caught.value.hint
     return caught.value.message
 

@@ -1,0 +1,261 @@
+"""The heavy middle of ConvE's training step: convolution, norm, ReLU, dropout, projection.
+
+Same mathematics as the layers of `ConvE`, arranged so that the feature maps are passed over once:
+
+- The batch statistics of the maps follow from the image patches: with patches p (kernel size k), a
+  channel z = w·p + c has mean w·E[p] + c and variance w Cov(p) wᵀ. A k x k covariance is cheap, so
+  the norm is folded into the kernel *before* the maps exist.
+- Channel dropout scales a channel by a mask m ≥ 0, and relu(m z) = m relu(z), so it moves into the
+  kernel too, one kernel a sample.
+
+What is left is a matrix product, a clamp in place, and the projection. Nothing is allocated twice:
+a fresh 10 MiB block costs more in page faults than the product that fills it.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kgops.models.conve import ConvE
+
+__all__ = ["Buffers", "FusedEncoder", "grad_of"]
+
+
+class Buffers:
+    """Scratch tensors kept between steps, by name; a smaller batch takes a part of a larger one."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._flat: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        size = 1
+        for side in shape:
+            size *= side
+        flat = self._flat.get((name, dtype))
+        if flat is None or flat.numel() < size:
+            flat = torch.empty(size, dtype=dtype, device=self.device)
+            self._flat[name, dtype] = flat
+        return flat[:size].view(shape)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(flat.numel() * flat.element_size() for flat in self._flat.values())
+
+
+_Saved = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class FusedEncoder:
+    """Forward and backward from the normed image to the projection, for a model in training mode.
+
+    `backward` writes the gradients of `conv`, `feature_norm` and `project` into their `.grad` and
+    returns the image's. With `recompute` the feature maps are not kept but made again, part by part.
+    """
+
+    def __init__(
+        self,
+        model: ConvE,
+        buffers: Buffers,
+        *,
+        dtype: torch.dtype = torch.float32,
+        rows_at_once: int = 256,
+        recompute: bool = False,
+    ) -> None:
+        self.model = model
+        self.buffers = buffers
+        self.dtype = dtype
+        self.rows_at_once = rows_at_once
+        self.recompute = recompute
+        c = model.config
+        self._taps = c.channels * c.kernel_height * c.kernel_width
+        self._places = c.map_height * c.map_width
+        self._saved: _Saved | None = None
+
+    @torch.no_grad()
+    def forward(self, image: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """(batch, channels, 2 · height, width) → (batch, embedding_dim), before the projection's bias.
+
+        `mask` (batch, output_channels) stands in for the drawn channel dropout.
+        """
+        c, batch, model = self.model.config, len(image), self.model
+        if mask is None:
+            keep = 1 - c.feature_map_dropout
+            mask = torch.empty(batch, c.output_channels, dtype=image.dtype, device=image.device)
+            mask.bernoulli_(keep).div_(keep)
+        patches = self._patches(image)
+        moments = self._moments(patches) if model.feature_norm is not None else None
+        kernel = self._kernel(moments, batch * self._places)
+        kernels = self.buffers.take("kernels", (batch, *kernel.shape), self.dtype)
+        kernels.copy_(mask[:, :, None] * kernel.to(mask.dtype))
+        weight = self._weight()
+        out = self.buffers.take("projected", (batch, c.embedding_dim), self.dtype)
+        kept = min(batch, self.rows_at_once) if self.recompute else batch
+        maps = self.buffers.take("maps", (kept, c.output_channels, self._places), self.dtype)
+        for rows in _slices(batch, kept):
+            part = self._maps(kernels[rows], patches[rows], maps)
+            torch.mm(part.flatten(1), weight.t(), out=out[rows])
+        self._saved = (moments, mask, patches, kernels, maps, weight)
+        return out.to(image.dtype) + model.project.bias
+
+    @torch.no_grad()
+    def backward(self, grad: torch.Tensor) -> torch.Tensor:
+        """From the projection's gradient to the image's; parameter gradients go where `.grad` is."""
+        assert self._saved is not None, "backward follows forward"
+        moments, mask, patches, kernels, maps, weight = self._saved
+        self._saved = None
+        c, batch, project = self.model.config, len(grad), self.model.project
+        torch.sum(grad, 0, out=grad_of(project.bias))
+        low = grad.to(self.dtype)
+        d_weight = grad_of(project.weight)
+        if not self.recompute:
+            _product(low.t(), maps.flatten(1), d_weight)
+        step = min(batch, self.rows_at_once)
+        d_flat = self.buffers.take("d_maps", (step, c.features), self.dtype)
+        d_kernels = self.buffers.take("d_kernels", tuple(kernels.shape), self.dtype)
+        d_patches = self.buffers.take("d_patches", (batch, self._taps, self._places), self.dtype)
+        for rows in _slices(batch, step):
+            own, d_part = kernels[rows], d_flat[: len(low[rows])]
+            if self.recompute:
+                part = self._maps(own, patches[rows], maps)
+                _product(low[rows].t(), part.flatten(1), d_weight, add=rows.start > 0)
+            else:
+                part = maps[rows]
+            torch.mm(low[rows], weight, out=d_part)
+            d_maps = d_part.view_as(part)
+            # A map that the clamp or the mask made 0 passes nothing on.
+            torch.ops.aten.threshold_backward.grad_input(d_maps, part, 0, grad_input=d_maps)
+            torch.bmm(d_maps, patches[rows].transpose(1, 2), out=d_kernels[rows])
+            torch.bmm(own[:, :, : self._taps].transpose(1, 2), d_maps, out=d_patches[rows])
+        d_kernel = torch.einsum("bo,bok->ok", mask, d_kernels.to(mask.dtype))
+        through = self._kernel_backward(d_kernel, moments, batch * self._places)
+        if through is not None:
+            d_patches.baddbmm_(through.to(self.dtype).expand(batch, -1, -1), patches)
+        return self._image_grad(d_patches, grad.dtype)
+
+    def _weight(self) -> torch.Tensor:
+        weight = self.model.project.weight
+        if weight.dtype == self.dtype:
+            return weight.detach()
+        return self.buffers.take("weight", tuple(weight.shape), self.dtype).copy_(weight)
+
+    def _patches(self, image: torch.Tensor) -> torch.Tensor:
+        """(batch, taps + 1, places): what each kernel tap sees at each place; the last row is 1."""
+        c, batch = self.model.config, len(image)
+        patches = self.buffers.take("patches", (batch, self._taps + 1, self._places), self.dtype)
+        windows = image.unfold(2, c.kernel_height, 1).unfold(3, c.kernel_width, 1)
+        shape = (batch, c.channels, c.kernel_height, c.kernel_width, c.map_height, c.map_width)
+        patches[:, : self._taps].view(shape).copy_(windows.permute(0, 1, 4, 5, 2, 3))
+        patches[:, self._taps] = 1
+        return patches
+
+    def _maps(self, kernels: torch.Tensor, patches: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        part = out[: len(kernels)]
+        torch.bmm(kernels, patches, out=part)
+        return part.clamp_(min=0)
+
+    def _moments(self, patches: torch.Tensor) -> torch.Tensor:
+        """Sums of products of every two rows of the patches: (taps + 1, taps + 1), in float64."""
+        side = self._taps + 1
+        total = torch.zeros(side, side, dtype=torch.float64, device=patches.device)
+        for rows in _slices(len(patches), self.rows_at_once):
+            part = patches[rows]
+            if part.dtype in (torch.float16, torch.bfloat16):
+                part = self.buffers.take("wide", tuple(part.shape), torch.float32).copy_(part)
+            total += torch.bmm(part, part.transpose(1, 2)).sum(0, dtype=torch.float64)
+        return total
+
+    def _kernel(self, moments: torch.Tensor | None, count: int) -> torch.Tensor:
+        """Kernel and shift with the norm folded in: (output channels, taps + 1), in float64."""
+        conv, norm = self.model.conv, self.model.feature_norm
+        assert conv.bias is not None
+        kernel, shift = conv.weight.flatten(1).double(), conv.bias.double()
+        if moments is None or norm is None:
+            return torch.cat([kernel, shift[:, None]], dim=1)
+        self._update_statistics(kernel, shift, moments, count)
+        return _fold(kernel, norm.weight.double(), norm.bias.double(), moments, count, norm.eps)
+
+    def _kernel_backward(
+        self, d_kernel: torch.Tensor, moments: torch.Tensor | None, count: int
+    ) -> torch.Tensor | None:
+        """Gradients of kernel and norm; returns what the patches owe through the statistics."""
+        conv, norm = self.model.conv, self.model.feature_norm
+        assert conv.bias is not None
+        if moments is None or norm is None:
+            grad_of(conv.weight).copy_(d_kernel[:, :-1].view_as(conv.weight))
+            grad_of(conv.bias).copy_(d_kernel[:, -1])
+            return None
+        with torch.enable_grad():
+            leaves = [
+                t.detach().double().requires_grad_()
+                for t in (conv.weight.flatten(1), norm.weight, norm.bias, moments)
+            ]
+            folded = _fold(leaves[0], leaves[1], leaves[2], leaves[3], count, norm.eps)
+            d_conv, d_gain, d_shift, d_moments = torch.autograd.grad(folded, leaves, d_kernel.double())
+        grad_of(conv.weight).copy_(d_conv.view_as(conv.weight))
+        grad_of(conv.bias).zero_()  # the norm takes the mean out, so the bias moves nothing
+        grad_of(norm.weight).copy_(d_gain)
+        grad_of(norm.bias).copy_(d_shift)
+        return (d_moments + d_moments.t())[:-1]
+
+    def _update_statistics(
+        self, kernel: torch.Tensor, bias: torch.Tensor, moments: torch.Tensor, count: int
+    ) -> None:
+        norm = self.model.feature_norm
+        assert norm is not None and norm.running_mean is not None and norm.running_var is not None
+        assert norm.momentum is not None and norm.num_batches_tracked is not None
+        mean, variance = _statistics(kernel, moments, count)
+        unbiased = variance * (count / max(count - 1, 1))
+        norm.running_mean.lerp_((mean + bias).to(norm.running_mean), norm.momentum)
+        norm.running_var.lerp_(unbiased.to(norm.running_var), norm.momentum)
+        norm.num_batches_tracked.add_(1)
+
+    def _image_grad(self, d_patches: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        c, batch = self.model.config, len(d_patches)
+        grad = torch.zeros(batch, c.channels, 2 * c.height, c.width, dtype=dtype, device=d_patches.device)
+        taps = d_patches.view(batch, c.channels, c.kernel_height, c.kernel_width, c.map_height, c.map_width)
+        for down in range(c.kernel_height):
+            for right in range(c.kernel_width):
+                grad[:, :, down : down + c.map_height, right : right + c.map_width] += taps[:, :, down, right]
+        return grad
+
+
+def grad_of(parameter: torch.Tensor) -> torch.Tensor:
+    """The tensor a gradient is written to: the same one in every step."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def _statistics(kernel: torch.Tensor, moments: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance of every map over batch and places, the convolution's bias left out."""
+    patch_mean = moments[-1, :-1] / count
+    covariance = moments[:-1, :-1] / count - torch.outer(patch_mean, patch_mean)
+    return kernel @ patch_mean, ((kernel @ covariance) * kernel).sum(1)
+
+
+def _fold(
+    kernel: torch.Tensor,
+    gain: torch.Tensor,
+    shift: torch.Tensor,
+    moments: torch.Tensor,
+    count: int,
+    eps: float,
+) -> torch.Tensor:
+    mean, variance = _statistics(kernel, moments, count)
+    scale = gain * torch.rsqrt(variance + eps)
+    return torch.cat([scale[:, None] * kernel, (shift - scale * mean)[:, None]], dim=1)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, add: bool = False) -> None:
+    """out = a @ b, or out += a @ b, where `out` may be wider than the factors."""
+    if a.dtype == out.dtype:
+        torch.addmm(out, a, b, beta=1 if add else 0, out=out)
+    elif add:
+        out += a @ b
+    else:
+        out.copy_(a @ b)
+
+
+def _slices(total: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, total)) for start in range(0, total, step)]
