@@ -1,0 +1,283 @@
+"""Losses over all entities that never hold a score for every entity at once.
+
+Entities go by in chunks. For each chunk the scores are made, turned into their own gradient in place,
+and multiplied into the gradients of the entities and of the queries: what is stored is one chunk.
+Scores stand as (entity, query), so that every large product reads and writes whole rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from kgops.errors import Usage
+from kgops.models.encoder import Buffers
+
+__all__ = ["LOSSES", "EntityLoss", "LossResult", "Positives", "chunked_loss"]
+
+LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
+
+
+@dataclass(frozen=True)
+class Positives:
+    """Which entities are true for which query: pairs (row of the batch, entity), each pair once."""
+
+    rows: torch.Tensor
+    entities: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class LossResult:
+    """The mean loss, if it was asked for, and the gradient of the queries."""
+
+    value: torch.Tensor | None
+    d_queries: torch.Tensor
+
+
+@dataclass(frozen=True)
+class EntityLoss:
+    """Binary cross-entropy (mean over queries and entities) or softmax cross-entropy (mean over queries).
+
+    Under softmax the positives of a query share the target evenly. `smoothing` follows PyKEEN for
+    `bce` (ones become 1 - s, zeros s / (entities - 1)) and torch for `softmax` (s spread over all).
+    `dtype` is that of the large products; sums over chunks are kept in the queries' own dtype.
+    """
+
+    kind: Literal["bce", "softmax"] = "bce"
+    smoothing: float = 0.0
+    chunk: int = 1024
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise Usage(f"label_smoothing is {self.smoothing}; it must be at least 0 and below 1.")
+        if self.chunk < 1:
+            raise Usage(f"entity_chunk is {self.chunk}; it must be at least 1.")
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        queries: torch.Tensor,
+        entities: torch.Tensor,
+        biases: torch.Tensor,
+        positives: Positives,
+        d_entities: torch.Tensor,
+        d_biases: torch.Tensor,
+        *,
+        scale: float | torch.Tensor = 1.0,
+        want_value: bool = True,
+        buffers: Buffers | None = None,
+    ) -> LossResult:
+        """Writes scale · gradient into `d_entities` and `d_biases`; returns the queries' likewise."""
+        walk = _Walk(self, queries, entities, biases, positives, buffers or Buffers(queries.device))
+        if self.kind == "bce":
+            return _bce(walk, d_entities, d_biases, scale, want_value)
+        return _softmax(walk, d_entities, d_biases, scale, want_value)
+
+
+def chunked_loss(
+    loss: EntityLoss,
+    queries: torch.Tensor,
+    entities: torch.Tensor,
+    biases: torch.Tensor,
+    positives: Positives,
+) -> torch.Tensor:
+    """The loss as a scalar that autograd can go on from; the training step calls `EntityLoss` itself."""
+    value: torch.Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
+        loss, queries, entities, biases, positives
+    )
+    return value
+
+
+class _Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        loss: EntityLoss,
+        queries: torch.Tensor,
+        entities: torch.Tensor,
+        biases: torch.Tensor,
+        positives: Positives,
+    ) -> torch.Tensor:
+        d_entities, d_biases = torch.empty_like(entities), torch.empty_like(biases)
+        result = loss(queries, entities, biases, positives, d_entities, d_biases)
+        ctx.save_for_backward(result.d_queries, d_entities, d_biases)
+        assert result.value is not None
+        return result.value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        d_queries, d_entities, d_biases = ctx.saved_tensors
+        return None, grads[0] * d_queries, grads[0] * d_entities, grads[0] * d_biases, None
+
+
+class _Walk:
+    """The entities chunk by chunk: scores out, gradients back in."""
+
+    def __init__(
+        self,
+        loss: EntityLoss,
+        queries: torch.Tensor,
+        entities: torch.Tensor,
+        biases: torch.Tensor,
+        positives: Positives,
+        buffers: Buffers,
+    ) -> None:
+        self.loss, self.buffers = loss, buffers
+        self.queries, self.entities, self.biases = queries, entities, biases
+        self.batch, self.total = len(queries), len(entities)
+        self.rows = positives.rows
+        # Where a positive lies in the (entity, query) plane, read row by row.
+        self.flat = positives.entities * self.batch + positives.rows
+        self.low = loss.dtype != queries.dtype
+        self.small = queries.to(loss.dtype) if self.low else queries
+        self.d_queries = torch.zeros_like(queries)
+
+    def starts(self) -> range:
+        return range(0, self.total, self.loss.chunk)
+
+    def scores(self, start: int) -> torch.Tensor:
+        """(entities of the chunk, queries), in the queries' dtype, in a buffer the caller may change."""
+        stop = min(start + self.loss.chunk, self.total)
+        shape = (stop - start, self.batch)
+        part, bias = self.entities[start:stop], self.biases[start:stop, None]
+        plane = self.buffers.take("scores", shape, self.queries.dtype)
+        if self.low:
+            return torch.add(_product(self._low(part), self.small.t()), bias, out=plane)
+        return torch.addmm(bias, part, self.queries.t(), out=plane)
+
+    def at_positives(self, start: int, plane: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Where in the flattened chunk each positive lies, and whether it does at all.
+
+        Those outside point at place 0 with weight 0: no answer has to come back from the device
+        to find out how many are inside.
+        """
+        place = self.flat - start * self.batch
+        inside = (place >= 0) & (place < plane.numel())
+        return place * inside, inside
+
+    def add(
+        self,
+        start: int,
+        plane: torch.Tensor,
+        d_entities: torch.Tensor,
+        d_biases: torch.Tensor,
+        scale: float | torch.Tensor,
+    ) -> None:
+        """Takes the chunk's score gradients, `scale` still to be applied, into all three gradients."""
+        stop = start + len(plane)
+        part, own = self.entities[start:stop], d_entities[start:stop]
+        torch.mul(plane.sum(1), scale, out=d_biases[start:stop])
+        if not self.low and not isinstance(scale, torch.Tensor):
+            self.d_queries.addmm_(plane.t(), part)
+            torch.addmm(own, plane, self.queries, beta=0, alpha=scale, out=own)
+            return
+        low_plane = self._as_low("low_scores", plane)
+        # Scaled after the product and in the wide type: inside, half-precision gradients vanish.
+        torch.mul(_product(low_plane, self.small), scale, out=own)
+        self.d_queries += _product(low_plane.t(), self._low(part))
+
+    def _low(self, part: torch.Tensor) -> torch.Tensor:
+        return self._as_low("low_entities", part)
+
+    def _as_low(self, name: str, wide: torch.Tensor) -> torch.Tensor:
+        if not self.low:
+            return wide
+        return self.buffers.take(name, tuple(wide.shape), self.loss.dtype).copy_(wide)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.is_cuda and a.dtype in (torch.float16, torch.bfloat16):
+        # The sum over a chunk of entities leaves the multiplier in float32, never rounded to fp16.
+        return torch.mm(a, b, out_dtype=torch.float32)
+    if a.dtype == torch.float16:
+        # A CPU multiplies fp16 with fp16 sums, which lose what small gradients add.
+        return torch.mm(a.float(), b.float())
+    return torch.mm(a, b)
+
+
+def _bce(
+    walk: _Walk,
+    d_entities: torch.Tensor,
+    d_biases: torch.Tensor,
+    scale: float | torch.Tensor,
+    want_value: bool,
+) -> LossResult:
+    smoothing = walk.loss.smoothing
+    zero = smoothing / max(walk.total - 1, 1) if smoothing else 0.0
+    more = 1 - smoothing - zero  # what a one has above a zero
+    per_score = 1 / (walk.batch * walk.total)
+    value = torch.zeros((), dtype=torch.float64, device=walk.queries.device)
+    for start in walk.starts():
+        plane = walk.scores(start)
+        flat = plane.view(-1)
+        place, inside = walk.at_positives(start, plane)
+        if want_value:
+            value += torch.nn.functional.softplus(plane).sum(dtype=torch.float64)
+            value -= more * (flat[place] * inside).sum(dtype=torch.float64)
+            if zero:
+                value -= zero * plane.sum(dtype=torch.float64)
+        plane.sigmoid_()
+        if zero:
+            plane.sub_(zero)
+        flat.index_add_(0, place, inside * torch.full((), -more, dtype=plane.dtype, device=plane.device))
+        walk.add(start, plane, d_entities, d_biases, scale * per_score)
+    walk.d_queries *= scale * per_score
+    return LossResult((value * per_score).to(walk.queries.dtype) if want_value else None, walk.d_queries)
+
+
+def _softmax(
+    walk: _Walk,
+    d_entities: torch.Tensor,
+    d_biases: torch.Tensor,
+    scale: float | torch.Tensor,
+    want_value: bool,
+) -> LossResult:
+    smoothing = walk.loss.smoothing
+    queries = walk.queries
+    counts = torch.zeros(walk.batch, dtype=queries.dtype, device=queries.device)
+    counts.index_add_(0, walk.rows, torch.ones_like(walk.rows, dtype=queries.dtype))
+    share = (1 - smoothing) / counts[walk.rows]
+    highest, total, value = _sum_exp(walk, share, want_value)
+    inverse = total.reciprocal()
+    for start in walk.starts():
+        plane = walk.scores(start)
+        # Not exp(score - log of the sum): the logarithm's rounding would be an error of all of a row.
+        plane.sub_(highest).exp_().mul_(inverse)
+        if smoothing:
+            plane.sub_(smoothing / walk.total)
+        place, inside = walk.at_positives(start, plane)
+        plane.view(-1).index_add_(0, place, -share * inside)
+        walk.add(start, plane, d_entities, d_biases, scale / walk.batch)
+    walk.d_queries *= scale / walk.batch
+    if value is None:
+        return LossResult(None, walk.d_queries)
+    mean = ((highest + total.log()).sum(dtype=torch.float64) - value) / walk.batch
+    return LossResult(mean.to(queries.dtype), walk.d_queries)
+
+
+def _sum_exp(
+    walk: _Walk, share: torch.Tensor, want_value: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """For each query its highest score and Σ exp(score - highest); and Σ target · score over everything."""
+    queries, smoothing = walk.queries, walk.loss.smoothing
+    highest = torch.full((walk.batch,), -torch.inf, dtype=queries.dtype, device=queries.device)
+    total = torch.zeros_like(highest)
+    value = torch.zeros((), dtype=torch.float64, device=queries.device) if want_value else None
+    for start in walk.starts():
+        plane = walk.scores(start)
+        if value is not None:
+            place, inside = walk.at_positives(start, plane)
+            value += (plane.view(-1)[place] * (share * inside)).sum(dtype=torch.float64)
+            if smoothing:
+                value += smoothing / walk.total * plane.sum(dtype=torch.float64)
+        higher = torch.maximum(highest, plane.amax(0))
+        total *= (highest - higher).exp_()
+        total += plane.sub_(higher).exp_().sum(0)
+        highest = higher
+    return highest, total, value

@@ -1,0 +1,86 @@
+"""Optimizers and learning-rate schedules, by the names a person gives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kgops.errors import Usage
+
+__all__ = ["OPTIMIZERS", "SCHEDULES", "Schedule", "build_optimizer"]
+
+OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
+SCHEDULES = ("constant", "plateau", "cosine")
+
+
+def build_optimizer(
+    name: str, model: torch.nn.Module, learning_rate: float, weight_decay: float = 0.0
+) -> torch.optim.Optimizer:
+    """One fused pass over weights, gradients and moments wherever torch has it."""
+    if not learning_rate > 0 or not math.isfinite(learning_rate):
+        raise Usage(f"learning_rate is {learning_rate}; it must be a number above 0.")
+    parameters = list(model.parameters())
+    on_cpu = parameters[0].device.type == "cpu"
+    common: dict[str, Any] = {"lr": learning_rate, "weight_decay": weight_decay}
+    if name == "adam":
+        return torch.optim.Adam(parameters, fused=True, **common)
+    if name == "adamw":
+        return torch.optim.AdamW(parameters, fused=True, **common)
+    if name == "adagrad":
+        # torch has a fused Adagrad for CPUs only; elsewhere it goes over lists of tensors.
+        return torch.optim.Adagrad(parameters, fused=True if on_cpu else None, **common)
+    if name == "sgd":
+        return torch.optim.SGD(parameters, fused=True, **common)
+    raise Usage(f"optimizer '{name}' is unknown.", hint=f"choose one of {', '.join(OPTIMIZERS)}.")
+
+
+@dataclass
+class Schedule:
+    """The learning rate by epoch: constant, lower after a plateau of validation MRR, or half a cosine."""
+
+    name: str
+    base: float
+    epochs: int
+    factor: float = 0.95
+    patience: int = 9
+    lowest: float = 0.0
+    warmup_epochs: int = 0
+    # What a checkpoint carries:
+    drops: int = 0
+    best: float = -math.inf
+    waited: int = 0
+
+    def __post_init__(self) -> None:
+        if self.name not in SCHEDULES:
+            raise Usage(f"schedule '{self.name}' is unknown.", hint=f"choose one of {', '.join(SCHEDULES)}.")
+
+    def rate(self, epoch: int) -> float:
+        """For the epoch about to run, counted from 1."""
+        if epoch <= self.warmup_epochs:
+            return self.base * epoch / (self.warmup_epochs + 1)
+        if self.name == "plateau":
+            return max(self.lowest, self.base * self.factor**self.drops)
+        if self.name == "cosine":
+            span = max(self.epochs - self.warmup_epochs, 1)
+            done = min((epoch - 1 - self.warmup_epochs) / span, 1.0)
+            return self.lowest + (self.base - self.lowest) * 0.5 * (1 + math.cos(math.pi * done))
+        return self.base
+
+    def observe(self, mrr: float) -> None:
+        """Takes in a validation; `patience` of them without a better one lower a plateau's rate."""
+        if mrr > self.best:
+            self.best, self.waited = mrr, 0
+            return
+        self.waited += 1
+        if self.waited > self.patience:
+            self.drops, self.waited = self.drops + 1, 0
+
+    def state_dict(self) -> dict[str, float]:
+        return {"drops": self.drops, "best": self.best, "waited": self.waited}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.drops, self.waited = int(state["drops"]), int(state["waited"])
+        self.best = float(state["best"])
