@@ -1,0 +1,163 @@
+"""Card models by name: what a planner needs to know of a card that is not in this machine.
+
+The figures are claims of data sheets (dense rates, boost clock), good for ordering settings and wrong by
+some factor as absolutes; a measurement of this machine goes before them. The memory of a card that *is* in
+the machine comes from the driver, never from here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+__all__ = ["KnownCard", "known_by_name", "known_by_short_name", "short_names"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCard:
+    """`half_tflops` is fp16, and bf16 as well where `tensor_core_dtypes` has it; 1 GB/s is 10^9 bytes/s.
+
+    `memory_confirmed`: the total was seen in a public NVML dump; otherwise it is the nominal size.
+    `usable_mib`: total less the driver's reserve, where that was seen; None is unknown.
+    """
+
+    short_name: str
+    title: str
+    compute_capability: tuple[int, int]
+    memory_mib: int
+    memory_confirmed: bool
+    usable_mib: int | None
+    bandwidth_gb_s: int
+    fp32_tflops: float
+    tf32_tflops: float | None
+    half_tflops: float
+    tensor_core_dtypes: tuple[str, ...]
+
+
+def _card(
+    short_name: str,
+    title: str,
+    capability: tuple[int, int],
+    memory_mib: int,
+    bandwidth_gb_s: int,
+    tflops: tuple[float, float | None, float],
+    *,
+    confirmed: bool = False,
+    usable_mib: int | None = None,
+) -> KnownCard:
+    fp32, tf32, half = tflops
+    return KnownCard(
+        short_name=short_name,
+        title=title,
+        compute_capability=capability,
+        memory_mib=memory_mib,
+        memory_confirmed=confirmed,
+        usable_mib=usable_mib,
+        bandwidth_gb_s=bandwidth_gb_s,
+        fp32_tflops=fp32,
+        tf32_tflops=tf32,
+        half_tflops=half,
+        tensor_core_dtypes=_tensor_core_dtypes(capability),
+    )
+
+
+def _tensor_core_dtypes(capability: tuple[int, int]) -> tuple[str, ...]:
+    # torch's is_bf16_supported() says True on a T4, where bf16 is emulated and slow: go by the capability.
+    if capability >= (8, 0):
+        return ("fp16", "bf16", "tf32")
+    return ("fp16",) if capability >= (7, 0) else ()
+
+
+_CARDS: tuple[KnownCard, ...] = (
+    _card("t4", "Tesla T4", (7, 5), 15360, 320, (8.1, None, 65), confirmed=True, usable_mib=14909),
+    _card("v100", "V100 16 GB", (7, 0), 16384, 900, (15.7, None, 125)),
+    _card("v100-32", "V100 32 GB", (7, 0), 32768, 900, (15.7, None, 125)),
+    _card("p100", "Tesla P100 16 GB", (6, 0), 16276, 732, (9.3, None, 18.7), confirmed=True),
+    _card("gtx-1080ti", "GeForce GTX 1080 Ti", (6, 1), 11264, 484, (11.3, None, 0.2)),
+    _card("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 11264, 616, (13.4, None, 54), confirmed=True),
+    _card("a10", "A10", (8, 6), 23028, 600, (31, 62, 125), confirmed=True),
+    _card("a10g", "A10G", (8, 6), 23028, 600, (35, 35, 70), confirmed=True),
+    _card("l4", "L4", (8, 9), 23034, 300, (30, 60, 121), confirmed=True),
+    _card("rtx-3090", "GeForce RTX 3090", (8, 6), 24576, 936, (36, 36, 71)),
+    _card("rtx-4090", "GeForce RTX 4090", (8, 9), 24564, 1008, (83, 83, 165), confirmed=True),
+    _card("rtx-5090", "GeForce RTX 5090", (12, 0), 32607, 1792, (105, 105, 209), confirmed=True),
+    _card("a100-40", "A100 40 GB", (8, 0), 40960, 1555, (19.5, 156, 312)),
+    _card("a100-80", "A100 80 GB", (8, 0), 81920, 2039, (19.5, 156, 312)),
+    _card("l40s", "L40S", (8, 9), 46068, 864, (92, 183, 362), confirmed=True),
+    _card("h100", "H100 SXM", (9, 0), 81559, 3350, (67, 494, 989), confirmed=True),
+    _card("h100-pcie", "H100 PCIe", (9, 0), 81559, 2000, (51, 378, 756), confirmed=True),
+    _card("h200", "H200", (9, 0), 143771, 4800, (67, 494, 989), confirmed=True),
+    _card("b200", "B200", (10, 0), 183359, 8000, (75, 1100, 2250), confirmed=True),
+    _card("gb200", "GB200", (10, 0), 189471, 8000, (80, 1250, 2500), confirmed=True),
+)
+
+_BY_SHORT_NAME = {card.short_name: card for card in _CARDS}
+
+# Names as NVML spells them; drivers before 465 left out the "NVIDIA " that is taken off before matching.
+# Each pattern must match to the end: an "RTX 4090 Laptop GPU", a "3090 Ti", a "V100S", an "H100 NVL" and an
+# "L40" are other cards with other figures, and no known card is better than the wrong one.
+_PATTERNS: tuple[tuple[str, str], ...] = (
+    ("t4", r"(Tesla )?T4"),
+    ("v100", r"Tesla V100-(SXM2|PCIE|DGXS|FHHL)-16GB(-LS|-N)?"),
+    ("v100-32", r"Tesla V100-(SXM2|SXM3|PCIE|DGXS)-32GB(-LS|-N)?"),
+    ("p100", r"Tesla P100-(PCIE|SXM2)-16GB"),
+    ("gtx-1080ti", r"GeForce GTX 1080 Ti"),
+    ("rtx-2080ti", r"GeForce RTX 2080 Ti"),
+    ("a10", r"A10"),
+    ("a10g", r"A10G"),
+    ("l4", r"L4"),
+    ("rtx-3090", r"GeForce RTX 3090"),
+    ("rtx-4090", r"GeForce RTX 4090"),
+    ("rtx-5090", r"GeForce RTX 5090"),
+    ("a100-40", r"A100-(SXM4?|PCIE)-40GB"),
+    ("a100-80", r"A100-(SXM4?|PCIE)-80GB|A100 80GB PCIe"),  # the PCIe card has 5 % less bandwidth
+    ("l40s", r"L40S"),
+    ("h100", r"H100 80GB HBM3"),
+    ("h100-pcie", r"H100 PCIe"),
+    ("h200", r"H200"),
+    ("b200", r"B200"),
+    ("gb200", r"GB200"),
+)
+_COMPILED = tuple((short, re.compile(pattern)) for short, pattern in _PATTERNS)
+
+_SLICE = re.compile(r"(?P<card>.+) MIG (?P<sevenths>[1-7])g\.(?P<gigabytes>\d+)gb(\+.+)?")
+
+
+def short_names() -> tuple[str, ...]:
+    """Every name that `known_by_short_name` knows, smallest cards of their kind first."""
+    return tuple(_BY_SHORT_NAME)
+
+
+def known_by_short_name(name: str) -> KnownCard | None:
+    """The card a person means by `t4` or `RTX_3090`; None if it is none of `short_names()`."""
+    return _BY_SHORT_NAME.get(name.strip().lower().replace("_", "-").replace(" ", "-"))
+
+
+def known_by_name(nvml_name: str) -> KnownCard | None:
+    """The card that NVML names so, or None. A MIG slice is its card with the slice's share of everything."""
+    part = _SLICE.fullmatch(nvml_name.strip())
+    if part is not None:
+        whole = known_by_name(part["card"])
+        return None if whole is None else _share(whole, int(part["sevenths"]), int(part["gigabytes"]))
+    bare = nvml_name.strip().removeprefix("NVIDIA ")
+    for short, pattern in _COMPILED:
+        if pattern.fullmatch(bare):
+            return _BY_SHORT_NAME[short]
+    return None
+
+
+def _share(whole: KnownCard, sevenths: int, gigabytes: int) -> KnownCard:
+    # A card is cut in seven parts of its processors and eight of its memory and bandwidth. The name gives
+    # the memory rounded, so find the eighths it stands for; a slice really has a little less than that.
+    eighths = min(8, max(1, round(gigabytes * 1024 / (whole.memory_mib / 8))))
+    return replace(
+        whole,
+        title=f"{whole.title} MIG {sevenths}g.{gigabytes}gb",
+        memory_mib=whole.memory_mib * eighths // 8,
+        memory_confirmed=False,
+        usable_mib=None,
+        bandwidth_gb_s=whole.bandwidth_gb_s * eighths // 8,
+        fp32_tflops=whole.fp32_tflops * sevenths / 7,
+        tf32_tflops=None if whole.tf32_tflops is None else whole.tf32_tflops * sevenths / 7,
+        half_tflops=whole.half_tflops * sevenths / 7,
+    )

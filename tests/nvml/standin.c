@@ -1,0 +1,539 @@
+/* A stand-in for NVIDIA's driver library, for tests on machines without a card.
+ *
+ * It has the SONAME and the calls of libnvidia-ml.so.1 that nvidia-ml-py, gpustat and nvitop make, and
+ * answers each from a text file, read anew on every call, so that a test changes the machine by replacing
+ * the file. The file is named by KGOPS_NVML_STANDIN; without it the driver is "not loaded", as on a machine
+ * whose library is installed and whose module is not.
+ *
+ *   init 9                              what nvmlInitWithFlags answers (0 without this line)
+ *   driver 550.54.15
+ *   cuda 12040
+ *   delay_ms 200                        every call takes this long
+ *   epoch 1                             another number than before makes every handle given out invalid
+ *   log /tmp/calls                      one line per call: its name, card, and what it answered
+ *   fail nvmlSystemGetDriverVersion 999 before the first card: for every card
+ *   card                                begins a card; the lines below are its own
+ *   name NVIDIA H200
+ *   uuid GPU-…
+ *   lost 15                             every call about this card answers so
+ *   capability 9 0
+ *   memory TOTAL RESERVED USED FREE     bytes
+ *   utilization 37
+ *   temperature 61
+ *   power 70000                         milliwatts; also: limit
+ *   process PID BYTES                   or: process PID hidden
+ *   fail nvmlDeviceGetPowerUsage 3      this call answers so for this card
+ *   mig 1                               the card can be sliced; 1: it is
+ *   slice PLACE                         begins a MIG device of the card
+ *
+ * A value that is not written answers NVML_ERROR_NOT_SUPPORTED (3). Compiled with -DOLD_DRIVER it lacks the
+ * calls that old drivers lack, as missing symbols.
+ */
+
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, VERSION_MISMATCH_OF_ARGUMENT = 25,
+};
+
+#define MAX_PLACES 8
+#define MAX_PROCESSES 64
+#define MAX_FAILURES 32
+#define HIDDEN 0xFFFFFFFFFFFFFFFFULL
+
+typedef unsigned long long u64;
+typedef const void *device_t;
+
+typedef struct { unsigned pid; u64 bytes; } process_t;
+typedef struct { char call[64]; int code; } failure_t;
+
+/* A card, or a slice of one: each answers the same questions. */
+typedef struct {
+    char name[96], uuid[96];
+    int exists;
+    int has_capability, major, minor;
+    int has_memory;
+    u64 total, reserved, used, free;
+    int utilization, temperature; /* -1: not supported */
+    long power, limit;
+    int mig; /* -1: cannot be sliced */
+    int processes, failures;
+    process_t process[MAX_PROCESSES];
+    failure_t failure[MAX_FAILURES];
+} part_t;
+
+typedef struct {
+    int init, cuda, delay_ms, epoch, cards, failures;
+    char driver[96], log[512];
+    failure_t failure[MAX_FAILURES];
+    /* Of the card and the slice (place -1: the card itself) that a call is about, and of no others: a call
+     * costs microseconds, so that what a test measures is its client. */
+    int card, place;
+    int lost, made; /* of the card; `made` has a bit for every place with a slice */
+    part_t part;
+} machine_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int users, under_way;
+
+/* A handle is never looked into by a caller: it is a number, of card + 1, place + 1 and epoch. */
+static device_t handle_of(int card, int place, int epoch) {
+    return (device_t)(size_t)((card + 1) | (place + 1) << 8 | epoch << 16);
+}
+static int card_of(device_t handle) { return (int)((size_t)handle & 0xFF) - 1; }
+static int place_of(device_t handle) { return (int)((size_t)handle >> 8 & 0xFF) - 1; }
+static int epoch_of(device_t handle) { return (int)((size_t)handle >> 16); }
+
+static void empty(part_t *part) {
+    part->exists = 1;
+    part->utilization = part->temperature = part->mig = -1;
+    part->power = part->limit = -1;
+}
+
+static void rest_of_line(char *into, size_t size, const char *from) {
+    size_t length = strcspn(from, "\n");
+    if (length >= size)
+        length = size - 1;
+    memcpy(into, from, length);
+    into[length] = 0;
+}
+
+static void note_failure(failure_t *list, int *count, const char *words) {
+    if (*count < MAX_FAILURES && sscanf(words, "%63s %d", list[*count].call, &list[*count].code) == 2)
+        ++*count;
+}
+
+static void note_process(part_t *part, const char *words) {
+    unsigned pid;
+    char bytes[32];
+    if (part->processes == MAX_PROCESSES || sscanf(words, "%u %31s", &pid, bytes) != 2)
+        return;
+    part->process[part->processes].pid = pid;
+    part->process[part->processes++].bytes = strcmp(bytes, "hidden") ? strtoull(bytes, NULL, 10) : HIDDEN;
+}
+
+/* Where in the file a line stands: before the first card, in the part that was asked for, or elsewhere. */
+typedef enum { HEAD, HERE, ELSEWHERE } where_t;
+
+static where_t take_line(machine_t *machine, where_t where, const char *line) {
+    int this_card = machine->cards - 1 == machine->card;
+    if (!strncmp(line, "card", 4) && strchr("\n ", line[4])) {
+        machine->cards++;
+        if (machine->cards - 1 != machine->card || machine->place >= 0)
+            return ELSEWHERE;
+        empty(&machine->part);
+        return HERE;
+    }
+    if (!strncmp(line, "slice ", 6)) {
+        int place = atoi(line + 6);
+        if (!this_card || place < 0 || place >= MAX_PLACES)
+            return ELSEWHERE;
+        machine->made |= 1 << place;
+        if (place != machine->place)
+            return ELSEWHERE;
+        empty(&machine->part);
+        return HERE;
+    }
+    if (this_card && !strncmp(line, "lost ", 5))
+        machine->lost = atoi(line + 5);
+    if (where == ELSEWHERE)
+        return where;
+
+    char key[32], value[512];
+    int used = 0;
+    if (sscanf(line, "%31s %n", key, &used) != 1)
+        return where;
+    rest_of_line(value, sizeof value, line + used);
+    part_t *now = &machine->part;
+    if (where == HEAD) {
+        if (!strcmp(key, "init")) machine->init = atoi(value);
+        else if (!strcmp(key, "driver")) rest_of_line(machine->driver, sizeof machine->driver, value);
+        else if (!strcmp(key, "cuda")) machine->cuda = atoi(value);
+        else if (!strcmp(key, "delay_ms")) machine->delay_ms = atoi(value);
+        else if (!strcmp(key, "epoch")) machine->epoch = atoi(value);
+        else if (!strcmp(key, "log")) rest_of_line(machine->log, sizeof machine->log, value);
+        else if (!strcmp(key, "fail")) note_failure(machine->failure, &machine->failures, value);
+    }
+    else if (!strcmp(key, "name")) rest_of_line(now->name, sizeof now->name, value);
+    else if (!strcmp(key, "uuid")) rest_of_line(now->uuid, sizeof now->uuid, value);
+    else if (!strcmp(key, "capability"))
+        now->has_capability = sscanf(value, "%d %d", &now->major, &now->minor) == 2;
+    else if (!strcmp(key, "memory"))
+        now->has_memory = sscanf(value, "%llu %llu %llu %llu", &now->total, &now->reserved, &now->used, &now->free) == 4;
+    else if (!strcmp(key, "utilization")) now->utilization = atoi(value);
+    else if (!strcmp(key, "temperature")) now->temperature = atoi(value);
+    else if (!strcmp(key, "power")) now->power = atol(value);
+    else if (!strcmp(key, "limit")) now->limit = atol(value);
+    else if (!strcmp(key, "mig")) now->mig = atoi(value);
+    else if (!strcmp(key, "process")) note_process(now, value);
+    else if (!strcmp(key, "fail")) note_failure(now->failure, &now->failures, value);
+    return where;
+}
+
+static void read_machine(machine_t *machine, int card, int place) {
+    memset(machine, 0, sizeof *machine);
+    machine->card = card;
+    machine->place = place;
+    machine->init = DRIVER_NOT_LOADED;
+    const char *path = getenv("KGOPS_NVML_STANDIN");
+    FILE *file = path ? fopen(path, "re") : NULL;
+    if (!file)
+        return;
+    machine->init = SUCCESS;
+    where_t where = HEAD;
+    char line[640];
+    while (fgets(line, sizeof line, file))
+        where = take_line(machine, where, line);
+    fclose(file);
+}
+
+/* One call under way: the machine as it is now, and what was asked about. */
+typedef struct {
+    const char *name;
+    device_t handle;
+    part_t *part;
+    int early; /* the answer, where it does not depend on the question */
+    machine_t machine;
+} call_t;
+
+static int failure_for(const failure_t *list, int count, const char *name) {
+    for (int i = 0; i < count; i++)
+        if (!strcmp(list[i].call, name))
+            return list[i].code;
+    return SUCCESS;
+}
+
+/* Init and shutdown need no open driver; the giving of a handle needs none from this epoch. */
+typedef enum { THE_SYSTEM, A_DEVICE, A_NEW_DEVICE, OPEN_OR_SHUT } about_t;
+
+static call_t *begin(const char *name, about_t about, device_t handle) {
+    call_t *call = malloc(sizeof *call);
+    if (!call)
+        abort();
+    call->name = name;
+    call->handle = handle;
+    call->part = &call->machine.part;
+    call->early = SUCCESS;
+    read_machine(&call->machine, card_of(handle), place_of(handle));
+    machine_t *machine = &call->machine;
+
+    pthread_mutex_lock(&lock);
+    under_way += about != OPEN_OR_SHUT;
+    int open = users > 0;
+    pthread_mutex_unlock(&lock);
+
+    if (machine->delay_ms) {
+        struct timespec wait = {machine->delay_ms / 1000, machine->delay_ms % 1000 * 1000000L};
+        nanosleep(&wait, NULL);
+    }
+    if (about == OPEN_OR_SHUT)
+        return call;
+    if (!open) {
+        call->early = UNINITIALIZED;
+        return call;
+    }
+    if (about == A_DEVICE || about == A_NEW_DEVICE) {
+        const part_t *part = call->part;
+        int stale = about == A_DEVICE && epoch_of(handle) != machine->epoch;
+        if (stale || machine->card < 0 || machine->card >= machine->cards) {
+            call->early = INVALID_ARGUMENT;
+            return call;
+        }
+        call->early = machine->lost ? machine->lost : part->exists ? SUCCESS : NOT_FOUND;
+        if (call->early == SUCCESS)
+            call->early = failure_for(part->failure, part->failures, name);
+    }
+    if (call->early == SUCCESS)
+        call->early = failure_for(machine->failure, machine->failures, name);
+    return call;
+}
+
+static void write_log(const call_t *call, const char *format, ...) {
+    if (!call->machine.log[0])
+        return;
+    FILE *file = fopen(call->machine.log, "ae");
+    if (!file)
+        return;
+    va_list words;
+    va_start(words, format);
+    vfprintf(file, format, words);
+    va_end(words);
+    fclose(file);
+}
+
+static int end(call_t *call, int answer) {
+    write_log(call, "%s %d %d\n", call->name, call->handle ? card_of(call->handle) : -1, answer);
+    pthread_mutex_lock(&lock);
+    --under_way;
+    pthread_mutex_unlock(&lock);
+    free(call);
+    return answer;
+}
+
+#define API __attribute__((visibility("default")))
+#define BEGIN(about, handle) \
+    call_t *call = begin(__func__, about, handle); \
+    if (call->early) return end(call, call->early)
+#define SYSTEM BEGIN(THE_SYSTEM, NULL)
+#define DEVICE BEGIN(A_DEVICE, handle); part_t *part = call->part
+#define NEED(given) if (!(given)) return end(call, NOT_SUPPORTED)
+
+static int text(char *into, unsigned size, const char *from) {
+    if (!into || strlen(from) >= size)
+        return INSUFFICIENT_SIZE;
+    strcpy(into, from);
+    return SUCCESS;
+}
+
+/* ---- the system ---- */
+
+API int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    call_t *call = begin(__func__, OPEN_OR_SHUT, NULL);
+    int answer = call->machine.init;
+    pthread_mutex_lock(&lock);
+    users += answer == SUCCESS; /* as the real one: every init needs its own shutdown */
+    ++under_way;                /* taken off again by end() */
+    pthread_mutex_unlock(&lock);
+    return end(call, answer);
+}
+
+API int nvmlShutdown(void) {
+    call_t *call = begin(__func__, OPEN_OR_SHUT, NULL);
+    pthread_mutex_lock(&lock);
+    int answer = users > 0 ? SUCCESS : UNINITIALIZED;
+    users -= users > 0;
+    /* The real library may crash here; the stand-in tells on the caller instead. */
+    if (!users && under_way)
+        write_log(call, "shutdown while %d calls were under way\n", under_way);
+    ++under_way;
+    pthread_mutex_unlock(&lock);
+    return end(call, answer);
+}
+
+API const char *nvmlErrorString(int code) {
+    return code == 999 ? "Unknown Error" : "An error of the stand-in";
+}
+
+API int nvmlSystemGetDriverVersion(char *into, unsigned size) {
+    SYSTEM;
+    NEED(call->machine.driver[0]);
+    return end(call, text(into, size, call->machine.driver));
+}
+
+API int nvmlSystemGetCudaDriverVersion(int *version) {
+    SYSTEM;
+    NEED(call->machine.cuda);
+    *version = call->machine.cuda;
+    return end(call, SUCCESS);
+}
+
+API int nvmlDeviceGetCount_v2(unsigned *count) {
+    SYSTEM;
+    *count = (unsigned)call->machine.cards;
+    return end(call, SUCCESS);
+}
+
+API int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *into) {
+    BEGIN(A_NEW_DEVICE, handle_of((int)index, -1, 0));
+    *into = handle_of((int)index, -1, call->machine.epoch);
+    return end(call, SUCCESS);
+}
+
+/* ---- a device ---- */
+
+API int nvmlDeviceGetName(device_t handle, char *into, unsigned size) {
+    DEVICE;
+    NEED(part->name[0]);
+    return end(call, text(into, size, part->name));
+}
+
+API int nvmlDeviceGetUUID(device_t handle, char *into, unsigned size) {
+    DEVICE;
+    NEED(part->uuid[0]);
+    return end(call, text(into, size, part->uuid));
+}
+
+API int nvmlDeviceGetIndex(device_t handle, unsigned *index) {
+    DEVICE;
+    (void)part;
+    *index = (unsigned)card_of(handle);
+    return end(call, SUCCESS);
+}
+
+API int nvmlDeviceGetCudaComputeCapability(device_t handle, int *major, int *minor) {
+    DEVICE;
+    NEED(part->has_capability);
+    *major = part->major;
+    *minor = part->minor;
+    return end(call, SUCCESS);
+}
+
+typedef struct { u64 total, free, used; } memory_v1_t;
+
+API int nvmlDeviceGetMemoryInfo(device_t handle, memory_v1_t *memory) {
+    DEVICE;
+    NEED(part->has_memory);
+    /* The old accounting: what the driver keeps for itself counts as used. */
+    *memory = (memory_v1_t){part->total, part->free, part->used + part->reserved};
+    return end(call, SUCCESS);
+}
+
+#ifndef OLD_DRIVER
+typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2_t;
+
+API int nvmlDeviceGetMemoryInfo_v2(device_t handle, memory_v2_t *memory) {
+    DEVICE;
+    if (memory->version != (sizeof(memory_v2_t) | 2u << 24))
+        return end(call, VERSION_MISMATCH_OF_ARGUMENT);
+    NEED(part->has_memory);
+    *memory = (memory_v2_t){memory->version, part->total, part->reserved, part->free, part->used};
+    return end(call, SUCCESS);
+}
+
+typedef struct { unsigned version, sensor; int celsius; } temperature_v1_t;
+
+API int nvmlDeviceGetTemperatureV(device_t handle, temperature_v1_t *temperature) {
+    DEVICE;
+    if (temperature->version != (sizeof(temperature_v1_t) | 1u << 24))
+        return end(call, VERSION_MISMATCH_OF_ARGUMENT);
+    NEED(part->temperature >= 0);
+    temperature->celsius = part->temperature;
+    return end(call, SUCCESS);
+}
+#endif
+
+API int nvmlDeviceGetTemperature(device_t handle, unsigned sensor, unsigned *celsius) {
+    DEVICE;
+    NEED(part->temperature >= 0 && sensor == 0);
+    *celsius = (unsigned)part->temperature;
+    return end(call, SUCCESS);
+}
+
+typedef struct { unsigned gpu, memory; } utilization_t;
+
+API int nvmlDeviceGetUtilizationRates(device_t handle, utilization_t *rates) {
+    DEVICE;
+    NEED(part->utilization >= 0);
+    *rates = (utilization_t){(unsigned)part->utilization, (unsigned)part->utilization / 2};
+    return end(call, SUCCESS);
+}
+
+static int milliwatts(call_t *call, long value, unsigned *into) {
+    NEED(value >= 0);
+    *into = (unsigned)value;
+    return end(call, SUCCESS);
+}
+
+API int nvmlDeviceGetPowerUsage(device_t handle, unsigned *into) {
+    DEVICE;
+    return milliwatts(call, part->power, into);
+}
+
+API int nvmlDeviceGetEnforcedPowerLimit(device_t handle, unsigned *into) {
+    DEVICE;
+    return milliwatts(call, part->limit, into);
+}
+
+API int nvmlDeviceGetPowerManagementLimit(device_t handle, unsigned *into) {
+    DEVICE;
+    return milliwatts(call, part->limit, into);
+}
+
+typedef struct { unsigned pid; u64 bytes; unsigned gpu_instance, compute_instance; } process_v3_t;
+
+#ifndef OLD_DRIVER
+API int nvmlDeviceGetComputeRunningProcesses_v3(device_t handle, unsigned *count, process_v3_t *list) {
+    DEVICE;
+    unsigned room = list ? *count : 0;
+    *count = (unsigned)part->processes;
+    if (room < (unsigned)part->processes)
+        return end(call, INSUFFICIENT_SIZE);
+    for (int i = 0; i < part->processes; i++)
+        list[i] = (process_v3_t){part->process[i].pid, part->process[i].bytes, ~0u, ~0u};
+    return end(call, SUCCESS);
+}
+#endif
+
+API int nvmlDeviceGetGraphicsRunningProcesses_v3(device_t handle, unsigned *count, process_v3_t *list) {
+    DEVICE;
+    (void)part, (void)list;
+    *count = 0;
+    return end(call, SUCCESS);
+}
+
+/* ---- slices ---- */
+
+API int nvmlDeviceGetMigMode(device_t handle, unsigned *now, unsigned *pending) {
+    DEVICE;
+    NEED(part->mig >= 0);
+    *now = *pending = (unsigned)part->mig;
+    return end(call, SUCCESS);
+}
+
+API int nvmlDeviceGetMaxMigDeviceCount(device_t handle, unsigned *count) {
+    DEVICE;
+    *count = part->mig > 0 ? MAX_PLACES - 1 : 0;
+    return end(call, SUCCESS);
+}
+
+API int nvmlDeviceGetMigDeviceHandleByIndex(device_t handle, unsigned place, device_t *into) {
+    DEVICE;
+    if (part->mig <= 0 || place >= MAX_PLACES)
+        return end(call, INVALID_ARGUMENT);
+    if (!(call->machine.made >> place & 1))
+        return end(call, NOT_FOUND);
+    *into = handle_of(card_of(handle), (int)place, call->machine.epoch);
+    return end(call, SUCCESS);
+}
+
+API int nvmlDeviceIsMigDeviceHandle(device_t handle, unsigned *is) {
+    DEVICE;
+    (void)part;
+    *is = place_of(handle) >= 0;
+    return end(call, SUCCESS);
+}
+
+API int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device_t handle, device_t *into) {
+    DEVICE;
+    (void)part;
+    *into = handle_of(card_of(handle), -1, call->machine.epoch);
+    return end(call, SUCCESS);
+}
+
+/* ---- what gpustat and nvitop ask besides; kgops does not ---- */
+
+typedef struct {
+    char legacy[16];
+    unsigned domain, bus, device, ids, subsystem;
+    char bus_id[32];
+} pci_t;
+
+API int nvmlDeviceGetPciInfo_v3(device_t handle, pci_t *pci) {
+    DEVICE;
+    (void)part;
+    memset(pci, 0, sizeof *pci);
+    pci->bus = (unsigned)card_of(handle) + 1;
+    snprintf(pci->legacy, sizeof pci->legacy, "0000:%02X:00.0", pci->bus);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", pci->bus);
+    return end(call, SUCCESS);
+}
+
+#define UNSUPPORTED(name) API int name(device_t handle) { DEVICE; (void)part; return end(call, NOT_SUPPORTED); }
+UNSUPPORTED(nvmlDeviceGetPerformanceState)
+UNSUPPORTED(nvmlDeviceGetPersistenceMode)
+UNSUPPORTED(nvmlDeviceGetDisplayActive)
+UNSUPPORTED(nvmlDeviceGetComputeMode)
+UNSUPPORTED(nvmlDeviceGetTotalEccErrors)
+UNSUPPORTED(nvmlDeviceGetProcessUtilization)
+UNSUPPORTED(nvmlDeviceGetDriverModel_v2)
+UNSUPPORTED(nvmlDeviceGetEncoderUtilization)
+UNSUPPORTED(nvmlDeviceGetDecoderUtilization)
+UNSUPPORTED(nvmlDeviceGetFanSpeed)

@@ -1,0 +1,252 @@
+"""Machines with any cards, for tests without one: builds `nvml/standin.c` and shows it to child processes.
+
+The stand-in is only ever the driver of a child that is started with `StandIn.environment()`. Loaded into
+pytest itself it could not be unloaded again, and torch, asking it for calls it lacks, would stop at an
+internal assertion in somebody else's test. For the same reason no training child may be given it.
+
+    standin = StandIn(tmp_path)
+    standin.show(Machine((t4(processes=((4711, 2048),)),)))
+    seen = standin.ask(see, {4711})                       # a module-level function, run in the child
+    subprocess.run([...], env=standin.environment())      # or any program
+
+`python tests/nvml_standin.py` prints what a reading costs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ParamSpec, TypeVar, cast
+
+TESTS = Path(__file__).resolve().parent
+SONAME = "libnvidia-ml.so.1"
+STATE = "KGOPS_NVML_STANDIN"
+MIB = 1 << 20
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Processes = tuple[tuple[int, int | None], ...]
+
+
+@dataclass(frozen=True)
+class Slice:
+    place: int
+    name: str
+    uuid: str
+    total_mib: int
+    used_mib: int = 0
+    processes: Processes = ()
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card as the stand-in shows it; None is "not supported". `fails` maps a call's name to its error."""
+
+    name: str
+    uuid: str
+    capability: tuple[int, int]
+    total_mib: int
+    reserved_mib: int = 0
+    used_mib: int = 0
+    utilization: int | None = 0
+    temperature: int | None = 40
+    power_mw: int | None = 30_000
+    limit_mw: int | None = 70_000
+    processes: Processes = ()
+    lost: int = 0
+    fails: dict[str, int] = field(default_factory=dict)
+    mig: bool | None = None
+    slices: tuple[Slice, ...] = ()
+
+
+@dataclass(frozen=True)
+class Machine:
+    cards: tuple[Card, ...] = ()
+    init: int = 0
+    driver: str | None = "570.86.15"
+    cuda: int | None = 12080
+    delay_ms: int = 0
+    epoch: int = 0
+    fails: dict[str, int] = field(default_factory=dict)
+
+
+def t4(uuid: str = "GPU-t4", used_mib: int = 0, processes: Processes = ()) -> Card:
+    return Card("Tesla T4", uuid, (7, 5), 15360, 451, used_mib, processes=processes)
+
+
+def a100(uuid: str = "GPU-a100", used_mib: int = 0, processes: Processes = ()) -> Card:
+    card = Card("NVIDIA A100-SXM4-40GB", uuid, (8, 0), 40960, 633, used_mib, processes=processes, mig=False)
+    return replace(card, limit_mw=400_000)
+
+
+def h200(uuid: str = "GPU-h200", used_mib: int = 0, processes: Processes = ()) -> Card:
+    card = Card("NVIDIA H200", uuid, (9, 0), 143771, 607, used_mib, processes=processes, mig=False)
+    return replace(card, limit_mw=700_000)
+
+
+def state_text(machine: Machine, log: Path | None = None) -> str:
+    """The machine in the words of standin.c."""
+    lines = [f"init {machine.init}", f"delay_ms {machine.delay_ms}", f"epoch {machine.epoch}"]
+    lines += _given(("driver", machine.driver), ("cuda", machine.cuda), ("log", log))
+    lines += _failures(machine.fails)
+    for card in machine.cards:
+        lines += ["card", f"name {card.name}", f"uuid {card.uuid}", f"lost {card.lost}"]
+        lines += [f"capability {card.capability[0]} {card.capability[1]}"]
+        lines += [_memory(card.total_mib, card.reserved_mib, card.used_mib)]
+        lines += _given(
+            ("utilization", card.utilization),
+            ("temperature", card.temperature),
+            ("power", card.power_mw),
+            ("limit", card.limit_mw),
+            ("mig", None if card.mig is None else int(card.mig)),
+        )
+        lines += _processes(card.processes) + _failures(card.fails)
+        for part in card.slices:
+            lines += [f"slice {part.place}", f"name {part.name}", f"uuid {part.uuid}"]
+            lines += [_memory(part.total_mib, 0, part.used_mib), *_processes(part.processes)]
+    return "\n".join(lines) + "\n"
+
+
+def _given(*pairs: tuple[str, object]) -> list[str]:
+    return [f"{key} {value}" for key, value in pairs if value is not None]
+
+
+def _failures(fails: dict[str, int]) -> list[str]:
+    return [f"fail {call} {code}" for call, code in fails.items()]
+
+
+def _memory(total_mib: int, reserved_mib: int, used_mib: int) -> str:
+    free_mib = total_mib - reserved_mib - used_mib
+    return f"memory {total_mib * MIB} {reserved_mib * MIB} {used_mib * MIB} {free_mib * MIB}"
+
+
+def _processes(processes: Processes) -> list[str]:
+    return [f"process {pid} {'hidden' if mib is None else mib * MIB}" for pid, mib in processes]
+
+
+def compiler() -> str | None:
+    return shutil.which("cc") or shutil.which("gcc")
+
+
+@functools.cache
+def library(*, old_driver: bool = False) -> Path:
+    """The folder with the built library, once per session; skips the test where there is no compiler."""
+    cc = compiler()
+    if cc is None:
+        import pytest  # not at the top: children import this module, and pytest is none of theirs
+
+        pytest.skip("no C compiler (cc): the stand-in for NVIDIA's driver library cannot be built")
+    folder = Path(tempfile.mkdtemp(prefix="kgops-nvml-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = [cc, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
+    command += ["-fvisibility=hidden", f"-Wl,-soname,{SONAME}", *(["-DOLD_DRIVER"] if old_driver else [])]
+    command += ["-o", str(folder / SONAME), str(TESTS / "nvml" / "standin.c")]
+    subprocess.run(command, check=True)
+    return folder
+
+
+class StandIn:
+    """A driver whose cards a test decides, and may change at any moment with `show`."""
+
+    def __init__(self, folder: Path, *, old_driver: bool = False) -> None:
+        self._library = library(old_driver=old_driver)
+        self._state = folder / "nvml-state"
+        self._log = folder / "nvml-calls"
+
+    def show(self, machine: Machine) -> None:
+        # Replaced, not rewritten: a call in another process must never read half a machine.
+        fresh = self._state.with_suffix(".new")
+        fresh.write_text(state_text(machine, self._log), encoding="utf-8")
+        os.replace(fresh, self._state)  # noqa: PTH105
+
+    def environment(self) -> dict[str, str]:
+        """For the child that shall see these cards, and for none that trains."""
+        paths = [str(self._library), os.environ.get("LD_LIBRARY_PATH", "")]
+        joined = os.pathsep.join(path for path in paths if path)
+        return {**os.environ, "LD_LIBRARY_PATH": joined, STATE: str(self._state)}
+
+    def calls(self) -> list[str]:
+        """Every call that any process made so far: "name card answer"."""
+        return self._log.read_text(encoding="utf-8").splitlines() if self._log.exists() else []
+
+    def ask(self, look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the function of a test module returns in a fresh Python on this machine."""
+        return ask_child(self.environment(), look, *args, **kwargs)
+
+
+def ask_child(environment: dict[str, str], look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    program = (
+        "import pickle, sys\n"
+        f"sys.path[:0] = {[str(TESTS.parent), str(TESTS)]!r}\n"
+        f"from {look.__module__} import {look.__name__} as look\n"
+        "args, kwargs = pickle.load(sys.stdin.buffer)\n"
+        "pickle.dump(look(*args, **kwargs), sys.stdout.buffer)\n"
+    )
+    child = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env=environment,
+        input=pickle.dumps((args, kwargs)),
+        capture_output=True,
+        timeout=50,
+    )
+    assert child.returncode == 0, f"the child ended with {child.returncode}: {child.stderr.decode()}"
+    return cast(T, pickle.loads(child.stdout))
+
+
+def bench(rounds: int = 300) -> None:
+    """CPU of one reading, printed: a figure to look at, since a busy machine would fail an assertion."""
+    sys.path.insert(0, str(TESTS.parent))
+    two = ((4711, 1024), (4712, 2048))
+    with tempfile.TemporaryDirectory() as folder:
+        standin = StandIn(Path(folder))
+        for count in (1, 8):
+            machine = Machine(tuple(replace(h200(f"GPU-{i}", 4096, two), mig=None) for i in range(count)))
+            # Without the log: writing it would be most of what is measured.
+            standin._state.write_text(state_text(machine), encoding="utf-8")
+            whole_ms, driver_ms, calls = ask_child(standin.environment(), _bench_child, rounds)
+            print(
+                f"{count} cards: {whole_ms:.3f} ms CPU a reading, {calls} driver calls; "
+                f"the stand-in's own part is about {driver_ms:.3f} ms"
+            )
+
+
+def _bench_child(rounds: int) -> tuple[float, float, int]:
+    import pynvml
+
+    from kgops.gpus.nvml import Nvml, open_nvml
+
+    nvml = open_nvml()
+    assert isinstance(nvml, Nvml), nvml
+    with nvml:
+        nvml.cards()
+        started = time.process_time()
+        for _ in range(rounds):
+            nvml.cards()
+        whole_s = time.process_time() - started
+        # Memory, utilization, temperature, two of power, and processes twice (how many, then which).
+        calls = 7 * nvml.count
+        handle = pynvml.nvmlDeviceGetHandleByIndex(nvml.count - 1)
+        call = pynvml.nvmlLib.nvmlDeviceIsMigDeviceHandle
+        flag = pynvml.byref(pynvml.c_uint())
+        started = time.process_time()
+        for _ in range(rounds * calls):
+            call(handle, flag)
+        driver_s = time.process_time() - started
+    return whole_s / rounds * 1000, driver_s / rounds * 1000, calls
+
+
+if __name__ == "__main__":
+    sys.modules["nvml_standin"] = sys.modules["__main__"]
+    _bench_child.__module__ = "nvml_standin"
+    bench()

@@ -1,0 +1,653 @@
+"""Promises of kgops/gpus, kept through the real nvidia-ml-py against the stand-in driver in tests/nvml."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import pytest
+from nvml_standin import STATE, Card, Machine, Slice, StandIn, a100, ask_child, h200, t4
+
+from kgops.gpus import known
+from kgops.gpus.nvml import (
+    CardReading,
+    CardSampler,
+    Nvml,
+    NvmlProblem,
+    ProcessReading,
+    Snapshot,
+    open_nvml,
+    tree_memory_mib,
+)
+
+SLOW_MS = 200
+
+
+@pytest.fixture
+def standin(tmp_path: Path) -> StandIn:
+    return StandIn(tmp_path)
+
+
+@dataclass(frozen=True)
+class Seen:
+    cards: tuple[CardReading, ...]
+    driver: str | None
+    cuda: tuple[int, int] | None
+    tree: dict[str, int | None]
+
+
+@contextmanager
+def opened() -> Iterator[Nvml]:
+    nvml = open_nvml()
+    assert isinstance(nvml, Nvml), nvml
+    with nvml:
+        yield nvml
+
+
+def see(*pids: int, host_pids: bool = True) -> Seen:
+    with opened() as nvml:
+        tree = nvml.tree_memory_mib(set(pids), host_pids=host_pids)
+        return Seen(nvml.cards(), nvml.driver_version(), nvml.cuda_version(), tree)
+
+
+def problem() -> NvmlProblem:
+    found = open_nvml()
+    assert isinstance(found, NvmlProblem)
+    return found
+
+
+# ---- cards ----
+
+
+def test_a_t4_is_read_whole(standin: StandIn) -> None:
+    card = replace(t4("GPU-5f6a", used_mib=2048, processes=((4711, 1900),)), utilization=37, temperature=61)
+    standin.show(Machine((card,), driver="550.54.15", cuda=12040))
+    seen = standin.ask(see)
+    assert seen.driver == "550.54.15"
+    assert seen.cuda == (12, 4)
+    assert seen.cards == (
+        CardReading(
+            index=0,
+            uuid="GPU-5f6a",
+            name="Tesla T4",
+            compute_capability=(7, 5),
+            memory_total_mib=15360,
+            memory_used_mib=2048,
+            memory_free_mib=15360 - 451 - 2048,
+            memory_reserved_mib=451,
+            memory_accounting="v2",
+            utilization_percent=37,
+            temperature_c=61,
+            power_w=30.0,
+            power_limit_w=70.0,
+            processes=(ProcessReading(4711, 1900),),
+            mig_enabled=None,
+            slices=(),
+            problem=None,
+        ),
+    )
+
+
+def test_two_cards_keep_their_order_and_their_own_values(standin: StandIn) -> None:
+    standin.show(Machine((a100(used_mib=1000), h200(used_mib=70_000))))
+    first, second = standin.ask(see).cards
+    assert (first.index, first.name, first.compute_capability) == (0, "NVIDIA A100-SXM4-40GB", (8, 0))
+    assert (second.index, second.name, second.compute_capability) == (1, "NVIDIA H200", (9, 0))
+    assert (first.memory_total_mib, first.memory_used_mib) == (40960, 1000)
+    assert (second.memory_total_mib, second.memory_used_mib) == (143771, 70_000)
+    assert first.mig_enabled is False
+    assert first.processes == second.processes == ()
+
+
+def test_a_machine_without_cards_has_none_and_no_problem(standin: StandIn) -> None:
+    standin.show(Machine())
+    assert standin.ask(see).cards == ()
+
+
+ANSWERS = {
+    "nvmlDeviceGetName": "name",
+    "nvmlDeviceGetUUID": "uuid",
+    "nvmlDeviceGetCudaComputeCapability": "compute_capability",
+    "nvmlDeviceGetUtilizationRates": "utilization_percent",
+    "nvmlDeviceGetPowerUsage": "power_w",
+    "nvmlDeviceGetEnforcedPowerLimit": "power_limit_w",
+    "nvmlDeviceGetComputeRunningProcesses_v3": "processes",
+    "nvmlDeviceGetMigMode": "mig_enabled",
+}
+
+
+@pytest.mark.parametrize("code", [3, 4, 13, 999])
+def test_whatever_the_driver_does_not_answer_is_none_and_the_rest_stands(standin: StandIn, code: int) -> None:
+    partial = [replace(h200(used_mib=5), fails={call: code}) for call in ANSWERS]
+    standin.show(Machine((h200(used_mib=5), *partial)))
+    whole, *rest = (asdict(card) for card in standin.ask(see).cards)
+    for index, (card, missing) in enumerate(zip(rest, ANSWERS.values(), strict=True), start=1):
+        assert card == {**whole, "index": index, missing: None}
+
+
+def see_one(standin: StandIn, card: Card) -> CardReading:
+    standin.show(Machine((card,)))
+    return standin.ask(see).cards[0]
+
+
+def test_a_card_that_supports_nothing_reads_none_never_zero(standin: StandIn) -> None:
+    calls = [*ANSWERS, "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"]
+    bare = replace(t4(), temperature=None, fails=dict.fromkeys(calls, 3))
+    standin.show(Machine((bare,), driver=None, cuda=None))
+    seen = standin.ask(see)
+    (card,) = seen.cards
+    assert seen.driver is None
+    assert seen.cuda is None
+    values = {name: getattr(card, name) for name in CardReading.__dataclass_fields__}
+    assert {name for name, value in values.items() if value is not None} == {"index", "slices"}
+
+
+def test_without_v2_accounting_v1_is_used_and_said(standin: StandIn) -> None:
+    card = replace(t4(used_mib=1000), fails={"nvmlDeviceGetMemoryInfo_v2": 3})
+    read = see_one(standin, card)
+    assert read.memory_accounting == "v1"
+    assert read.memory_reserved_mib is None
+    # v1 counts the driver's own 451 MiB as used.
+    assert (read.memory_used_mib, read.memory_free_mib) == (1451, 15360 - 1451)
+
+
+def test_an_old_driver_that_lacks_calls_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    standin = StandIn(tmp_path, old_driver=True)
+    read = see_one(standin, replace(t4(used_mib=1000, processes=((1, 2),)), temperature=55))
+    assert read.memory_accounting == "v1"
+    assert read.temperature_c == 55
+    assert read.processes is None
+    assert read.problem is None
+
+
+def test_names_and_uuids_of_any_content_arrive_as_they_are(standin: StandIn) -> None:
+    name = "[red]Karte № 1[/] \x1b[31m; rm -rf"
+    assert see_one(standin, replace(t4(), name=name)).name == name
+
+
+# ---- processes ----
+
+
+def test_memory_of_a_tree_is_summed_per_card(standin: StandIn) -> None:
+    first = t4("GPU-a", processes=((10, 100), (11, 50), (99, 4000)))
+    second = t4("GPU-b", processes=((99, 7),))
+    standin.show(Machine((first, second)))
+    assert standin.ask(see, 10, 11, 12).tree == {"GPU-a": 150, "GPU-b": 0}
+
+
+def test_many_processes_are_all_listed(standin: StandIn) -> None:
+    processes = tuple((pid, pid * 2) for pid in range(1, 65))
+    read = see_one(standin, t4(processes=processes))
+    assert read.processes == tuple(ProcessReading(pid, mib) for pid, mib in processes)
+
+
+def test_hidden_process_memory_is_none_and_so_is_its_tree(standin: StandIn) -> None:
+    standin.show(Machine((t4("GPU-a", processes=((10, 100), (11, None))), t4("GPU-b", processes=((10, 5),)))))
+    seen = standin.ask(see, 10, 11)
+    assert seen.cards[0].processes == (ProcessReading(10, 100), ProcessReading(11, None))
+    assert seen.tree == {"GPU-a": None, "GPU-b": 5}
+    assert standin.ask(see, 10).tree == {"GPU-a": 100, "GPU-b": 5}
+
+
+def test_a_tree_is_unknown_where_processes_are_not_listed(standin: StandIn) -> None:
+    standin.show(Machine((replace(t4("GPU-a"), fails={"nvmlDeviceGetComputeRunningProcesses_v3": 3}),)))
+    assert standin.ask(see, 10).tree == {"GPU-a": None}
+
+
+def test_in_a_container_an_unlisted_tree_is_unknown_not_zero(standin: StandIn) -> None:
+    standin.show(Machine((t4("GPU-a", processes=((31337, 900),)), t4("GPU-b", processes=((10, 5),)))))
+    assert standin.ask(see, 10, host_pids=False).tree == {"GPU-a": None, "GPU-b": 5}
+
+
+# ---- slices ----
+
+
+def test_mig_slices_are_read_with_their_own_memory_and_processes(standin: StandIn) -> None:
+    slices = (
+        Slice(0, "NVIDIA H200 MIG 3g.71gb", "MIG-a", 71168, 5000, ((10, 4000),)),
+        Slice(2, "NVIDIA H200 MIG 1g.18gb", "MIG-b", 16384, 700, ((11, 600),)),
+    )
+    # Without root the driver lists no processes for the card as a whole.
+    refuses = {"nvmlDeviceGetComputeRunningProcesses_v3": 4, "nvmlDeviceGetUtilizationRates": 3}
+    standin.show(Machine((replace(h200(), mig=True, slices=slices, fails=refuses), t4())))
+    seen = standin.ask(see, 10, 11)
+    card, other = seen.cards
+    assert card.mig_enabled is True
+    assert card.utilization_percent is None
+    assert [(part.index, part.uuid, part.name) for part in card.slices] == [
+        (0, "MIG-a", "NVIDIA H200 MIG 3g.71gb"),
+        (2, "MIG-b", "NVIDIA H200 MIG 1g.18gb"),
+    ]
+    assert [part.memory_total_mib for part in card.slices] == [71168, 16384]
+    assert card.slices[1].processes == (ProcessReading(11, 600),)
+    assert seen.tree == {"GPU-h200": 4600, "GPU-t4": 0}
+    assert other.slices == ()
+
+
+def test_slices_made_while_watching_appear(standin: StandIn) -> None:
+    standin.show(Machine((h200(),)))
+    sliced = replace(h200(), mig=True, slices=(Slice(0, "NVIDIA H200 MIG 7g.141gb", "MIG-a", 143000),))
+    before, after = standin.ask(before_and_after, standin, Machine((sliced,)))
+    assert before[0].slices == ()
+    assert [part.uuid for part in after[0].slices] == ["MIG-a"]
+
+
+def before_and_after(
+    standin: StandIn, later: Machine
+) -> tuple[tuple[CardReading, ...], tuple[CardReading, ...]]:
+    with opened() as nvml:
+        before = nvml.cards()
+        standin.show(later)
+        return before, nvml.cards()
+
+
+# ---- problems ----
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (9, "driver-not-loaded", "modprobe nvidia"),
+        (4, "no-permission", "/dev/nvidia"),
+        (18, "version-mismatch", "reboot"),
+        (15, "gpu-lost", "dmesg"),
+        (16, "reset-required", "--gpu-reset"),
+        (999, "other", "nvidia-smi"),
+    ],
+)
+def test_a_driver_that_does_not_open_says_what_it_is_and_what_to_do(
+    standin: StandIn, code: int, kind: str, words: str
+) -> None:
+    standin.show(Machine((t4(),), init=code))
+    found = standin.ask(problem)
+    assert found.kind == kind
+    assert f"NVML error {code}" in found.message
+    assert words in found.hint
+
+
+def test_a_driver_that_fails_after_opening_is_closed_again(standin: StandIn) -> None:
+    standin.show(Machine((t4(),), fails={"nvmlDeviceGetCount_v2": 999}))
+    assert standin.ask(problem).kind == "other"
+    assert [call.split()[0] for call in standin.calls()][-1] == "nvmlShutdown"
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has an NVIDIA driver")
+def test_a_machine_without_a_driver_says_that_runs_use_the_cpu() -> None:
+    found, modules = ask_child(dict(os.environ), problem_and_modules)
+    assert found.kind == "no-library"
+    assert "runs use the CPU" in found.hint
+    assert "pynvml" not in modules
+
+
+def test_a_driver_library_that_cannot_be_loaded_is_told_from_none(tmp_path: Path) -> None:
+    found, modules = ask_child(broken_driver(tmp_path), problem_and_modules)
+    assert found.kind == "library-unusable"
+    assert "file too short" in found.message
+    assert "pynvml" not in modules
+
+
+def broken_driver(folder: Path) -> dict[str, str]:
+    """Hides the driver that this machine may have: the loader stops at the first file of the name."""
+    (folder / "libnvidia-ml.so.1").write_bytes(b"")
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+
+
+def problem_and_modules() -> tuple[NvmlProblem, set[str]]:
+    return problem(), set(sys.modules)
+
+
+def test_one_lost_card_does_not_hide_the_others(standin: StandIn) -> None:
+    standin.show(Machine((t4("GPU-a"), replace(t4("GPU-b"), lost=15), t4("GPU-c"))))
+    seen = standin.ask(see, 1)
+    assert [card.name for card in seen.cards] == ["Tesla T4", None, "Tesla T4"]
+    lost = seen.cards[1]
+    assert lost.problem is not None
+    assert lost.problem.kind == "gpu-lost"
+    assert lost.memory_total_mib is None
+    assert seen.tree == {"GPU-a": 0, "GPU-c": 0}
+
+
+def test_a_card_lost_while_watching_keeps_its_uuid_and_comes_back(standin: StandIn) -> None:
+    standin.show(Machine((t4("GPU-a"), t4("GPU-b"))))
+    lost, tree, back = standin.ask(lost_and_back, standin)
+    assert [card.uuid for card in lost] == ["GPU-a", "GPU-b"]
+    assert lost[1].problem is not None
+    assert lost[1].processes is None
+    assert tree == {"GPU-a": 0, "GPU-b": None}
+    assert [card.problem for card in back] == [None, None]
+    assert back[1].memory_total_mib == 15360
+
+
+def lost_and_back(
+    standin: StandIn,
+) -> tuple[tuple[CardReading, ...], dict[str, int | None], tuple[CardReading, ...]]:
+    with opened() as nvml:
+        nvml.cards()
+        standin.show(Machine((t4("GPU-a"), replace(t4("GPU-b"), lost=15))))
+        lost = nvml.cards()
+        tree = tree_memory_mib(lost, {1}, host_pids=True)
+        standin.show(Machine((t4("GPU-a"), t4("GPU-b"))))
+        return lost, tree, nvml.cards()
+
+
+def test_a_card_that_was_reset_is_read_by_its_new_handle(standin: StandIn) -> None:
+    standin.show(Machine((t4(),)))
+    (card,) = standin.ask(reset, standin)
+    assert card.problem is None
+    assert card.memory_total_mib == 15360
+
+
+def reset(standin: StandIn) -> tuple[CardReading, ...]:
+    with opened() as nvml:
+        nvml.cards()
+        standin.show(Machine((replace(t4(), lost=16),)))
+        assert [card.problem.kind for card in nvml.cards() if card.problem] == ["reset-required"]
+        standin.show(Machine((t4(),), epoch=1))
+        return nvml.cards()
+
+
+def test_a_card_that_is_not_ours_to_read_says_no_permission(standin: StandIn) -> None:
+    standin.show(Machine((t4("GPU-a"), replace(t4("GPU-b"), fails={"nvmlDeviceGetHandleByIndex_v2": 4}))))
+    first, second = standin.ask(see).cards
+    assert first.problem is None
+    assert second.problem is not None
+    assert second.problem.kind == "no-permission"
+
+
+# ---- opening and closing ----
+
+
+def test_closing_twice_shuts_down_once_and_two_owners_do_not_disturb_each_other(standin: StandIn) -> None:
+    standin.show(Machine((t4(),)))
+    names, refusal = standin.ask(two_owners)
+    assert names == ["Tesla T4"]
+    assert "closed" in refusal
+    calls = [call.split()[0] for call in standin.calls()]
+    assert calls.count("nvmlInitWithFlags") == calls.count("nvmlShutdown") == 2
+
+
+def two_owners() -> tuple[list[str | None], str]:
+    first, second = open_nvml(), open_nvml()
+    assert isinstance(first, Nvml)
+    assert isinstance(second, Nvml)
+    first.close()
+    first.close()
+    names = [card.name for card in second.cards()]
+    second.close()
+    with pytest.raises(RuntimeError) as refusal:
+        first.cards()
+    return names, str(refusal.value)
+
+
+# ---- the sampler ----
+
+
+def wait_for(
+    sampler: CardSampler, wanted: Callable[[Snapshot], bool], timeout_s: float = 20.0
+) -> tuple[Snapshot, int]:
+    """The first snapshot that is as wanted, and how often the sampler could be looked at until then."""
+    looks, ends = 0, time.monotonic() + timeout_s
+    while time.monotonic() < ends:
+        snapshot = sampler.newest()
+        looks += 1
+        if snapshot is not None and wanted(snapshot):
+            return snapshot, looks
+        time.sleep(0.005)
+    raise AssertionError(f"no such snapshot within {timeout_s} s; the newest is {sampler.newest()}")
+
+
+def test_the_sampler_follows_the_cards(standin: StandIn) -> None:
+    standin.show(Machine((t4(used_mib=100),)))
+    before, after = standin.ask(sample_change, standin)
+    assert before.cards[0].memory_used_mib == 100
+    assert after.cards[0].memory_used_mib == 900
+    assert after.number > before.number
+    assert after.taken_at >= before.taken_at
+    assert (after.driver_version, after.cuda_version) == ("570.86.15", (12, 8))
+    assert "shutdown while" not in "\n".join(standin.calls())
+
+
+def sample_change(standin: StandIn) -> tuple[Snapshot, Snapshot]:
+    with CardSampler(0.02) as sampler:
+        before, _ = wait_for(sampler, lambda snapshot: True)
+        standin.show(Machine((t4(used_mib=900),)))
+        after, _ = wait_for(sampler, lambda snapshot: snapshot.cards[0].memory_used_mib == 900)
+    return before, after
+
+
+def test_a_driver_of_200_ms_a_call_blocks_no_reader_and_stops_within_a_call(standin: StandIn) -> None:
+    standin.show(Machine((t4(), t4("GPU-b")), delay_ms=SLOW_MS))
+    told = standin.ask(sample_slow_driver)
+    assert told.first_look is None
+    assert told.took_s >= SLOW_MS / 1000 * 10
+    # About 900 here. A look that waited for the round would be one, for a call, some twenty.
+    assert told.looks > 100
+    assert told.stopped
+    assert told.threads == ["MainThread"]
+    # The call under way and the shutdown, each of 200 ms, and room for a busy machine.
+    assert told.stop_s < SLOW_MS / 1000 * 2 + 1.0
+    calls = standin.calls()
+    assert calls[-1].startswith("nvmlShutdown")
+    assert "shutdown while" not in "\n".join(calls)
+
+
+@dataclass(frozen=True)
+class Told:
+    first_look: Snapshot | None
+    took_s: float
+    looks: int
+    stop_s: float
+    stopped: bool
+    threads: list[str]
+
+
+def sample_slow_driver() -> Told:
+    sampler = CardSampler(0.05)
+    sampler.start()
+    first_look = sampler.newest()
+    snapshot, looks = wait_for(sampler, lambda snapshot: True)
+    # Into the middle of the next round.
+    time.sleep(0.3)
+    started = time.monotonic()
+    stopped = sampler.stop()
+    stop_s = time.monotonic() - started
+    names = [thread.name for thread in threading.enumerate()]
+    return Told(first_look, snapshot.took_s, looks, stop_s, stopped, names)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_driver_that_hangs_holds_up_neither_stop_nor_the_end_of_the_program(
+    standin: StandIn, at_once: bool
+) -> None:
+    hanging = Machine((t4(),), delay_ms=30_000)
+    standin.show(hanging if at_once else Machine((t4(),)))
+    started = time.monotonic()
+    assert standin.ask(stop_a_hanging_driver, standin, hanging, at_once) is False
+    assert time.monotonic() - started < 20
+    # Shutting down under a call that is still out may crash the real library.
+    assert not [call for call in standin.calls() if call.startswith("nvmlShutdown")]
+
+
+def stop_a_hanging_driver(standin: StandIn, hanging: Machine, at_once: bool) -> bool:
+    sampler = CardSampler(0.01)
+    sampler.start()
+    if not at_once:
+        wait_for(sampler, lambda snapshot: True)
+        standin.show(hanging)
+    time.sleep(0.2)
+    return sampler.stop(timeout_s=0.3)
+
+
+def test_a_driver_that_comes_up_later_is_found(standin: StandIn) -> None:
+    standin.show(Machine((t4(),), init=9))
+    first, later = standin.ask(sample_late_driver, standin)
+    assert first.problem is not None
+    assert first.problem.kind == "driver-not-loaded"
+    assert first.cards == ()
+    assert later.problem is None
+    assert [card.name for card in later.cards] == ["Tesla T4"]
+
+
+def sample_late_driver(standin: StandIn) -> tuple[Snapshot, Snapshot]:
+    sampler = CardSampler(0.02)
+    sampler.retry_s = 0.02
+    with sampler:
+        first, _ = wait_for(sampler, lambda snapshot: True)
+        standin.show(Machine((t4(),)))
+        later, _ = wait_for(sampler, lambda snapshot: snapshot.problem is None)
+    return first, later
+
+
+def test_a_sampler_that_never_started_stops_at_once() -> None:
+    assert CardSampler().stop()
+
+
+# ---- weight ----
+
+
+def test_nvml_loads_without_site_packages_and_pulls_in_nothing_heavy(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parent.parent
+    program = (
+        f"import sys; sys.path.append({str(root)!r})\n"
+        "from kgops.gpus import nvml\n"
+        "nvml.open_nvml()\n"
+        "heavy = {'pynvml', 'torch', 'numpy', 'psutil', 'subprocess', 'kgops.gpus.known'}\n"
+        "found = heavy & set(sys.modules)\n"
+        "sys.exit(f'loaded: {found}' if found else 0)\n"
+    )
+    command = [sys.executable, "-I", "-S", "-c", program]
+    child = subprocess.run(command, env=broken_driver(tmp_path), capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+
+
+def test_a_driver_without_its_python_binding_says_what_to_install(standin: StandIn) -> None:
+    standin.show(Machine((t4(),)))
+    root = Path(__file__).resolve().parent.parent
+    program = (
+        f"import sys; sys.path.append({str(root)!r})\n"
+        "from kgops.gpus.nvml import open_nvml\n"
+        "found = open_nvml()\n"
+        "print(found.kind, found.hint)\n"
+    )
+    command = [sys.executable, "-I", "-S", "-c", program]
+    child = subprocess.run(command, env=standin.environment(), capture_output=True, text=True)
+    assert child.stdout.startswith("no-pynvml "), child.stderr
+    assert "pip install nvidia-ml-py" in child.stdout
+
+
+def test_pytest_itself_never_loads_the_stand_in() -> None:
+    assert STATE not in os.environ
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    assert "kgops-nvml-" not in maps
+
+
+# ---- known cards ----
+
+NAMES = {
+    "Tesla T4": "t4",
+    "Tesla V100-SXM2-16GB": "v100",
+    "Tesla V100-PCIE-32GB": "v100-32",
+    "Tesla P100-PCIE-16GB": "p100",
+    "GeForce GTX 1080 Ti": "gtx-1080ti",
+    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080ti",
+    "GeForce RTX 2080 Ti": "rtx-2080ti",
+    "NVIDIA A10": "a10",
+    "NVIDIA A10G": "a10g",
+    "NVIDIA L4": "l4",
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA GeForce RTX 5090": "rtx-5090",
+    "NVIDIA A100-SXM4-40GB": "a100-40",
+    "A100-PCIE-40GB": "a100-40",
+    "NVIDIA A100-SXM4-80GB": "a100-80",
+    "NVIDIA A100-SXM-80GB": "a100-80",
+    "NVIDIA A100 80GB PCIe": "a100-80",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA H200": "h200",
+    "NVIDIA B200": "b200",
+    "NVIDIA GB200": "gb200",
+}
+
+
+@pytest.mark.parametrize(("name", "short"), NAMES.items())
+def test_a_card_is_known_by_the_name_that_nvml_gives_it(name: str, short: str) -> None:
+    card = known.known_by_name(name)
+    assert card is not None
+    assert card.short_name == short
+    assert card is known.known_by_short_name(short)
+
+
+def test_every_known_card_has_an_nvml_name_and_every_promised_short_name_is_there() -> None:
+    assert set(NAMES.values()) == set(known.short_names())
+    promised = "t4 v100 a10 l4 rtx-2080ti rtx-3090 rtx-4090 a100-40 a100-80 l40s h100 h200 b200"
+    assert set(promised.split()) <= set(known.short_names())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA L40",
+        "NVIDIA A100X",
+        "NVIDIA H100 NVL",
+        "Tesla V100S-PCIE-32GB",
+        "Tesla K80",
+        "",
+        "NVIDIA",
+    ],
+)
+def test_a_card_of_other_figures_is_not_taken_for_a_known_one(name: str) -> None:
+    assert known.known_by_name(name) is None
+
+
+@pytest.mark.parametrize("typed", ["T4", " t4 ", "Rtx_3090", "RTX 3090", "a100-80"])
+def test_short_names_are_read_as_people_type_them(typed: str) -> None:
+    assert known.known_by_short_name(typed) is not None
+
+
+def test_an_unknown_short_name_is_no_card() -> None:
+    assert known.known_by_short_name("t400") is None
+
+
+def test_bf16_is_offered_only_where_tensor_cores_have_it() -> None:
+    for short in known.short_names():
+        card = known.known_by_short_name(short)
+        assert card is not None
+        assert ("bf16" in card.tensor_core_dtypes) == (card.compute_capability >= (8, 0))
+        assert ("tf32" in card.tensor_core_dtypes) == (card.tf32_tflops is not None)
+        assert bool(card.tensor_core_dtypes) == (card.compute_capability >= (7, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "real_mib"),
+    [
+        # Totals that torch reported for such slices.
+        ("NVIDIA H200 MIG 3g.71gb", 71168),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40192),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.20gb", 19968),
+    ],
+)
+def test_a_slice_has_its_share_of_its_card(name: str, real_mib: int) -> None:
+    part, whole = known.known_by_name(name), known.known_by_name(name.split(" MIG ")[0])
+    assert part is not None
+    assert whole is not None
+    assert real_mib <= part.memory_mib <= real_mib * 1.03
+    assert part.half_tflops < whole.half_tflops
+    assert part.bandwidth_gb_s < whole.bandwidth_gb_s
+    assert (part.compute_capability, part.short_name) == (whole.compute_capability, whole.short_name)
+
+
+def test_a_slice_of_an_unknown_card_is_unknown() -> None:
+    assert known.known_by_name("NVIDIA Z999 MIG 1g.10gb") is None
