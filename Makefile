@@ -1,0 +1,41 @@
+# Two commands do everything: `make demo` and `make test`. Both make .venv when it is missing or old.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench chaos gpu-check clean
+
+demo: $(VENV)/.ready
+	$(BIN)/kgops run --profile auto
+
+test: $(VENV)/.ready-dev lint
+	$(BIN)/pytest -q
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m kgops.bench.console
+
+# Kills at random moments: `make chaos N=1000` for the full figure.
+N ?= 200
+chaos: $(VENV)/.ready-dev
+	$(BIN)/python -m tests.chaos --kills $(N)
+
+# `venv` again over an existing folder keeps what is installed; pip then finds most of it satisfied.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.ready-dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(VENV)/.ready $@
+
+clean:
+	rm -rf $(VENV) dist build

@@ -1,0 +1,94 @@
+"""The `kgops` command: one file per verb, imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from kgops import __version__
+from kgops.errors import KgopsError
+from kgops.jobs.text import lines
+from storage.errors import StorageError
+
+# verb → what it does. The help page is printed from here, so that it imports no verb.
+COMMANDS: dict[str, str] = {
+    "run": "Start a job: a command, a job file, or the default job.",
+    "runs": "List runs; filter, sort and search them.",
+    "show": "Show all that is known of one run.",
+    "logs": "Print or follow a run's log.",
+    "stop": "Ask a run to stop, then end its whole process tree.",
+    "resume": "Continue a run that was interrupted, stopped or failed.",
+    "tag": "Add tags to a run, or take them away.",
+    "note": "Write a note on a run, or read its notes.",
+    "delete": "Forget a run and its folder.",
+    "doctor": "Check this machine and say what to do about each trouble.",
+}
+ABORTED = 130
+
+
+class Commands(click.Group):
+    """Knows its commands by name and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"kgops.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS:
+            from kgops.jobs.keys import nearest
+
+            ctx.fail(f"no such command {args[0]!r}{nearest(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example:  kgops run exec -- python train.py",
+)
+@click.version_option(__version__, prog_name="kgops")
+@click.pass_context
+def group(ctx: click.Context) -> None:
+    """Plan, supervise and measure knowledge-graph runs; every run outlives the terminal it was started from."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; returns its exit code and leaves tracebacks to bugs."""
+    try:
+        result: Any = group.main(args=arguments, prog_name="kgops", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KgopsError, StorageError) as error:
+        print(f"Error: {lines(error.message)}", file=sys.stderr)
+        if error.hint:
+            print(f"Hint: {lines(error.hint)}", file=sys.stderr)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("Aborted.", file=sys.stderr)
+        return ABORTED
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `| head` does. Python would complain once more while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,34 @@
+"""`kgops delete`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kgops.cli.output import say
+from kgops.cli.session import for_writing
+from kgops.errors import Usage
+from kgops.jobs.text import one_line
+from kgops.runs.settle import delete_run
+
+
+@click.command(epilog="Example:  kgops delete 41 42 --yes")
+@click.argument("names", metavar="RUN...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def command(names: tuple[str, ...], yes: bool) -> None:
+    """Forget ended runs: rows, folders, checkpoints and results. This cannot be undone."""
+    session = for_writing()
+    wanted = [session.run(name) for name in names]
+    for run in wanted:
+        if not run.ended:
+            raise Usage(f"run {run.id} is {run.state}", f"stop it first: kgops stop {run.id}")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Usage("nobody to ask whether to delete", "pass --yes")
+        for run in wanted:
+            say(f"run {run.id}  {run.state}  {one_line(run.label, 60)}")
+        click.confirm(f"Delete {len(wanted)} run(s) with their folders?", abort=True)
+    for run in wanted:
+        if delete_run(session.home, session.conn, run.id):
+            say(f"run {run.id} deleted")

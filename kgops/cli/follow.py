@@ -1,0 +1,178 @@
+"""Following a run: its log and one line of progress until it ends. Leaving does not touch the run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from kgops.cli.output import duration, figure, say, tell
+from kgops.cli.session import Session
+from kgops.jobs.text import from_bytes, one_line
+from kgops.runs import spool
+from kgops.runs.control import stop_run
+from kgops.runs.settle import settle
+from storage import attempts, reports
+from storage.runs import Run
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+EXIT_CODES = {"succeeded": 0, "failed": 1, "out_of_memory": 4, "interrupted": 5, "cancelled": 130}
+_LOOK_EVERY_S = 0.2
+_SETTLE_EVERY_S = 2.0
+
+
+class _Detached(Exception):
+    pass
+
+
+def follow(session: Session, number: int, *, quiet: bool = False) -> int:
+    """The exit code that tells how the run ended; 0 if the person detached."""
+    line = _progress_line() if not quiet else None
+    try:
+        with line if line is not None else _Nothing():
+            run = _follow(session, number, line, quiet)
+    except _Detached:
+        say(f"run {number} goes on; `kgops logs -f {number}` follows it, `kgops stop {number}` stops it")
+        return 0
+    if not quiet:
+        say(summary(session, run))
+    return EXIT_CODES[run.state]
+
+
+def _follow(session: Session, number: int, line: Status | None, quiet: bool) -> Run:
+    run = _get(session, number)
+    log = session.folder(run).log
+    offset = _size(log) if run.attempts else 0
+    next_settle = time.monotonic() + _SETTLE_EVERY_S
+    while True:
+        try:
+            run = _get(session, number)
+            while not quiet:
+                lines, offset_now = spool.read_lines(log, offset, final=run.ended)
+                if offset_now == offset:
+                    break
+                offset = offset_now
+                for raw in lines:
+                    _show_log_line(raw, line)
+            if run.ended:
+                return run
+            if line is not None:
+                line.update(_describe(run))
+            if time.monotonic() >= next_settle:  # its supervisor may have been killed
+                settle(session.home, session.conn)
+                next_settle = time.monotonic() + _SETTLE_EVERY_S
+            time.sleep(_LOOK_EVERY_S)
+        except KeyboardInterrupt:
+            if _wants_to_detach(line):
+                raise _Detached from None
+            tell(f"stopping run {number} …")
+            stop_run(session.home, session.conn, _get(session, number), None)
+
+
+def summary(session: Session, run: Run) -> str:
+    """One line that says how it ended, and why, and what it took."""
+    took = duration(run.ended_at - run.started_at) if run.started_at and run.ended_at else UNSTARTED
+    parts = [f"run {run.id} {run.state}", took]
+    if run.reason:
+        parts.append(one_line(run.reason, 200))
+    if run.metric:
+        parts.append(f"{one_line(run.metric, 40)} {figure(run.metric_value)}")
+    if run.peak_host_mib is not None:
+        parts.append(f"peak host memory {figure(run.peak_host_mib, 'MiB')}")
+    if run.peak_card_mib is not None:
+        parts.append(f"peak card memory {figure(run.peak_card_mib, 'MiB')}")
+    changed = [event.body for event in reports.events(session.conn, run.id, kinds=("step_down", "again"))]
+    made = len(attempts.of_run(session.conn, run.id))
+    if changed:
+        parts.append(f"{made} attempts: " + "; ".join(_step(body) for body in changed))
+    return " · ".join(parts)
+
+
+UNSTARTED = "never started"
+
+
+def _step(body: dict[str, object]) -> str:
+    settings = body.get("settings")
+    what = str(body.get("after")).replace("_", " ")
+    if isinstance(settings, dict) and settings:
+        return one_line(
+            f"after {what} " + ", ".join(f"{name}={value}" for name, value in settings.items()), 120
+        )
+    return f"again after {what}"
+
+
+def _describe(run: Run) -> str:
+    parts = [f"run {run.id}", run.state]
+    if run.state == "queued" and run.reason:
+        parts.append(f"waits for {one_line(run.reason, 60)}")
+    if run.phase:
+        parts.append(one_line(run.phase, 30))
+    if run.done is not None:
+        parts.append(f"{run.done:g}/{run.total:g}" if run.total is not None else f"{run.done:g}")
+    if run.rate is not None:
+        parts.append(figure(run.rate, f"{one_line(run.unit or 'it', 12)}/s"))
+    if run.metric:
+        parts.append(f"{one_line(run.metric, 30)} {figure(run.metric_value)}")
+    if run.started_at:
+        parts.append(duration(time.time() - run.started_at))
+    from rich.markup import escape
+
+    return escape(" · ".join(parts))
+
+
+def _progress_line() -> Status | None:
+    """A live line on a terminal; nothing where stderr goes to a file."""
+    if not sys.stderr.isatty():
+        return None
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False).status("starting")
+
+
+def _show_log_line(raw: bytes | None, line: Status | None) -> None:
+    text = "(a line longer than 1 MiB)" if raw is None else one_line(from_bytes(raw))
+    if line is None:
+        tell(text)
+    else:
+        line.console.print(text, markup=False, emoji=False, soft_wrap=True)
+
+
+def _wants_to_detach(line: Status | None) -> bool:
+    """Asks once; without a terminal there is nobody to ask, and Ctrl-C means stop."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    if line is not None:
+        line.stop()
+    try:
+        tell("")
+        sys.stderr.write("Leave the run going (d), or stop it (s)? [d] ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline().strip().lower()
+    except KeyboardInterrupt:
+        return True  # in a hurry: leaving loses nothing
+    finally:
+        if line is not None:
+            line.start()
+    return not answer.startswith("s")
+
+
+def _get(session: Session, number: int) -> Run:
+    return session.run(str(number))
+
+
+def _size(path: os.PathLike[str]) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116
+    except FileNotFoundError:
+        return 0
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None

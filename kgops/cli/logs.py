@@ -1,0 +1,100 @@
+"""`kgops logs`: the log as it is, made harmless for a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from kgops.cli.output import tell
+from kgops.cli.session import Session, existing
+from kgops.errors import Usage
+from kgops.jobs.text import from_bytes, one_line
+from kgops.runs import spool
+from kgops.runs.logs import first_kept
+from storage.runs import Run
+
+_LOOK_EVERY_S = 0.2
+_BLOCK = 1 << 16
+
+
+@click.command(epilog="Example:  kgops logs -f last --grep loss")
+@click.argument("name", metavar="RUN")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the run ends.")
+@click.option(
+    "-n",
+    "--lines",
+    "count",
+    type=click.IntRange(0),
+    help="Only the last lines; default: all, with -f the last 20.",
+)
+@click.option("--grep", metavar="REGEX", help="Only lines in which this is found.")
+def command(name: str, following: bool, count: int | None, grep: str | None) -> None:
+    """Print a run's log.
+
+    A terminal gets control characters as �; a file or a pipe gets the bytes as they are."""
+    session = existing()
+    run = session.run(name)
+    try:
+        pattern = re.compile(grep) if grep is not None else None
+    except re.error as error:
+        raise Usage(f"--grep {grep!r:.60} is not a regular expression: {error}") from error
+    log = session.folder(run).log
+    if not log.exists():
+        tell(f"Run {run.id} has no log yet.")
+    offset = _beginning(log, 20 if count is None and following else count)
+    _print_from(session, run, log, offset, pattern, following)
+
+
+def _print_from(
+    session: Session, run: Run, log: Path, offset: int, pattern: re.Pattern[str] | None, following: bool
+) -> None:
+    raw_out = sys.stdout.buffer
+    to_terminal = sys.stdout.isatty()
+    while True:
+        ended = run.ended or not following
+        while True:
+            lines, behind = spool.read_lines(log, offset, final=ended)
+            if behind == offset:
+                break
+            offset = behind
+            for line in lines:
+                shown = b"(a line longer than 1 MiB)" if line is None else line
+                if pattern is not None and not pattern.search(from_bytes(shown)):
+                    continue
+                raw_out.write((one_line(from_bytes(shown)).encode() if to_terminal else shown) + b"\n")
+        raw_out.flush()
+        if ended:
+            return
+        time.sleep(_LOOK_EVERY_S)
+        run = session.run(str(run.id))
+
+
+def _beginning(log: Path, count: int | None) -> int:
+    """Offset from which the wanted lines begin: read backwards, so that a huge log costs nothing."""
+    try:
+        fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return 0
+    try:
+        first = first_kept(fd)
+        if count is None:
+            return first
+        end = os.fstat(fd).st_size
+        at, missing = end, count + (os.pread(fd, 1, end - 1) == b"\n" if end else 0)
+        while at > first and missing > 0:
+            start = max(first, at - _BLOCK)
+            block = os.pread(fd, at - start, start)
+            while missing > 0 and (found := block.rfind(b"\n")) >= 0:
+                missing -= 1
+                block = block[:found]
+            if missing == 0:
+                return start + len(block) + 1
+            at = start
+        return first if missing > 0 else at
+    finally:
+        os.close(fd)

@@ -1,0 +1,106 @@
+"""What the commands print: tables, durations, JSON. Nothing from outside reaches a terminal as it came."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from kgops.jobs.text import one_line
+
+UNKNOWN = "n/a"
+
+
+def print_json(value: Any) -> None:
+    # ASCII only: JSON's escapes are harmless on a terminal, raw C1 controls are not.
+    json.dump(value, sys.stdout, indent=None if isinstance(value, list) and len(value) > 200 else 1)
+    sys.stdout.write("\n")
+
+
+def say(text: str = "") -> None:
+    """A result, on stdout."""
+    print(text)
+
+
+def tell(text: str) -> None:
+    """Everything else, on stderr."""
+    print(text, file=sys.stderr)
+
+
+def width_of(text: str) -> int:
+    """Columns the text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
+
+
+def fitted(text: str, columns: int) -> str:
+    """Cut to at most `columns` columns, with an ellipsis where something is missing."""
+    if width_of(text) <= columns:
+        return text
+    kept = ""
+    for char in text:
+        if width_of(kept + char) > columns - 1:
+            break
+        kept += char
+    return kept + "…"
+
+
+def padded(text: str, columns: int, *, right: bool = False) -> str:
+    gap = " " * (columns - width_of(text))
+    return gap + text if right else text + gap
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()
+) -> list[str]:
+    """Aligned lines no wider than the terminal: the last column gives way."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max([width_of(head), *(width_of(row[i]) for row in cells)]) for i, head in enumerate(heads)]
+    if sys.stdout.isatty():
+        before = sum(widths[:-1]) + 2 * (len(widths) - 1)
+        widths[-1] = max(min(widths[-1], shutil.get_terminal_size().columns - before), 8)
+    out = []
+    for row in [list(heads), *cells]:
+        fields = [
+            padded(fitted(cell, w), w, right=head in right)
+            for cell, w, head in zip(row, widths, heads, strict=True)
+        ]
+        out.append("  ".join(fields).rstrip())
+    return out
+
+
+def duration(seconds: float | None) -> str:
+    """`0:41`, `1:02:09`, `3d 4:05:06`."""
+    if seconds is None:
+        return UNKNOWN
+    whole = int(max(seconds, 0))
+    minutes, second = divmod(whole, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour}:{minute:02d}:{second:02d}"
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+def moment(at: float | None) -> str:
+    """Local time; without the day where it is today."""
+    if at is None:
+        return UNKNOWN
+    when = datetime.fromtimestamp(at).astimezone()
+    today = datetime.fromtimestamp(time.time()).date() == when.date()
+    return when.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M")
+
+
+def figure(value: float | None, unit: str = "") -> str:
+    """Four significant digits, thousands grouped; `n/a` for what is not known."""
+    if value is None:
+        return UNKNOWN
+    shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{shown} {unit}".rstrip()

@@ -1,0 +1,26 @@
+"""`kgops resume`: an ended run goes on."""
+
+from __future__ import annotations
+
+import click
+
+from kgops.cli.follow import follow
+from kgops.cli.output import say
+from kgops.cli.session import for_writing
+from kgops.runs.launch import resume
+
+
+@click.command(epilog="Example:  kgops resume 42 --detach")
+@click.argument("name", metavar="RUN")
+@click.option("--detach", is_flag=True, help="Print the number and come back at once.")
+@click.pass_context
+def command(ctx: click.Context, name: str, detach: bool) -> None:
+    """Continue a run that was interrupted, stopped, failed or out of memory: a new attempt, from its last
+    checkpoint where the workload writes any. A command is simply started again, with KGOPS_ATTEMPT counted up."""
+    session = for_writing()
+    run = session.run(name)
+    resume(session.home, session.conn, run.id)
+    if detach:
+        say(str(run.id))
+        return
+    ctx.exit(follow(session, run.id))

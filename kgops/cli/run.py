@@ -1,0 +1,241 @@
+"""`kgops run`: from what a person types to a run that is followed to its end."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from kgops.cli.follow import follow
+from kgops.cli.output import print_json, say
+from kgops.cli.session import Session, existing, for_writing
+from kgops.errors import BadJob, Usage
+from kgops.jobs.job import Job, read_job, read_job_file
+from kgops.jobs.keys import nearest
+from kgops.jobs.workloads import WORKLOADS
+from kgops.runs.launch import child_command, launch
+from storage import reports, runs
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_JOB_FILE = "kgops.toml"
+
+
+def options(function: F) -> F:
+    """What every kind of job can be given."""
+    for option in reversed(
+        (
+            click.option("--profile", help="Named set of lever values: auto, t4, a100, cpu, …"),
+            click.option("--label", help="What lists and screens call the run."),
+            click.option("--gpu", help="Insist on a card: its index, its UUID, or auto."),
+            click.option(
+                "--gpu-memory", type=click.IntRange(1), metavar="MIB", help="Card memory to reserve."
+            ),
+            click.option(
+                "--exclusive",
+                is_flag=True,
+                default=None,
+                help="Share the card, or the processors, with no other run.",
+            ),
+            click.option(
+                "--attempts",
+                type=click.IntRange(1),
+                help="Workers that may be lost before the run is interrupted.",
+            ),
+            click.option(
+                "--grace", type=click.FloatRange(0), help="Seconds between asking to stop and killing."
+            ),
+            click.option(
+                "--log-limit",
+                type=click.FloatRange(1),
+                metavar="MIB",
+                help="Keep this much of the log, the newest part.",
+            ),
+            click.option("--tag", "tags", multiple=True, help="Tag the run; may be repeated."),
+            click.option(
+                "--detach", is_flag=True, default=None, help="Print the run's number and come back at once."
+            ),
+            click.option(
+                "--dry-run",
+                is_flag=True,
+                default=None,
+                help="Print the job and the exact command; start nothing.",
+            ),
+            click.option(
+                "--json", "as_json", is_flag=True, default=None, help="Print the ended run as JSON on stdout."
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+class Kinds(click.Group):
+    """`kgops run train …`, but also `kgops run job.toml` and `kgops run` alone."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            if not args[0].endswith(".toml") and not Path(args[0]).is_file():
+                ctx.fail(
+                    f"no such workload or job file: {args[0]!r}{nearest(args[0], dict.fromkeys(WORKLOADS))}"
+                )
+            return "FILE", _file, args
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Kinds,
+    invoke_without_command=True,
+    subcommand_metavar="[WORKLOAD|FILE.toml] [ARGS]...",
+    epilog="Example:  kgops run exec --label eval -- python eval.py",
+)
+@options
+@click.option("--again", metavar="RUN", help="Repeat the job of this run.")
+@click.pass_context
+def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
+    """Start a job and follow it; Ctrl-C asks whether to detach or stop.
+
+    Without arguments: the job in kgops.toml of this folder.
+    """
+    ctx.obj = given
+    if ctx.invoked_subcommand is not None:
+        if again is not None:
+            raise Usage("--again repeats a job as it was: give no other")
+        return
+    if again is not None:
+        session = existing()
+        run = session.run(again)
+        job = read_job(runs.spec(session.conn, run.id).job, f"the job of run {run.id}")
+    elif Path(DEFAULT_JOB_FILE).exists():
+        job = read_job_file(Path(DEFAULT_JOB_FILE))
+    else:
+        raise Usage(
+            f"no job: there is no {DEFAULT_JOB_FILE} in this folder",
+            "try `kgops run exec -- python train.py`",
+        )
+    ctx.exit(start(job, given))
+
+
+@click.command("FILE", hidden=True)
+@click.argument("file", type=click.Path(path_type=Path))
+@options
+@click.pass_context
+def _file(ctx: click.Context, /, file: Path, **given: Any) -> None:
+    ctx.exit(start(read_job_file(file), _merged(ctx, given)))
+
+
+@command.command(
+    "exec",
+    epilog='Example:  kgops run exec --on-oom batch_size=64,32,16 -- python train.py --batch-size "{batch_size}"',
+)
+@click.argument("arguments", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--progress-regex", help="Finds groups done and total in the log's lines.")
+@click.option("--metric-regex", help="Finds metrics: groups named for them, or name and value; and step.")
+@click.option(
+    "--on-oom",
+    multiple=True,
+    metavar="NAME=V1,V2…",
+    help="Values for {NAME}: the first to start with, the next after each out-of-memory.",
+)
+@click.option("--cwd", type=click.Path(file_okay=False), help="Folder to run in; default: this one.")
+@options
+@click.pass_context
+def _exec(
+    ctx: click.Context,
+    /,
+    arguments: tuple[str, ...],
+    progress_regex: str | None,
+    metric_regex: str | None,
+    on_oom: tuple[str, ...],
+    cwd: str | None,
+    **given: Any,
+) -> None:
+    """Supervise any command: log, exit code, host memory, card memory of its whole process tree."""
+    settings = {
+        "command": list(arguments),
+        "cwd": str(Path(cwd or ".").absolute()),
+        "progress_regex": progress_regex,
+        "metric_regex": metric_regex,
+        "on_oom": dict(_values(text) for text in on_oom) or None,
+    }
+    table = {
+        "workload": "exec",
+        "exec": {name: value for name, value in settings.items() if value is not None},
+    }
+    ctx.exit(start(read_job(table, "this command"), _merged(ctx, given)))
+
+
+def _values(text: str) -> tuple[str, list[Any]]:
+    name, equals, values = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise Usage(f"--on-oom {text!r:.60}: write NAME=first,second,…")
+    return name, [_number(value) for value in values.split(",")]
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
+    """`kgops run --profile t4 exec …` means what `kgops run exec --profile t4 …` means."""
+    before: dict[str, Any] = ctx.obj or {}
+    return {name: before.get(name) if value in (None, ()) else value for name, value in given.items()}
+
+
+def start(job: Job, given: dict[str, Any]) -> int:
+    """Launches the job with what the flags say and follows it; the exit code for the shell."""
+    job = _with_flags(job, given)
+    if given["dry_run"]:
+        say(job.as_toml().rstrip())
+        say(f"# {shlex.join(child_command(job))}")
+        return 0
+    session = for_writing()
+    number = launch(session.home, session.conn, job)
+    if given["tags"]:
+        reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
+    if given["detach"]:
+        say(str(number))
+        return 0
+    code = follow(session, number, quiet=bool(given["as_json"]))
+    if given["as_json"]:
+        _print_run(session, number)
+    return code
+
+
+def _print_run(session: Session, number: int) -> None:
+    from kgops.cli.show import as_table
+
+    run = runs.get(session.conn, number)
+    if run is not None:
+        print_json(as_table(session, run))
+
+
+def _with_flags(job: Job, given: dict[str, Any]) -> Job:
+    """The job with every flag that was given; all of it is checked again as one job."""
+    table = job.as_table()
+    for name in ("profile", "label"):
+        if given[name] is not None:
+            table[name] = given[name]
+    flags = {
+        "card": {"gpu": given["gpu"], "memory_mib": given["gpu_memory"], "exclusive": given["exclusive"]},
+        "limits": {"attempts": given["attempts"], "grace_s": given["grace"], "log_mib": given["log_limit"]},
+    }
+    for part, values in flags.items():
+        table[part] |= {name: value for name, value in values.items() if value is not None}
+    table = {name: value for name, value in table.items() if value is not None}
+    for part in ("card", "limits"):
+        table[part] = {name: value for name, value in table[part].items() if value is not None}
+    try:
+        return read_job(table, "the job with these flags")
+    except BadJob as error:
+        error.hint = error.hint or "`--dry-run` prints the job"
+        raise

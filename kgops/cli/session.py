@@ -1,0 +1,65 @@
+"""What every command begins with: the home, the database, and runs in a true state."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from kgops.cli.output import tell
+from kgops.errors import KgopsError, NoSuchRun
+from kgops.runs.folder import RunFolder
+from kgops.runs.settle import needs_settling, settle
+from kgops.settings import Home, find_home, make_home
+from storage import runs
+from storage.database import open_reader, open_writer
+from storage.errors import DatabaseMissing, StorageError
+from storage.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    home: Home
+    conn: sqlite3.Connection
+
+    def folder(self, run: Run) -> RunFolder:
+        return RunFolder(self.home.runs / run.folder)
+
+    def run(self, name: str) -> Run:
+        """The run a person means by `42` or `last`."""
+        run = runs.latest(self.conn) if name == "last" else None
+        if name != "last":
+            if not name.isdecimal() or len(name) > 18:
+                raise NoSuchRun(f"{name!r} is no run", "give a run's number, or `last`")
+            run = runs.get(self.conn, int(name))
+        if run is None:
+            raise NoSuchRun(f"there is no run {name}", "`kgops runs` lists them")
+        return run
+
+
+def for_writing() -> Session:
+    home = find_home()
+    make_home(home)
+    conn = open_writer(home.database)
+    settle(home, conn)
+    return Session(home, conn)
+
+
+def for_reading() -> Session:
+    """Raises DatabaseMissing before the first run. Brings runs to a true state where the home can be written."""
+    home = find_home()
+    conn = open_reader(home.database)
+    if needs_settling(home, conn):
+        try:
+            make_home(home)
+            settle(home, open_writer(home.database, busy_timeout_s=2.0))
+        except (KgopsError, StorageError) as error:
+            tell(f"Warning: the states below may be old: {error.message}")
+    return Session(home, conn)
+
+
+def existing() -> Session:
+    """For a verb on a run: no database means no such run."""
+    try:
+        return for_reading()
+    except DatabaseMissing as error:
+        raise NoSuchRun("there are no runs yet", "start one: kgops run exec -- python train.py") from error

@@ -1,0 +1,130 @@
+"""`kgops show`: one run, all of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from kgops.cli.output import UNKNOWN, duration, figure, moment, print_json, say, table
+from kgops.cli.session import Session, existing
+from kgops.jobs.text import lines, one_line
+from storage import attempts, reports, runs, series
+from storage.runs import Run
+
+
+@click.command(epilog="Example:  kgops show last")
+@click.argument("name", metavar="RUN")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
+def command(name: str, as_json: bool) -> None:
+    """Show a run: state and reason, attempts, levers, figures, artifacts, tags and notes."""
+    session = existing()
+    run = session.run(name)
+    if as_json:
+        print_json(as_table(session, run))
+        return
+    for line in _page(session, run):
+        say(line)
+
+
+def as_table(session: Session, run: Run) -> dict[str, Any]:
+    conn = session.conn
+    spec = runs.spec(conn, run.id)
+    return {
+        **asdict(run),
+        "path": str(session.folder(run).path),
+        "attempt": [asdict(attempt) for attempt in attempts.of_run(conn, run.id)],
+        "lever": [asdict(lever) for lever in reports.levers(conn, run.id)],
+        "figure": reports.figures(conn, run.id),
+        "series": [asdict(one) for one in series.of_run(conn, run.id)],
+        "event": [asdict(event) for event in reports.events(conn, run.id)],
+        "artifact": [asdict(artifact) for artifact in reports.artifacts(conn, run.id)],
+        "tag": reports.tags(conn, run.id),
+        "note": [asdict(note) for note in reports.notes(conn, run.id)],
+        "job": spec.job,
+        "plan": spec.plan,
+        "environment": spec.environment,
+    }
+
+
+def _page(session: Session, run: Run) -> list[str]:
+    conn = session.conn
+    until = run.ended_at or time.time()
+    out = [
+        f"run {run.id} · {run.workload} · {one_line(run.label)}",
+        f"  state      {run.state}" + (f": {one_line(run.reason)}" if run.reason else ""),
+        f"  submitted  {moment(run.submitted_at)}",
+        f"  took       {duration(until - run.started_at if run.started_at else None)}",
+        f"  exit code  {UNKNOWN if run.exit_code is None else run.exit_code}",
+        f"  profile    {one_line(run.profile or 'none')}",
+        f"  card       {one_line(run.card or 'none')}",
+        f"  memory     host peak {figure(run.peak_host_mib, 'MiB')} · card peak {figure(run.peak_card_mib, 'MiB')}"
+        f" · predicted {figure(run.predicted_mib, 'MiB')}",
+        f"  folder     {session.folder(run).path}",
+    ]
+    if run.done is not None:
+        total = f" of {run.total:g}" if run.total is not None else ""
+        out.append(f"  progress   {one_line(run.phase or '')} {run.done:g}{total}".rstrip())
+    tags = reports.tags(conn, run.id)
+    if tags:
+        out.append("  tags       " + " ".join(one_line(tag) for tag in tags))
+    out += _attempts(session, run) + _levers(session, run) + _figures(session, run)
+    for note in reports.notes(conn, run.id):
+        out += ["", f"note of {moment(note.at)}", *("  " + line for line in lines(note.text).split("\n"))]
+    return out
+
+
+def _attempts(session: Session, run: Run) -> list[str]:
+    made = attempts.of_run(session.conn, run.id)
+    if not made:
+        return []
+    rows = [
+        (
+            str(a.number),
+            a.outcome or "going on",
+            duration((a.ended_at or time.time()) - a.started_at),
+            figure(a.peak_host_mib, "MiB"),
+            str(a.adoptions),
+            ", ".join(f"{name}={value}" for name, value in a.settings.items()),
+            a.reason or "",
+        )
+        for a in made
+    ]
+    heads = ("ATTEMPT", "OUTCOME", "TIME", "HOST PEAK", "ADOPTED", "SETTINGS", "WHY")
+    return ["", *table(heads, rows, right=frozenset({"ATTEMPT", "TIME", "HOST PEAK", "ADOPTED"}))]
+
+
+def _levers(session: Session, run: Run) -> list[str]:
+    levers = reports.levers(session.conn, run.id)
+    if not levers:
+        return []
+    newest = max(lever.attempt for lever in levers)
+    rows = [
+        (lever.name, lever.requested or UNKNOWN, lever.effective or UNKNOWN, lever.kind, lever.reason or "")
+        for lever in levers
+        if lever.attempt == newest
+    ]
+    return ["", *table(("LEVER", "ASKED", "EFFECTIVE", "KIND", "WHY"), rows)]
+
+
+def _figures(session: Session, run: Run) -> list[str]:
+    out: list[str] = []
+    figures = reports.figures(session.conn, run.id)
+    if figures:
+        out += [
+            "",
+            *table(
+                ("FIGURE", "VALUE"), [(n, figure(v)) for n, v in figures.items()], right=frozenset({"VALUE"})
+            ),
+        ]
+    curves = series.of_run(session.conn, run.id)
+    if curves:
+        rows = [(c.name, str(c.n), figure(c.last_value)) for c in curves]
+        out += ["", *table(("CURVE", "POINTS", "LAST"), rows, right=frozenset({"POINTS", "LAST"}))]
+    files = reports.artifacts(session.conn, run.id)
+    if files:
+        rows = [(a.kind, figure(a.bytes, "B"), a.path) for a in files]
+        out += ["", *table(("ARTIFACT", "SIZE", "PATH"), rows, right=frozenset({"SIZE"}))]
+    return out

@@ -1,0 +1,32 @@
+"""`kgops stop`: asks, waits, then ends the whole tree."""
+
+from __future__ import annotations
+
+import click
+
+from kgops.cli.output import print_json, say
+from kgops.cli.session import for_writing
+from kgops.runs.control import stop_run, wait_for_end
+
+
+@click.command(epilog="Example:  kgops stop 42 --grace 60")
+@click.argument("names", metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    help="Seconds between asking and killing; default from the run's job.",
+)
+@click.option("--no-wait", is_flag=True, help="Ask, and do not wait for the end.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(names: tuple[str, ...], grace: float | None, no_wait: bool, as_json: bool) -> None:
+    """Ask runs to stop: SIGTERM first, so that they can write a checkpoint; what is left after the grace is killed."""
+    session = for_writing()
+    wanted = [session.run(name) for name in names]
+    for run in wanted:
+        stop_run(session.home, session.conn, run, grace)
+    ended = [run if no_wait else wait_for_end(session.home, session.conn, run.id) for run in wanted]
+    if as_json:
+        print_json([{"id": run.id, "state": run.state, "reason": run.reason} for run in ended])
+        return
+    for run in ended:
+        say(f"run {run.id}: {'asked to stop' if no_wait and not run.ended else run.state}")

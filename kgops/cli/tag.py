@@ -1,0 +1,34 @@
+"""`kgops tag`."""
+
+from __future__ import annotations
+
+import click
+
+from kgops.cli.output import print_json, say
+from kgops.cli.session import existing, for_writing
+from kgops.errors import Usage
+from kgops.jobs.text import one_line
+from storage import reports
+
+_LONGEST = 100
+
+
+@click.command(epilog="Example:  kgops tag 42 paper baseline --remove draft")
+@click.argument("name", metavar="RUN")
+@click.argument("tags", nargs=-1)
+@click.option("--remove", multiple=True, metavar="TAG", help="Take this tag away; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(name: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
+    """Add tags to a run, or take them away; without tags, print them."""
+    for tag in tags:
+        if not tag.strip() or any(c.isspace() for c in tag) or len(tag) > _LONGEST:
+            raise Usage(f"{tag!r:.60} is no tag", f"a tag is one word of at most {_LONGEST} characters")
+    session = for_writing() if tags or remove else existing()
+    run = session.run(name)
+    if tags or remove:
+        reports.change_tags(session.conn, run.id, add=list(tags), remove=list(remove))
+    now = reports.tags(session.conn, run.id)
+    if as_json:
+        print_json(now)
+    else:
+        say(" ".join(one_line(tag) for tag in now))

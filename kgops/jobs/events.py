@@ -1,0 +1,122 @@
+"""Events: what a worker says, one JSON object a line.
+
+`{"event": "metric", "at": 1763692800.5, "name": "loss", "value": 0.25, "step": 3}`
+
+Fields nobody knows are left alone, so that an older supervisor reads a newer worker. A line that is
+no event is kept as a log line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+STARTED = "started"
+LEVER = "lever"
+PROGRESS = "progress"
+METRIC = "metric"
+MEMORY = "memory"
+ARTIFACT = "artifact"
+RESULT = "result"
+OUT_OF_MEMORY = "out_of_memory"
+FAILED = "failed"
+NOTE = "note"
+LOG = "log"  # never written by a worker: a line of its events file that was no event
+
+# name → (type, required) of the fields an event must have to mean what it says
+_FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
+    STARTED: {},
+    LEVER: {
+        "name": (str, True),
+        "requested": (object, False),
+        "effective": (object, False),
+        "reason": (str, False),
+    },
+    PROGRESS: {
+        "phase": (str, False),
+        "done": (float, False),
+        "total": (float, False),
+        "unit": (str, False),
+        "rate": (float, False),
+    },
+    METRIC: {"name": (str, True), "value": (float, True), "step": (float, True)},
+    MEMORY: {"mib": (dict, True)},
+    ARTIFACT: {"path": (str, True), "kind": (str, False), "sha256": (str, False), "bytes": (float, False)},
+    RESULT: {"figures": (dict, False)},
+    OUT_OF_MEMORY: {"detail": (str, False)},
+    FAILED: {"reason": (str, True)},
+    NOTE: {"text": (str, True)},
+}
+KINDS = tuple(_FIELDS)
+LONGEST_LOG_LINE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    kind: str
+    at: float
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+def write(kind: str, at: float, **fields: Any) -> bytes:
+    """The line for one event, with its line feed. NaN and infinity become null: JSON has neither."""
+    body = {"event": kind, "at": at, **{name: _finite(value) for name, value in fields.items()}}
+    return (
+        json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
+            "utf-8", "replace"
+        )
+        + b"\n"
+    )
+
+
+def read(line: bytes, now: float) -> Event:
+    """The event on this line; whatever is wrong with the line, it comes back as a log event."""
+    try:
+        body = _finite(json.loads(line))
+        if b"\\u" in line:  # half a surrogate pair is valid JSON and no text
+            body = json.loads(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return _as_log(line, now)
+    if not isinstance(body, dict):
+        return _as_log(line, now)
+    kind = body.pop("event", None)
+    at = body.pop("at", now)
+    known = _FIELDS.get(kind) if isinstance(kind, str) else None
+    if known is None or not _is(at, float):
+        return _as_log(line, now)
+    for name, (wanted, required) in known.items():
+        value = body.get(name)
+        missing = value is None and (not required or (kind == METRIC and name == "value"))
+        if not missing and not _is(value, wanted):
+            return _as_log(line, now)
+    return Event(kind, float(at), body)
+
+
+def _as_log(line: bytes, now: float) -> Event:
+    return Event(LOG, now, {"text": line[:LONGEST_LOG_LINE].decode("utf-8", "replace").rstrip("\r\n")})
+
+
+def _is(value: object, wanted: type) -> bool:
+    if wanted is float:
+        # A bool is an int to Python, and 1e999 parses as infinity: neither is a figure.
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and _is_finite(value)
+    return isinstance(value, wanted) and value is not None
+
+
+def _is_finite(value: int | float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond the range of floats
+        return False
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return value

@@ -1,0 +1,169 @@
+"""Jobs: what a person asks for, as a validated value that can be written as TOML and read again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import BadJob, Usage
+from kgops.jobs import toml
+from kgops.jobs.keys import Key, at_least, describe, nearest, read_table
+from kgops.jobs.levers import LEVERS
+from kgops.jobs.workloads import WORKLOADS
+
+LARGEST_JOB_FILE = 4 << 20
+LONGEST_LABEL = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CardAsk:
+    """What a job asks of a card. Without `gpu` and memory it asks for none."""
+
+    gpu: str | None = None  # "auto", an index, or a UUID
+    memory_mib: int | None = None
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    attempts: int = 1  # worker processes that may be lost before the run is given up as interrupted
+    grace_s: float = 30.0  # between asking a worker to stop and killing it
+    log_mib: float = 256.0  # of worker.log kept on disk, the newest part
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    workload: str
+    label: str
+    settings: dict[str, Any]
+    profile: str | None = None
+    levers: dict[str, Any] = field(default_factory=dict)
+    card: CardAsk = CardAsk()
+    limits: Limits = Limits()
+
+    def as_table(self) -> dict[str, Any]:
+        """Plain data: what job.toml holds and what the database keeps."""
+        return {
+            "workload": self.workload,
+            "label": self.label,
+            "profile": self.profile,
+            self.workload: {name: value for name, value in self.settings.items() if value is not None},
+            "levers": dict(self.levers),
+            "card": {
+                "gpu": self.card.gpu,
+                "memory_mib": self.card.memory_mib,
+                "exclusive": self.card.exclusive,
+            },
+            "limits": {
+                "attempts": self.limits.attempts,
+                "grace_s": self.limits.grace_s,
+                "log_mib": self.limits.log_mib,
+            },
+        }
+
+    def as_toml(self) -> str:
+        return toml.dumps(self.as_table())
+
+    def with_profile(self, profile: str) -> Job:
+        return replace(self, profile=profile)
+
+
+def _label(value: str) -> str | None:
+    if not value.strip():
+        return "must not be empty"
+    return None if len(value) <= LONGEST_LABEL else f"longer than {LONGEST_LABEL} characters"
+
+
+_TOP = (
+    Key("workload", "str", required=True),
+    Key("label", "str", check=_label),
+    Key("profile", "str"),
+    Key("levers", "table"),
+    Key("card", "table"),
+    Key("limits", "table"),
+)
+_CARD = (
+    Key("gpu", "str"),
+    Key("memory_mib", "int", check=at_least(1)),
+    Key("exclusive", "bool", False),
+)
+_LIMITS = (
+    Key("attempts", "int", check=at_least(1)),
+    Key("grace_s", "float", 30.0, check=at_least(0)),
+    Key("log_mib", "float", 256.0, check=at_least(1)),
+)
+
+
+def read_job(table: object, source: str) -> Job:
+    """The job in `table`, or BadJob with every problem in it."""
+    problems: list[str] = []
+    if not isinstance(table, Mapping):
+        raise BadJob(source, [f"expected a table, found {describe(table)}"])
+    name = table.get("workload")
+    workload = WORKLOADS.get(name) if isinstance(name, str) else None
+    if isinstance(name, str) and workload is None:
+        problems.append(f"workload: there is no {name!r:.60}{nearest(name, WORKLOADS)}")
+    # Without a known workload its table cannot be judged; the rest still is.
+    own = (Key(workload.name, "table"),) if workload else tuple(Key(key, "table") for key in WORKLOADS)
+    top = read_table("", table, (*_TOP, *own), problems)
+    settings = (
+        read_table(workload.name, table.get(workload.name, {}), workload.keys, problems) if workload else {}
+    )
+    card = read_table("card", top["card"] or {}, _CARD, problems)
+    limits = read_table("limits", top["limits"] or {}, _LIMITS, problems)
+    levers = dict(top["levers"] or {})
+    for lever in levers:
+        if lever not in LEVERS:
+            problems.append(f"levers.{lever}: no such lever{nearest(lever, LEVERS)}")
+    if workload and not problems:
+        problems += workload.check(settings)
+    problems += _not_utf8(table, "")
+    if problems or workload is None:
+        raise BadJob(source, problems)
+    if limits["attempts"] is None:
+        limits["attempts"] = workload.attempts
+    return Job(
+        workload=workload.name,
+        label=top["label"] or workload.label(settings)[:LONGEST_LABEL],
+        settings=settings,
+        profile=top["profile"],
+        levers=levers,
+        card=CardAsk(**card),
+        limits=Limits(**limits),
+    )
+
+
+def read_job_file(path: Path) -> Job:
+    import tomllib
+
+    try:
+        if path.stat().st_size > LARGEST_JOB_FILE:
+            raise BadJob(str(path), [f"larger than {LARGEST_JOB_FILE >> 20} MiB: this is no job file"])
+        table = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise Usage(f"cannot read the job file {path}: {os.strerror(error.errno or 0)}") from error
+    except UnicodeDecodeError as error:
+        raise BadJob(str(path), [f"not UTF-8 at byte {error.start}"]) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadJob(str(path), [f"not TOML: {error}"]) from error
+    return read_job(table, str(path))
+
+
+def _not_utf8(value: object, path: str) -> list[str]:
+    """An argument of undecodable bytes cannot be written down, so it could not be repeated."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return [f"{path}: {value[:60]!r} is not UTF-8"]
+        return []
+    if isinstance(value, Mapping):
+        return [
+            line for name, inner in value.items() for line in _not_utf8(inner, f"{path}.{name}".lstrip("."))
+        ]
+    if isinstance(value, list):
+        return [line for i, inner in enumerate(value) for line in _not_utf8(inner, f"{path}[{i}]")]
+    return []

@@ -1,0 +1,122 @@
+"""Keys of a job file: what each may hold, and every problem of a table at once."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Check = Callable[[Any], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: its type by name, its default, and an optional check that says what is wrong."""
+
+    name: str
+    type: str  # str, int, float, bool, strings, table
+    default: Any = None
+    required: bool = False
+    check: Check | None = None
+    help: str = ""
+
+
+_ARTICLES = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "strings": "a list of texts",
+    "table": "a table",
+}
+
+
+def read_table(path: str, table: object, keys: tuple[Key, ...], problems: list[str]) -> dict[str, Any]:
+    """The table with defaults filled in; what is wrong is appended to `problems` with its path."""
+    if not isinstance(table, Mapping):
+        problems.append(f"{path or 'the file'}: expected a table, found {describe(table)}")
+        return {key.name: key.default for key in keys}
+    known = {key.name: key for key in keys}
+    for name in table:
+        if name not in known:
+            problems.append(f"{joined(path, name)}: no such key{nearest(name, known)}")
+    found: dict[str, Any] = {}
+    for key in keys:
+        where = joined(path, key.name)
+        if key.name not in table:
+            if key.required:
+                problems.append(f"{where}: missing; expected {_ARTICLES[key.type]}")
+            found[key.name] = key.default
+            continue
+        value = table[key.name]
+        if not _fits(value, key.type):
+            problems.append(f"{where}: expected {_ARTICLES[key.type]}, found {describe(value)}")
+            found[key.name] = key.default
+            continue
+        if key.type == "float":
+            value = float(value)
+        trouble = key.check(value) if key.check else None
+        if trouble:
+            problems.append(f"{where}: {trouble}")
+        found[key.name] = value
+    return found
+
+
+def nearest(name: str, known: Mapping[str, object]) -> str:
+    """`; did you mean 'x'?`, or nothing when nothing is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else f"; known here: {', '.join(known)}" if known else ""
+
+
+def joined(path: str, name: str) -> str:
+    shown = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else repr(name)
+    return f"{path}.{shown}" if path else shown
+
+
+def describe(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"the text {value[:60]!r}"
+    if isinstance(value, (int, float)):
+        return f"the number {value}"
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    return f"{value!r:.60}"
+
+
+def _fits(value: object, wanted: str) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if wanted == "str":
+        return isinstance(value, str)
+    if wanted == "int":
+        return isinstance(value, int) and not isinstance(value, bool)
+    if wanted == "float":
+        return number
+    if wanted == "bool":
+        return isinstance(value, bool)
+    if wanted == "strings":
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, Mapping)
+
+
+def at_least(lowest: float) -> Check:
+    return lambda value: None if value >= lowest else f"must be at least {lowest:g}, found {value}"
+
+
+def one_of(*allowed: str) -> Check:
+    return lambda value: (
+        None if value in allowed else f"must be one of {', '.join(allowed)}; found {value!r:.60}"
+    )
+
+
+def regular_expression(value: str) -> str | None:
+    try:
+        re.compile(value)
+    except re.error as error:
+        return f"not a regular expression: {error}"
+    return None

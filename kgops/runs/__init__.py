@@ -1,0 +1,1 @@
+"""Runs: launched, supervised, recorded, queued, recovered, resumed. Standard library only."""

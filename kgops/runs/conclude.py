@@ -1,0 +1,185 @@
+"""The end of an attempt: what is on disk is read, decided, and written down in one transaction."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kgops.runs import gate, manifest, oom, processes, slot, spool
+from kgops.runs.decide import Facts, Verdict, decide
+from kgops.runs.files import read_json, write_json
+from kgops.runs.folder import RunFolder
+from kgops.runs.intake import Intake
+from kgops.runs.patterns import LogPatterns
+from kgops.runs.plan_file import Plan
+from storage import attempts, reports, runs
+from storage.database import transaction
+
+_TAIL = 256 << 10  # of the log, where an out-of-memory is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What only whoever watched the worker can know; a newcomer knows nothing."""
+
+    gate_signal: int | None = None
+    kernel_oom_kill: bool = False
+    stop_sent: bool = False
+
+
+def new_intake(conn: sqlite3.Connection, folder: RunFolder, plan: Plan) -> Intake:
+    return Intake(conn, plan.number, folder, LogPatterns(plan.progress_regex, plan.metric_regex))
+
+
+def conclude(
+    conn: sqlite3.Connection, folder: RunFolder, plan: Plan, number: int, intake: Intake, seen: Seen = Seen()
+) -> Verdict:
+    """Call under the supervisor's lock, when nobody of the attempt's tree is left. May be repeated."""
+    intake.take_all(number, final=True)
+    left = gate.read_exit(folder.attempt(number))
+    facts, result = _gather(conn, folder, plan, number, intake, left, seen)
+    verdict = decide(facts)
+    ending = slot.Ending(
+        state=verdict.outcome,
+        reason=verdict.reason,
+        exit_code=left.code if left else None,
+        attempt=number,
+        ended_at=left.at if left else time.time(),
+    )
+    if verdict.next == "end":
+        slot.write_ending(folder.outcome, ending)
+        folder.private.unlink(missing_ok=True)
+    with _room_permitting():
+        closed = {"outcome": verdict.outcome, "reason": verdict.reason, "at": ending.ended_at}
+        write_json(folder.attempt(number).closed, closed)
+    with transaction(conn):
+        if left is not None:
+            attempts.note_peaks(conn, plan.number, number, card_mib=None, host_mib=left.peak_mib, cpu_s=None)
+        signal = left.signal if left else seen.gate_signal
+        _commit(conn, plan.number, ending, signal, result, is_end=verdict.next == "end")
+    return verdict
+
+
+def commit_decided(
+    conn: sqlite3.Connection, folder: RunFolder, plan: Plan, ending: slot.Ending, intake: Intake
+) -> None:
+    """The slot holds the end already; whoever wrote it died, or the disk was full, before the database knew."""
+    if ending.attempt:
+        intake.take_all(ending.attempt, final=True)
+    result = manifest.read(folder.manifest)[0] if ending.state == "succeeded" else None
+    left = gate.read_exit(folder.attempt(ending.attempt)) if ending.attempt else None
+    folder.private.unlink(missing_ok=True)
+    _commit(conn, plan.number, ending, left.signal if left else None, result, is_end=True)
+
+
+def end_without_attempt(
+    conn: sqlite3.Connection, folder: RunFolder, number: int, state: str, reason: str
+) -> None:
+    """The end of a run of which nothing runs and nothing will."""
+    ending = slot.Ending(state, reason, None, 0, time.time())
+    slot.write_ending(folder.outcome, ending)
+    folder.private.unlink(missing_ok=True)
+    _commit(conn, number, ending, None, None, is_end=True)
+
+
+def _commit(
+    conn: sqlite3.Connection,
+    run: int,
+    ending: slot.Ending,
+    signal: int | None,
+    result: manifest.Manifest | None,
+    *,
+    is_end: bool,
+) -> None:
+    """All of it or nothing: an ended run whose result is missing would be a lie."""
+    with transaction(conn):
+        if ending.attempt:
+            attempts.close(
+                conn,
+                run,
+                ending.attempt,
+                outcome=ending.state,
+                reason=ending.reason,
+                exit_code=ending.exit_code,
+                signal=signal,
+                ended_at=ending.ended_at,
+            )
+        if result is not None:
+            files = [
+                reports.Artifact(f.path, f.kind, f.sha256, f.bytes, ending.ended_at) for f in result.files
+            ]
+            reports.record_result(conn, run, files, result.figures)
+        if is_end:
+            runs.end(
+                conn,
+                run,
+                state=ending.state,
+                reason=ending.reason,
+                exit_code=ending.exit_code,
+                ended_at=ending.ended_at,
+            )
+
+
+def lost_and_stepped_down(conn: sqlite3.Connection, number: int) -> tuple[int, int]:
+    """How many attempts of the run were lost, and how many ran out of memory."""
+    outcomes = [attempt.outcome for attempt in attempts.of_run(conn, number)]
+    return outcomes.count("interrupted"), outcomes.count("out_of_memory")
+
+
+@contextmanager
+def _room_permitting() -> Iterator[None]:
+    """For what the slots already hold: on a full disk the run ends all the same."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+
+
+def _gather(
+    conn: sqlite3.Connection,
+    folder: RunFolder,
+    plan: Plan,
+    number: int,
+    intake: Intake,
+    left: gate.Exit | None,
+    seen: Seen,
+) -> tuple[Facts, manifest.Manifest | None]:
+    attempt = folder.attempt(number)
+    code = left.code if left else None
+    asked = left.asked_to_stop if left else attempt.asked_to_stop.exists()
+    asked = asked or seen.stop_sent
+    is_done = plan.is_command and code == 0 and not asked
+    if is_done:
+        # For a command its exit code is its result; from here on the manifest says so.
+        with _room_permitting():
+            manifest.write(folder.manifest, folder.path, [], {})
+    result, trouble = manifest.read(folder.manifest)
+    tail = spool.last_bytes(folder.log, _TAIL)
+    number_of_signal = left.signal if left else seen.gate_signal
+    memory = intake.out_of_memory
+    if memory is None and code != 0 and left is not None:
+        memory = oom.sign_of_out_of_memory(tail)
+        if memory is None and seen.kernel_oom_kill:
+            memory = "the kernel killed it: host memory ran out"
+    lost, stepped = lost_and_stepped_down(conn, plan.number)
+    identity = processes.identity_from(read_json(attempt.identity))
+    facts = Facts(
+        has_result=result is not None or is_done,
+        result_trouble=trouble,
+        exit_code=code,
+        exit_signal=number_of_signal,
+        stop_requested=folder.stop.exists(),
+        stop_sent=asked,
+        out_of_memory=memory,
+        failure=intake.failure,
+        disk_full=code not in (0, None) and oom.says_disk_full(tail),
+        rebooted=left is None and identity is not None and identity.boot != processes.boot_id(),
+        rungs_left=plan.rungs_left(stepped),
+        attempts_left=max(plan.attempts - lost - 1, 0),
+    )
+    return facts, result

@@ -1,0 +1,90 @@
+"""What the end of an attempt means for its run: one function of facts, without a clock, a file or a guess."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Literal
+
+# A process that does this to itself will do it again; the others come from outside.
+_CRASHES = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGABRT,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGSYS,
+        signal.SIGTRAP,
+    }
+)
+
+Next = Literal["end", "again", "step_down"]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    has_result: bool = False  # a manifest that holds
+    result_trouble: str | None = None  # a manifest that does not
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    stop_requested: bool = False
+    stop_sent: bool = False  # before the worker left
+    out_of_memory: str | None = None  # what said so
+    failure: str | None = None  # the worker's own word
+    disk_full: bool = False
+    rebooted: bool = False
+    rungs_left: int = 0
+    attempts_left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`outcome` of the attempt, and what follows for the run."""
+
+    outcome: str
+    reason: str | None
+    next: Next
+
+
+def decide(facts: Facts) -> Verdict:
+    if facts.has_result:
+        return Verdict("succeeded", None, "end")
+    if facts.stop_requested and (facts.stop_sent or facts.exit_code is None):
+        return Verdict("cancelled", "stopped as asked", "end")
+    if facts.out_of_memory is not None:
+        return Verdict("out_of_memory", facts.out_of_memory, "step_down" if facts.rungs_left else "end")
+    if facts.exit_code is not None:
+        return Verdict("failed", _failure(facts, facts.exit_code), "end")
+    if facts.exit_signal in _CRASHES:
+        return Verdict("failed", facts.failure or f"crashed: {_name(facts.exit_signal)}", "end")
+    return Verdict("interrupted", _loss(facts), "again" if facts.attempts_left else "end")
+
+
+def _failure(facts: Facts, code: int) -> str:
+    if facts.disk_full:
+        return "no space left on the disk"
+    if facts.failure:
+        return facts.failure
+    if facts.result_trouble:
+        return facts.result_trouble
+    if code == 0:
+        return "the worker ended without a result"
+    return f"exit code {code}"
+
+
+def _loss(facts: Facts) -> str:
+    if facts.rebooted:
+        return "the machine was restarted"
+    if facts.exit_signal == signal.SIGKILL:
+        return "killed by SIGKILL, which kgops did not send (out of host memory?)"
+    if facts.exit_signal is not None:
+        return f"killed by {_name(facts.exit_signal)}, which kgops did not send"
+    return "worker and supervisor both vanished"
+
+
+def _name(number: int | None) -> str:
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,68 @@
+"""What a run was started in: versions, commit, machine. Read without importing any of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs.secrets import masked_environment
+
+_PACKAGES = ("kgops", "torch", "pykeen", "numpy", "nvidia-ml-py", "textual", "sqlite-utils")
+
+
+def describe_environment() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "machine": {
+            "host": platform.node(),
+            "system": f"{platform.system()} {platform.release()}",
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+        },
+        "git": _git_commit(Path.cwd()),
+        "cwd": str(Path.cwd()),
+        "variables": masked_environment(os.environ),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str | None:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or None
+
+
+def _git_commit(folder: Path) -> dict[str, Any] | None:
+    """Commit of the code a person stands in, and whether it was changed since; None outside a repository."""
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        return {
+            "commit": commit,
+            "changed": bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
+        }
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=5, check=True
+    )
+    return done.stdout.strip()

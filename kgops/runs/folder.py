@@ -1,0 +1,130 @@
+"""Every file name in a run's folder stands here and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_ATTEMPT = re.compile(r"[1-9][0-9]{0,5}")
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """`runs/0042-train-nations`: enough to understand the run ten years later."""
+
+    path: Path
+
+    @property
+    def job(self) -> Path:
+        return self.path / "job.toml"
+
+    @property
+    def plan(self) -> Path:
+        """The resolved job and what was decided for it; the supervisor reads this."""
+        return self.path / "plan.json"
+
+    @property
+    def environment(self) -> Path:
+        return self.path / "environment.json"
+
+    @property
+    def private(self) -> Path:
+        """Environment and command with their secrets; removed as soon as the run has ended."""
+        return self.path / "private.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "worker.log"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.path / "supervisor.log"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        return self.path / "supervisor.lock"
+
+    @property
+    def worker_lock(self) -> Path:
+        return self.path / "worker.lock"
+
+    @property
+    def stop(self) -> Path:
+        """Somebody asked for a stop: how long to wait, and who."""
+        return self.path / "stop.json"
+
+    @property
+    def outcome(self) -> Path:
+        return self.path / "outcome.slot"
+
+    @property
+    def results(self) -> Path:
+        return self.path / "results"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def manifest(self) -> Path:
+        return self.results / "manifest.json"
+
+    @property
+    def attempts(self) -> Path:
+        return self.path / "attempts"
+
+    def attempt(self, number: int) -> AttemptFolder:
+        return AttemptFolder(self.attempts / str(number))
+
+    def last_attempt(self) -> int:
+        """0 before the first. Numbered from the folder: a power cut can take back a row."""
+        if not self.attempts.is_dir():
+            return 0
+        return max((int(p.name) for p in self.attempts.iterdir() if _ATTEMPT.fullmatch(p.name)), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolder:
+    path: Path
+
+    @property
+    def identity(self) -> Path:
+        """Which process the worker is; on disk before any of its code runs."""
+        return self.path / "identity.json"
+
+    @property
+    def begun(self) -> Path:
+        """Exists once the worker's own code may have run."""
+        return self.path / "begun"
+
+    @property
+    def asked_to_stop(self) -> Path:
+        """Exists once a stop was sent: an exit after that is no success of its own."""
+        return self.path / "asked-to-stop"
+
+    @property
+    def exit(self) -> Path:
+        """How the worker left, written by its gate."""
+        return self.path / "exit.slot"
+
+    @property
+    def closed(self) -> Path:
+        """What its end meant, for whoever has to rebuild the database."""
+        return self.path / "closed.json"
+
+
+def folder_name(number: int, workload: str, label: str) -> str:
+    """Letters, digits and dashes only, whatever the label holds."""
+    slug = _UNSAFE.sub("-", label.lower())[:40].strip("-")
+    return f"{number:04d}-{workload}" + (f"-{slug}" if slug and slug != workload else "")
+
+
+def number_of(name: str) -> int | None:
+    head = name.partition("-")[0]
+    return int(head) if re.fullmatch(r"[0-9]{4,12}", head) else None

@@ -1,0 +1,124 @@
+"""The gate: the small process between a supervisor and a worker.
+
+It lets no code of the worker run before the worker's identity is on disk, and it writes down how the
+worker left, so that the exit of a worker whose supervisor was killed is not lost.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kgops.runs import slot
+from kgops.runs.folder import AttemptFolder
+from kgops.runs.processes import host_memory_mib
+
+OPENED = b"!"
+NEVER_OPENED = 97
+COULD_NOT_START = 127
+_SURVIVES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a worker left. `code` is None where a signal ended it."""
+
+    code: int | None
+    signal: int | None
+    at: float
+    peak_mib: float | None  # of the largest single process of the tree; None where it cannot be told
+    asked_to_stop: bool  # whether the stop had been sent by then
+
+
+def read_exit(attempt: AttemptFolder) -> Exit | None:
+    table = slot.look(attempt.exit)
+    try:
+        return Exit(**table) if table else None
+    except TypeError:
+        return None
+
+
+def stand(
+    attempt: AttemptFolder,
+    opening: int,
+    keep: int,
+    command: list[str],
+    cwd: Path,
+    environment: dict[str, str],
+    log: Path,
+) -> None:
+    """The gate's whole life, in the forked child; never returns. `keep` is the worker lock, handed on."""
+    try:
+        _stand(attempt, opening, keep, command, cwd, environment, log)
+    finally:  # whatever went wrong, this copy of the supervisor must not go on as a second one
+        os._exit(COULD_NOT_START)
+
+
+def _stand(
+    attempt: AttemptFolder,
+    opening: int,
+    keep: int,
+    command: list[str],
+    cwd: Path,
+    environment: dict[str, str],
+    log: Path,
+) -> None:
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    # O_APPEND and a file, not a pipe: no death of an owner can block the worker or end it by SIGPIPE.
+    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    low, high = sorted((opening, keep))
+    for start, stop in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
+        os.closerange(start, stop)
+    for number in _SURVIVES:
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which the worker would inherit
+    if os.read(opening, 1) != OPENED:
+        os._exit(NEVER_OPENED)  # the supervisor is gone: nothing has run, and nothing will
+    os.close(opening)
+    attempt.begun.touch()
+    own_mib = host_memory_mib([os.getpid()]) or 0.0
+    worker = os.fork()
+    if worker == 0:
+        _become(command, cwd, environment, keep)
+    _, status, used = os.wait4(worker, 0)
+    code = os.waitstatus_to_exitcode(status)
+    left = Exit(
+        code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        at=time.time(),
+        # Until its exec the worker was a copy of us: a peak no larger than that says nothing of it.
+        peak_mib=used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > own_mib + 1 else None,
+        asked_to_stop=attempt.asked_to_stop.exists(),
+    )
+    slot.fill(attempt.exit, asdict(left))
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _become(command: list[str], cwd: Path, environment: dict[str, str], keep: int) -> None:
+    try:
+        for number in _SURVIVES:
+            signal.signal(number, signal.SIG_DFL)
+        os.set_inheritable(keep, True)
+        _prefer_as_victim()
+        os.chdir(cwd)
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        os.write(
+            2, f"kgops: cannot start {command[0]!r} in {cwd}: {os.strerror(error.errno or 0)}\n".encode()
+        )
+    finally:
+        os._exit(COULD_NOT_START)
+
+
+def _prefer_as_victim() -> None:
+    """When host memory runs out the kernel should take the worker, not the supervisor that records it."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("500")
+    except OSError:
+        pass  # a hardened kernel; the worker is the larger process anyway

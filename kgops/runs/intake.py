@@ -1,0 +1,160 @@
+"""Takes what a worker wrote into the database, exactly once."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kgops.jobs import events
+from kgops.jobs.levers import kind_of
+from kgops.jobs.text import from_bytes
+from kgops.runs import spool
+from kgops.runs.folder import RunFolder
+from kgops.runs.patterns import LogPatterns
+from storage import intake as store
+from storage.reports import Artifact, Lever
+from storage.series import Point
+
+_LONGEST_NAME = 200
+
+
+class Intake:
+    """Reads a run's events and, for a command with patterns, its log; one transaction each time."""
+
+    def __init__(self, conn: sqlite3.Connection, run: int, folder: RunFolder, patterns: LogPatterns) -> None:
+        self._conn = conn
+        self._run = run
+        self._folder = folder
+        self._patterns = patterns
+        self._offsets = store.offsets(conn, run)
+        self._lines_read = 0
+        self.out_of_memory: str | None = None
+        self.failure: str | None = None
+
+    def has_news(self) -> bool:
+        """Whether a file has grown: two cheap questions, for every tick."""
+        return _size(self._folder.events) > self._offsets.events or (
+            bool(self._patterns) and _size(self._folder.log) > self._offsets.log
+        )
+
+    def take(self, attempt: int, own_points: Sequence[Point] = (), *, final: bool = False) -> bool:
+        """One chunk of each file, and samples of the supervisor's own; True if there may be more.
+
+        After `final` nobody may write the files again.
+        """
+        batch = store.Batch()
+        now = time.time()
+        lines, events_at = spool.read_lines(self._folder.events, self._offsets.events, final=final)
+        for line in lines:
+            self._read_event(batch, attempt, line, now)
+        log_at = self._offsets.log
+        if self._patterns:
+            log_lines, log_at = spool.read_lines(self._folder.log, log_at, final=final)
+            for line in log_lines:
+                if line:
+                    self._read_log_line(batch, from_bytes(line), now)
+        batch.points += own_points
+        upto = store.Offsets(events_at, log_at)
+        more = upto != self._offsets
+        if batch or more:
+            store.take_in(self._conn, self._run, attempt, batch, upto)
+            self._offsets = upto
+        return more
+
+    def start_again_from_the_record(self) -> None:
+        """After a transaction that failed: what it would have moved has not moved."""
+        self._offsets = store.offsets(self._conn, self._run)
+
+    def take_all(self, attempt: int, *, final: bool) -> None:
+        while self.take(attempt, final=final):
+            pass
+
+    def _read_event(self, batch: store.Batch, attempt: int, line: bytes | None, now: float) -> None:
+        if line is None:
+            batch.events.append((now, events.LOG, {"text": "(part of a line longer than 1 MiB left out)"}))
+            return
+        if not line.strip():
+            return
+        event = events.read(line, now)
+        fields = event.fields
+        if event.kind == events.METRIC:
+            value = None if fields.get("value") is None else float(fields["value"])
+            name = fields["name"][:_LONGEST_NAME]
+            batch.points.append(Point(name, float(fields["step"]), value, event.at))
+            batch.metric = (name, value)
+        elif event.kind == events.MEMORY:
+            batch.points += [
+                Point(f"{name[:_LONGEST_NAME]}_mib", event.at, float(mib), event.at)
+                for name, mib in fields["mib"].items()
+                if isinstance(mib, (int, float)) and not isinstance(mib, bool)
+            ]
+        elif event.kind == events.PROGRESS:
+            batch.progress = store.Progress(
+                phase=fields.get("phase"),
+                **{name: _real(fields.get(name)) for name in ("done", "total", "rate")},
+                unit=fields.get("unit"),
+                at=event.at,
+            )
+        else:
+            batch.events.append((event.at, event.kind, fields))
+        if event.kind == events.LEVER:
+            batch.levers.append(
+                Lever(
+                    attempt=attempt,
+                    name=fields["name"],
+                    kind=kind_of(fields["name"]),
+                    requested=_shown(fields.get("requested")),
+                    effective=_shown(fields.get("effective")),
+                    reason=fields.get("reason"),
+                    chosen_by=_shown(fields.get("chosen_by")),
+                )
+            )
+        elif event.kind == events.ARTIFACT and _stays_inside(fields["path"]):
+            size = fields.get("bytes")
+            batch.artifacts.append(
+                Artifact(
+                    fields["path"],
+                    fields.get("kind") or "file",
+                    fields.get("sha256"),
+                    None if size is None or not 0 <= size < 1 << 60 else int(size),
+                    event.at,
+                )
+            )
+        elif event.kind == events.OUT_OF_MEMORY:
+            self.out_of_memory = fields.get("detail") or "the worker ran out of memory"
+        elif event.kind == events.FAILED:
+            self.failure = fields["reason"]
+
+    def _read_log_line(self, batch: store.Batch, line: str, now: float) -> None:
+        progress = self._patterns.progress(line)
+        if progress is not None:
+            batch.progress = store.Progress(None, progress.done, progress.total, None, None, now)
+        for name, value, step in self._patterns.metrics(line):
+            self._lines_read += 1
+            batch.points.append(Point(name, self._lines_read if step is None else step, value, now))
+            batch.metric = (name, value)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _real(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _shown(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return {True: "on", False: "off"}.get(value) if isinstance(value, bool) else str(value)
+
+
+def _stays_inside(path: str) -> bool:
+    parts = PurePosixPath(path)
+    return not parts.is_absolute() and ".." not in parts.parts

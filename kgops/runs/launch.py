@@ -1,0 +1,214 @@
+"""Accepting a job: its folder and its row, one true step whatever is killed when, and then its turn in the queue."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import NoSuchRun, Unavailable, Usage
+from kgops.jobs.job import Job
+from kgops.jobs.secrets import is_masked, masked_arguments
+from kgops.jobs.workloads import WORKLOADS, fill_in, rungs
+from kgops.runs import locks, pending, queue, slot
+from kgops.runs.environment import describe_environment
+from kgops.runs.files import sync_folder, write_durably, write_json
+from kgops.runs.folder import RunFolder, folder_name
+from kgops.runs.plan_file import Plan, Private, as_table, read_plan, write_plan
+from kgops.settings import Home
+from storage import runs
+from storage.database import transaction
+
+
+def launch(home: Home, conn: sqlite3.Connection, job: Job) -> int:
+    """The number of the new run, which is starting, or waiting for what its row says."""
+    number = _accept(home, conn, job)
+    queue.dispatch(home, conn)
+    return number
+
+
+def child_command(job: Job) -> list[str]:
+    """What the first worker of the job would be started as, secrets masked."""
+    _, shown = _commands(job)
+    first = rungs(job.settings.get("on_oom") or {})[:1]
+    return fill_in(shown, first[0]) if first else shown
+
+
+def _accept(home: Home, conn: sqlite3.Connection, job: Job) -> int:
+    command, shown = _commands(job)
+    cwd = _working_folder(job)
+    if WORKLOADS[job.workload].module is None:
+        _must_be_startable(command[0], cwd)
+    _must_have_card(job)
+    masked = _masked(job, shown)
+    environment = describe_environment()
+    with ExitStack() as until_committed, transaction(conn):
+        number = max(runs.next_number(conn), pending.highest_number(home) + 1)
+        name = folder_name(number, job.workload, job.label)
+        plan = _plan(number, job, shown, cwd)
+        # The marker outlives the transaction: killed before the commit, the folder is the record.
+        until_committed.enter_context(pending.announce(home, name))
+        until_committed.push(_remove_unless_committed(home.runs / name))
+        _make_folder(home, name, masked, plan, Private(command, dict(os.environ)), environment)
+        runs.add(
+            conn,
+            number=number,
+            workload=job.workload,
+            label=job.label,
+            profile=job.profile,
+            state="queued",
+            folder=name,
+            submitted_at=plan.submitted_at,
+            gpu=plan.gpu,
+            reserved_mib=plan.reserved_mib,
+            exclusive=plan.exclusive,
+            predicted_mib=plan.predicted_mib,
+            spec=runs.RunSpec(masked.as_table(), as_table(plan), environment),
+        )
+    return number
+
+
+def _remove_unless_committed(folder: Path) -> Callable[[type[BaseException] | None, object, object], None]:
+    """A job that was refused at the last moment must not be found and started later."""
+
+    def remove(kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    return remove
+
+
+def _plan(number: int, job: Job, shown: list[str], cwd: Path) -> Plan:
+    return Plan(
+        number=number,
+        workload=job.workload,
+        label=job.label,
+        profile=job.profile,
+        submitted_at=time.time(),
+        command=shown,
+        cwd=str(cwd),
+        gpu=job.card.gpu or ("auto" if job.card.memory_mib else None),
+        reserved_mib=job.card.memory_mib,
+        exclusive=job.card.exclusive,
+        attempts=job.limits.attempts,
+        grace_s=job.limits.grace_s,
+        log_mib=job.limits.log_mib,
+        module=WORKLOADS[job.workload].module,
+        rungs=rungs(job.settings.get("on_oom") or {}),
+        progress_regex=job.settings.get("progress_regex"),
+        metric_regex=job.settings.get("metric_regex"),
+    )
+
+
+def _make_folder(
+    home: Home, name: str, job: Job, plan: Plan, private: Private, environment: dict[str, Any]
+) -> None:
+    """Whole under its name, or not there: it is made beside and renamed."""
+    making = RunFolder(home.runs / f".new-{name}")
+    try:
+        shutil.rmtree(making.path, ignore_errors=True)
+        for folder in (making.path, making.attempts, making.results, making.checkpoints):
+            folder.mkdir(mode=0o700)
+        write_durably(making.job, job.as_toml().encode())
+        write_json(making.environment, environment)
+        write_plan(making, plan, private)
+        slot.reserve(making.outcome)
+        making.path.rename(home.runs / name)
+        sync_folder(home.runs)
+    except OSError as error:
+        shutil.rmtree(making.path, ignore_errors=True)
+        raise Unavailable(
+            f"cannot make the run's folder below {home.runs}: {os.strerror(error.errno or 0)}",
+            "free some space: nothing was started",
+        ) from error
+
+
+def _commands(job: Job) -> tuple[list[str], list[str]]:
+    """What is run, and the same with secrets masked."""
+    workload = WORKLOADS[job.workload]
+    if workload.module is not None:
+        command = [sys.executable, "-P", "-m", workload.module]
+        return command, command
+    command = list(job.settings["command"])
+    if is_masked(command):
+        raise Usage(
+            "a secret among this job's arguments was not kept by the record: it cannot be repeated as it stands",
+            "give the command again, with the secret in the environment",
+        )
+    return command, masked_arguments(command)
+
+
+def _masked(job: Job, shown: list[str]) -> Job:
+    return replace(job, settings={**job.settings, "command": shown}) if "command" in job.settings else job
+
+
+def _working_folder(job: Job) -> Path:
+    cwd = Path(job.settings.get("cwd") or ".").absolute()
+    if not cwd.is_dir():
+        raise Usage(f"the working folder {cwd} does not exist")
+    return cwd
+
+
+def _must_be_startable(program: str, cwd: Path) -> None:
+    """A misspelt command is a mistake to tell now, not a failed run to find later."""
+    found = shutil.which(cwd / program) if "/" in program else shutil.which(program)
+    if found is None:
+        raise Usage(f"there is no program {program!r} to run", "check its name, or give its full path")
+
+
+def _must_have_card(job: Job) -> None:
+    """Whoever names a card wants that card: without it nothing is started on the CPU instead."""
+    wanted = job.card.gpu
+    if wanted is None and job.card.memory_mib is None:
+        return
+    from kgops.gpus import nvml
+
+    opened = nvml.open_nvml()
+    if not isinstance(opened, nvml.Nvml):
+        raise Usage(f"a card was asked for, and none can be used: {opened.message}", opened.hint)
+    try:
+        known = [name for card in opened.cards() for name in (str(card.index), card.uuid)]
+    finally:
+        opened.close()
+    if not known or (wanted not in (None, "auto") and wanted not in known):
+        raise Usage(f"this machine has no card {wanted or 'at all'}", "`kgops doctor` shows what it has")
+
+
+def resume(home: Home, conn: sqlite3.Connection, number: int) -> None:
+    """An ended run goes on with a new attempt, from its last checkpoint where it has one."""
+    run = runs.get(conn, number)
+    if run is None:
+        raise NoSuchRun(f"there is no run {number}")
+    if not run.ended:
+        raise Usage(f"run {number} is {run.state}: there is nothing to resume")
+    if run.state == "succeeded":
+        raise Usage(f"run {number} succeeded", f"`kgops run --again {number}` repeats it")
+    folder = RunFolder(home.runs / run.folder)
+    lock = locks.take(folder.supervisor_lock)
+    if lock is None:
+        raise Usage(f"run {number} is just being finished by its supervisor", "try again in a second")
+    try:
+        plan = read_plan(folder)
+        _must_be_repeatable(plan)
+        write_plan(folder, plan, Private(plan.command, dict(os.environ)))
+        folder.stop.unlink(missing_ok=True)
+        slot.reserve(folder.outcome)  # from here on the folder says: not ended
+        runs.reopen(conn, number)
+    finally:
+        os.close(lock)
+    queue.dispatch(home, conn)
+
+
+def _must_be_repeatable(plan: Plan) -> None:
+    if is_masked(plan.command):
+        raise Usage(
+            f"run {plan.number} was started with a secret among its arguments, which the record does not keep",
+            "start it anew, with the secret in the environment",
+        )

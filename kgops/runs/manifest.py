@@ -1,0 +1,88 @@
+"""The result manifest: what makes a run a success. An exit code alone does not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.runs.files import sync_folder, write_durably
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFile:
+    path: str  # inside the run's folder
+    kind: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    files: tuple[ResultFile, ...]
+    figures: dict[str, float]
+
+
+def write(path: Path, root: Path, files: Iterable[tuple[Path, str]], figures: dict[str, float]) -> Manifest:
+    """Names files that are complete, with digests, and makes them and itself durable first."""
+    manifest = Manifest(tuple(_describe(root, file, kind) for file, kind in files), figures)
+    path.parent.mkdir(exist_ok=True)
+    body = {
+        "files": [
+            {"path": f.path, "kind": f.kind, "sha256": f.sha256, "bytes": f.bytes} for f in manifest.files
+        ],
+        "figures": {name: value for name, value in figures.items() if math.isfinite(value)},
+    }
+    write_durably(path, json.dumps(body, indent=1).encode())
+    return manifest
+
+
+def _describe(root: Path, file: Path, kind: str) -> ResultFile:
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    sync_folder(file.parent)
+    digest, size = digest_of(file)
+    return ResultFile(str(file.relative_to(root)), kind, digest, size)
+
+
+def digest_of(file: Path) -> tuple[str, int]:
+    digest = hashlib.sha256()
+    size = 0
+    with file.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+            size += len(chunk)
+    return digest.hexdigest(), size
+
+
+def read(path: Path) -> tuple[Manifest | None, str | None]:
+    """A manifest that holds, or why there is none. Every file it names is read and compared."""
+    try:
+        body = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None, None
+    except ValueError:
+        return None, "the result manifest is not JSON"
+    try:
+        files = tuple(ResultFile(f["path"], f["kind"], f["sha256"], f["bytes"]) for f in body["files"])
+        figures = {str(name): float(value) for name, value in body["figures"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None, "the result manifest is not one of ours"
+    root = path.parent.parent
+    for file in files:
+        target = root / file.path
+        if not target.resolve().is_relative_to(root.resolve()):
+            return None, f"the result manifest names {file.path!r}, outside the run's folder"
+        try:
+            if digest_of(target) != (file.sha256, file.bytes):
+                return None, f"{file.path} is not what the result manifest says"
+        except OSError as error:
+            return None, f"{file.path}, named by the result manifest: {os.strerror(error.errno or 0)}"
+    return Manifest(files, figures), None

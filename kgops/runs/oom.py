@@ -1,0 +1,34 @@
+"""Out of memory, recognised in what a worker of unknown make wrote."""
+
+from __future__ import annotations
+
+import re
+
+_SIGNS = re.compile(
+    rb"CUDA out of memory"
+    rb"|(?:torch\.(?:cuda\.)?)?OutOfMemoryError"
+    rb"|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY"
+    rb"|CUDNN_STATUS_ALLOC_FAILED"
+    rb"|CUDNN_STATUS_NOT_SUPPORTED[^\n]{0,120}memory"
+    rb"|CUBLAS_STATUS_ALLOC_FAILED"
+    rb"|DefaultCPUAllocator: (?:can't allocate|not enough) memory"
+    rb"|HIP out of memory"
+    rb"|^(?:numpy\.(?:core\._exceptions\.)?_?(?:Array)?)?MemoryError\b",
+    re.MULTILINE,
+)
+_DISK = re.compile(rb"No space left on device|ENOSPC")
+
+
+def sign_of_out_of_memory(log: bytes) -> str | None:
+    """The line that says so, shortened; None where nothing does."""
+    found = _SIGNS.search(log)
+    if found is None:
+        return None
+    start = log.rfind(b"\n", 0, found.start()) + 1
+    end = log.find(b"\n", found.end())
+    line = log[start : end if end >= 0 else len(log)][:300]
+    return line.decode("utf-8", "replace").strip()
+
+
+def says_disk_full(log: bytes) -> bool:
+    return _DISK.search(log) is not None

@@ -1,0 +1,80 @@
+"""plan.json: what was decided for a run, as its supervisor reads it without TOML and without the console."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from kgops.errors import Unavailable
+from kgops.runs.files import read_json, write_json
+from kgops.runs.folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    number: int
+    workload: str
+    label: str
+    profile: str | None
+    submitted_at: float
+    command: list[str]  # of the worker, secrets masked
+    cwd: str
+    gpu: str | None
+    reserved_mib: int | None
+    exclusive: bool
+    attempts: int
+    grace_s: float
+    log_mib: float
+    predicted_mib: float | None = None
+    module: str | None = None  # None: the command is the person's own
+    rungs: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # settings per out-of-memory, the first for the start
+    progress_regex: str | None = None
+    metric_regex: str | None = None
+
+    @property
+    def is_command(self) -> bool:
+        return self.module is None
+
+    def settings(self, out_of_memory_so_far: int) -> dict[str, Any]:
+        return self.rungs[min(out_of_memory_so_far, len(self.rungs) - 1)] if self.rungs else {}
+
+    def rungs_left(self, out_of_memory_so_far: int) -> int:
+        return max(len(self.rungs) - 1 - out_of_memory_so_far, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """What a worker is given and nobody else should read."""
+
+    command: list[str]
+    environment: dict[str, str]
+
+
+def write_plan(folder: RunFolder, plan: Plan, private: Private) -> None:
+    write_json(folder.plan, as_table(plan))
+    write_json(folder.private, {"command": private.command, "environment": private.environment})
+
+
+def as_table(plan: Plan) -> dict[str, Any]:
+    return {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
+
+
+def read_plan(folder: RunFolder) -> Plan:
+    table = read_json(folder.plan)
+    try:
+        return Plan(**{name: value for name, value in table.items() if name in Plan.__dataclass_fields__})
+    except (TypeError, AttributeError) as error:
+        raise Unavailable(f"{folder.plan} is missing or damaged", "`kgops delete` removes the run") from error
+
+
+def read_private(folder: RunFolder) -> Private | None:
+    """None once the run has ended."""
+    try:
+        # surrogateescape: an environment may hold bytes that are not UTF-8, and the worker gets them back.
+        table = json.loads(folder.private.read_bytes().decode("utf-8", "surrogateescape"))
+        return Private(list(table["command"]), dict(table["environment"]))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,199 @@
+"""Processes: who they are, who descends from them, and signals that cannot hit a stranger."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+TAG = "KGOPS_TAG"  # in the environment of every process of an attempt
+SUPERVISOR = "KGOPS_SUPERVISOR"  # in the environment of supervisors: nobody's descendants
+_PROC = Path("/proc")
+
+
+@cache
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A PID alone is none: Linux gives it again. The start time and the boot pin it down."""
+
+    pid: int
+    started: int  # clock ticks since boot
+    boot: str
+
+    def is_alive(self) -> bool:
+        return self.boot == boot_id() and _alive_since(self.pid) == self.started
+
+    def as_table(self) -> dict[str, int | str]:
+        return {"pid": self.pid, "started": self.started, "boot": self.boot}
+
+
+def identify(pid: int) -> Identity | None:
+    started = _alive_since(pid)
+    return None if started is None else Identity(pid, started, boot_id())
+
+
+def identity_from(table: object) -> Identity | None:
+    if not isinstance(table, dict):
+        return None
+    pid, started, boot = table.get("pid"), table.get("started"), table.get("boot")
+    if isinstance(pid, int) and isinstance(started, int) and isinstance(boot, str):
+        return Identity(pid, started, boot)
+    return None
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Fields of /proc/PID/stat from the state on; the command name may hold anything, brackets too."""
+    try:
+        raw = (_PROC / str(pid) / "stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return raw[raw.rindex(b")") + 2 :].split()
+
+
+def _alive_since(pid: int) -> int | None:
+    found = _stat(pid)
+    return None if found is None or found[0] in (b"Z", b"X") else int(found[19])
+
+
+def send(who: Identity, number: int) -> bool:
+    """Signals exactly this process or nobody: the descriptor pins it while its start time is checked."""
+    if who.boot != boot_id():
+        return False
+    try:
+        fd = os.pidfd_open(who.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if _alive_since(who.pid) != who.started:
+            return False
+        signal.pidfd_send_signal(fd, number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def descendants(roots: Iterable[int]) -> list[int]:
+    """The processes below `roots`, the roots included."""
+    seen: list[int] = []
+    todo = list(roots)
+    known = set(todo)
+    while todo:
+        pid = todo.pop()
+        seen.append(pid)
+        for child in children(pid):
+            if child not in known:
+                known.add(child)
+                todo.append(child)
+    return seen
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names only; this runs every tick
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    for task in tasks:
+        try:
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:  # noqa: PTH123
+                found += map(int, file.read().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def is_supervisor(pid: int) -> bool:
+    """A `kgops run` inside a run starts a supervisor of its own run: nobody else's to count or kill."""
+    return any(variable.startswith(SUPERVISOR.encode() + b"=") for variable in _environment(pid))
+
+
+def tagged(tag: str) -> list[Identity]:
+    """Every process that carries the attempt's tag, wherever it has gone: found by reading all of /proc."""
+    wanted = f"{TAG}={tag}".encode()
+    found = []
+    for entry in os.listdir(_PROC):  # noqa: PTH208
+        if entry.isdigit() and int(entry) != os.getpid() and wanted in _environment(int(entry)):
+            who = identify(int(entry))
+            if who is not None:
+                found.append(who)
+    return found
+
+
+def holders(lock: Path) -> list[Identity]:
+    """Processes that hold this flock: the kernel says so beside each open file. Reads all of /proc."""
+    found = []
+    for entry in os.listdir(_PROC):  # noqa: PTH208
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            for fd in os.listdir(f"/proc/{entry}/fd"):  # noqa: PTH208
+                if (
+                    Path(f"/proc/{entry}/fd/{fd}").readlink() == lock
+                    and b"FLOCK  ADVISORY  WRITE" in Path(f"/proc/{entry}/fdinfo/{fd}").read_bytes()
+                ):
+                    who = identify(int(entry))
+                    found += [who] if who else []
+                    break
+        except OSError:  # gone, or somebody else's
+            continue
+    return found
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:  # gone, or somebody else's
+        return []
+
+
+def host_memory_mib(pids: Iterable[int]) -> float | None:
+    """Resident memory of these processes together, shared pages counted in each; None if all are gone."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = None
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123
+                resident = int(file.read().split()[1]) * page
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        total = (total or 0) + resident
+    return None if total is None else total / (1 << 20)
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """CPU time these processes and their ended children have used."""
+    ticks = 0
+    for pid in pids:
+        found = _stat(pid)
+        if found is not None:
+            ticks += sum(int(found[i]) for i in (11, 12, 13, 14))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def kernel_oom_kills() -> int | None:
+    """How often the kernel killed for memory, in this cgroup or, failing that, on this machine."""
+    try:
+        own = next(
+            line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")
+        )
+        events = Path("/sys/fs/cgroup") / own[3:].lstrip("/") / "memory.events"
+        return _count(events.read_text(), "oom_kill")
+    except (OSError, StopIteration):
+        pass
+    try:
+        return _count(Path("/proc/vmstat").read_text(), "oom_kill")
+    except OSError:
+        return None
+
+
+def _count(text: str, name: str) -> int | None:
+    return next((int(line.split()[1]) for line in text.splitlines() if line.split()[:1] == [name]), None)

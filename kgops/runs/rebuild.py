@@ -1,0 +1,127 @@
+"""A run's row made again from its folder: the folder is a record too."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import Any
+
+from kgops.errors import KgopsError
+from kgops.runs import processes, slot
+from kgops.runs.files import read_json
+from kgops.runs.folder import RunFolder, number_of
+from kgops.runs.plan_file import Plan, as_table, read_plan
+from kgops.settings import Home
+from storage import attempts, runs
+from storage.database import transaction
+
+
+def take_in_all(home: Home, conn: sqlite3.Connection) -> tuple[list[int], list[str]]:
+    """Every folder without a row gets one: the numbers taken in, and what could not be and why."""
+    taken: list[int] = []
+    troubles: list[str] = []
+    for path in sorted(home.runs.iterdir()):
+        if number_of(path.name) is None or not path.is_dir():
+            continue
+        try:
+            number = take_in(conn, RunFolder(path))
+        except KgopsError as error:
+            troubles.append(f"{path.name}: {error}")
+            continue
+        if number is not None:
+            taken.append(number)
+    return taken, troubles
+
+
+def take_in(conn: sqlite3.Connection, folder: RunFolder) -> int | None:
+    """The number it got; None where the folder has its row already. Its files are taken in by whoever
+    settles or supervises it next, from their beginning."""
+    plan = read_plan(folder)
+    ending = slot.read_ending(folder.outcome)
+    last = folder.last_attempt()
+    with transaction(conn):
+        if runs.with_folder(conn, folder.path.name) is not None:
+            return None
+        number = plan.number if runs.get(conn, plan.number) is None else runs.next_number(conn)
+        runs.add(
+            conn,
+            number=number,
+            workload=plan.workload,
+            label=plan.label,
+            profile=plan.profile,
+            state="queued" if last == 0 else "starting",
+            folder=folder.path.name,
+            submitted_at=plan.submitted_at,
+            gpu=plan.gpu,
+            reserved_mib=plan.reserved_mib,
+            exclusive=plan.exclusive,
+            predicted_mib=plan.predicted_mib,
+            spec=runs.RunSpec(_job(folder), as_table(plan), read_json(folder.environment) or {}),
+        )
+        for n in range(1, last + 1):
+            _take_in_attempt(conn, folder, number, n)
+        if ending is not None:
+            _take_in_files(conn, folder, plan, number, max(ending.attempt, 1))
+            runs.end(
+                conn,
+                number,
+                state=ending.state,
+                reason=ending.reason,
+                exit_code=ending.exit_code,
+                ended_at=ending.ended_at,
+            )
+    return number
+
+
+def _take_in_attempt(conn: sqlite3.Connection, folder: RunFolder, run: int, n: int) -> None:
+    noted: dict[str, Any] = read_json(folder.attempt(n).identity) or {}
+    identity = processes.identity_from(noted)
+    if identity is None:
+        return
+    attempts.begin(
+        conn,
+        run,
+        n,
+        settings=noted.get("settings", {}),
+        card=None,
+        boot_id=identity.boot,
+        worker_pid=identity.pid,
+        worker_started=identity.started,
+        supervisor_pid=0,
+        started_at=noted.get("at", 0.0),
+    )
+    closed = read_json(folder.attempt(n).closed)
+    if isinstance(closed, dict):
+        attempts.close(
+            conn,
+            run,
+            n,
+            outcome=closed["outcome"],
+            reason=closed["reason"],
+            exit_code=None,
+            signal=None,
+            ended_at=closed["at"],
+        )
+
+
+def _take_in_files(
+    conn: sqlite3.Connection, folder: RunFolder, plan: Plan, number: int, attempt: int
+) -> None:
+    from kgops.runs import manifest
+    from kgops.runs.conclude import new_intake
+    from storage import reports
+
+    renumbered = Plan(**{**as_table(plan), "number": number})
+    new_intake(conn, folder, renumbered).take_all(attempt, final=True)
+    result = manifest.read(folder.manifest)[0]
+    if result is not None:
+        files = [reports.Artifact(f.path, f.kind, f.sha256, f.bytes, plan.submitted_at) for f in result.files]
+        reports.record_result(conn, number, files, result.figures)
+
+
+def _job(folder: RunFolder) -> dict[str, Any]:
+    import tomllib
+
+    with contextlib.suppress(OSError, ValueError):  # the job is for people; the plan is what runs
+        return tomllib.loads(folder.job.read_text())
+    return {}

@@ -1,0 +1,83 @@
+"""Slots: small records whose room on disk is taken beforehand, so that a full disk cannot lose them.
+
+A run has one for its end, an attempt one for how its worker left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+SIZE = 4096
+_LONGEST_REASON = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended, once decided."""
+
+    state: str
+    reason: str | None
+    exit_code: int | None
+    attempt: int
+    ended_at: float
+
+
+def reserve(path: Path) -> None:
+    """Takes the room, empty: whatever stood there is no longer said."""
+    fd = _open(path)
+    try:
+        os.posix_fallocate(fd, 0, SIZE)
+        os.pwrite(fd, bytes(SIZE), 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fill(path: Path, table: dict[str, Any]) -> None:
+    """Written in place: neither a new block nor a new name is needed. Half a write reads as an empty slot."""
+    body = json.dumps(table).encode()
+    content = b"kgops %08x %06d\n" % (zlib.crc32(body), len(body)) + body
+    if len(content) > SIZE:
+        raise ValueError(f"{len(content)} bytes do not fit a slot")
+    fd = _open(path)
+    try:
+        os.pwrite(fd, content.ljust(SIZE, b"\0"), 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def look(path: Path) -> dict[str, Any] | None:
+    """None where the slot is empty, half written or missing."""
+    try:
+        head, _, rest = path.read_bytes()[:SIZE].partition(b"\n")
+        name, checksum, length = head.split()
+        body = rest[: int(length)]
+        if name == b"kgops" and zlib.crc32(body) == int(checksum, 16):
+            table = json.loads(body)
+            return table if isinstance(table, dict) else None
+    except (FileNotFoundError, ValueError):
+        pass
+    return None
+
+
+def write_ending(path: Path, ending: Ending) -> None:
+    reason = ending.reason[:_LONGEST_REASON] if ending.reason else None
+    fill(path, {**asdict(ending), "reason": reason})
+
+
+def read_ending(path: Path) -> Ending | None:
+    table = look(path)
+    try:
+        return Ending(**table) if table else None
+    except TypeError:
+        return None
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

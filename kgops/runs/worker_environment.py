@@ -1,0 +1,42 @@
+"""What a worker is started with: its command with this attempt's settings, and its environment."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from kgops.jobs.workloads import fill_in
+from kgops.runs import processes
+from kgops.runs.folder import RunFolder
+from kgops.runs.plan_file import Plan, Private
+from kgops.settings import Home
+
+
+def worker_environment(
+    home: Home,
+    folder: RunFolder,
+    plan: Plan,
+    private: Private,
+    attempt: int,
+    settings: dict[str, Any],
+    tag: str,
+    card: str | None,
+) -> tuple[list[str], dict[str, str]]:
+    """The command and environment of attempt `attempt`."""
+    environment = {
+        **private.environment,
+        "KGOPS_HOME": str(home.path),
+        "KGOPS_RUN": str(plan.number),
+        "KGOPS_RUN_FOLDER": str(folder.path),
+        "KGOPS_EVENTS": str(folder.events),
+        "KGOPS_ATTEMPT": str(attempt),
+        "KGOPS_SETTINGS": json.dumps(settings),
+        processes.TAG: tag,
+    }
+    if card is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = card
+    if plan.module is not None:
+        # -P: the folder a person stands in must not give Python its modules.
+        return [sys.executable, "-P", "-m", plan.module, str(folder.job)], environment
+    return fill_in(private.command, settings), environment

@@ -1,0 +1,60 @@
+"""Where kgops keeps its things: one home, private to its person."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.errors import Unavailable, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """$KGOPS_HOME, or ~/.kgops."""
+
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        return self.path / "kgops.db"
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
+
+    @property
+    def pending(self) -> Path:
+        """Small files that say which run is being made or deleted right now."""
+        return self.path / "pending"
+
+
+def find_home() -> Home:
+    """The home as configured; it may not exist yet."""
+    configured = os.environ.get("KGOPS_HOME")
+    if configured:
+        return Home(Path(configured).absolute())
+    try:
+        return Home(Path.home() / ".kgops")
+    except RuntimeError as error:
+        raise Usage("cannot tell your home folder", "set KGOPS_HOME to a folder on a local disk") from error
+
+
+def make_home(home: Home) -> None:
+    """Makes what is missing, 0700. Raises Unavailable where nothing can be written."""
+    os.umask(0o077)  # the database's own side files copy its mode
+    try:
+        for folder in (home.path, home.runs, home.pending):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = stat.S_IMODE(home.path.stat().st_mode)
+        if mode & 0o077:
+            home.path.chmod(0o700)
+        probe = home.pending / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise Unavailable(
+            f"the home {home.path} cannot be written: {os.strerror(error.errno or 0)}",
+            "free or remount the disk, or set KGOPS_HOME to a folder you may write",
+        ) from error

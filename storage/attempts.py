@@ -1,0 +1,131 @@
+"""Attempts: one worker process each, with the identity that proves which process it was."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass, fields
+from typing import Any
+
+from storage.database import transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    run: int
+    number: int
+    outcome: str | None
+    reason: str | None
+    settings: dict[str, Any]
+    card: str | None
+    boot_id: str | None
+    worker_pid: int | None
+    worker_started: int | None
+    supervisor_pid: int | None
+    adoptions: int
+    started_at: float
+    ended_at: float | None
+    exit_code: int | None
+    signal: int | None
+    peak_card_mib: float | None
+    peak_host_mib: float | None
+    cpu_s: float | None
+
+
+COLUMNS = tuple(field.name for field in fields(Attempt))
+
+
+def begin(
+    conn: sqlite3.Connection,
+    run: int,
+    number: int,
+    *,
+    settings: dict[str, Any],
+    card: str | None,
+    boot_id: str,
+    worker_pid: int,
+    worker_started: int,
+    supervisor_pid: int,
+    started_at: float,
+) -> None:
+    """Records an attempt whose identity is on disk; the run is running from here.
+
+    Repeating it for the same attempt (a supervisor died between folder and database) changes nothing.
+    """
+    with transaction(conn):
+        conn.execute(
+            "INSERT INTO attempt (run, number, settings, card, boot_id, worker_pid, worker_started,"
+            " supervisor_pid, started_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (
+                run,
+                number,
+                json.dumps(settings),
+                card,
+                boot_id,
+                worker_pid,
+                worker_started,
+                supervisor_pid,
+                started_at,
+            ),
+        )
+        conn.execute(
+            "UPDATE run SET state = 'running', reason = NULL, attempts = max(attempts, ?),"
+            " started_at = coalesce(started_at, ?) WHERE id = ? AND state IN ('starting', 'running')",
+            (number, started_at, run),
+        )
+
+
+def adopt(conn: sqlite3.Connection, run: int, number: int, supervisor_pid: int) -> None:
+    with transaction(conn):
+        conn.execute(
+            "UPDATE attempt SET adoptions = adoptions + 1, supervisor_pid = ? WHERE run = ? AND number = ?",
+            (supervisor_pid, run, number),
+        )
+
+
+def note_peaks(
+    conn: sqlite3.Connection,
+    run: int,
+    number: int,
+    *,
+    card_mib: float | None,
+    host_mib: float | None,
+    cpu_s: float | None,
+) -> None:
+    """Keeps the larger of what is known and what is new; None says nothing."""
+    with transaction(conn):
+        for table, key in (("attempt", "run = :run AND number = :number"), ("run", "id = :run")):
+            conn.execute(
+                f"UPDATE {table} SET peak_card_mib = nullif(max(coalesce(peak_card_mib, -1), coalesce(:card, -1)), -1),"
+                f" peak_host_mib = nullif(max(coalesce(peak_host_mib, -1), coalesce(:host, -1)), -1) WHERE {key}",
+                {"run": run, "number": number, "card": card_mib, "host": host_mib},
+            )
+        if cpu_s is not None:
+            conn.execute("UPDATE attempt SET cpu_s = ? WHERE run = ? AND number = ?", (cpu_s, run, number))
+
+
+def close(
+    conn: sqlite3.Connection,
+    run: int,
+    number: int,
+    *,
+    outcome: str,
+    reason: str | None,
+    exit_code: int | None,
+    signal: int | None,
+    ended_at: float,
+) -> None:
+    """Written once: a second close of the same attempt changes nothing."""
+    with transaction(conn):
+        conn.execute(
+            "UPDATE attempt SET outcome = ?, reason = ?, exit_code = ?, signal = ?, ended_at = ?"
+            " WHERE run = ? AND number = ? AND outcome IS NULL",
+            (outcome, reason, exit_code, signal, ended_at, run, number),
+        )
+
+
+def of_run(conn: sqlite3.Connection, run: int) -> list[Attempt]:
+    rows = conn.execute(f"SELECT {', '.join(COLUMNS)} FROM attempt WHERE run = ? ORDER BY number", (run,))
+    found = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    return [Attempt(**{**row, "settings": json.loads(row["settings"])}) for row in found]

@@ -1,0 +1,74 @@
+"""What a worker reported, taken in exactly once: rows and file offset commit together."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass, field
+from typing import Any
+
+from storage import reports, series
+from storage.database import transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Bytes of events.jsonl and worker.log that are already in the database."""
+
+    events: int = 0
+    log: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    phase: str | None
+    done: float | None
+    total: float | None
+    unit: str | None
+    rate: float | None
+    at: float
+
+
+@dataclass(slots=True)
+class Batch:
+    """Everything read since the last commit, in the order it was read."""
+
+    points: list[series.Point] = field(default_factory=list)
+    events: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
+    levers: list[reports.Lever] = field(default_factory=list)
+    artifacts: list[reports.Artifact] = field(default_factory=list)
+    progress: Progress | None = None
+    metric: tuple[str, float | None] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.points or self.events or self.levers or self.artifacts or self.progress or self.metric
+        )
+
+
+def offsets(conn: sqlite3.Connection, run: int) -> Offsets:
+    row = conn.execute("SELECT events_offset, log_offset FROM intake WHERE run = ?", (run,)).fetchone()
+    return Offsets(*row) if row else Offsets()
+
+
+def take_in(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, upto: Offsets) -> None:
+    """Writes the batch and moves the offsets in one transaction: after any crash, neither or both."""
+    with transaction(conn):
+        conn.execute(
+            "UPDATE intake SET events_offset = ?, log_offset = ? WHERE run = ?", (upto.events, upto.log, run)
+        )
+        series.append(conn, run, batch.points)
+        conn.executemany(
+            "INSERT INTO event (run, attempt, at, kind, body) VALUES (?, ?, ?, ?, ?)",
+            [(run, attempt, at, kind, json.dumps(body)) for at, kind, body in batch.events],
+        )
+        reports.write_levers(conn, run, batch.levers)
+        reports.write_artifacts(conn, run, batch.artifacts)
+        if batch.progress is not None:
+            p = batch.progress
+            conn.execute(
+                "UPDATE run SET phase = ?, done = ?, total = ?, unit = ?, rate = ?, reported_at = ? WHERE id = ?",
+                (p.phase, p.done, p.total, p.unit, p.rate, p.at, run),
+            )
+        if batch.metric is not None:
+            conn.execute("UPDATE run SET metric = ?, metric_value = ? WHERE id = ?", (*batch.metric, run))

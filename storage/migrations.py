@@ -1,0 +1,267 @@
+"""The schema, as numbered migrations. Append only: a migration that has been released never changes.
+
+sqlite-utils owns this file's work and is imported nowhere else on the common paths: beside numpy
+and pandas its import costs half a second.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from sqlite_utils import Database, Migrations
+
+from storage.database import SCHEMA_VERSION
+
+migrations = Migrations("kgops")
+
+
+def migrate(path: Path, busy_timeout_s: float) -> None:
+    """Brings the database at `path` to this release's schema, or leaves it as it was."""
+    conn = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
+    try:
+        conn.execute("PRAGMA journal_mode = WAL")
+        conn.execute("BEGIN IMMEDIATE")
+        migrations.apply(Database(conn))
+        conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        conn.execute("COMMIT")
+    finally:
+        conn.close()
+
+
+@migrations(name="001_runs")
+def runs_and_what_they_report(db: Database) -> None:
+    for statement in _RUNS:
+        db.execute(statement)
+
+
+_RUNS = (
+    """
+    CREATE TABLE run (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,  -- a number is never given twice
+        workload TEXT NOT NULL,
+        label TEXT NOT NULL,
+        profile TEXT,
+        state TEXT NOT NULL CHECK (state IN (
+            'queued', 'starting', 'running',
+            'succeeded', 'failed', 'out_of_memory', 'cancelled', 'interrupted')),
+        reason TEXT,              -- why it ended so, or what it waits for
+        folder TEXT NOT NULL UNIQUE,
+        submitted_at REAL NOT NULL,
+        started_at REAL,
+        ended_at REAL,
+        exit_code INTEGER,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        gpu TEXT,                 -- asked for: NULL none, 'auto', an index or a UUID
+        card TEXT,                -- given: a UUID
+        reserved_mib INTEGER,     -- held on that card while the run is starting or running
+        exclusive INTEGER NOT NULL DEFAULT 0,
+        predicted_mib REAL,
+        peak_card_mib REAL,
+        peak_host_mib REAL,
+        phase TEXT,
+        done REAL,
+        total REAL,
+        unit TEXT,
+        rate REAL,
+        reported_at REAL,
+        metric TEXT,              -- the newest one reported
+        metric_value REAL
+    ) STRICT
+    """,
+    "CREATE INDEX run_unfinished ON run (state, id) WHERE state IN ('queued', 'starting', 'running')",
+    "CREATE INDEX run_state ON run (state, id)",
+    "CREATE INDEX run_workload ON run (workload, id)",
+    "CREATE INDEX run_label ON run (label, id)",
+    "CREATE INDEX run_submitted ON run (submitted_at, id)",
+    "CREATE INDEX run_ended ON run (ended_at, id)",
+    """
+    CREATE TABLE run_spec (
+        run INTEGER PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
+        job TEXT NOT NULL CHECK (json_valid(job)),
+        plan TEXT NOT NULL CHECK (json_valid(plan)),
+        environment TEXT NOT NULL CHECK (json_valid(environment))
+    ) STRICT
+    """,
+    """
+    CREATE TABLE intake (  -- how far the run's files have been taken in
+        run INTEGER PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
+        events_offset INTEGER NOT NULL DEFAULT 0,
+        log_offset INTEGER NOT NULL DEFAULT 0
+    ) STRICT
+    """,
+    """
+    CREATE TABLE attempt (
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        outcome TEXT,             -- NULL while it goes on
+        reason TEXT,
+        settings TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(settings)),  -- what the ladder changed
+        card TEXT,
+        boot_id TEXT,
+        worker_pid INTEGER,
+        worker_started INTEGER,   -- clock ticks since boot: with boot_id and pid, an identity
+        supervisor_pid INTEGER,
+        adoptions INTEGER NOT NULL DEFAULT 0,
+        started_at REAL NOT NULL,
+        ended_at REAL,
+        exit_code INTEGER,
+        signal INTEGER,
+        peak_card_mib REAL,
+        peak_host_mib REAL,
+        cpu_s REAL,
+        PRIMARY KEY (run, number)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE lever (
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        attempt INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        kind TEXT NOT NULL CHECK (kind IN ('exact', 'numeric', 'approximate')),
+        requested TEXT,
+        effective TEXT,
+        reason TEXT,
+        chosen_by TEXT,
+        PRIMARY KEY (run, attempt, name)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE series (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        n INTEGER NOT NULL DEFAULT 0,
+        last_step REAL,
+        last_value REAL,
+        last_at REAL,
+        UNIQUE (run, name)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE point (  -- nth point of its series as it came in: a resumed run may report a step again
+        series INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
+        n INTEGER NOT NULL,
+        step REAL NOT NULL,
+        value REAL,               -- NULL: the worker reported NaN or infinity
+        at REAL NOT NULL,
+        PRIMARY KEY (series, n)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE rollup (  -- kept in the transaction that writes the points
+        series INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
+        width INTEGER NOT NULL,   -- points in a full bucket
+        bucket INTEGER NOT NULL,
+        n INTEGER NOT NULL,
+        min REAL,
+        max REAL,
+        sum REAL,
+        first_step REAL NOT NULL,
+        last_step REAL NOT NULL,
+        PRIMARY KEY (series, width, bucket)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE event (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        attempt INTEGER NOT NULL,
+        at REAL NOT NULL,
+        kind TEXT NOT NULL,
+        body TEXT NOT NULL CHECK (json_valid(body))
+    ) STRICT
+    """,
+    "CREATE INDEX event_run ON event (run, id)",
+    """
+    CREATE TABLE artifact (
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        path TEXT NOT NULL,       -- inside the run's folder
+        kind TEXT NOT NULL,
+        sha256 TEXT,
+        bytes INTEGER,
+        at REAL NOT NULL,
+        PRIMARY KEY (run, path)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE figure (  -- what a run says it found, from its result manifest
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        value REAL NOT NULL,
+        PRIMARY KEY (run, name)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE measurement (
+        id INTEGER PRIMARY KEY,
+        run INTEGER REFERENCES run (id) ON DELETE SET NULL,
+        name TEXT NOT NULL,
+        subject TEXT NOT NULL,    -- what was measured
+        against TEXT,             -- for a ratio: beside what, in the same run
+        value REAL NOT NULL,      -- the median
+        low REAL,                 -- first quartile
+        high REAL,                -- third quartile
+        n INTEGER NOT NULL,
+        unit TEXT NOT NULL,
+        command TEXT NOT NULL,    -- repeats it
+        fingerprint TEXT NOT NULL CHECK (json_valid(fingerprint)),
+        at REAL NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX measurement_name ON measurement (name, subject, id)",
+    """
+    CREATE TABLE claim (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        said_by TEXT NOT NULL,
+        source TEXT NOT NULL,
+        text TEXT NOT NULL,
+        low REAL,
+        high REAL,
+        unit TEXT NOT NULL
+    ) STRICT
+    """,
+    """
+    CREATE TABLE influence (
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        test INTEGER NOT NULL,    -- nth test triple of the run
+        rank INTEGER NOT NULL,    -- 1, 2, … proponents; -1, -2, … opponents
+        head TEXT NOT NULL,
+        relation TEXT NOT NULL,
+        tail TEXT NOT NULL,
+        score REAL NOT NULL,
+        PRIMARY KEY (run, test, rank)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE tag (
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        tag TEXT NOT NULL,
+        PRIMARY KEY (run, tag)
+    ) STRICT, WITHOUT ROWID
+    """,
+    "CREATE INDEX tag_name ON tag (tag, run)",
+    """
+    CREATE TABLE note (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        at REAL NOT NULL,
+        text TEXT NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX note_run ON note (run, id)",
+    "CREATE VIRTUAL TABLE run_text USING fts5 (words, tokenize = 'trigram')",
+    """
+    CREATE VIEW run_summary AS
+    SELECT run.id, workload, label, profile, state, reason, attempts,
+           datetime(submitted_at, 'unixepoch') AS submitted,
+           datetime(started_at, 'unixepoch') AS started,
+           datetime(ended_at, 'unixepoch') AS ended,
+           round(coalesce(ended_at, (julianday('now') - 2440587.5) * 86400) - started_at, 1) AS seconds,
+           exit_code, peak_host_mib, peak_card_mib, predicted_mib, metric, metric_value,
+           (SELECT group_concat(tag, ' ') FROM tag WHERE tag.run = run.id) AS tags,
+           folder
+    FROM run
+    """,
+)

@@ -1,0 +1,139 @@
+"""What hangs on a run and is read for one run at a time: events, levers, artifacts, figures, tags, notes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from storage import search
+from storage.database import explained, transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    attempt: int
+    at: float
+    kind: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    attempt: int
+    name: str
+    kind: str
+    requested: str | None
+    effective: str | None
+    reason: str | None
+    chosen_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    path: str
+    kind: str
+    sha256: str | None
+    bytes: int | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    id: int
+    at: float
+    text: str
+
+
+def add_event(
+    conn: sqlite3.Connection, run: int, attempt: int, at: float, kind: str, body: dict[str, Any]
+) -> None:
+    with transaction(conn):
+        conn.execute(
+            "INSERT INTO event (run, attempt, at, kind, body) VALUES (?, ?, ?, ?, ?)",
+            (run, attempt, at, kind, json.dumps(body)),
+        )
+
+
+def events(conn: sqlite3.Connection, run: int, *, kinds: tuple[str, ...] = ()) -> list[Event]:
+    marks = f" AND kind IN ({', '.join('?' * len(kinds))})" if kinds else ""
+    with explained(None):
+        rows = conn.execute(
+            f"SELECT attempt, at, kind, body FROM event WHERE run = ?{marks} ORDER BY id", (run, *kinds)
+        ).fetchall()
+    return [Event(attempt, at, kind, json.loads(body)) for attempt, at, kind, body in rows]
+
+
+def levers(conn: sqlite3.Connection, run: int) -> list[Lever]:
+    """As each attempt reported them, newest attempt last."""
+    rows = conn.execute(
+        "SELECT attempt, name, kind, requested, effective, reason, chosen_by FROM lever"
+        " WHERE run = ? ORDER BY attempt, name",
+        (run,),
+    )
+    return [Lever(*row) for row in rows]
+
+
+def artifacts(conn: sqlite3.Connection, run: int) -> list[Artifact]:
+    rows = conn.execute(
+        "SELECT path, kind, sha256, bytes, at FROM artifact WHERE run = ? ORDER BY path", (run,)
+    )
+    return [Artifact(*row) for row in rows]
+
+
+def write_levers(conn: sqlite3.Connection, run: int, levers: list[Lever]) -> None:
+    """The newest word on a lever of an attempt replaces the one before."""
+    conn.executemany(
+        "INSERT OR REPLACE INTO lever (run, attempt, name, kind, requested, effective, reason, chosen_by)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(run, r.attempt, r.name, r.kind, r.requested, r.effective, r.reason, r.chosen_by) for r in levers],
+    )
+
+
+def write_artifacts(conn: sqlite3.Connection, run: int, artifacts: list[Artifact]) -> None:
+    conn.executemany(
+        "INSERT OR REPLACE INTO artifact (run, path, kind, sha256, bytes, at) VALUES (?, ?, ?, ?, ?, ?)",
+        [(run, a.path, a.kind, a.sha256, a.bytes, a.at) for a in artifacts],
+    )
+
+
+def record_result(
+    conn: sqlite3.Connection, run: int, files: list[Artifact], figures: dict[str, float]
+) -> None:
+    """What a valid result manifest names."""
+    with transaction(conn):
+        write_artifacts(conn, run, files)
+        conn.executemany(
+            "INSERT OR REPLACE INTO figure (run, name, value) VALUES (?, ?, ?)",
+            [(run, name, value) for name, value in figures.items()],
+        )
+
+
+def figures(conn: sqlite3.Connection, run: int) -> dict[str, float]:
+    return dict(conn.execute("SELECT name, value FROM figure WHERE run = ? ORDER BY name", (run,)).fetchall())
+
+
+def tags(conn: sqlite3.Connection, run: int) -> list[str]:
+    return [row[0] for row in conn.execute("SELECT tag FROM tag WHERE run = ? ORDER BY tag", (run,))]
+
+
+def change_tags(conn: sqlite3.Connection, run: int, *, add: list[str], remove: list[str]) -> None:
+    with transaction(conn):
+        conn.executemany(
+            "INSERT INTO tag (run, tag) VALUES (?, ?) ON CONFLICT DO NOTHING", [(run, t) for t in add]
+        )
+        conn.executemany("DELETE FROM tag WHERE run = ? AND tag = ?", [(run, t) for t in remove])
+        search.index(conn, run)
+
+
+def notes(conn: sqlite3.Connection, run: int) -> list[Note]:
+    return [
+        Note(*row) for row in conn.execute("SELECT id, at, text FROM note WHERE run = ? ORDER BY id", (run,))
+    ]
+
+
+def add_note(conn: sqlite3.Connection, run: int, at: float, text: str) -> None:
+    with transaction(conn):
+        conn.execute("INSERT INTO note (run, at, text) VALUES (?, ?, ?)", (run, at, text))
+        search.index(conn, run)

@@ -1,0 +1,299 @@
+"""Runs: accepted, claimed, moved from state to state, listed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from storage import search
+from storage.database import explained, transaction
+
+WAITING = ("queued",)
+ACTIVE = ("starting", "running")
+UNFINISHED = (*WAITING, *ACTIVE)
+ENDED = ("succeeded", "failed", "out_of_memory", "cancelled", "interrupted")
+STATES = (*UNFINISHED, *ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    id: int
+    workload: str
+    label: str
+    profile: str | None
+    state: str
+    reason: str | None
+    folder: str
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    exit_code: int | None
+    attempts: int
+    gpu: str | None
+    card: str | None
+    reserved_mib: int | None
+    exclusive: int
+    predicted_mib: float | None
+    peak_card_mib: float | None
+    peak_host_mib: float | None
+    phase: str | None
+    done: float | None
+    total: float | None
+    unit: str | None
+    rate: float | None
+    reported_at: float | None
+    metric: str | None
+    metric_value: float | None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    job: dict[str, Any]
+    plan: dict[str, Any]
+    environment: dict[str, Any]
+
+
+COLUMNS = tuple(field.name for field in fields(Run))
+SORTABLE = frozenset(COLUMNS)
+_SELECT = "SELECT " + ", ".join(f"run.{name}" for name in COLUMNS) + " FROM run"
+
+
+def add(
+    conn: sqlite3.Connection,
+    *,
+    number: int,
+    workload: str,
+    label: str,
+    profile: str | None,
+    state: str,
+    folder: str,
+    submitted_at: float,
+    gpu: str | None,
+    reserved_mib: int | None,
+    exclusive: bool,
+    predicted_mib: float | None,
+    spec: RunSpec,
+) -> None:
+    with transaction(conn):
+        conn.execute(
+            "INSERT INTO run (id, workload, label, profile, state, folder, submitted_at, gpu, reserved_mib,"
+            " exclusive, predicted_mib) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                number,
+                workload,
+                label,
+                profile,
+                state,
+                folder,
+                submitted_at,
+                gpu,
+                reserved_mib,
+                int(exclusive),
+                predicted_mib,
+            ),
+        )
+        conn.execute(
+            "INSERT INTO run_spec (run, job, plan, environment) VALUES (?, ?, ?, ?)",
+            (number, json.dumps(spec.job), json.dumps(spec.plan), json.dumps(spec.environment)),
+        )
+        conn.execute("INSERT INTO intake (run) VALUES (?)", (number,))
+        search.index(conn, number)
+
+
+def next_number(conn: sqlite3.Connection) -> int:
+    """One past the highest ever given, deleted runs included. Ask inside the transaction that uses it."""
+    row = conn.execute("SELECT seq FROM sqlite_sequence WHERE name = 'run'").fetchone()
+    return (row[0] if row else 0) + 1
+
+
+def get(conn: sqlite3.Connection, number: int) -> Run | None:
+    with explained(None):
+        row = conn.execute(f"{_SELECT} WHERE id = ?", (number,)).fetchone()
+    return Run(*row) if row else None
+
+
+def spec(conn: sqlite3.Connection, number: int) -> RunSpec:
+    row = conn.execute("SELECT job, plan, environment FROM run_spec WHERE run = ?", (number,)).fetchone()
+    return RunSpec(*(json.loads(text) for text in row))
+
+
+def with_folder(conn: sqlite3.Connection, folder: str) -> Run | None:
+    row = conn.execute(f"{_SELECT} WHERE folder = ?", (folder,)).fetchone()
+    return Run(*row) if row else None
+
+
+def in_states(conn: sqlite3.Connection, states: Iterable[str]) -> list[Run]:
+    """Oldest first: the order in which runs were accepted."""
+    wanted = tuple(states)
+    marks = ", ".join("?" * len(wanted))
+    with explained(None):
+        rows = conn.execute(f"{_SELECT} WHERE state IN ({marks}) ORDER BY id", wanted).fetchall()
+    return [Run(*row) for row in rows]
+
+
+def latest(conn: sqlite3.Connection) -> Run | None:
+    row = conn.execute(f"{_SELECT} ORDER BY id DESC LIMIT 1").fetchone()
+    return Run(*row) if row else None
+
+
+def count(conn: sqlite3.Connection) -> int:
+    total: int = conn.execute("SELECT count(*) FROM run").fetchone()[0]
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a listing shows; every value is bound as a parameter, columns come from an allow-list."""
+
+    states: tuple[str, ...] = ()
+    workload: str | None = None
+    tag: str | None = None
+    words: str | None = None
+    since: float | None = None
+
+
+def page(
+    conn: sqlite3.Connection,
+    wanted: Filter = Filter(),
+    *,
+    sort: str = "id",
+    descending: bool = True,
+    limit: int = 50,
+    after: int | None = None,
+) -> list[Run]:
+    """One page of runs; `after` is the number of the last run of the page before (keyset paging).
+
+    Runs with nothing in the sorted column come last in either direction.
+    """
+    if sort not in SORTABLE:
+        raise ValueError(f"cannot sort by {sort!r}")
+    where, values = _conditions(wanted)
+    direction, past = ("DESC", "<") if descending else ("ASC", ">")
+    if after is not None:
+        column = f"run.{sort}"
+        row = conn.execute(f"SELECT {column} FROM run WHERE id = ?", (after,)).fetchone()
+        if row is None:
+            return []
+        if sort == "id":
+            where.append(f"run.id {past} ?")
+            values.append(after)
+        elif row[0] is None:
+            where.append(f"({column} IS NULL AND run.id {past} ?)")
+            values.append(after)
+        else:
+            where.append(f"(({column}, run.id) {past} (?, ?) OR {column} IS NULL)")
+            values += [row[0], after]
+    # `x IS NULL` is ordered first: an index on the column still serves when nothing is NULL-able.
+    nullable = sort not in (
+        "id",
+        "workload",
+        "label",
+        "state",
+        "folder",
+        "submitted_at",
+        "attempts",
+        "exclusive",
+    )
+    nulls_last = f"run.{sort} IS NULL, " if nullable else ""
+    order = (
+        "run.id " + direction if sort == "id" else f"{nulls_last}run.{sort} {direction}, run.id {direction}"
+    )
+    clause = " WHERE " + " AND ".join(where) if where else ""
+    with explained(None):
+        rows = conn.execute(f"{_SELECT}{clause} ORDER BY {order} LIMIT ?", (*values, limit)).fetchall()
+    return [Run(*row) for row in rows]
+
+
+def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
+    where: list[str] = []
+    values: list[Any] = []
+    if wanted.states:
+        where.append(f"run.state IN ({', '.join('?' * len(wanted.states))})")
+        values += wanted.states
+    if wanted.workload is not None:
+        where.append("run.workload = ?")
+        values.append(wanted.workload)
+    if wanted.tag is not None:
+        where.append("run.id IN (SELECT run FROM tag WHERE tag = ?)")
+        values.append(wanted.tag)
+    if wanted.since is not None:
+        where.append("run.submitted_at >= ?")
+        values.append(wanted.since)
+    if wanted.words:
+        condition, bound = search.condition(wanted.words)
+        where.append(condition)
+        values += bound
+    return where, values
+
+
+def claim(conn: sqlite3.Connection, number: int, *, card: str | None) -> bool:
+    """queued → starting, with its card. False if somebody else moved it first."""
+    with transaction(conn):
+        changed = conn.execute(
+            "UPDATE run SET state = 'starting', reason = NULL, card = ? WHERE id = ? AND state = 'queued'",
+            (card, number),
+        ).rowcount
+    return changed == 1
+
+
+def set_waiting_for(conn: sqlite3.Connection, number: int, reason: str | None) -> None:
+    with transaction(conn):
+        conn.execute("UPDATE run SET reason = ? WHERE id = ? AND state = 'queued'", (reason, number))
+
+
+def set_state(conn: sqlite3.Connection, number: int, state: str, reason: str | None) -> None:
+    """For moves that neither start nor end a run: starting → running, and back to queued."""
+    with transaction(conn):
+        conn.execute("UPDATE run SET state = ?, reason = ? WHERE id = ?", (state, reason, number))
+
+
+def end(
+    conn: sqlite3.Connection,
+    number: int,
+    *,
+    state: str,
+    reason: str | None,
+    exit_code: int | None,
+    ended_at: float,
+) -> bool:
+    """The one true end. False if the run had already ended: an end is written once."""
+    if state not in ENDED:
+        raise ValueError(f"{state!r} is not an end")
+    marks = ", ".join("?" * len(ENDED))
+    with transaction(conn):
+        changed = conn.execute(
+            "UPDATE run SET state = ?, reason = ?, exit_code = ?, ended_at = ?"
+            f" WHERE id = ? AND state NOT IN ({marks})",
+            (state, reason, exit_code, ended_at, number, *ENDED),
+        ).rowcount
+    return changed == 1
+
+
+def reopen(conn: sqlite3.Connection, number: int) -> bool:
+    """An ended run goes back to the queue, to be resumed. False if it has not ended or succeeded."""
+    with transaction(conn):
+        changed = conn.execute(
+            "UPDATE run SET state = 'queued', reason = NULL, ended_at = NULL, exit_code = NULL, card = NULL"
+            " WHERE id = ? AND state IN ('failed', 'out_of_memory', 'cancelled', 'interrupted')",
+            (number,),
+        ).rowcount
+    return changed == 1
+
+
+def delete(conn: sqlite3.Connection, number: int) -> bool:
+    """Forgets an ended run and all that hangs on it; its number is not given again."""
+    marks = ", ".join("?" * len(ENDED))
+    with transaction(conn):
+        changed = conn.execute(
+            f"DELETE FROM run WHERE id = ? AND state IN ({marks})", (number, *ENDED)
+        ).rowcount
+        if changed:
+            search.forget(conn, number)
+    return changed == 1
