@@ -6,6 +6,7 @@ PyKEEN keeps its layers in two Sequentials whose numbering depends on whether ba
 from __future__ import annotations
 
 import pickle
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,7 +105,10 @@ def load_pykeen(path: Path, *, trust_pickle: bool = False, inverse: bool | None 
 
 def _load(path: Path, trust_pickle: bool) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=not trust_pickle)
+        with warnings.catch_warnings():
+            # PyKEEN saves with a newer pickle protocol than torch's default; tensors in it load fine.
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")
+            return torch.load(path, map_location="cpu", weights_only=not trust_pickle)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.", hint="check the path.") from error
     except pickle.UnpicklingError as error:
