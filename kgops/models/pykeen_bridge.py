@@ -106,7 +106,7 @@ def load_pykeen(path: Path, *, trust_pickle: bool = False, inverse: bool | None 
 def _load(path: Path, trust_pickle: bool) -> Any:
     try:
         with warnings.catch_warnings():
-            # PyKEEN saves with a newer pickle protocol than torch's default; tensors in it load fine.
+            # A newer pickle protocol than torch's default either loads or is refused below.
             warnings.filterwarnings("ignore", message="Detected pickle protocol")
             return torch.load(path, map_location="cpu", weights_only=not trust_pickle)
     except OSError as error:
@@ -114,7 +114,7 @@ def _load(path: Path, trust_pickle: bool) -> Any:
     except pickle.UnpicklingError as error:
         if not trust_pickle and zipfile.is_zipfile(path):
             raise BadInput(
-                f"{path} is a pickle of whole objects, and loading it would run the code in it.",
+                f"{path} is a pickle that torch's safe reader refuses; loading it would run the code in it.",
                 hint="if you trust whoever wrote it, pass --trust-pickle.",
             ) from error
         raise BadInput(f"{path} is not a file that torch saved.", hint="is the file complete?") from error

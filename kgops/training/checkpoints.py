@@ -1,0 +1,209 @@
+"""Checkpoints: whole or absent on disk, checked before they are believed, loaded without running code.
+
+A run's folder holds two series. `checkpoint_epoch_0000002.pt` are kept for TracIn: weights, learning
+rate and loss. `resume_….pt` also hold optimizer, random states and position in the data; only the newest
+two stay, so that one is left if the other turns out to be damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput, Unavailable
+from kgops.models.conve import ConvE, ConvEConfig
+
+__all__ = [
+    "BadCheckpoint",
+    "Checkpoint",
+    "kept_checkpoints",
+    "newest_resumable",
+    "read_checkpoint",
+    "rng_states",
+    "set_rng_states",
+    "write_checkpoint",
+    "write_kept",
+    "write_resumable",
+]
+
+FORMAT = "kgops checkpoint"
+VERSION = 1
+_RESUME = re.compile(r"resume_(\d+)_(\d+)\.pt")
+_KEPT = re.compile(r"checkpoint_epoch_(\d+)\.pt")
+
+
+class BadCheckpoint(BadInput):
+    """Truncated, changed, or not written by kgops."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What TracIn and inference need; `training` has the rest, for resuming, and is empty elsewhere.
+
+    `epoch` and `batch` say where training stands: `batch` batches into the epoch after `epoch`.
+    """
+
+    model: Mapping[str, torch.Tensor]
+    config: Mapping[str, Any]
+    epoch: int
+    batch: int
+    learning_rate: float
+    loss: Mapping[str, Any]
+    entities_digest: str
+    relations_digest: str
+    settings: Mapping[str, Any]
+    training: Mapping[str, Any]
+
+    def build_model(self) -> ConvE:
+        """The model with these weights, in evaluation mode."""
+        model = ConvE(ConvEConfig(**self.config))
+        model.to(self.model["entities"].dtype).load_state_dict(dict(self.model))
+        return model.eval()
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:
+    """Writes `path` and, beside it, `path.sha256`; returns the digest.
+
+    Whoever looks at any moment, after a power cut too, finds the old file, the new one, or none.
+    """
+    body = {"format": FORMAT, "version": VERSION, **{k: _plain(v) for k, v in vars(checkpoint).items()}}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            torch.save(body, file)
+            file.flush()
+            os.fsync(file.fileno())
+        digest = _digest(temporary)
+        # The digest first: a file whose digest is not its own is refused, one without any is not.
+        _replace(path.with_name(path.name + ".sha256"), f"{digest}  {path.name}\n".encode())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise Unavailable(
+            f"{path} cannot be written: {error.strerror}.",
+            hint="free some space on that disk, then resume the run.",
+        ) from error
+    return digest
+
+
+def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
+    """The checkpoint at `path`, after its digest has been checked."""
+    beside = path.with_name(path.name + ".sha256")
+    try:
+        if beside.exists() and beside.read_text("ascii", "replace").split(" ")[0] != _digest(path):
+            raise BadCheckpoint(
+                f"{path} is not what was written: its SHA-256 differs from {beside.name}.",
+                hint="it was cut short or changed; use the checkpoint before it.",
+            )
+        body = torch.load(path, map_location=device, weights_only=True)
+    except OSError as error:
+        raise BadCheckpoint(f"{path} cannot be read: {error.strerror}.", hint="check the path.") from error
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise BadCheckpoint(
+            f"{path} is no checkpoint of kgops, or was cut short.", hint="use the checkpoint before it."
+        ) from error
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise BadCheckpoint(f"{path} is no checkpoint of kgops.", hint="PyKEEN's load by --from-pykeen.")
+    if body["version"] != VERSION:
+        raise BadCheckpoint(
+            f"{path} has format version {body['version']}; this kgops reads version {VERSION}.",
+            hint="use the kgops that wrote it.",
+        )
+    return Checkpoint(**{name: body[name] for name in Checkpoint.__dataclass_fields__})
+
+
+def write_kept(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Keeps this epoch for TracIn, without what only resuming needs."""
+    path = folder / f"checkpoint_epoch_{checkpoint.epoch:07}.pt"
+    write_checkpoint(path, Checkpoint(**{**vars(checkpoint), "training": {}}))
+    return path
+
+
+def kept_checkpoints(folder: Path) -> list[Path]:
+    """By epoch, oldest first."""
+    found = [(int(m[1]), p) for p in folder.glob("*.pt") if (m := _KEPT.fullmatch(p.name))]
+    return [path for _, path in sorted(found)]
+
+
+def write_resumable(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Writes the point to resume from and lets go of all but the newest two."""
+    path = folder / f"resume_{checkpoint.epoch:07}_{checkpoint.batch:09}.pt"
+    write_checkpoint(path, checkpoint)
+    for old in _resumable(folder)[2:]:
+        old.unlink(missing_ok=True)
+        old.with_name(old.name + ".sha256").unlink(missing_ok=True)
+    return path
+
+
+def newest_resumable(
+    folder: Path, device: torch.device | str = "cpu"
+) -> tuple[Checkpoint | None, list[BadCheckpoint]]:
+    """The newest point to resume from that can be believed, and what was refused on the way to it."""
+    refused: list[BadCheckpoint] = []
+    for path in _resumable(folder):
+        try:
+            return read_checkpoint(path, device), refused
+        except BadCheckpoint as error:
+            refused.append(error)
+    return None, refused
+
+
+def rng_states(device: torch.device) -> dict[str, torch.Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_rng_states(states: Mapping[str, torch.Tensor], device: torch.device) -> None:
+    # States are bytes for the host to read, wherever the rest of a checkpoint was loaded to.
+    torch.set_rng_state(states["cpu"].cpu())
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"].cpu(), device)
+
+
+def _resumable(folder: Path) -> list[Path]:
+    """Newest first."""
+    found = [(int(m[1]), int(m[2]), p) for p in folder.glob("*.pt") if (m := _RESUME.fullmatch(p.name))]
+    return [path for _, _, path in sorted(found, reverse=True)]
+
+
+def _plain(value: Any) -> Any:
+    """Mappings as dicts and paths as text: what `weights_only` reads back."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
