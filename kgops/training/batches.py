@@ -97,14 +97,15 @@ class Batches:
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
         return torch.randperm(self.num_queries, generator=generator)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
+        """The batches of this epoch, without the first `skip`."""
         order = self.order(epoch)
         counts = self._counts[order]
         bounds = self._bounds()
         # Known on the host for the whole epoch, so that no batch has to ask the device for a size.
         ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])[bounds].tolist()
         order, counts = order.to(self.device), counts.to(self.device)
-        for i, (start, stop) in enumerate(pairwise(bounds)):
+        for i, (start, stop) in list(enumerate(pairwise(bounds)))[skip:]:
             yield self._batch(order[start:stop], counts[start:stop], ends[i + 1] - ends[i])
 
     def _batch(self, chosen: torch.Tensor, counts: torch.Tensor, positives: int) -> Batch:

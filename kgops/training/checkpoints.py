@@ -29,6 +29,7 @@ __all__ = [
     "read_checkpoint",
     "rng_states",
     "set_rng_states",
+    "sweep",
     "write_checkpoint",
     "write_kept",
     "write_resumable",
@@ -76,6 +77,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:
     """
     body = {"format": FORMAT, "version": VERSION, **{k: _plain(v) for k, v in vars(checkpoint).items()}}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside = path.with_name(path.name + ".sha256")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -83,12 +85,16 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:
             file.flush()
             os.fsync(file.fileno())
         digest = _digest(temporary)
-        # The digest first: a file whose digest is not its own is refused, one without any is not.
-        _replace(path.with_name(path.name + ".sha256"), f"{digest}  {path.name}\n".encode())
+        # The old digest goes first and the new one comes last: a file may lack its digest for a
+        # moment, but never stands beside another file's, for which it would be refused.
+        beside.unlink(missing_ok=True)
+        _sync_folder(path.parent)
         temporary.replace(path)
+        _replace(beside, f"{digest}  {path.name}\n".encode())
         _sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        if temporary.is_file():
+            temporary.unlink()
         raise Unavailable(
             f"{path} cannot be written: {error.strerror}.",
             hint="free some space on that disk, then resume the run.",
@@ -156,6 +162,12 @@ def newest_resumable(
         except BadCheckpoint as error:
             refused.append(error)
     return None, refused
+
+
+def sweep(folder: Path) -> None:
+    """Removes what a writer killed in the middle left behind; for the only writer of `folder` to call."""
+    for left in folder.glob(".*.pt*.tmp"):
+        left.unlink(missing_ok=True)
 
 
 def rng_states(device: torch.device) -> dict[str, torch.Tensor]:

@@ -1,0 +1,327 @@
+"""The epoch loop: train, validate, keep the best, stop early or when asked, resume as if never stopped."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import KgopsError
+from kgops.graphs.triples import Graph
+from kgops.models.conve import ConvE
+from kgops.training import checkpoints
+from kgops.training.batches import Batches
+from kgops.training.checkpoints import Checkpoint
+from kgops.training.evaluate import Evaluator
+from kgops.training.optimizers import Schedule, build_optimizer
+from kgops.training.precision import Precision, resolve_precision
+from kgops.training.report import Progress, Report
+from kgops.training.resume import TrainState, refuse_foreign
+from kgops.training.settings import TrainSettings
+from kgops.training.step import TrainStep
+
+__all__ = ["Diverged", "FitResult", "fit"]
+
+
+class Diverged(KgopsError):
+    """The loss is no number any more; going on would waste the card."""
+
+
+@dataclass
+class FitResult:
+    """How a training ended. `stopped` is "finished", "early" or "requested"; only the last has more to do."""
+
+    stopped: str
+    epochs: int
+    best_epoch: int | None
+    best_mrr: float | None
+    overflows: int
+    history: list[dict[str, Any]]
+
+
+def fit(
+    model: ConvE,
+    graph: Graph,
+    settings: TrainSettings,
+    folder: Path,
+    report: Report,
+    stop_requested: Callable[[], bool] = lambda: False,
+    *,
+    resume: bool = False,
+) -> FitResult:
+    """Trains `model` where it is and leaves the final weights in it.
+
+    Writes `best_model.pt` (by validation MRR, when there is validation), `final_model.pt` and
+    `checkpoints/` into `folder`. With `resume` it goes on from the newest checkpoint there that can be
+    believed; on one device with one number of threads the weights then are those of a run never stopped.
+    """
+    run = _Run(model, graph, settings, folder, report, stop_requested)
+    run.begin(resume)
+    return run.train()
+
+
+class _Run:
+    def __init__(
+        self,
+        model: ConvE,
+        graph: Graph,
+        settings: TrainSettings,
+        folder: Path,
+        report: Report,
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        self.model, self.graph, self.settings, self.folder = model, graph, settings, folder
+        self.report, self.stop_requested = report, stop_requested
+        self.device = model.entities.device
+        self.precision = resolve_precision(settings.precision, self.device)
+        self.precision.apply()
+        dtype = self.precision.dtype
+        if model.entities.dtype == torch.float64:
+            dtype = torch.float64
+        chunk = settings.chunk_for(self.device)
+        optimizer = build_optimizer(settings.optimizer, model, settings.learning_rate, settings.weight_decay)
+        self.step = TrainStep(
+            model, settings.build_loss(dtype, chunk), optimizer, recompute=settings.gradient_checkpointing
+        )
+        self.schedule = Schedule(
+            settings.schedule,
+            settings.learning_rate,
+            settings.epochs,
+            settings.schedule_factor,
+            settings.schedule_patience,
+            settings.lowest_learning_rate,
+            settings.warmup_epochs,
+        )
+        self.batches = Batches(
+            graph.train,
+            inverse=model.config.inverse,
+            one_positive=settings.one_positive,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            device=self.device,
+        )
+        self.evaluator: Evaluator | None = None
+        self.state = TrainState()
+        self.saved_at = time.monotonic()
+        _report_levers(report, settings, self.precision, chunk)
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def begin(self, resume: bool) -> None:
+        """Seeds a new run, or takes up the newest checkpoint that can be believed."""
+        checkpoints.sweep(self.checkpoint_folder)
+        checkpoints.sweep(self.folder)
+        torch.manual_seed(self.settings.seed)
+        if not resume:
+            return
+        found, refused = checkpoints.newest_resumable(self.checkpoint_folder, self.device)
+        for error in refused:
+            self.report.note(f"{error.message} {error.hint or ''}".strip())
+        if found is None:
+            self.report.note("there is no checkpoint to resume from: training starts at epoch 1.")
+            return
+        refuse_foreign(found, self.graph, self.model, self.settings)
+        self.model.load_state_dict(dict(found.model))
+        self.step.optimizer.load_state_dict(dict(found.training["optimizer"]))
+        self.schedule.load_state_dict(dict(found.training["schedule"]))
+        self.step.overflows = int(found.training["overflows"])
+        self.state = TrainState(**found.training["state"])
+        before = int(found.settings["batch_size"])
+        if before != self.settings.batch_size:
+            # As many queries as were done, in the same order; a last part of a batch comes twice.
+            done = self.state.batch * before // self.settings.batch_size
+            self.state.batch = min(done, len(self.batches) - 1)
+        # Last, since nothing may draw random numbers between here and the next batch.
+        checkpoints.set_rng_states(found.training["rng"], self.device)
+        self.report.note(f"resumed after epoch {self.state.epoch} and {self.state.batch} batches.")
+
+    def train(self) -> FitResult:
+        self.model.train()
+        total = self.settings.epochs * len(self.batches)
+        done = self.state.epoch * len(self.batches) + self.state.batch
+        progress = Progress(self.report, "train", "batch", done=done)
+        finished = True
+        while finished:
+            # After a resume too: an epoch may be complete and its validation still owed.
+            if self.state.owed:
+                finished = self._epoch_done()
+            elif self.state.early or self.state.epoch >= self.settings.epochs:
+                break
+            else:
+                finished = self._epoch(progress, total)
+        self._save_resumable()
+        if finished:
+            self._keep("final_model.pt", "model")
+        s = self.state
+        stopped = "requested" if not finished else "early" if s.early else "finished"
+        return FitResult(stopped, s.epoch, s.best_epoch, s.best_mrr, self.step.overflows, s.history)
+
+    def _epoch(self, progress: Progress, total: int) -> bool:
+        """The rest of the next epoch; False if asked to stop before its end."""
+        state, number = self.state, self.state.epoch + 1
+        rate = self.schedule.rate(number)
+        for group in self.step.optimizer.param_groups:
+            group["lr"] = rate
+        started, first = time.monotonic(), state.batch
+        losses: list[torch.Tensor] = []
+        for batch in self.batches.epoch(number, skip=state.batch):
+            # The value costs a pass over all scores that the gradient does not need.
+            wanted = state.batch % self.settings.loss_every == 0 or state.batch + 1 == len(self.batches)
+            value = self.step(batch, want_value=wanted)
+            state.batch += 1
+            if value is not None:
+                losses.append(value)
+                if self.device.type == "cpu" or len(losses) >= 64:
+                    self._take_losses(losses, number)
+            progress((number - 1) * len(self.batches) + state.batch, total)
+            if state.batch == len(self.batches):
+                break
+            if self.stop_requested():
+                self._take_losses(losses, number)
+                return False
+            self._save_if_due(losses, number)
+        self._take_losses(losses, number)
+        seconds = time.monotonic() - started
+        entry = {"epoch": number, "loss": state.loss_sum / max(state.losses, 1), "learning_rate": rate}
+        if first == 0:
+            entry["seconds"] = seconds
+            self.report.metric("epoch_seconds", seconds, number)
+        self.report.metric("loss", entry["loss"], number)
+        self.report.metric("learning_rate", rate, number)
+        state.history.append(entry)
+        state.epoch, state.batch, state.loss_sum, state.losses = number, 0, 0.0, 0
+        state.owed = True
+        return True
+
+    def _epoch_done(self) -> bool:
+        """Validation and checkpoints after an epoch; False if asked to stop before the last."""
+        state, settings = self.state, self.settings
+        last = state.epoch == settings.epochs
+        if state.epoch == 1 or last:
+            self.report.memory(**_memory_mib(self.model, self.step, self.device))
+        if settings.checkpoint_every and state.epoch % settings.checkpoint_every == 0:
+            path = checkpoints.write_kept(self.checkpoint_folder, self._checkpoint())
+            self.report.artifact(path, "checkpoint")
+        due = settings.validate_every and (state.epoch % settings.validate_every == 0 or last)
+        if due and len(self.graph.valid) and not self._validate():
+            return False
+        state.owed = False
+        self._save_if_due([], state.epoch)
+        return last or state.early or not self.stop_requested()
+
+    def _validate(self) -> bool:
+        """False if asked to stop before its end."""
+        state = self.state
+        if self.evaluator is None:
+            known = torch.cat([self.graph.train, self.graph.valid])
+            self.evaluator = Evaluator(known, self.graph.num_entities, device=self.device)
+        evaluation = self.evaluator(
+            self.model,
+            self.graph.valid,
+            stop_requested=self.stop_requested,
+            progress=Progress(self.report, "validate", "query"),
+        )
+        if evaluation is None:
+            return False
+        both = evaluation.both
+        assert both.mrr is not None
+        if not math.isfinite(both.mrr):
+            raise self._diverged("a validation score")
+        state.history[-1]["valid"] = evaluation.to_dict()
+        self.report.metric("valid_mrr", both.mrr, state.epoch)
+        for k, share in both.hits.items():
+            self.report.metric(f"valid_hits_at_{k}", share or 0.0, state.epoch)
+        self.schedule.observe(both.mrr)
+        if state.best_mrr is None or both.mrr > state.best_mrr:
+            state.best_epoch, state.best_mrr, state.waited = state.epoch, both.mrr, 0
+            self._keep("best_model.pt", "best_model")
+        else:
+            state.waited += 1
+            state.early = 0 < self.settings.patience <= state.waited
+        return True
+
+    def _take_losses(self, losses: list[torch.Tensor], epoch: int) -> None:
+        """Adds up what the device has computed, and looks whether it still is numbers."""
+        values = torch.stack(losses).double().tolist() if losses else []
+        losses.clear()
+        for value in values:
+            if not math.isfinite(value):
+                raise self._diverged(f"the loss of epoch {epoch}")
+            self.state.loss_sum += value
+            self.state.losses += 1
+
+    def _diverged(self, what: str) -> Diverged:
+        rate = self.step.optimizer.param_groups[0]["lr"]
+        tries = [f"a learning rate below {rate / 3:.2g}"]
+        if self.precision.effective in ("fp16", "bf16"):
+            tries.append(f"precision fp32 instead of {self.precision.effective}")
+        if not self.model.config.batch_norm:
+            tries.append("batch norm")
+        return Diverged(
+            f"{what} is no number any more (learning rate {rate:.2g}, {self.settings.optimizer}, "
+            f"{self.precision.effective}).",
+            hint=f"try {' or '.join(tries)}.",
+        )
+
+    def _checkpoint(self, training: dict[str, Any] | None = None) -> Checkpoint:
+        settings = self.settings
+        return Checkpoint(
+            model=self.model.state_dict(),
+            config=self.model.config.to_dict(),
+            epoch=self.state.epoch,
+            batch=self.state.batch,
+            learning_rate=float(self.step.optimizer.param_groups[0]["lr"]),
+            loss={"name": settings.loss, "label_smoothing": settings.label_smoothing},
+            entities_digest=self.graph.entities.digest,
+            relations_digest=self.graph.relations.digest,
+            settings=settings.to_dict(),
+            training=training or {},
+        )
+
+    def _keep(self, name: str, kind: str) -> None:
+        path = self.folder / name
+        checkpoints.write_checkpoint(path, self._checkpoint())
+        self.report.artifact(path, kind)
+
+    def _save_if_due(self, losses: list[torch.Tensor], epoch: int) -> None:
+        if time.monotonic() - self.saved_at >= self.settings.resume_every_s:
+            self._take_losses(losses, epoch)
+            self._save_resumable()
+
+    def _save_resumable(self) -> None:
+        training = {
+            "optimizer": self.step.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "overflows": self.step.overflows,
+            "rng": checkpoints.rng_states(self.device),
+            "state": vars(self.state),
+        }
+        checkpoints.write_resumable(self.checkpoint_folder, self._checkpoint(training))
+        self.saved_at = time.monotonic()
+
+
+def _report_levers(report: Report, settings: TrainSettings, precision: Precision, chunk: int) -> None:
+    report.lever("precision", precision.requested, precision.effective, precision.reason)
+    report.lever("batch_size", settings.batch_size, settings.batch_size, None)
+    asked = "auto" if settings.entity_chunk is None else settings.entity_chunk
+    report.lever("entity_chunk", asked, chunk, "by device and batch size" if asked == "auto" else None)
+    wanted = "on" if settings.gradient_checkpointing else "off"
+    report.lever("gradient_checkpointing", wanted, wanted, None)
+
+
+def _memory_mib(model: ConvE, step: TrainStep, device: torch.device) -> dict[str, float]:
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    moments = [t for slots in step.optimizer.state.values() for t in slots.values()]
+    optimizer = sum(t.numel() * t.element_size() for t in moments if isinstance(t, torch.Tensor))
+    sizes = {"weights": weights, "gradients": weights, "optimizer": optimizer, "buffers": step.buffers.nbytes}
+    if device.type == "cuda":
+        sizes["peak_allocated"] = torch.cuda.max_memory_allocated(device)
+        sizes["peak_reserved"] = torch.cuda.max_memory_reserved(device)
+    return {name: size / 2**20 for name, size in sizes.items()}
