@@ -16,6 +16,9 @@ from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training import checkpoints
 from kgops.training.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
 
+# Matrices this small only wait for each other on a second thread.
+torch.set_num_threads(1)
+
 CONFIG = ConvEConfig(9, 2, embedding_dim=12, output_channels=3)
 
 

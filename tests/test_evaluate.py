@@ -15,6 +15,9 @@ from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import from_pykeen_state
 from kgops.training.evaluate import Evaluation, Evaluator
 
+# Matrices this small only wait for each other on a second thread.
+torch.set_num_threads(1)
+
 SIDES = ("head", "tail", "both")
 
 

@@ -14,6 +14,9 @@ from kgops.errors import Usage
 from kgops.models.encoder import Buffers
 from kgops.training.losses import EntityLoss, Positives, chunked_loss
 
+# Matrices this small only wait for each other on a second thread.
+torch.set_num_threads(1)
+
 KINDS: tuple[Literal["bce", "softmax"], ...] = ("bce", "softmax")
 Case = tuple[torch.Tensor, torch.Tensor, torch.Tensor, Positives]
 

@@ -15,6 +15,9 @@ from kgops.errors import BadInput
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import from_pykeen_state, load_pykeen, to_pykeen_state
 
+# Matrices this small only wait for each other on a second thread.
+torch.set_num_threads(1)
+
 SHAPES: list[dict[str, Any]] = [
     {"embedding_dim": 12},
     {"embedding_dim": 12, "apply_batch_normalization": False},

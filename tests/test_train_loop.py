@@ -23,6 +23,9 @@ from kgops.training.precision import resolve_precision
 from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
 
+# Matrices this small only wait for each other on a second thread.
+torch.set_num_threads(1)
+
 QUICK = TrainSettings(epochs=3, batch_size=64, validate_every=1, seed=5, loss_every=4)
 
 

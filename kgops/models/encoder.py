@@ -106,7 +106,8 @@ class FusedEncoder:
         self._saved = None
         c, batch, project = self.model.config, len(grad), self.model.project
         torch.sum(grad, 0, out=grad_of(project.bias))
-        low = grad.to(self.dtype)
+        unit = _unit(grad) if self.dtype == torch.float16 else None
+        low = (grad if unit is None else grad / unit).to(self.dtype)
         d_weight = grad_of(project.weight)
         if not self.recompute:
             _product(low.t(), maps.flatten(1), d_weight)
@@ -131,7 +132,16 @@ class FusedEncoder:
         through = self._kernel_backward(d_kernel, moments, batch * self._places)
         if through is not None:
             d_patches.baddbmm_(through.to(self.dtype).expand(batch, -1, -1), patches)
-        return self._image_grad(d_patches, grad.dtype)
+        d_image = self._image_grad(d_patches, grad.dtype)
+        if unit is not None:
+            norm = self.model.feature_norm
+            scaled = [project.weight, self.model.conv.weight, self.model.conv.bias]
+            scaled += [] if norm is None else [norm.weight, norm.bias]
+            for parameter in scaled:
+                assert parameter is not None
+                grad_of(parameter).mul_(unit)
+            d_image.mul_(unit)
+        return d_image
 
     def _weight(self) -> torch.Tensor:
         weight = self.model.project.weight
@@ -218,6 +228,16 @@ class FusedEncoder:
             for right in range(c.kernel_width):
                 grad[:, :, down : down + c.map_height, right : right + c.map_width] += taps[:, :, down, right]
         return grad
+
+
+def _unit(grad: torch.Tensor) -> torch.Tensor:
+    """The power of two next to the largest entry: what fp16 gradients are measured in.
+
+    The usual loss scale guesses one number for all steps and raises it until something overflows. Here
+    each step has its own, so small gradients are as exact as large ones and no guess is ever wrong.
+    """
+    largest = grad.abs().amax().clamp_min(torch.finfo(grad.dtype).tiny)
+    return largest.log2().floor().exp2()
 
 
 def grad_of(parameter: torch.Tensor) -> torch.Tensor:
