@@ -1,0 +1,144 @@
+"""What our training step is measured against: PyKEEN's, and the arithmetic alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch.nn import functional as F
+
+from kgops.graphs.triples import Graph
+from kgops.models.conve import ConvEConfig
+
+__all__ = ["Floor", "PykeenStep", "forever", "state_bytes"]
+
+T = TypeVar("T")
+
+
+def forever(epoch: Callable[[int], Iterator[T]]) -> Iterator[T]:
+    number = 0
+    while True:
+        yield from epoch(number)
+        number += 1
+
+
+def state_bytes(model: torch.nn.Module) -> int:
+    """Gradients and Adam's two moments; the weights were there before."""
+    return 3 * sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+class PykeenStep:
+    """A step of PyKEEN's LCWA training loop on batches its own data loader made; loading is not timed."""
+
+    def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int, *, patched: bool) -> None:
+        from pykeen.losses import BCEWithLogitsLoss
+        from pykeen.models import ConvE
+        from pykeen.training import LCWATrainingLoop
+        from pykeen.triples import CoreTriplesFactory
+
+        self.patched, self.batch_size = patched, batch_size
+        factory = CoreTriplesFactory(
+            graph.train,
+            num_entities=graph.num_entities,
+            num_relations=graph.num_relations,
+            create_inverse_triples=True,
+        )
+        self.model: Any = ConvE(
+            triples_factory=factory,
+            embedding_dim=config.embedding_dim,
+            loss=BCEWithLogitsLoss(),
+            random_seed=0,
+        )
+        self.model.train()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        self.loop: Any = LCWATrainingLoop(model=self.model, triples_factory=factory, optimizer=self.optimizer)
+        loader = self.loop._create_training_data_loader(
+            factory, sampler=None, batch_size=batch_size, shuffle=True, drop_last=True
+        )
+        batches = iter(loader)
+        self._batches = [next(batches) for _ in range(3)]
+        self._taken = 0
+
+    def take(self) -> None:
+        import pykeen.nn.modules as modules
+
+        batch = self._batches[self._taken % len(self._batches)]
+        self._taken += 1
+        shipped = modules.batched_dot
+        if self.patched:
+            modules.batched_dot = _matrix_product
+        try:
+            self.optimizer.zero_grad()
+            self.loop._forward_pass(batch, 0, self.batch_size, self.batch_size, 0.0, None)
+            self.optimizer.step()
+            self.model.post_parameter_update()
+        finally:
+            modules.batched_dot = shipped
+
+    def afresh_twice(self) -> None:
+        """Two steps with gradients and moments still to be allocated."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.state.clear()
+        self.take()
+        self.take()
+
+
+def _matrix_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.dim() == b.dim() == 3 and a.shape[1] == 1 and b.shape[0] == 1:
+        return a[:, 0] @ b[0].t()
+    return (a * b).sum(dim=-1)
+
+
+class Floor:
+    """Only what no implementation can leave out: the nine large products, torch's convolution there and
+    back, fused Adam. No loss, no norms, no dropout; every result goes into memory that is already there.
+    """
+
+    def __init__(self, config: ConvEConfig, batch_size: int, chunk: int = 1024) -> None:
+        self.config, self.chunk = config, chunk
+        c, dim, features = config, config.embedding_dim, config.features
+        self.entities = torch.nn.Parameter(0.1 * torch.randn(c.num_entities, dim))
+        self.weight = torch.nn.Parameter(0.01 * torch.randn(dim, features))
+        for parameter in (self.entities, self.weight):
+            parameter.grad = torch.zeros_like(parameter)
+        self.optimizer = torch.optim.Adam([self.entities, self.weight], fused=True)
+        self.queries = torch.randn(batch_size, dim)
+        self.d_queries = torch.zeros(batch_size, dim)
+        self.scores = torch.empty(chunk, batch_size)
+        self.image = torch.randn(batch_size, c.channels, 2 * c.height, c.width)
+        self.kernel = torch.randn(c.output_channels, c.channels, c.kernel_height, c.kernel_width)
+        self.maps = torch.randn(batch_size, features)
+        self.d_maps = torch.randn(batch_size, features)
+
+    @torch.no_grad()
+    def __call__(self) -> None:
+        c = self.config
+        F.conv2d(self.image, self.kernel)
+        torch.mm(self.maps, self.weight.t(), out=self.queries)
+        assert self.entities.grad is not None and self.weight.grad is not None
+        for start in range(0, c.num_entities, self.chunk):
+            part = self.entities[start : start + self.chunk]
+            scores = self.scores[: len(part)]
+            torch.mm(part, self.queries.t(), out=scores)
+            torch.mm(scores, self.queries, out=self.entities.grad[start : start + self.chunk])
+            self.d_queries.addmm_(scores.t(), part, beta=1)
+        self.d_queries.zero_()
+        torch.mm(self.queries.t(), self.maps, out=self.weight.grad)
+        torch.mm(self.queries, self.weight, out=self.d_maps)
+        shape = (-1, c.output_channels, c.map_height, c.map_width)
+        torch.ops.aten.convolution_backward(
+            self.d_maps.view(shape),
+            self.image,
+            self.kernel,
+            None,
+            [1, 1],
+            [0, 0],
+            [1, 1],
+            False,
+            [0, 0],
+            1,
+            [True, True, False],
+        )
+        self.d_maps.normal_(0, 1e-3) if not torch.isfinite(self.d_maps[0, 0]) else None
+        self.optimizer.step()
