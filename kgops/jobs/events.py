@@ -74,7 +74,8 @@ def write(kind: str, at: float, **fields: Any) -> bytes:
 def read(line: bytes, now: float) -> Event:
     """The event on this line; whatever is wrong with the line, it comes back as a log event."""
     try:
-        body = _finite(json.loads(line))
+        # Decoded here: given bytes, json would take lone surrogates, and UTF-16 and UTF-32 as well.
+        body = _finite(json.loads(line.decode("utf-8")))
         if b"\\u" in line:  # half a surrogate pair is valid JSON and no text
             body = json.loads(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -92,6 +93,11 @@ def read(line: bytes, now: float) -> Event:
         if not missing and not _is(value, wanted):
             return _as_log(line, now)
     return Event(kind, float(at), body)
+
+
+def is_figure(value: object) -> bool:
+    """A finite number that a column can hold."""
+    return _is(value, float)
 
 
 def _as_log(line: bytes, now: float) -> Event:

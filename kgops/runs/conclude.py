@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from kgops.jobs import events
 from kgops.runs import gate, manifest, oom, processes, slot, spool
 from kgops.runs.decide import Facts, Verdict, decide
 from kgops.runs.files import read_json, write_json
@@ -41,7 +42,7 @@ def conclude(
     """Call under the supervisor's lock, when nobody of the attempt's tree is left. May be repeated."""
     intake.take_all(number, final=True)
     left = gate.read_exit(folder.attempt(number))
-    facts, result = _gather(conn, folder, plan, number, intake, left, seen)
+    facts, result = _gather(conn, folder, plan, number, left, seen)
     verdict = decide(facts)
     ending = slot.Ending(
         state=verdict.outcome,
@@ -140,12 +141,23 @@ def _room_permitting() -> Iterator[None]:
             raise
 
 
+def _said(conn: sqlite3.Connection, run: int, number: int) -> tuple[str | None, str | None]:
+    """The attempt's own word on running out of memory and on why it failed, as the record has it: the
+    supervisor that took it in may be dead by now."""
+    memory = failure = None
+    for event in reports.events(conn, run, kinds=(events.OUT_OF_MEMORY, events.FAILED)):
+        if event.attempt == number and event.kind == events.FAILED:
+            failure = event.body["reason"]
+        elif event.attempt == number:
+            memory = event.body.get("detail") or "the worker ran out of memory"
+    return memory, failure
+
+
 def _gather(
     conn: sqlite3.Connection,
     folder: RunFolder,
     plan: Plan,
     number: int,
-    intake: Intake,
     left: gate.Exit | None,
     seen: Seen,
 ) -> tuple[Facts, manifest.Manifest | None]:
@@ -159,15 +171,17 @@ def _gather(
         with _room_permitting():
             manifest.write(folder.manifest, folder.path, [], {})
     result, trouble = manifest.read(folder.manifest)
-    tail = spool.last_bytes(folder.log, _TAIL)
+    noted = read_json(attempt.identity) or {}
+    # Attempts share the log: what an earlier one wrote says nothing of this one.
+    tail = spool.last_bytes(folder.log, _TAIL, since=noted.get("log_from", 0))
     number_of_signal = left.signal if left else seen.gate_signal
-    memory = intake.out_of_memory
+    memory, failure = _said(conn, plan.number, number)
     if memory is None and code != 0 and left is not None:
         memory = oom.sign_of_out_of_memory(tail)
         if memory is None and seen.kernel_oom_kill:
             memory = "the kernel killed it: host memory ran out"
     lost, stepped = lost_and_stepped_down(conn, plan.number)
-    identity = processes.identity_from(read_json(attempt.identity))
+    identity = processes.identity_from(noted)
     facts = Facts(
         has_result=result is not None or is_done,
         result_trouble=trouble,
@@ -176,7 +190,7 @@ def _gather(
         stop_requested=folder.stop.exists(),
         stop_sent=asked,
         out_of_memory=memory,
-        failure=intake.failure,
+        failure=failure,
         disk_full=code not in (0, None) and oom.says_disk_full(tail),
         rebooted=left is None and identity is not None and identity.boot != processes.boot_id(),
         rungs_left=plan.rungs_left(stepped),

@@ -31,8 +31,6 @@ class Intake:
         self._patterns = patterns
         self._offsets = store.offsets(conn, run)
         self._lines_read = 0
-        self.out_of_memory: str | None = None
-        self.failure: str | None = None
 
     def has_news(self) -> bool:
         """Whether a file has grown: two cheap questions, for every tick."""
@@ -89,7 +87,7 @@ class Intake:
             batch.points += [
                 Point(f"{name[:_LONGEST_NAME]}_mib", event.at, float(mib), event.at)
                 for name, mib in fields["mib"].items()
-                if isinstance(mib, (int, float)) and not isinstance(mib, bool)
+                if events.is_figure(mib)
             ]
         elif event.kind == events.PROGRESS:
             batch.progress = store.Progress(
@@ -123,10 +121,6 @@ class Intake:
                     event.at,
                 )
             )
-        elif event.kind == events.OUT_OF_MEMORY:
-            self.out_of_memory = fields.get("detail") or "the worker ran out of memory"
-        elif event.kind == events.FAILED:
-            self.failure = fields["reason"]
 
     def _read_log_line(self, batch: store.Batch, line: str, now: float) -> None:
         progress = self._patterns.progress(line)

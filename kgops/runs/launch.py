@@ -47,7 +47,7 @@ def _accept(home: Home, conn: sqlite3.Connection, job: Job) -> int:
     if WORKLOADS[job.workload].module is None:
         _must_be_startable(command[0], cwd)
     _must_have_card(job)
-    masked = _masked(job, shown)
+    masked = _masked(job, shown, cwd)
     environment = describe_environment()
     with ExitStack() as until_committed, transaction(conn):
         number = max(runs.next_number(conn), pending.highest_number(home) + 1)
@@ -145,8 +145,11 @@ def _commands(job: Job) -> tuple[list[str], list[str]]:
     return command, masked_arguments(command)
 
 
-def _masked(job: Job, shown: list[str]) -> Job:
-    return replace(job, settings={**job.settings, "command": shown}) if "command" in job.settings else job
+def _masked(job: Job, shown: list[str], cwd: Path) -> Job:
+    """What the record keeps. A command belongs to its folder: repeated from elsewhere it runs there again."""
+    if "command" not in job.settings:
+        return job
+    return replace(job, settings={**job.settings, "command": shown, "cwd": str(cwd)})
 
 
 def _working_folder(job: Job) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -116,6 +117,26 @@ def is_supervisor(pid: int) -> bool:
     return any(variable.startswith(SUPERVISOR.encode() + b"=") for variable in _environment(pid))
 
 
+def orphans(tag: str) -> list[int]:
+    """Children of this supervisor, the subreaper of all that its worker started: also those that have closed
+    every file and cleared their environment. Without those of a run that was started inside the run."""
+    if not is_supervisor(os.getpid()):
+        return []
+    found = []
+    for pid in children(os.getpid()):
+        variables = _environment(pid)
+        if not variables:  # cleared, or just between two programs
+            time.sleep(0.01)
+            variables = _environment(pid)
+        tags = [variable for variable in variables if variable.startswith(f"{TAG}=".encode())]
+        if not any(variable.startswith(f"{SUPERVISOR}=".encode()) for variable in variables) and tags in (
+            [],
+            [f"{TAG}={tag}".encode()],
+        ):
+            found.append(pid)
+    return found
+
+
 def tagged(tag: str) -> list[Identity]:
     """Every process that carries the attempt's tag, wherever it has gone: found by reading all of /proc."""
     wanted = f"{TAG}={tag}".encode()
@@ -131,13 +152,18 @@ def tagged(tag: str) -> list[Identity]:
 def holders(lock: Path) -> list[Identity]:
     """Processes that hold this flock: the kernel says so beside each open file. Reads all of /proc."""
     found = []
+    try:
+        wanted = lock.stat()
+    except FileNotFoundError:
+        return []
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
             for fd in os.listdir(f"/proc/{entry}/fd"):  # noqa: PTH208
+                # By what it is, not by its name: a home may be reached through a symbolic link.
                 if (
-                    Path(f"/proc/{entry}/fd/{fd}").readlink() == lock
+                    os.path.samestat(Path(f"/proc/{entry}/fd/{fd}").stat(), wanted)
                     and b"FLOCK  ADVISORY  WRITE" in Path(f"/proc/{entry}/fdinfo/{fd}").read_bytes()
                 ):
                     who = identify(int(entry))

@@ -41,6 +41,8 @@ def dispatch(home: Home, conn: sqlite3.Connection) -> list[int]:
     wanted_earlier: set[str] = set()
     for run in waiting:
         folder = RunFolder(home.runs / run.folder)
+        if not folder.path.is_dir():
+            continue  # somebody removed it; the next command that settles says so
         # Before the claim, so that a claimed run whose lock is free is one whose supervisor died.
         lock = locks.take(folder.supervisor_lock)
         if lock is None:

@@ -45,7 +45,7 @@ def needs_settling(home: Home, conn: sqlite3.Connection) -> bool:
 def settle(home: Home, conn: sqlite3.Connection) -> Settled:
     done = Settled()
     _finish_pending(home, conn, done)
-    for run in runs.in_states(conn, runs.ACTIVE):
+    for run in runs.in_states(conn, runs.UNFINISHED):
         folder = RunFolder(home.runs / run.folder)
         if not folder.path.is_dir():
             runs.end(
@@ -57,7 +57,7 @@ def settle(home: Home, conn: sqlite3.Connection) -> Settled:
                 ended_at=run.submitted_at,
             )
             done.ended.append(run.id)
-        elif not locks.is_held(folder.supervisor_lock):
+        elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
             _recover(home, conn, run.id, folder, done)
     done.started = queue.dispatch(home, conn)
     return done

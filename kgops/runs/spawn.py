@@ -18,6 +18,10 @@ pid = os.fork()
 if pid:
     os._exit(0)  # the supervisor is nobody's child: no console has to reap it
 os.setsid()
+# A console inside a run has that run's worker lock open: the supervisor of another run must not keep it held.
+lock = int(sys.argv[-1])
+os.closerange(3, lock)
+os.closerange(lock + 1, os.sysconf("SC_OPEN_MAX"))
 import ctypes
 PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # survives the exec; ctypes' memory does not

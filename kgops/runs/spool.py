@@ -39,13 +39,14 @@ def read_lines(path: Path, offset: int, *, final: bool) -> tuple[list[bytes | No
     return lines, offset + end
 
 
-def last_bytes(path: Path, count: int) -> bytes:
+def last_bytes(path: Path, count: int, *, since: int = 0) -> bytes:
+    """At most `count` bytes from the end, none of them before `since`."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return b""
     try:
         size = os.fstat(fd).st_size
-        return os.pread(fd, count, max(0, size - count))
+        return os.pread(fd, count, max(since, size - count))
     finally:
         os.close(fd)

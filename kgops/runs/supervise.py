@@ -138,6 +138,7 @@ class Supervisor:
             slot.reserve(attempt.exit)
             sync_folder(self._folder.attempts)
             kernel_kills = processes.kernel_oom_kills()
+            log_from = self._folder.log.stat().st_size if self._folder.log.exists() else 0
             pid = os.fork()
             if pid == 0:
                 os.close(opener)
@@ -148,7 +149,8 @@ class Supervisor:
             identity = processes.identify(pid)
             if identity is None:
                 raise RuntimeError("the gate ended before it was opened")
-            write_json(attempt.identity, {**identity.as_table(), "settings": settings, "at": time.time()})
+            noted = {"settings": settings, "at": time.time(), "log_from": log_from}
+            write_json(attempt.identity, {**identity.as_table(), **noted})
         except OSError as error:
             os.close(opener)  # a gate that waits goes away
             self._end("failed", f"cannot start a worker: {os.strerror(error.errno or 0)}")
@@ -216,12 +218,14 @@ class Supervisor:
         samples: list[Sample] = []
         next_sample = next_commit = next_write = 0.0
         kill_at: float | None = None
-        while not poll.poll(TICK_S * 1000):
+        asked_at: float | None = None
+        while not poll.poll(TICK_S * 1000) or (kill_at is not None and _somebody_is_left(tree)):
             now = time.monotonic()
             stop = read_stop(self._folder)
-            if stop is not None and kill_at is None:
-                kill_at = now + stop.grace_s
-                self._ask_to_stop(number, tree)
+            if stop is not None and stop.at != asked_at:
+                if kill_at is None:
+                    self._ask_to_stop(number, tree)
+                kill_at, asked_at = now + stop.grace_s, stop.at  # asking again changes the grace
             if kill_at is not None and now >= kill_at:
                 tree.end(grace_s=0, reap=_reap)
                 break
@@ -308,6 +312,14 @@ def _has_begun(tree: Tree) -> bool:
         if lock is not None:
             os.close(lock)
             return begun.exists()
+    return True
+
+
+def _somebody_is_left(tree: Tree) -> bool:
+    """During a stop the worker has left; whoever it started has the rest of the grace too."""
+    if not tree.members():
+        return False
+    time.sleep(TICK_S)
     return True
 
 

@@ -43,7 +43,8 @@ class Tree:
         """Everybody but the gate."""
         gate = self.gate()
         roots = [gate.pid] if gate is not None and gate.is_alive() else []
-        pids = {pid for pid in processes.descendants(roots) if pid not in roots}
+        below = processes.descendants([*roots, *processes.orphans(self.tag)])
+        pids = {pid for pid in below if pid not in roots}
         found = {who for pid in pids if (who := processes.identify(pid)) is not None}
         found |= {who for who in processes.tagged(self.tag) if who != gate}
         if not found and locks.is_held(self.folder.worker_lock):
