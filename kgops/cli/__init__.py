@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from kgops import __version__
-from kgops.errors import KgopsError
+from kgops.errors import KgopsError, Usage
 from kgops.jobs.text import lines
 from storage.errors import StorageError
 
@@ -72,8 +73,12 @@ def group(ctx: click.Context) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns its exit code and leaves tracebacks to bugs."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign still gets the rest
     try:
+        _must_be_utf8(sys.argv[1:] if arguments is None else arguments)
         result: Any = group.main(args=arguments, prog_name="kgops", standalone_mode=False)
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as ending:
         return ending.exit_code
@@ -88,7 +93,16 @@ def main(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("Aborted.", file=sys.stderr)
         return ABORTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):
+        # SystemExit is click's answer to the same.
         # Whoever read our output has gone, as `| head` does. Python would complain once more while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _must_be_utf8(words: list[str]) -> None:
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            raise Usage(f"{word!r:.60} is not UTF-8", "no record could hold it as it is") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -28,12 +27,12 @@ class _Detached(Exception):
     pass
 
 
-def follow(session: Session, number: int, *, quiet: bool = False) -> int:
-    """The exit code that tells how the run ended; 0 if the person detached."""
+def follow(session: Session, number: int, *, quiet: bool = False, log_from: int = 0) -> int:
+    """The exit code that tells how the run ended; 0 if the person detached. The log is shown from `log_from` on."""
     line = _progress_line() if not quiet else None
     try:
         with line if line is not None else _Nothing():
-            run = _follow(session, number, line, quiet)
+            run = _follow(session, number, line, quiet, log_from)
     except _Detached:
         say(f"run {number} goes on; `kgops logs -f {number}` follows it, `kgops stop {number}` stops it")
         return 0
@@ -42,10 +41,9 @@ def follow(session: Session, number: int, *, quiet: bool = False) -> int:
     return EXIT_CODES[run.state]
 
 
-def _follow(session: Session, number: int, line: Status | None, quiet: bool) -> Run:
+def _follow(session: Session, number: int, line: Status | None, quiet: bool, offset: int) -> Run:
     run = _get(session, number)
     log = session.folder(run).log
-    offset = _size(log) if run.attempts else 0
     next_settle = time.monotonic() + _SETTLE_EVERY_S
     while True:
         try:
@@ -161,13 +159,6 @@ def _wants_to_detach(line: Status | None) -> bool:
 
 def _get(session: Session, number: int) -> Run:
     return session.run(str(number))
-
-
-def _size(path: os.PathLike[str]) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116
-    except FileNotFoundError:
-        return 0
 
 
 class _Nothing:

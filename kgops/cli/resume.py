@@ -19,8 +19,10 @@ def command(ctx: click.Context, name: str, detach: bool) -> None:
     checkpoint where the workload writes any. A command is simply started again, with KGOPS_ATTEMPT counted up."""
     session = for_writing()
     run = session.run(name)
+    log = session.folder(run).log
+    log_from = log.stat().st_size if log.exists() else 0
     resume(session.home, session.conn, run.id)
     if detach:
         say(str(run.id))
         return
-    ctx.exit(follow(session, run.id))
+    ctx.exit(follow(session, run.id, log_from=log_from))

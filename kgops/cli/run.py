@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,9 +14,11 @@ import click
 from kgops.cli.follow import follow
 from kgops.cli.output import print_json, say
 from kgops.cli.session import Session, existing, for_writing
+from kgops.cli.tag import check_tags
 from kgops.errors import BadJob, Usage
 from kgops.jobs.job import Job, read_job, read_job_file
 from kgops.jobs.keys import nearest
+from kgops.jobs.text import lines
 from kgops.jobs.workloads import WORKLOADS
 from kgops.runs.launch import child_command, launch
 from storage import reports, runs
@@ -177,11 +181,14 @@ def _values(text: str) -> tuple[str, list[Any]]:
 
 
 def _number(text: str) -> int | float | str:
+    """A number where writing it gives the same text again: the command gets what was typed."""
     for kind in (int, float):
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
             continue
+        if str(value) == text and math.isfinite(value):
+            return value
     return text
 
 
@@ -194,9 +201,10 @@ def _merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 def start(job: Job, given: dict[str, Any]) -> int:
     """Launches the job with what the flags say and follows it; the exit code for the shell."""
     job = _with_flags(job, given)
+    check_tags(given["tags"])
     if given["dry_run"]:
-        say(job.as_toml().rstrip())
-        say(f"# {shlex.join(child_command(job))}")
+        text = f"{job.as_toml().rstrip()}\n# {shlex.join(child_command(job))}"
+        say(lines(text) if sys.stdout.isatty() else text)
         return 0
     session = for_writing()
     number = launch(session.home, session.conn, job)
@@ -231,9 +239,6 @@ def _with_flags(job: Job, given: dict[str, Any]) -> Job:
     }
     for part, values in flags.items():
         table[part] |= {name: value for name, value in values.items() if value is not None}
-    table = {name: value for name, value in table.items() if value is not None}
-    for part in ("card", "limits"):
-        table[part] = {name: value for name, value in table[part].items() if value is not None}
     try:
         return read_job(table, "the job with these flags")
     except BadJob as error:

@@ -15,7 +15,7 @@ from kgops.jobs.keys import nearest
 from storage import runs
 from storage.errors import DatabaseMissing
 
-_SPAN = re.compile(r"(\d+)([smhdw])")
+_SPAN = re.compile(r"(\d{1,9})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -38,7 +38,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option(
     "--limit", default=50, show_default=True, type=click.IntRange(1, 100_000), help="Runs on a page."
 )
-@click.option("--after", type=int, metavar="RUN", help="The page that follows this run.")
+@click.option(
+    "--after", type=click.IntRange(1, 1 << 62), metavar="RUN", help="The page that follows this run."
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 def command(
     states: tuple[str, ...],

@@ -13,6 +13,12 @@ from storage import reports
 _LONGEST = 100
 
 
+def check_tags(tags: tuple[str, ...]) -> None:
+    for tag in tags:
+        if not tag.strip() or any(c.isspace() for c in tag) or len(tag) > _LONGEST:
+            raise Usage(f"{tag!r:.60} is no tag", f"a tag is one word of at most {_LONGEST} characters")
+
+
 @click.command(epilog="Example:  kgops tag 42 paper baseline --remove draft")
 @click.argument("name", metavar="RUN")
 @click.argument("tags", nargs=-1)
@@ -20,9 +26,7 @@ _LONGEST = 100
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(name: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
     """Add tags to a run, or take them away; without tags, print them."""
-    for tag in tags:
-        if not tag.strip() or any(c.isspace() for c in tag) or len(tag) > _LONGEST:
-            raise Usage(f"{tag!r:.60} is no tag", f"a tag is one word of at most {_LONGEST} characters")
+    check_tags(tags)
     session = for_writing() if tags or remove else existing()
     run = session.run(name)
     if tags or remove:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +46,21 @@ class Job:
     limits: Limits = Limits()
 
     def as_table(self) -> dict[str, Any]:
-        """Plain data: what job.toml holds and what the database keeps."""
-        return {
+        """Plain data: what job.toml holds and what the database keeps. What is not set is not there."""
+        whole = {
             "workload": self.workload,
             "label": self.label,
             "profile": self.profile,
             self.workload: {name: value for name, value in self.settings.items() if value is not None},
             "levers": dict(self.levers),
-            "card": {
-                "gpu": self.card.gpu,
-                "memory_mib": self.card.memory_mib,
-                "exclusive": self.card.exclusive,
-            },
+            "card": {name: value for name, value in asdict(self.card).items() if value is not None},
             "limits": {
                 "attempts": self.limits.attempts,
                 "grace_s": self.limits.grace_s,
                 "log_mib": self.limits.log_mib,
             },
         }
+        return {name: value for name, value in whole.items() if value is not None}
 
     def as_toml(self) -> str:
         return toml.dumps(self.as_table())
@@ -93,7 +91,7 @@ _CARD = (
 _LIMITS = (
     Key("attempts", "int", check=at_least(1)),
     Key("grace_s", "float", 30.0, check=at_least(0)),
-    Key("log_mib", "float", 256.0, check=at_least(1)),
+    Key("log_mib", "float", 256.0, check=at_least(1, 1 << 30)),
 )
 
 
@@ -109,17 +107,20 @@ def read_job(table: object, source: str) -> Job:
     # Without a known workload its table cannot be judged; the rest still is.
     own = (Key(workload.name, "table"),) if workload else tuple(Key(key, "table") for key in WORKLOADS)
     top = read_table("", table, (*_TOP, *own), problems)
+    found_before = len(problems)
     settings = (
         read_table(workload.name, table.get(workload.name, {}), workload.keys, problems) if workload else {}
     )
+    if workload and len(problems) == found_before:
+        problems += workload.check(settings)
     card = read_table("card", top["card"] or {}, _CARD, problems)
     limits = read_table("limits", top["limits"] or {}, _LIMITS, problems)
     levers = dict(top["levers"] or {})
     for lever in levers:
         if lever not in LEVERS:
             problems.append(f"levers.{lever}: no such lever{nearest(lever, LEVERS)}")
-    if workload and not problems:
-        problems += workload.check(settings)
+        elif not _is_lever_value(levers[lever]):
+            problems.append(f"levers.{lever}: {describe(levers[lever])} is no value for a lever")
     problems += _not_utf8(table, "")
     if problems or workload is None:
         raise BadJob(source, problems)
@@ -150,6 +151,13 @@ def read_job_file(path: Path) -> Job:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadJob(str(path), [f"not TOML: {error}"]) from error
     return read_job(table, str(path))
+
+
+def _is_lever_value(value: object) -> bool:
+    """What TOML, JSON and a column can all hold; a list is for `devices`."""
+    if isinstance(value, list):
+        return all(isinstance(item, (str, int)) for item in value)
+    return isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _not_utf8(value: object, path: str) -> list[str]:

@@ -104,8 +104,15 @@ def _fits(value: object, wanted: str) -> bool:
     return isinstance(value, Mapping)
 
 
-def at_least(lowest: float) -> Check:
-    return lambda value: None if value >= lowest else f"must be at least {lowest:g}, found {value}"
+def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
+    """And finite: neither a column nor a clock holds infinity."""
+
+    def check(value: float) -> str | None:
+        if not value >= lowest:  # NaN is not
+            return f"must be at least {lowest:g}, found {value}"
+        return None if value <= at_most else f"must be at most {at_most:g}, found {value}"
+
+    return check
 
 
 def one_of(*allowed: str) -> Check:

@@ -27,6 +27,9 @@ class Workload:
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+_NOT_FINITE = (float("inf"), float("-inf"))
+
+
 def fill_in(command: list[str], values: dict[str, Any]) -> list[str]:
     """`{name}` replaced where `values` has the name; every other brace stays as it is."""
     return [
@@ -52,7 +55,7 @@ def _check_exec(settings: dict[str, Any]) -> list[str]:
         if (
             not isinstance(values, list)
             or not values
-            or not all(isinstance(v, (str, int, float)) for v in values)
+            or not all(isinstance(v, (str, int, float)) and v not in _NOT_FINITE and v == v for v in values)
         ):
             problems.append(f"exec.on_oom.{name}: expected a list of values, the first to try first")
         elif name not in used:
