@@ -1,0 +1,70 @@
+"""Every test has a home of its own, and leaves no process behind."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from driving import Console, Terminal, end_all_of
+
+from storage.database import open_writer
+
+
+@pytest.fixture(autouse=True)
+def kgops_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """No test ever sees the home of whoever runs it."""
+    path = tmp_path_factory.mktemp("home") / "kgops"
+    monkeypatch.setenv("KGOPS_HOME", str(path))
+    yield path
+    if path.exists():
+        end_all_of(path)
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made once: the first opening of a database imports what migrates it."""
+    path = tmp_path_factory.mktemp("template") / "kgops.db"
+    open_writer(path).close()
+    return path
+
+
+@pytest.fixture
+def home(kgops_home: Path, empty_database: Path) -> Path:
+    """A home in which kgops has been used before, with no run yet."""
+    kgops_home.mkdir(mode=0o700)
+    for folder in ("runs", "pending"):
+        (kgops_home / folder).mkdir(mode=0o700)
+    shutil.copy(empty_database, kgops_home / "kgops.db")
+    (kgops_home / "kgops.db").chmod(0o600)
+    return kgops_home
+
+
+@pytest.fixture
+def conn(home: Path) -> Iterator[sqlite3.Connection]:
+    opened = open_writer(home / "kgops.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def run_cli(home: Path, tmp_path: Path) -> Iterator[Console]:
+    console = Console(home, tmp_path)
+    yield console
+    console.close()
+
+
+@pytest.fixture
+def open_terminal(run_cli: Console) -> Iterator[Callable[..., Terminal]]:
+    """Starts `kgops ARGS` on a terminal of its own."""
+    opened: list[Terminal] = []
+
+    def start(*args: str) -> Terminal:
+        opened.append(Terminal(run_cli.argv(*args), run_cli.environment(), run_cli.cwd))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()

@@ -1,0 +1,259 @@
+"""Driving the real command: subprocesses in a home of their own, conditions with deadlines, and a clean end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kgops.runs import processes
+from kgops.runs.processes import Identity
+from storage import runs
+from storage.database import open_reader
+from storage.runs import Run
+
+T = TypeVar("T")
+QUICK = (sys.executable, "-I", "-S", "-c")  # a Python that starts in a few milliseconds
+
+
+def wait_for(condition: Callable[[], T | None], what: str, within_s: float = 20.0) -> T:
+    """What `condition` returns once it is true; a failure that names `what` if it never is."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"waited {within_s:g} s in vain for {what}"
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    code: int
+    out: str
+    err: str
+    raw: bytes = b""
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(slots=True)
+class Console:
+    """`kgops` as a person calls it, in the home of this test."""
+
+    home: Path
+    cwd: Path
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("KGOPS")}
+        return {**kept, "KGOPS_HOME": str(self.home), **(more or {})}
+
+    def argv(self, *args: str | Path) -> list[str]:
+        return [sys.executable, "-m", "kgops", *map(str, args)]
+
+    def __call__(
+        self,
+        *args: str | Path,
+        input: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        timeout_s: float = 50.0,
+    ) -> Done:
+        done = subprocess.run(
+            self.argv(*args),
+            input=input,
+            stdin=subprocess.DEVNULL if input is None else None,
+            capture_output=True,
+            env=self.environment(env),
+            cwd=cwd or self.cwd,
+            timeout=timeout_s,
+        )
+        return Done(
+            done.returncode,
+            done.stdout.decode("utf-8", "replace"),
+            done.stderr.decode("utf-8", "replace"),
+            done.stdout,
+        )
+
+    def start(self, *args: str | Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Goes on in the background, without a terminal and in a session of its own."""
+        child = subprocess.Popen(
+            self.argv(*args),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment(env),
+            cwd=self.cwd,
+            start_new_session=True,
+        )
+        self.started.append(child)
+        return child
+
+    def detach(self, *command: str | Path, flags: tuple[str, ...] = (), **how: Any) -> int:
+        """The number of a run that goes on by itself."""
+        done = self("run", "exec", "--detach", *flags, "--", *command, **how)
+        assert done.code == 0, done.err
+        return int(done.out)
+
+    def run(self, number: int) -> Run | None:
+        """As the database has it, without a command that would settle anything."""
+        conn = open_reader(self.home / "kgops.db")
+        try:
+            return runs.get(conn, number)
+        finally:
+            conn.close()
+
+    def ended(self, number: int, within_s: float = 20.0) -> Run:
+        """The run once it has ended, with no console looking."""
+
+        def look() -> Run | None:
+            run = self.run(number)
+            return run if run is not None and run.ended else None
+
+        return wait_for(look, f"the end of run {number}", within_s)
+
+    def running(self, number: int) -> Run:
+        def look() -> Run | None:
+            run = self.run(number)
+            assert run is None or not run.ended, f"run {number} ended: {run.state}, {run.reason}"
+            return run if run is not None and run.state == "running" else None
+
+        return wait_for(look, f"run {number} to be running")
+
+    def folder(self, number: int) -> Path:
+        run = self.run(number)
+        assert run is not None
+        return self.home / "runs" / run.folder
+
+    def show(self, number: int) -> dict[str, Any]:
+        done = self("show", str(number), "--json")
+        assert done.code == 0, done.err
+        shown: dict[str, Any] = done.json()
+        return shown
+
+    def close(self) -> None:
+        end_all_of(self.home)
+        for child in self.started:
+            child.kill()
+            child.communicate()
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def all_of(home: Path) -> set[Identity]:
+    """Supervisors, gates, workers and whatever they started: by the home in their environment, or by a
+    worker lock they hold, and everything below those."""
+    mark = f"KGOPS_HOME={home}".encode()
+    pids = []
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            if mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                pids.append(int(name))
+        except OSError:
+            continue
+    found = {who for pid in processes.descendants(pids) if (who := processes.identify(pid)) is not None}
+    for lock in home.glob("runs/*/worker.lock"):
+        found |= set(processes.holders(lock))
+    return found
+
+
+def end_all_of(home: Path) -> None:
+    deadline = time.monotonic() + 15
+    while found := all_of(home):
+        assert time.monotonic() < deadline, f"still alive: {found}"
+        for who in found:
+            processes.send(who, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def identity_in(file: Path) -> Identity:
+    """Of a process that wrote its own number into `file`; it is alive."""
+
+    def look() -> Identity | None:
+        text = file.read_text() if file.exists() else ""
+        return processes.identify(int(text)) if text.endswith("\n") else None
+
+    return wait_for(look, f"a living process in {file.name}")
+
+
+# --- terminals ------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A real terminal, with the command as the leader of the session that owns it."""
+
+    def __init__(self, argv: list[str], environment: Mapping[str, str], cwd: Path) -> None:
+        self.master, slave = pty.openpty()
+        self.seen = b""
+        # setsid -c makes the terminal the controlling one; a login shell would do the same.
+        self.child = subprocess.Popen(
+            ["setsid", "-c", *argv],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**environment, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "30"},
+            cwd=cwd,
+        )
+        os.close(slave)
+
+    def read(self, wait_s: float = 0.02) -> bool:
+        """Takes what has been shown; False once nobody has the terminal open any more."""
+        if select.select([self.master], [], [], wait_s)[0]:
+            try:
+                new = os.read(self.master, 1 << 16)
+            except OSError:  # EIO: the last one closed it
+                return False
+            self.seen += new
+            return bool(new)
+        return True
+
+    def wait_for_text(self, text: bytes, within_s: float = 20.0) -> None:
+        def look() -> bool:
+            self.read()
+            return text in self.seen
+
+        try:
+            wait_for(look, f"{text!r} on the terminal", within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it shows {self.seen!r}") from None
+
+    def type(self, text: bytes) -> None:
+        os.write(self.master, text)
+
+    def hang_up(self) -> None:
+        os.close(self.master)
+        self.master = -1
+
+    def wait(self, within_s: float = 20.0) -> int:
+        """The command's exit code; what it shows until then is kept in `seen`."""
+        deadline = time.monotonic() + within_s
+        while self.child.poll() is None:
+            assert time.monotonic() < deadline, f"still running; the terminal shows {self.seen!r}"
+            if self.master >= 0:
+                self.read()
+            else:
+                time.sleep(0.02)
+        while self.master >= 0 and self.read(0.05) and select.select([self.master], [], [], 0.05)[0]:
+            pass
+        return self.child.returncode
+
+    def close(self) -> None:
+        if self.child.poll() is None:
+            self.child.kill()
+        self.child.wait()
+        if self.master >= 0:
+            self.hang_up()
