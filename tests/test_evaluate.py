@@ -12,8 +12,12 @@ from pykeen.models import ConvE as PykeenConvE
 
 from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.models.conve import ConvE, ConvEConfig
-from kgops.models.pykeen_bridge import from_pykeen_state
+from kgops.models.pykeen_bridge import from_pykeen_state, to_pykeen_state
+from kgops.training.batches import Batches
 from kgops.training.evaluate import Evaluation, Evaluator
+from kgops.training.losses import EntityLoss
+from kgops.training.optimizers import build_optimizer
+from kgops.training.step import TrainStep
 
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)
@@ -98,6 +102,22 @@ def test_a_model_that_scores_everything_alike_ranks_in_the_middle() -> None:
     assert evaluation is not None
     assert evaluation.both.to_dict()["mean_rank"] == 10.5
     assert evaluation.both.hits[10] == 0
+
+
+def test_what_was_trained_here_ranks_alike_there(nations: Graph) -> None:
+    torch.manual_seed(2)
+    model = ConvE(ConvEConfig(14, 55, embedding_dim=12, output_channels=4)).train()
+    step = TrainStep(model, EntityLoss(), build_optimizer("adam", model, 0.01))
+    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=0)
+    for epoch in range(5):
+        for batch in batches.epoch(epoch):
+            step(batch)
+    reference = theirs(True, torch.float32)
+    reference.load_state_dict(to_pykeen_state(model))
+    evaluation = ours(model, nations)
+    ranks, _ = pykeen_ranks(reference, nations)
+    assert torch.equal(evaluation.head_ranks, ranks["head"].double())
+    assert torch.equal(evaluation.tail_ranks, ranks["tail"].double())
 
 
 def test_the_chunk_changes_no_rank(nations: Graph) -> None:

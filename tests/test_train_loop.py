@@ -329,6 +329,17 @@ def test_all_faulty_settings_are_reported_at_once() -> None:
         assert part in said
 
 
+def test_a_batch_of_one_is_refused_under_batch_norm_and_allowed_without(
+    nations: Graph, tmp_path: Path
+) -> None:
+    settings = replace(QUICK, batch_size=1, epochs=1, validate_every=0)
+    with pytest.raises(BadJob, match="batch of one"):
+        fit(small(nations), nations, settings, tmp_path, Recorder())
+    few = replace(nations, train=nations.train[:5])
+    model = small(nations, batch_norm=False)
+    assert fit(model, few, settings, tmp_path, Recorder()).stopped == "finished"
+
+
 def test_schedules() -> None:
     cosine = Schedule("cosine", 1.0, 10, warmup_epochs=2, lowest=0.1)
     rates = [cosine.rate(e) for e in range(1, 11)]

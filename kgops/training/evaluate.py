@@ -8,7 +8,9 @@ to decide are scored again one by one, in the arithmetic that PyKEEN uses for al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -76,9 +78,15 @@ class Evaluator:
     """
 
     def __init__(
-        self, known: torch.Tensor, num_entities: int, *, device: torch.device | str = "cpu", chunk: int = 1024
+        self,
+        known: torch.Tensor,
+        num_entities: int,
+        *,
+        device: torch.device | str = "cpu",
+        chunk: int | None = None,
     ) -> None:
-        self.device, self.chunk, self.num_entities = torch.device(device), chunk, num_entities
+        self.device, self.num_entities = torch.device(device), num_entities
+        self.chunk = chunk or (1 << 15 if self.device.type == "cuda" else 1024)
         self._known = _Answers(known.to(self.device))
         self._buffers = Buffers(self.device)
 
@@ -95,25 +103,35 @@ class Evaluator:
         was_training = model.training
         model.eval()
         try:
-            triples = triples.to(self.device)
-            ranks = torch.zeros(2 * len(triples), dtype=torch.float64, device=self.device)
-            tails, heads = query_rows(triples, True), inverse_triples(triples)
-            blocks = (
-                self._by_inverse(model, torch.cat([tails, heads]))
-                if model.config.inverse
-                else self._by_relation(model, tails, heads)
-            )
-            done = 0
-            for places, block_ranks in blocks:
-                ranks[places] = block_ranks.double()
-                done += len(places)
-                progress(done, len(ranks))
-                if stop_requested():
-                    return None
-            ranks = ranks.cpu()
-            return Evaluation(ranks[len(triples) :], ranks[: len(triples)])
+            with _full_float32():
+                return self._evaluate(model, triples, stop_requested, progress)
         finally:
             model.train(was_training)
+
+    def _evaluate(
+        self,
+        model: ConvE,
+        triples: torch.Tensor,
+        stop_requested: Callable[[], bool],
+        progress: Callable[[int, int], None],
+    ) -> Evaluation | None:
+        triples = triples.to(self.device)
+        ranks = torch.zeros(2 * len(triples), dtype=torch.float64, device=self.device)
+        tails, heads = query_rows(triples, True), inverse_triples(triples)
+        blocks = (
+            self._by_inverse(model, torch.cat([tails, heads]))
+            if model.config.inverse
+            else self._by_relation(model, tails, heads)
+        )
+        done = 0
+        for places, block_ranks in blocks:
+            ranks[places] = block_ranks.double()
+            done += len(places)
+            progress(done, len(ranks))
+            if stop_requested():
+                return None
+        ranks = ranks.cpu()
+        return Evaluation(ranks[len(triples) :], ranks[: len(triples)])
 
     def _by_inverse(self, model: ConvE, queries: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Blocks of tail queries; a head query is the tail query of the inverse relation."""
@@ -195,6 +213,20 @@ class Evaluator:
             scores, truth = scorer.exactly(queries, pairs[:, 0] + start), true_scores[queries]
             greater.index_add_(0, queries, (scores > truth).to(greater.dtype))
             equal.index_add_(0, queries, (scores == truth).to(equal.dtype))
+
+
+@contextmanager
+def _full_float32() -> Iterator[None]:
+    """TF32 off: its products are a thousand times further off than the margin allows for."""
+    backends: Any = torch.backends
+    before = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        backends.cudnn.allow_tf32 = before[1]
 
 
 class _Tails:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kgops.errors import KgopsError
+from kgops.errors import BadJob, KgopsError
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.training import checkpoints
@@ -105,6 +105,14 @@ class _Run:
             seed=settings.seed,
             device=self.device,
         )
+        if model.config.batch_norm and min(settings.batch_size, self.batches.num_queries) < 2:
+            raise BadJob(
+                "the training settings",
+                [
+                    f"batch_size: batch norm cannot train on a batch of one (batch_size {settings.batch_size}, "
+                    f"{self.batches.num_queries} queries in the training data)"
+                ],
+            )
         self.evaluator: Evaluator | None = None
         self.state = TrainState()
         self.saved_at = time.monotonic()
