@@ -65,8 +65,8 @@ def transaction(conn: sqlite3.Connection) -> Iterator[None]:
     with explained(None):
         conn.execute("BEGIN IMMEDIATE")
     try:
-        yield
-        with explained(None):
+        with explained(None):  # a large transaction meets the full disk before its COMMIT
+            yield
             conn.execute("COMMIT")
     except BaseException:
         if conn.in_transaction:  # a full disk makes SQLite roll back by itself
@@ -88,7 +88,9 @@ def explained(path: Path | None) -> Iterator[None]:
                 f"{where} is locked by another process",
                 "wait for it to finish, or find it with `fuser -v` on the file",
             ) from error
-        if code == sqlite3.SQLITE_FULL:
+        # The files beside the database cannot grow either, which SQLite calls an I/O error.
+        no_room = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR) and path and _is_full(path.parent)
+        if code == sqlite3.SQLITE_FULL or no_room:
             raise DatabaseFull(f"no space left for {where}", "free some space: nothing was lost") from error
         if code == sqlite3.SQLITE_READONLY:
             raise DatabaseReadOnly(
@@ -105,6 +107,14 @@ def explained(path: Path | None) -> Iterator[None]:
                 "check the disk, and that the home is on a local file system",
             ) from error
         raise
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < 1 << 16 or (disk.f_files > 0 and disk.f_favail == 0)
 
 
 def integrity_problems(conn: sqlite3.Connection) -> list[str]:

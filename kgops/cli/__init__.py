@@ -76,6 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign still gets the rest
     try:
+        _must_stand_somewhere()
         _must_be_utf8(sys.argv[1:] if arguments is None else arguments)
         result: Any = group.main(args=arguments, prog_name="kgops", standalone_mode=False)
         sys.stdout.flush()
@@ -106,3 +107,10 @@ def _must_be_utf8(words: list[str]) -> None:
             word.encode()
         except UnicodeEncodeError as error:
             raise Usage(f"{word!r:.60} is not UTF-8", "no record could hold it as it is") from error
+
+
+def _must_stand_somewhere() -> None:
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError as error:
+        raise Usage("the folder you are in no longer exists", "`cd` to one that does") from error
