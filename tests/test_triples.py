@@ -122,7 +122,7 @@ def test_duplicates_are_left_out_and_noted_with_both_lines(tmp_path: Path) -> No
 def test_entities_that_training_never_sees_are_kept_and_noted(tmp_path: Path) -> None:
     graph = read_graph(write(tmp_path / "t", "a\tr\tb\n"), None, write(tmp_path / "s", "a\tr\tz\n"))
     assert graph.num_entities == 3
-    assert "1 entities never occur in training, such as 'z'" in graph.notes[0]
+    assert "1 entity never occurs in training, such as 'z'" in graph.notes[0]
 
 
 @pytest.mark.parametrize(

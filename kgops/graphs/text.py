@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from kgops.errors import BadInput
@@ -11,35 +12,37 @@ from kgops.errors import BadInput
 __all__ = ["read_lines", "shown"]
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 text file without their line ends; `.gz` is recognised by content."""
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            with gzip.open(raw) if packed else raw as file:
+                # Bytes are split at line feeds only: labels may hold signs that text mode breaks at.
+                for number, line in enumerate(file, 1):
+                    yield _decoded(path, number, line)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(
+            f"{path} is a damaged gzip file: {error}.",
+            hint=f"copy it again and check it with `gzip -t {path.name}`.",
+        ) from error
     except OSError as error:
         raise BadInput(
             f"{path} cannot be read: {error.strerror}.", hint="check the path and its permissions."
         ) from error
-    if raw[:2] == b"\x1f\x8b":
-        try:
-            raw = gzip.decompress(raw)
-        except (OSError, EOFError, zlib.error) as error:
-            raise BadInput(
-                f"{path} is a damaged gzip file: {error}.",
-                hint=f"copy it again and check it with `gzip -t {path.name}`.",
-            ) from error
+
+
+def _decoded(path: Path, number: int, line: bytes) -> str:
     try:
-        text = raw.decode("utf-8-sig")
+        # A byte order mark can only stand at the very start.
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
         raise BadInput(
-            f"{path}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8.",
+            f"{path}, line {number}: byte 0x{line[error.start]:02x} is not UTF-8.",
             hint=f"convert it: `iconv -f LATIN1 -t UTF-8 {path.name}`.",
         ) from error
-    # Not str.splitlines: labels may contain U+2028 and other signs it takes for line ends.
-    lines = text.split("\n")
-    if lines and lines[-1] == "":
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def shown(label: str, most: int = 60) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -44,9 +46,16 @@ class Graph:
 @dataclass(frozen=True)
 class _File:
     path: Path
-    rows: list[tuple[str, str, str]]
-    numbers: list[int]  # the line each row stands on
-    notes: list[str]
+    rows: torch.Tensor  # (n, 3): numbers of tokens, in the order in which they were first met
+    lines: torch.Tensor  # the line each row stands on
+
+
+class _Tokens(dict[str, int]):
+    """Every distinct token and its number; a triple keeps three numbers instead of three strings."""
+
+    def __missing__(self, token: str) -> int:
+        self[token] = number = len(self)
+        return number
 
 
 def read_graph(
@@ -62,26 +71,20 @@ def read_graph(
     Without vocabularies everything in the files is a label, and entities that occur only in
     validation or test are kept. With a vocabulary, labels must be in it and ids in its range.
     """
-    files = [_read(path) for path in (train, valid, test) if path is not None]
-    notes = [note for file in files for note in file.notes]
-    if entity_to_id is not None:
-        entities = read_vocabulary(entity_to_id)
-    else:
-        entities = Vocabulary.sorted(label for f in files for h, _, t in f.rows for label in (h, t))
-    if relation_to_id is not None:
-        relations = read_vocabulary(relation_to_id)
-    else:
-        relations = Vocabulary.sorted(row[1] for f in files for row in f.rows)
-    entity_ids = _meaning(files, (0, 2), entities, entity_to_id)
-    relation_ids = _meaning(files, (1,), relations, relation_to_id)
-    tensors = {}
-    for file in files:
-        ids = _to_ids(file, entity_ids, relation_ids, entity_to_id, relation_to_id)
-        tensors[file.path] = _without_repeats(file, ids, notes)
+    notes: list[str] = []
+    tokens = _Tokens(), _Tokens()
+    files = [_read(train, *tokens, notes)]
+    in_train = [len(kind) for kind in tokens]
+    files += [_read(path, *tokens, notes) for path in (valid, test) if path is not None]
+    entities = _number("entity", tokens[0], in_train[0], entity_to_id)
+    relations = _number("relation", tokens[1], in_train[1], relation_to_id)
+    ids = {file.path: _without_repeats(file, _to_ids(file, entities, relations), notes) for file in files}
     nothing = torch.empty(0, 3, dtype=torch.long)
-    split = [nothing if path is None else tensors[path] for path in (train, valid, test)]
-    _note_unseen(split[0], files[1:], [tensors[f.path] for f in files[1:]], entities, relations, notes)
-    return Graph(split[0], split[1], split[2], entities, relations, tuple(notes))
+    split = [nothing if path is None else ids[path] for path in (train, valid, test)]
+    for file in files[1:]:
+        for kind, columns in ((entities, (0, 2)), (relations, (1,))):
+            _note_unseen(split[0], file.path, ids[file.path], kind, columns, notes)
+    return Graph(split[0], split[1], split[2], entities.vocabulary, relations.vocabulary, tuple(notes))
 
 
 def read_pykeen_dataset(name: str) -> Graph:
@@ -116,82 +119,75 @@ def read_pykeen_dataset(name: str) -> Graph:
     return Graph(split[0], split[1], split[2], entities, relations)
 
 
-def _read(path: Path) -> _File:
-    rows: list[tuple[str, str, str]] = []
-    numbers: list[int] = []
-    notes: list[str] = []
+def _read(path: Path, entities: _Tokens, relations: _Tokens, notes: list[str]) -> _File:
+    rows, numbers = array("q"), array("q")
     for n, line in enumerate(read_lines(path), 1):
         parts = line.split("\t")
-        if len(parts) != 3:
+        if len(parts) != 3 or not (parts[0] and parts[1] and parts[2]):
             if not line.strip():
                 continue
+            found = f"expected 3 columns, found {len(parts)}:" if len(parts) != 3 else "an empty column in"
             raise BadInput(
-                f"{path}, line {n}: expected 3 columns, found {len(parts)}: {shown(line)}.",
+                f"{path}, line {n}: {found} {shown(line)}.",
                 hint="each line is head, relation, tail, separated by single tabs.",
             )
         head, relation, tail = parts
-        if not (head and relation and tail):
-            raise BadInput(
-                f"{path}, line {n}: an empty column in {shown(line)}.",
-                hint="each line is head, relation, tail, separated by single tabs.",
-            )
-        if not rows and (head.lower(), relation.lower(), tail.lower()) in _HEADERS:
+        if not numbers and (head.lower(), relation.lower(), tail.lower()) in _HEADERS:
             notes.append(f"{path}, line {n}: taken for a header and left out.")
             continue
-        rows.append((head, relation, tail))
+        rows.extend((entities[head], relations[relation], entities[tail]))
         numbers.append(n)
-    if not rows:
+    if not numbers:
         raise BadInput(
-            f"{path} has no triples.", hint="each line is head, relation, tail, separated by tabs."
+            f"{path} has no triples.", hint="each line is head, relation, tail, separated by single tabs."
         )
-    return _File(path, rows, numbers, notes)
+    shape = torch.frombuffer(rows, dtype=torch.long).view(-1, 3)
+    return _File(path, shape, torch.frombuffer(numbers, dtype=torch.long))
 
 
-def _meaning(
-    files: list[_File], columns: tuple[int, ...], vocabulary: Vocabulary, source: Path | None
-) -> dict[str, int]:
-    """What a token stands for: its label's id, or itself if the files hold ids of `vocabulary`."""
-    if source is None:
-        return vocabulary.ids
-    tokens = {row[c] for row in files[0].rows for c in columns}
-    if tokens <= vocabulary.ids.keys() or not all(t.isascii() and t.isdigit() for t in tokens):
-        return vocabulary.ids
-    return {str(i): i for i in range(len(vocabulary))}
+@dataclass(frozen=True)
+class _Numbering:
+    """A vocabulary, and for each token of the files its id: -1 for one the vocabulary lacks."""
+
+    kind: str
+    vocabulary: Vocabulary
+    ids: torch.Tensor
+    tokens: _Tokens
+    source: Path | None
 
 
-def _to_ids(
-    file: _File,
-    entities: dict[str, int],
-    relations: dict[str, int],
-    entity_source: Path | None,
-    relation_source: Path | None,
-) -> torch.Tensor:
-    try:
-        flat = [(entities[h], relations[r], entities[t]) for h, r, t in file.rows]
-    except KeyError:
-        pass
-    else:
-        return torch.tensor(flat, dtype=torch.long)
-    # Only now is it worth looking for the line.
-    for n, row in zip(file.numbers, file.rows, strict=True):
-        kinds = ((0, "entity", entities, entity_source), (1, "relation", relations, relation_source))
-        for column, kind, known, source in (*kinds, (2, "entity", entities, entity_source)):
-            if row[column] not in known:
-                raise _unknown(file.path, n, row[column], kind, known, source)
-    raise AssertionError("a row that failed above must fail here")
+def _number(kind: str, tokens: _Tokens, in_train: int, source: Path | None) -> _Numbering:
+    vocabulary = Vocabulary.sorted(tokens) if source is None else read_vocabulary(source)
+    ids = vocabulary.ids
+    first = list(islice(tokens, in_train))
+    # Labels if the training file's are all known; else ids if they are all numbers.
+    if not all(t in ids for t in first) and all(t.isascii() and t.isdigit() for t in first):
+        ids = {str(i): i for i in range(len(vocabulary))}
+    return _Numbering(
+        kind, vocabulary, torch.tensor([ids.get(token, -1) for token in tokens]), tokens, source
+    )
 
 
-def _unknown(
-    path: Path, n: int, token: str, kind: str, known: dict[str, int], source: Path | None
-) -> BadInput:
-    numbers = token.isascii() and token.isdigit() and "0" in known and str(len(known) - 1) in known
-    if numbers:
+def _to_ids(file: _File, entities: _Numbering, relations: _Numbering) -> torch.Tensor:
+    columns = (entities, relations, entities)
+    ids = torch.stack([n.ids[file.rows[:, c]] for c, n in enumerate(columns)], dim=1)
+    if (ids >= 0).all():
+        return ids
+    row = int((ids < 0).any(dim=1).nonzero()[0])
+    column = int((ids[row] < 0).nonzero()[0])
+    raise _unknown(file.path, int(file.lines[row]), int(file.rows[row, column]), columns[column])
+
+
+def _unknown(path: Path, line: int, number: int, numbering: _Numbering) -> BadInput:
+    kind, source, size = numbering.kind, numbering.source, len(numbering.vocabulary)
+    token = next(islice(numbering.tokens, number, None))
+    if token.isascii() and token.isdigit() and int(token) >= size:
         return BadInput(
-            f"{path}, line {n}: {kind} id {token} is out of range: {source} has ids 0 to {len(known) - 1}.",
+            f"{path}, line {line}: {kind} id {token} is out of range: {source} has ids 0 to {size - 1}.",
             hint=f"use the --{kind}-to-id file this data was numbered with.",
         )
     return BadInput(
-        f"{path}, line {n}: {kind} {shown(token)} is not in {source}.",
+        f"{path}, line {line}: {kind} {shown(token)} is not in {source}.",
         hint=f"add it to {source}, or leave --{kind}-to-id away to number every label found.",
     )
 
@@ -209,33 +205,31 @@ def _without_repeats(file: _File, ids: torch.Tensor, notes: list[str]) -> torch.
     before = int((ids == ids[again]).all(dim=1).nonzero()[0])
     notes.append(
         f"{file.path}: {repeats:,} duplicate {'triple' if repeats == 1 else 'triples'} left out; the first "
-        f"is line {file.numbers[again]}, which repeats line {file.numbers[before]}."
+        f"is line {int(file.lines[again])}, which repeats line {int(file.lines[before])}."
     )
     return ids[~repeated]
 
 
 def _note_unseen(
     train: torch.Tensor,
-    files: list[_File],
-    splits: list[torch.Tensor],
-    entities: Vocabulary,
-    relations: Vocabulary,
+    path: Path,
+    ids: torch.Tensor,
+    numbering: _Numbering,
+    columns: tuple[int, ...],
     notes: list[str],
 ) -> None:
-    """Entities and relations that training never sees keep their random vectors: worth a word."""
-    for what, columns, vocabulary in (("entities", (0, 2), entities), ("relations", (1,), relations)):
-        seen = torch.zeros(len(vocabulary), dtype=torch.bool)
-        for c in columns:
-            seen[train[:, c]] = True
-        for file, ids in zip(files, splits, strict=True):
-            used = torch.zeros_like(seen)
-            for c in columns:
-                used[ids[:, c]] = True
-            unseen = (used & ~seen).nonzero()[:, 0]
-            if not len(unseen):
-                continue
-            label = vocabulary.labels[int(unseen[0])]
-            notes.append(
-                f"{file.path}: {len(unseen):,} {what} never occur in training, such as {shown(label)}; "
-                "they are kept and ranked with untrained vectors."
-            )
+    """What training never sees keeps its random vector: worth a word."""
+    seen = torch.zeros(len(numbering.vocabulary), dtype=torch.bool)
+    used = torch.zeros_like(seen)
+    for c in columns:
+        seen[train[:, c]] = True
+        used[ids[:, c]] = True
+    unseen = (used & ~seen).nonzero()[:, 0]
+    if not len(unseen):
+        return
+    many = {"entity": "entities", "relation": "relations"}[numbering.kind]
+    what = f"1 {numbering.kind} never occurs" if len(unseen) == 1 else f"{len(unseen):,} {many} never occur"
+    notes.append(
+        f"{path}: {what} in training, such as {shown(numbering.vocabulary.labels[int(unseen[0])])}; "
+        f"kept, and ranked with untrained vectors."
+    )

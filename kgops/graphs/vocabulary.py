@@ -51,8 +51,7 @@ class Vocabulary:
 
 def read_vocabulary(path: Path) -> Vocabulary:
     """Two columns, label and id in either order, with or without a count line or a header line."""
-    lines = read_lines(path)
-    numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip()]
+    numbered = [(n, line) for n, line in enumerate(read_lines(path), 1) if line.strip()]
     if not numbered:
         raise BadInput(f"{path} is empty.", hint="it needs one line per entry: label, tab, id.")
     promised = None
