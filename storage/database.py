@@ -158,14 +158,14 @@ def _open_for_reading(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         conn = _connect(f"{uri}?mode=ro", busy_timeout_s)
         conn.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.OperationalError as error:
-        # A WAL database on a read-only file system needs files beside it that cannot be made there.
+        # A WAL database on a read-only or a full file system needs files beside it that cannot be made there.
         # Nobody can write it either, so it may be read as it stands.
-        writable = os.access(path.parent, os.W_OK)
-        if (
-            getattr(error, "sqlite_errorcode", 0) & 0xFF
-            not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-            or writable
-        ):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        no_files = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
+        if not no_files or not (_is_full(path.parent) or not os.access(path.parent, os.W_OK)):
+            raise
+        wal = path.with_name(path.name + "-wal")
+        if wal.exists() and wal.stat().st_size:  # what it holds would be passed over
             raise
         conn = _connect(f"{uri}?immutable=1", busy_timeout_s)
     conn.execute("PRAGMA query_only = ON")
