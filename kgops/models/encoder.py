@@ -110,7 +110,7 @@ class FusedEncoder:
         low = (grad if unit is None else grad / unit).to(self.dtype)
         d_weight = grad_of(project.weight)
         if not self.recompute:
-            _product(low.t(), maps.flatten(1), d_weight)
+            self._product(low.t(), maps.flatten(1), d_weight)
         step = min(batch, self.rows_at_once)
         d_flat = self.buffers.take("d_maps", (step, c.features), self.dtype)
         d_kernels = self.buffers.take("d_kernels", tuple(kernels.shape), self.dtype)
@@ -119,7 +119,7 @@ class FusedEncoder:
             own, d_part = kernels[rows], d_flat[: len(low[rows])]
             if self.recompute:
                 part = self._maps(own, patches[rows], maps)
-                _product(low[rows].t(), part.flatten(1), d_weight, add=rows.start > 0)
+                self._product(low[rows].t(), part.flatten(1), d_weight, add=rows.start > 0)
             else:
                 part = maps[rows]
             torch.mm(low[rows], weight, out=d_part)
@@ -142,6 +142,14 @@ class FusedEncoder:
                 grad_of(parameter).mul_(unit)
             d_image.mul_(unit)
         return d_image
+
+    def _product(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, add: bool = False) -> None:
+        """out = a @ b, or out += a @ b, where `out` may be wider than the factors."""
+        if a.dtype == out.dtype:
+            torch.addmm(out, a, b, beta=1 if add else 0, out=out)
+            return
+        low = torch.mm(a, b, out=self.buffers.take("low_product", tuple(out.shape), a.dtype))
+        out.add_(low) if add else out.copy_(low)
 
     def _weight(self) -> torch.Tensor:
         weight = self.model.project.weight
@@ -265,16 +273,6 @@ def _fold(
     mean, variance = _statistics(kernel, moments, count)
     scale = gain * torch.rsqrt(variance + eps)
     return torch.cat([scale[:, None] * kernel, (shift - scale * mean)[:, None]], dim=1)
-
-
-def _product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, add: bool = False) -> None:
-    """out = a @ b, or out += a @ b, where `out` may be wider than the factors."""
-    if a.dtype == out.dtype:
-        torch.addmm(out, a, b, beta=1 if add else 0, out=out)
-    elif add:
-        out += a @ b
-    else:
-        out.copy_(a @ b)
 
 
 def _slices(total: int, step: int) -> list[slice]:

@@ -148,7 +148,7 @@ class _Walk:
         part, bias = self.entities[start:stop], self.biases[start:stop, None]
         plane = self.buffers.take("scores", shape, self.queries.dtype)
         if self.low:
-            return torch.add(_product(self._low(part), self.small.t()), bias, out=plane)
+            return plane.copy_(self._product(self._low(part), self.small.t())).add_(bias)
         return torch.addmm(bias, part, self.queries.t(), out=plane)
 
     def at_positives(self, start: int, plane: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -179,8 +179,18 @@ class _Walk:
             return
         low_plane = self._as_low("low_scores", plane)
         # Scaled after the product and in the wide type: inside, half-precision gradients vanish.
-        torch.mul(_product(low_plane, self.small), scale, out=own)
-        self.d_queries += _product(low_plane.t(), self._low(part))
+        own.copy_(self._product(low_plane, self.small)).mul_(scale)
+        self.d_queries += self._product(low_plane.t(), self._low(part))
+
+    def _product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if a.is_cuda and a.dtype in (torch.float16, torch.bfloat16):
+            # The sum over a chunk of entities leaves the multiplier in float32, never rounded to fp16.
+            return torch.mm(a, b, out_dtype=torch.float32)
+        if a.dtype == torch.float16:
+            # A CPU multiplies fp16 with fp16 sums, which lose what small gradients add.
+            return torch.mm(a.float(), b.float())
+        out = self.buffers.take("low_product", (a.shape[0], b.shape[1]), a.dtype)
+        return torch.mm(a, b, out=out)
 
     def _low(self, part: torch.Tensor) -> torch.Tensor:
         return self._as_low("low_entities", part)
@@ -189,16 +199,6 @@ class _Walk:
         if not self.low:
             return wide
         return self.buffers.take(name, tuple(wide.shape), self.loss.dtype).copy_(wide)
-
-
-def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    if a.is_cuda and a.dtype in (torch.float16, torch.bfloat16):
-        # The sum over a chunk of entities leaves the multiplier in float32, never rounded to fp16.
-        return torch.mm(a, b, out_dtype=torch.float32)
-    if a.dtype == torch.float16:
-        # A CPU multiplies fp16 with fp16 sums, which lose what small gradients add.
-        return torch.mm(a.float(), b.float())
-    return torch.mm(a, b)
 
 
 def _bce(
