@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -12,19 +13,24 @@ from typing import Any, TypeVar
 import click
 
 from kgops.cli.follow import follow
-from kgops.cli.output import print_json, say
+from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob, Usage
 from kgops.jobs.job import Job, read_job, read_job_file
 from kgops.jobs.keys import nearest
+from kgops.jobs.levers import LEVERS
 from kgops.jobs.text import lines
+from kgops.jobs.training import FILES, TRAIN
 from kgops.jobs.workloads import WORKLOADS
+from kgops.plans import profiles
 from kgops.runs.launch import child_command, launch
 from storage import reports, runs
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_JOB_FILE = "kgops.toml"
+DEFAULT_JOB = {"workload": "train", "train": {"dataset": "nations", "num_epochs": 20}}
+PRECISIONS = LEVERS["precision"].values
 
 
 def options(function: F) -> F:
@@ -103,7 +109,7 @@ class Kinds(click.Group):
 def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     """Start a job and follow it; Ctrl-C asks whether to detach or stop.
 
-    Without arguments: the job in kgops.toml of this folder.
+    Without arguments: the job in kgops.toml of this folder, or else the demo.
     """
     ctx.obj = given
     if ctx.invoked_subcommand is not None:
@@ -117,10 +123,10 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     elif Path(DEFAULT_JOB_FILE).exists():
         job = read_job_file(Path(DEFAULT_JOB_FILE))
     else:
-        raise Usage(
-            f"no job: there is no {DEFAULT_JOB_FILE} in this folder",
-            "try `kgops run exec -- python train.py`",
+        tell(
+            f"No {DEFAULT_JOB_FILE} here: this is the demo, ConvE on the Nations graph that ships with PyKEEN."
         )
+        job = read_job(DEFAULT_JOB, "the demo job")
     ctx.exit(start(job, given))
 
 
@@ -173,6 +179,12 @@ def _exec(
     ctx.exit(start(read_job(table, "this command"), _merged(ctx, given)))
 
 
+def _shown(default: Any) -> str:
+    return (
+        {True: "on", False: "off"}.get(default, str(default)) if isinstance(default, bool) else str(default)
+    )
+
+
 def _values(text: str) -> tuple[str, list[Any]]:
     name, equals, values = text.partition("=")
     if not equals or not name.isidentifier():
@@ -198,9 +210,78 @@ def _merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
     return {name: before.get(name) if value in (None, ()) else value for name, value in given.items()}
 
 
+@command.command("train", epilog="Example:  kgops run train --dataset nations --num-epochs 20")
+@options
+@click.pass_context
+def _train(ctx: click.Context, /, **given: Any) -> None:
+    """Train ConvE: on a dataset of PyKEEN's by name, or on files of triples.
+
+    Every flag of train_pytorch.py means what it meant there.
+    """
+    keys = {key.name: given.pop(key.name) for key in TRAIN.keys}
+    levers: dict[str, Any] = {
+        "precision": given.pop("precision") or ("auto" if given.pop("use_mixed_precision") else None),
+        "batch_size": given.pop("batch_size"),
+        "entity_chunk": given.pop("entity_chunk"),
+        "gradient_checkpointing": given.pop("use_gradient_checkpointing") or None,
+        "memory_cleanup": False if given.pop("disable_memory_cleanup") else None,
+        "num_workers": given.pop("num_workers"),
+    }
+    given.pop("use_mixed_precision", None)
+    table = {
+        "workload": "train",
+        "train": {name: _absolute(name, value) for name, value in keys.items() if value is not None},
+        "levers": {name: value for name, value in levers.items() if value is not None},
+    }
+    ctx.exit(start(read_job(table, "this command"), _merged(ctx, given)))
+
+
+def _absolute(name: str, value: Any) -> Any:
+    """Files are named from where the person stands; the run, and any repetition of it, may stand elsewhere."""
+    return str(Path(value).absolute()) if name in (*FILES, "output_dir") else value
+
+
+def _add_options(target: click.Command, more: list[click.Option]) -> None:
+    target.params[:0] = more
+
+
+_TYPES = {"str": str, "int": int, "float": float}
+_add_options(
+    _train,
+    [
+        click.Option(
+            [f"--{name}/--no-{name}" if key.type == "bool" else f"--{name}"],
+            type=None if key.type == "bool" else _TYPES[key.type],
+            default=None,
+            help=key.help + ("" if key.default is None else f"  [default: {_shown(key.default)}]"),
+        )
+        for key in TRAIN.keys
+        for name in [key.name.replace("_", "-")]
+    ]
+    + [
+        click.Option(["--batch-size"], type=int, help="Queries per step.  [default: 256]"),
+        click.Option(
+            ["--precision"], type=click.Choice(PRECISIONS), help="Number format of the heavy products."
+        ),
+        click.Option(["--use-mixed-precision"], is_flag=True, help="The same as --precision auto."),
+        click.Option(["--entity-chunk"], type=int, help="Entities scored at a time; default: by the device."),
+        click.Option(
+            ["--use-gradient-checkpointing"], is_flag=True, help="Compute activations again, keep none."
+        ),
+        click.Option(["--disable-memory-cleanup"], is_flag=True, help="Never give cached card memory back."),
+        click.Option(
+            ["--num-workers"], type=int, help="Accepted; there is nothing to load, and the run says so."
+        ),
+    ],
+)
+
+
 def start(job: Job, given: dict[str, Any]) -> int:
     """Launches the job with what the flags say and follows it; the exit code for the shell."""
-    job = _with_flags(job, given)
+    job = profiles.apply(_with_flags(job, given))
+    if job.profile is not None:
+        for name, value in profiles.find(job.profile).environment.items():
+            os.environ.setdefault(name, value)  # the worker gets this process's environment
     check_tags(given["tags"])
     if given["dry_run"]:
         text = f"{job.as_toml().rstrip()}\n# {shlex.join(child_command(job))}"

@@ -60,7 +60,7 @@ class Event:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-def write(kind: str, at: float, **fields: Any) -> bytes:
+def write(kind: str, at: float, /, **fields: Any) -> bytes:
     """The line for one event, with its line feed. NaN and infinity become null: JSON has neither."""
     body = {"event": kind, "at": at, **{name: _finite(value) for name, value in fields.items()}}
     return (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -116,11 +115,11 @@ def read_job(table: object, source: str) -> Job:
     card = read_table("card", top["card"] or {}, _CARD, problems)
     limits = read_table("limits", top["limits"] or {}, _LIMITS, problems)
     levers = dict(top["levers"] or {})
-    for lever in levers:
+    for lever, value in levers.items():
         if lever not in LEVERS:
             problems.append(f"levers.{lever}: no such lever{nearest(lever, LEVERS)}")
-        elif not _is_lever_value(levers[lever]):
-            problems.append(f"levers.{lever}: {describe(levers[lever])} is no value for a lever")
+        elif trouble := LEVERS[lever].trouble(value):
+            problems.append(f"levers.{lever}: {trouble}")
     problems += _not_utf8(table, "")
     if problems or workload is None:
         raise BadJob(source, problems)
@@ -151,13 +150,6 @@ def read_job_file(path: Path) -> Job:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadJob(str(path), [f"not TOML: {error}"]) from error
     return read_job(table, str(path))
-
-
-def _is_lever_value(value: object) -> bool:
-    """What TOML, JSON and a column can all hold; a list is for `devices`."""
-    if isinstance(value, list):
-        return all(isinstance(item, (str, int)) for item in value)
-    return isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _not_utf8(value: object, path: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal["exact", "numeric", "approximate"]
 
@@ -16,24 +16,49 @@ class Lever:
     name: str
     kind: Kind
     summary: str
+    values: tuple[Any, ...] = ()  # what it may be set to; int stands for any whole number from 1 on
 
+    def trouble(self, value: Any) -> str | None:
+        """What is wrong with this value, or nothing."""
+        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if any(value is allowed or (isinstance(value, str) and value == allowed) for allowed in self.values):
+            return None
+        if int in self.values and is_count:
+            return None
+        shown = ["a whole number from 1 on" if v is int else _word(v) for v in self.values]
+        return f"must be {' or '.join(shown)}; found {value!r:.60}"
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_FORMATS = ("fp32", "tf32", "fp16", "bf16")
+_COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
 
 LEVERS: dict[str, Lever] = {
     lever.name: lever
     for lever in (
-        Lever("precision", "numeric", "number format of the heavy products: fp32, tf32, fp16, bf16"),
-        Lever("batch_size", "approximate", "examples per step; changes what training finds"),
-        Lever("entity_chunk", "exact", "entities scored at a time; smaller needs less memory"),
-        Lever("gradient_checkpointing", "exact", "compute activations again instead of keeping them"),
-        Lever("memory_cleanup", "exact", "give cached memory back when free memory is short"),
-        Lever("compile", "numeric", "let torch.compile generate the kernels"),
-        Lever("cuda_graphs", "exact", "replay a whole step as one launch"),
-        Lever("filtering", "approximate", "score only the neighbourhood of a test triple"),
-        Lever("last_layers", "approximate", "gradients of the last layers only"),
-        Lever("devices", "exact", "cards a run is spread over"),
-        Lever("optimizer_kernel", "numeric", "one fused kernel for the optimizer's step"),
-        Lever("scale_gradients", "numeric", "scale losses so that fp16 gradients do not vanish"),
-        Lever("num_workers", "exact", "processes that load data; data lives on the device here"),
+        Lever("precision", "numeric", "number format of the heavy products", ("auto", *_FORMATS)),
+        Lever("batch_size", "approximate", "examples per step; changes what training finds", (int,)),
+        Lever("entity_chunk", "exact", "entities scored at a time; smaller needs less memory", ("auto", int)),
+        Lever(
+            "gradient_checkpointing",
+            "exact",
+            "compute activations again instead of keeping them",
+            (True, False),
+        ),
+        Lever("memory_cleanup", "exact", "give cached memory back when free memory is short", (True, False)),
+        Lever("compile", "numeric", "let torch.compile generate the kernels", _COMPILE_MODES),
+        Lever("cuda_graphs", "exact", "replay a whole step as one launch", (True, False)),
+        Lever("filtering", "approximate", "score only the neighbourhood of a test triple", (True, False)),
+        Lever("last_layers", "approximate", "gradients of the last layers only", (False, int)),
+        Lever("devices", "exact", "cards a run is spread over", ("all", int)),
+        Lever("optimizer_kernel", "numeric", "one fused kernel for the optimizer's step", ("fused", "plain")),
+        Lever(
+            "scale_gradients", "numeric", "scale losses so that fp16 gradients do not vanish", (True, False)
+        ),
+        Lever("num_workers", "exact", "processes that load data; data lives on the device here", (0, int)),
     )
 }
 

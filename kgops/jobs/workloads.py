@@ -1,87 +1,9 @@
-"""Workloads: the kinds of work a job may ask for, and the keys each of them has."""
+"""All workloads by name."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from kgops.jobs.command import EXEC
+from kgops.jobs.training import TRAIN
+from kgops.jobs.workload import Workload
 
-from kgops.jobs.keys import Key, regular_expression
-from kgops.jobs.secrets import masked_arguments
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    name: str
-    summary: str
-    keys: tuple[Key, ...]
-    label: Callable[[dict[str, Any]], str]
-    check: Callable[[dict[str, Any]], list[str]]
-    attempts: int  # default for how many workers may be lost before the run is interrupted
-    module: str | None  # the worker's entry point; None: the job itself is a command
-
-
-# --- exec ---------------------------------------------------------------------------------------
-
-_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
-_NOT_FINITE = (float("inf"), float("-inf"))
-
-
-def fill_in(command: list[str], values: dict[str, Any]) -> list[str]:
-    """`{name}` replaced where `values` has the name; every other brace stays as it is."""
-    return [
-        _FIELD.sub(lambda found: str(values[found[1]]) if found[1] in values else found[0], part)
-        for part in command
-    ]
-
-
-def rungs(on_oom: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """Settings for the first attempt and for each that follows an out-of-memory."""
-    steps = max((len(values) for values in on_oom.values()), default=0)
-    return [{name: values[min(i, len(values) - 1)] for name, values in on_oom.items()} for i in range(steps)]
-
-
-def _check_exec(settings: dict[str, Any]) -> list[str]:
-    problems = []
-    command = settings["command"]
-    if not command or not command[0]:
-        problems.append("exec.command: empty; name a program to run")
-    problems += [f"exec.command[{i}]: has a NUL byte" for i, part in enumerate(command) if "\0" in part]
-    used = {name for part in command for name in _FIELD.findall(part)}
-    for name, values in settings["on_oom"].items():
-        if (
-            not isinstance(values, list)
-            or not values
-            or not all(isinstance(v, (str, int, float)) and v not in _NOT_FINITE and v == v for v in values)
-        ):
-            problems.append(f"exec.on_oom.{name}: expected a list of values, the first to try first")
-        elif name not in used:
-            problems.append(f"exec.on_oom.{name}: the command has no {{{name}}} to replace")
-    return problems
-
-
-def _exec_label(settings: dict[str, Any]) -> str:
-    words = [part for part in masked_arguments(settings["command"]) if part.strip()]
-    return " ".join(words).replace("\n", " ")
-
-
-EXEC = Workload(
-    name="exec",
-    summary="any command, supervised",
-    keys=(
-        Key("command", "strings", required=True),
-        Key("cwd", "str"),
-        Key("progress_regex", "str", check=regular_expression),
-        Key("metric_regex", "str", check=regular_expression),
-        Key("on_oom", "table", {}),
-    ),
-    label=_exec_label,
-    check=_check_exec,
-    attempts=1,  # a command of which nothing is known is not repeated unasked
-    module=None,
-)
-
-WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (EXEC,)}
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (TRAIN, EXEC)}

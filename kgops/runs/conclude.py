@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kgops.jobs import events
-from kgops.runs import gate, manifest, oom, processes, slot, spool
+from kgops.jobs import events, manifest
+from kgops.jobs.files import read_json, write_json
+from kgops.runs import gate, oom, processes, slot, spool
 from kgops.runs.decide import Facts, Verdict, decide
-from kgops.runs.files import read_json, write_json
 from kgops.runs.folder import RunFolder
 from kgops.runs.intake import Intake
 from kgops.runs.patterns import LogPatterns

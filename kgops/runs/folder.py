@@ -65,11 +65,8 @@ class RunFolder:
 
     @property
     def results(self) -> Path:
+        """The output folder as the group's scripts write it: models, figures and `checkpoints/`."""
         return self.path / "results"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
 
     @property
     def manifest(self) -> Path:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import NoSuchRun, Unavailable, Usage
+from kgops.jobs.command import fill_in, rungs
+from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.secrets import is_masked, masked_arguments
-from kgops.jobs.workloads import WORKLOADS, fill_in, rungs
+from kgops.jobs.workloads import WORKLOADS
 from kgops.runs import locks, pending, queue, slot
 from kgops.runs.environment import describe_environment
-from kgops.runs.files import sync_folder, write_durably, write_json
 from kgops.runs.folder import RunFolder, folder_name
 from kgops.runs.plan_file import Plan, Private, as_table, read_plan, write_plan
 from kgops.settings import Home
@@ -114,7 +115,7 @@ def _make_folder(
     making = RunFolder(home.runs / f".new-{name}")
     try:
         shutil.rmtree(making.path, ignore_errors=True)
-        for folder in (making.path, making.attempts, making.results, making.checkpoints):
+        for folder in (making.path, making.attempts, making.results):
             folder.mkdir(mode=0o700)
         write_durably(making.job, job.as_toml().encode())
         write_json(making.environment, environment)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kgops.jobs.files import sync_folder
 from kgops.runs import locks
-from kgops.runs.files import sync_folder
 from kgops.runs.folder import number_of
 from kgops.settings import Home
 

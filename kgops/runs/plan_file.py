@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kgops.errors import Unavailable
-from kgops.runs.files import read_json, write_json
+from kgops.jobs.files import read_json, write_json
 from kgops.runs.folder import RunFolder
 
 

@@ -7,8 +7,8 @@ import sqlite3
 from typing import Any
 
 from kgops.errors import KgopsError
+from kgops.jobs.files import read_json
 from kgops.runs import processes, slot
-from kgops.runs.files import read_json
 from kgops.runs.folder import RunFolder, number_of
 from kgops.runs.plan_file import Plan, as_table, read_plan
 from kgops.settings import Home
@@ -107,7 +107,7 @@ def _take_in_attempt(conn: sqlite3.Connection, folder: RunFolder, run: int, n: i
 def _take_in_files(
     conn: sqlite3.Connection, folder: RunFolder, plan: Plan, number: int, attempt: int
 ) -> None:
-    from kgops.runs import manifest
+    from kgops.jobs import manifest
     from kgops.runs.conclude import new_intake
     from storage import reports
 

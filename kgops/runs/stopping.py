@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from kgops.runs.files import read_json, write_json
+from kgops.jobs.files import read_json, write_json
 from kgops.runs.folder import RunFolder
 
 

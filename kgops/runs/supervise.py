@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from kgops.jobs.files import read_json, sync_folder, write_json
 from kgops.runs import gate, locks, logs, processes, queue, slot
 from kgops.runs.conclude import (
     Seen,
@@ -25,7 +26,6 @@ from kgops.runs.conclude import (
     lost_and_stepped_down,
     new_intake,
 )
-from kgops.runs.files import read_json, sync_folder, write_json
 from kgops.runs.folder import RunFolder
 from kgops.runs.plan_file import Plan, read_plan, read_private
 from kgops.runs.processes import Identity
@@ -351,4 +351,7 @@ def _reap_orphans(leave: int) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", file=sys.stderr, flush=True)
+    try:
+        os.write(2, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode("utf-8", "replace"))
+    except OSError:
+        pass  # the disk it writes to may be the one that is full: no reason to die

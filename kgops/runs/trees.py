@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kgops.jobs.files import read_json
 from kgops.runs import locks, processes
-from kgops.runs.files import read_json
 from kgops.runs.folder import RunFolder
 from kgops.runs.processes import Identity
 

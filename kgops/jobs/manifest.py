@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.runs.files import sync_folder, write_durably
+from kgops.jobs.files import sync_folder, write_durably
 
 
 @dataclass(frozen=True, slots=True)

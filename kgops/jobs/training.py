@@ -1,0 +1,110 @@
+"""The workload `train`: ConvE on a graph, from PyKEEN's catalogue or from files."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from kgops.jobs.keys import Check, Key, at_least, one_of
+from kgops.jobs.workload import Workload
+
+# The names that kgops.training knows; a test holds the two lists together, since this room loads no torch.
+LOSSES = ("kvsall-bce", "1vsall-bce", "1vsall-softmax")
+OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
+SCHEDULES = ("constant", "plateau", "cosine")
+FILES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
+
+
+def _share(value: float) -> str | None:
+    return None if 0 <= value < 1 else f"must be at least 0 and below 1, found {value}"
+
+
+def _above(lowest: float) -> Check:
+    return lambda value: None if value > lowest else f"must be above {lowest:g}, found {value}"
+
+
+KEYS = (
+    Key(
+        "dataset", "str", help="One of PyKEEN's datasets by name; nations, kinships and umls need no network."
+    ),
+    Key("train", "str", help="Training triples: head, relation, tail, tab separated; .gz too."),
+    Key("valid", "str", help="Validation triples."),
+    Key("test", "str", help="Test triples."),
+    Key("entity_to_id", "str", help="Vocabulary of entities, two columns in either order."),
+    Key("relation_to_id", "str", help="Vocabulary of relations, two columns in either order."),
+    Key("output_dir", "str", help="Folder that gets a copy of the results when the run has succeeded."),
+    Key("embedding_dim", "int", 200, check=at_least(1), help="Length of an entity's vector."),
+    Key("embedding_height", "int", check=at_least(1), help="Rows of the image a vector is seen as."),
+    Key("embedding_width", "int", check=at_least(1), help="Columns of that image."),
+    Key("input_channels", "int", check=at_least(1), help="Channels of that image."),
+    Key("output_channels", "int", 32, check=at_least(1), help="Feature maps of the convolution."),
+    Key("kernel_height", "int", 3, check=at_least(1), help="Rows of a convolution kernel."),
+    Key("kernel_width", "int", 3, check=at_least(1), help="Columns of a convolution kernel."),
+    Key("input_dropout", "float", 0.2, check=_share, help="Dropout on the image."),
+    Key("feature_map_dropout", "float", 0.2, check=_share, help="Dropout of whole feature maps."),
+    Key("output_dropout", "float", 0.3, check=_share, help="Dropout on the hidden vector."),
+    Key("batch_norm", "bool", True, help="Batch normalization, as in PyKEEN's default."),
+    Key("inverse", "bool", True, help="A second embedding per relation, to predict heads as tails."),
+    Key("num_epochs", "int", 100, check=at_least(1), help="Passes over the training triples."),
+    Key("loss", "str", "kvsall-bce", check=one_of(*LOSSES), help="What is minimised."),
+    Key(
+        "label_smoothing",
+        "float",
+        0.1,
+        check=_share,
+        help="Part of each label that is spread over all entities.",
+    ),
+    Key("optimizer", "str", "adam", check=one_of(*OPTIMIZERS), help="How weights follow gradients."),
+    Key("learning_rate", "float", 1e-3, check=_above(0), help="Size of a step."),
+    Key("weight_decay", "float", 0.0, check=at_least(0), help="Pull of weights towards zero."),
+    Key("schedule", "str", "constant", check=one_of(*SCHEDULES), help="How the learning rate changes."),
+    Key("warmup_epochs", "int", 0, check=at_least(0), help="Epochs over which the learning rate rises."),
+    Key("seed", "int", 0, check=at_least(0), help="Same command, same seed, same numbers."),
+    Key("validate_every", "int", 5, check=at_least(0), help="Epochs between validations; 0: never."),
+    Key(
+        "patience",
+        "int",
+        0,
+        check=at_least(0),
+        help="Validations without a better MRR before stopping; 0: never.",
+    ),
+    Key(
+        "checkpoint_frequency",
+        "int",
+        2,
+        check=at_least(0),
+        help="Epochs between those kept for TracIn; 0: none.",
+    ),
+    Key("device", "str", "auto", help="auto, cpu, cuda, or cuda:N; cuda insists on a card."),
+)
+
+
+def _check(settings: dict[str, Any]) -> list[str]:
+    given = [name for name in FILES if settings[name]]
+    problems = []
+    if settings["dataset"] and given:
+        problems.append(f"train.dataset: given together with {', '.join(given)}; choose one or the other")
+    if not settings["dataset"] and not settings["train"]:
+        problems.append("train.dataset: missing, and so is train.train; name a dataset or a file of triples")
+    device = settings["device"]
+    if device not in ("auto", "cpu", "cuda") and not (device.startswith("cuda:") and device[5:].isdecimal()):
+        problems.append(f"train.device: must be auto, cpu, cuda or cuda:N; found {device!r:.60}")
+    return problems
+
+
+def _label(settings: dict[str, Any]) -> str:
+    if settings["dataset"]:
+        return str(settings["dataset"])
+    path = PurePath(settings["train"])
+    return path.parent.name or path.stem
+
+
+TRAIN = Workload(
+    name="train",
+    summary="ConvE on a knowledge graph",
+    keys=KEYS,
+    label=_label,
+    check=_check,
+    attempts=3,  # it resumes bit for bit, so a lost worker costs a minute
+    module="kgops.workers.train",
+)

@@ -1,0 +1,20 @@
+"""What a workload is: its keys, its worker, and what happens when that worker is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kgops.jobs.keys import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    name: str
+    summary: str
+    keys: tuple[Key, ...]
+    label: Callable[[dict[str, Any]], str]
+    check: Callable[[dict[str, Any]], list[str]]
+    attempts: int  # default for how many workers may be lost before the run is interrupted
+    module: str | None  # the worker's entry point; None: the job itself is a command

@@ -1,0 +1,1 @@
+"""Plans: profiles resolved for a job. Torch-free."""

@@ -1,0 +1,84 @@
+"""Profiles: named sets of lever values. A value a person gave stands; a profile fills in the rest."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import BadJob, Usage
+from kgops.jobs.job import Job
+from kgops.jobs.keys import Key, nearest, read_table
+from kgops.jobs.levers import LEVERS
+
+_KEYS = (
+    Key("summary", "str", required=True),
+    Key("cards", "strings", []),
+    Key("levers", "table", {}),
+    Key("environment", "table", {}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    name: str
+    summary: str
+    cards: tuple[str, ...]  # short names of the cards it was made for; none: any machine
+    levers: dict[str, Any]
+    environment: dict[str, str]  # variables for the worker
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in _shipped())
+
+
+def find(name: str) -> Profile:
+    """A shipped profile by name, or the one in a file of the person's."""
+    if name.endswith(".toml"):
+        return _read(Path(name), Path(name).stem)
+    for path in _shipped():
+        if path.stem == name:
+            return _read(path, name)
+    raise Usage(f"there is no profile {name!r:.60}{nearest(name, dict.fromkeys(names()))}")
+
+
+def apply(job: Job) -> Job:
+    """The job with its profile's levers where the person gave none."""
+    if job.profile is None:
+        return job
+    profile = find(job.profile)
+    return replace(job, levers={**profile.levers, **job.levers})
+
+
+def _shipped() -> Iterator[Path]:
+    """Inside the wheel they lie in kgops/profiles, in a checkout beside kgops."""
+    for folder in (Path(str(files("kgops"))) / "profiles", Path(__file__).parents[2] / "profiles"):
+        if folder.is_dir():
+            yield from sorted(folder.glob("*.toml"))
+            return
+
+
+def _read(path: Path, name: str) -> Profile:
+    try:
+        table = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise Usage(f"cannot read the profile {path}: {os.strerror(error.errno or 0)}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadJob(str(path), [f"not TOML: {error}"]) from error
+    problems: list[str] = []
+    found = read_table("", table, _KEYS, problems)
+    for lever, value in found["levers"].items():
+        if lever not in LEVERS:
+            problems.append(f"levers.{lever}: no such lever{nearest(lever, LEVERS)}")
+        elif trouble := LEVERS[lever].trouble(value):
+            problems.append(f"levers.{lever}: {trouble}")
+    problems += [
+        f"environment.{n}: expected text" for n, v in found["environment"].items() if not isinstance(v, str)
+    ]
+    if problems:
+        raise BadJob(str(path), problems)
+    return Profile(name, found["summary"], tuple(found["cards"]), found["levers"], found["environment"])

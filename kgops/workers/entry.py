@@ -1,0 +1,95 @@
+"""What every worker begins and ends with: its job, its folder, the wish to stop, and honest failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from kgops.errors import KgopsError
+from kgops.jobs.job import Job, read_job_file
+from kgops.jobs.keys import nearest
+from kgops.jobs.levers import LEVERS
+from kgops.workers.report import Reporter
+
+OUT_OF_MEMORY_SIGNS = (
+    "out of memory",
+    "DefaultCPUAllocator: ",
+    "could not create a primitive",
+    "ALLOC_FAILED",
+)
+
+
+class Stopped(Exception):
+    """The worker was asked to stop and has saved what it needs to go on."""
+
+
+class StopRequest:
+    """Set by SIGTERM; whoever works looks at it where it can stop well."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        signal.signal(signal.SIGTERM, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+
+    def __call__(self) -> bool:
+        return self._asked
+
+
+def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None:
+    """Calls `work` with the job named on the command line; says how it ended and exits accordingly."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m kgops.workers.NAME job.toml")
+    job_file = Path(sys.argv[1])
+    folder = Path(os.environ.get("KGOPS_RUN_FOLDER", "."))
+    reporter = Reporter(folder)
+    stop = StopRequest()
+    try:
+        job = _with_settings(read_job_file(job_file))
+        work(job, folder, reporter, stop)
+    except Stopped:
+        # Ended by the signal it was asked with: not a success, and nobody's failure either.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    except KgopsError as error:
+        reporter.failed(error.message + (f" Hint: {error.hint}" if error.hint else ""))
+        print(
+            f"Error: {error.message}",
+            *([f"Hint: {error.hint}"] if error.hint else []),
+            sep="\n",
+            file=sys.stderr,
+        )
+        sys.exit(error.exit_code)
+    except (RuntimeError, MemoryError) as error:
+        detail = _out_of_memory(error)
+        if detail is None:
+            raise
+        reporter.out_of_memory(detail)
+        print(f"Out of memory: {detail}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _with_settings(job: Job) -> Job:
+    """The job with what the ladder changed for this attempt."""
+    changed = json.loads(os.environ.get("KGOPS_SETTINGS", "{}"))
+    unknown = [name for name in changed if name not in LEVERS]
+    if unknown:
+        raise KgopsError(f"the ladder changes {unknown[0]!r}, which is no lever{nearest(unknown[0], LEVERS)}")
+    return replace(job, levers={**job.levers, **changed})
+
+
+def _out_of_memory(error: BaseException) -> str | None:
+    text = str(error).strip().split("\n")[0][:300]
+    named = type(error).__name__ in ("OutOfMemoryError", "MemoryError")
+    return (
+        text or type(error).__name__
+        if named or any(sign in str(error) for sign in OUT_OF_MEMORY_SIGNS)
+        else None
+    )

@@ -1,0 +1,76 @@
+"""How a worker speaks: events to its file, or to stdout where a person runs it by hand."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs import events
+
+
+class Reporter:
+    """Appends one line per event; a line is one write, so that a reader never sees half of one mixed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        path = os.environ.get("KGOPS_EVENTS")
+        self._fd = (
+            os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if path
+            else sys.stdout.fileno()
+        )
+
+    def send(self, kind: str, /, **fields: Any) -> None:
+        line = events.write(kind, time.time(), **fields)
+        while line:
+            line = line[os.write(self._fd, line) :]
+
+    def sync(self) -> None:
+        """Before a checkpoint or result becomes durable, what was said of it must be."""
+        if self._fd != sys.stdout.fileno():
+            os.fsync(self._fd)
+
+    def started(self, **fields: Any) -> None:
+        self.send(
+            events.STARTED, attempt=int(os.environ.get("KGOPS_ATTEMPT", "1")), pid=os.getpid(), **fields
+        )
+
+    def lever(
+        self, name: str, requested: Any, effective: Any, reason: str | None, chosen_by: str | None = None
+    ) -> None:
+        fields = {"reason": reason, "chosen_by": chosen_by}
+        known = {field: value for field, value in fields.items() if value is not None}
+        self.send(events.LEVER, name=name, requested=requested, effective=effective, **known)
+
+    def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
+        self.send(events.PROGRESS, phase=phase, done=done, total=total, unit=unit, rate=rate)
+
+    def metric(self, name: str, value: float, step: int) -> None:
+        self.send(events.METRIC, name=name, value=value, step=step)
+
+    def memory(self, **mib: float) -> None:
+        self.send(events.MEMORY, mib=mib)
+
+    def artifact(self, path: Path, kind: str) -> None:
+        self.sync()
+        self.send(
+            events.ARTIFACT,
+            path=str(path.relative_to(self._folder)),
+            kind=kind,
+            bytes=path.stat().st_size,
+        )
+
+    def note(self, text: str) -> None:
+        self.send(events.NOTE, text=text)
+
+    def result(self, figures: dict[str, float]) -> None:
+        self.send(events.RESULT, figures=figures)
+
+    def out_of_memory(self, detail: str) -> None:
+        self.send(events.OUT_OF_MEMORY, detail=detail)
+
+    def failed(self, reason: str) -> None:
+        self.send(events.FAILED, reason=reason)

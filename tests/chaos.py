@@ -1,0 +1,441 @@
+"""Kills everything kgops is made of, at random moments, and checks after each kill that the record is true.
+
+`python tests/chaos.py --kills 1000` prints what was killed and what was found; `--fault NAME` plants one of
+the faults of mutants.py first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kgops.runs import gate, locks, processes
+from kgops.runs.folder import RunFolder
+from kgops.runs.processes import Identity
+from kgops.settings import Home
+from storage import attempts, runs, series
+from storage.database import integrity_problems, open_reader
+
+HERE = Path(__file__).parent
+RUNS_AT_ONCE = 4
+KINDS = (
+    *("supervisor", "supervisor", "gate", "worker", "grandchild", "run", "run", "everything"),
+    *("launcher", "console", "follower", "pid reuse"),
+)
+
+
+@dataclass
+class Report:
+    kills: Counter[str] = field(default_factory=Counter)
+    runs: Counter[str] = field(default_factory=Counter)
+    adoptions: int = 0
+    attempts: int = 0
+    wrong: list[str] = field(default_factory=list)
+    slowest_settling_s: float = 0.0
+
+    @property
+    def killed(self) -> int:
+        return self.kills.total()
+
+    def lines(self) -> list[str]:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(self.kills.items()))
+        states = ", ".join(f"{n} {state}" for state, n in sorted(self.runs.items()))
+        return [
+            f"{self.killed} kills: {kinds}",
+            f"{self.runs.total()} runs: {states}; {self.attempts} attempts, {self.adoptions} adoptions",
+            f"slowest settling {self.slowest_settling_s:.1f} s",
+            *(["nothing wrong"] if not self.wrong else ["WRONG: " + line for line in self.wrong]),
+        ]
+
+
+class Chaos:
+    def __init__(
+        self,
+        base: Path,
+        seed: int,
+        fault: str | None,
+        unit_s: float,
+        kinds: tuple[str, ...],
+        patience_s: float,
+    ) -> None:
+        self.random = random.Random(seed)
+        self.home = Home(base / "home")
+        self.truth = base / "truth"
+        self.report = Report()
+        self._fault = fault
+        self._unit_s = unit_s
+        self._kinds = kinds
+        self._patience_s = patience_s
+        self._asked_to_stop: set[int] = set()
+        self._tree_kills: Counter[int] = Counter()  # by run: kills that hit its worker's tree
+        self._acknowledged: set[int] = set()
+        self._truth_of: dict[int, Path] = {}
+        self._launched = 0
+        self._listed: list[dict[str, Any]] = []
+        self._stranger = subprocess.Popen(["sleep", "3600"])
+
+    # --- the commands a person would give ---------------------------------------------------------
+
+    def command(self, *arguments: str) -> list[str]:
+        if self._fault is None:
+            return [sys.executable, "-P", "-m", "kgops", *arguments]
+        return [sys.executable, str(HERE / "mutants.py"), self._fault, *arguments]
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "KGOPS_HOME": str(self.home.path), "PYTHONPATH": str(HERE.parent)}
+        return subprocess.Popen(
+            self.command(*arguments),
+            env=environment,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def call(self, *arguments: str) -> str:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=60)
+        if process.returncode != 0:
+            self.wrong(f"`kgops {' '.join(arguments)}` ended with {process.returncode}: {err.strip()[-300:]}")
+        return out
+
+    def launch_arguments(self) -> list[str]:
+        self._launched += 1
+        units = self.random.randint(3, 24)
+        truth = self.truth / f"launch-{self._launched}"
+        attempts_allowed = self.random.choice(("1", "99"))
+        return [
+            *("run", "exec", "--label", truth.name, "--attempts", attempts_allowed, "--"),
+            *(sys.executable, "-I", "-S", str(HERE / "chaos_worker.py"), str(truth), str(units)),
+            str(self._unit_s * self.random.choice((0.2, 1, 2))),
+        ]
+
+    def launch(self) -> None:
+        arguments = self.launch_arguments()
+        out = self.call(*arguments[:2], "--detach", *arguments[2:])
+        if out.strip().isdecimal():
+            self._acknowledged.add(int(out))
+
+    def listing(self) -> list[dict[str, Any]]:
+        out = self.call("runs", "--json", "--limit", "100000")
+        return list(json.loads(out)) if out else []
+
+    # --- one kill and what must hold after it -----------------------------------------------------
+
+    def step(self) -> None:
+        missing = RUNS_AT_ONCE - len(self._unfinished())
+        for _ in range(missing):
+            self.launch()
+        if missing > 0:
+            self._listed = self.listing()
+        unfinished = self._unfinished()
+        if not unfinished or self.report.wrong:
+            return
+        time.sleep(self.random.random() * self._unit_s)
+        if self.random.random() < 0.05:
+            number = self.random.choice(unfinished)["id"]
+            self._asked_to_stop.add(number)
+            self.call("stop", str(number), "--no-wait", "--grace", "1")
+        kind = self.random.choice(self._kinds)
+        if self._kill(kind, self.random.choice(unfinished)):
+            self.report.kills[kind] += 1
+            self._must_settle()
+
+    def _unfinished(self) -> list[dict[str, Any]]:
+        """As the command before this step showed them."""
+        return [run for run in self._listed if run["state"] in runs.UNFINISHED]
+
+    def _kill(self, kind: str, run: dict[str, Any]) -> bool:
+        """False if there was nothing of that kind to kill."""
+        if kind in ("launcher", "console", "follower"):
+            return self._kill_console(kind, run)
+        number = run["id"]
+        folder = RunFolder(self.home.runs / run["folder"])
+        mine = {kind: who for kind, who in self._actors(folder, number).items() if who}
+        if kind == "everything":
+            targets = [who for other in self._unfinished_folders() for who in self._all(*other)]
+            for _, other in self._unfinished_folders():
+                self._tree_kills[other] += 1
+        elif kind in ("run", "pid reuse"):
+            targets = [who for group in mine.values() for who in group]
+            self._tree_kills[number] += 1
+        else:
+            targets = self.random.sample(mine[kind], 1) if kind in mine else []
+            if kind in ("gate", "worker"):
+                self._tree_kills[number] += 1
+        killed = [processes.send(who, signal.SIGKILL) for who in targets]
+        if kind == "pid reuse" and any(killed):
+            self._give_pid_away(folder)
+        return any(killed)
+
+    def _kill_console(self, kind: str, run: dict[str, Any]) -> bool:
+        arguments = {
+            "launcher": self.launch_arguments(),
+            "console": ["runs", "--json"],
+            "follower": ["logs", "-f", str(run["id"])],
+        }[kind]
+        process = self.start(*arguments)
+        time.sleep(self.random.random() * (0.5 if kind != "console" else 0.2))
+        process.kill()
+        process.communicate()
+        return True
+
+    def _actors(self, folder: RunFolder, number: int) -> dict[str, list[Identity]]:
+        supervisors = self._supervisors(number)
+        last = folder.last_attempt()
+        if not last:
+            return {"supervisor": supervisors}
+        noted = _read(folder.attempt(last).identity)
+        door = processes.identity_from(noted)
+        tree = processes.tagged(f"{folder.path}#{last}")
+        workers = [who for who in tree if _parent(who.pid) == (door.pid if door else -1)]
+        return {
+            "supervisor": supervisors,
+            "gate": [door] if door and door.is_alive() else [],
+            "worker": workers,
+            "grandchild": [who for who in tree if who not in workers],
+        }
+
+    def _supervisors(self, number: int) -> list[Identity]:
+        of_run = [
+            who
+            for who in _with_variable(f"{processes.SUPERVISOR}={number}")
+            if f"KGOPS_HOME={self.home.path}".encode() in processes._environment(who.pid)
+        ]
+        # A gate is a copy of its supervisor, variables and all.
+        return [who for who in of_run if not any(_parent(who.pid) == other.pid for other in of_run)]
+
+    def _all(self, folder: RunFolder, number: int) -> list[Identity]:
+        return [who for group in self._actors(folder, number).values() for who in group]
+
+    def _unfinished_folders(self) -> list[tuple[RunFolder, int]]:
+        conn = open_reader(self.home.database)
+        try:
+            return [
+                (RunFolder(self.home.runs / run.folder), run.id)
+                for run in runs.in_states(conn, runs.UNFINISHED)
+            ]
+        finally:
+            conn.close()
+
+    def _give_pid_away(self, folder: RunFolder) -> None:
+        """As if the kernel had given the dead worker's number to somebody else meanwhile."""
+        path = folder.attempt(folder.last_attempt()).identity
+        noted = _read(path)
+        if isinstance(noted, dict):
+            new = path.with_suffix(".given")
+            new.write_text(json.dumps({**noted, "pid": self._stranger.pid}))
+            new.replace(path)
+
+    def _must_settle(self) -> None:
+        """The next command shows every run in one true state; what it started is given a moment to stand."""
+        begin = time.monotonic()
+        trouble = self._untrue()
+        while trouble and time.monotonic() < begin + self._patience_s:
+            time.sleep(0.05)
+            trouble = self._untrue()
+        self.report.slowest_settling_s = max(self.report.slowest_settling_s, time.monotonic() - begin)
+        if trouble:
+            self.wrong(f"not settled after {self._patience_s:.0f} s: {trouble}")
+        if self._stranger.poll() is not None:
+            self.wrong("a process that was none of ours was killed")
+        for path in self.truth.glob("*/TWICE"):
+            self.wrong(f"two workers of {path.parent.name} ran at the same time")
+
+    def _untrue(self) -> str | None:
+        self._listed = self.listing()
+        listed = {run["id"]: run for run in self._listed}
+        missing = self._acknowledged - listed.keys()
+        if missing:
+            return f"runs {sorted(missing)} are lost"
+        known = {run["folder"] for run in listed.values()}
+        for path in self.home.runs.iterdir():
+            being_made = locks.is_held(self.home.pending / f"{path.name}.new")
+            if not path.name.startswith(".") and path.name not in known and not being_made:
+                return f"the job in {path.name} was accepted and has no row"
+        for run in listed.values():
+            folder = RunFolder(self.home.runs / run["folder"])
+            if run["state"] == "failed":
+                return f"run {run['id']} failed: {run['reason']}"
+            if len(self._supervisors(run["id"])) > 1:
+                return f"run {run['id']} has more than one supervisor"
+            if run["state"] in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
+                if self._state(run["id"]) in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
+                    return f"run {run['id']} is {run['state']} and nobody supervises it"
+            elif run["state"] in runs.ENDED:
+                last = folder.last_attempt()
+                if last and processes.tagged(f"{folder.path}#{last}"):
+                    return f"run {run['id']} is {run['state']} and something of it is alive"
+                if last and not _closed(self.home, run["id"], last):
+                    return f"run {run['id']} is {run['state']} and its attempt goes on"
+        return None
+
+    def _state(self, number: int) -> str:
+        conn = open_reader(self.home.database)
+        try:
+            run = runs.get(conn, number)
+            return run.state if run else "missing"
+        finally:
+            conn.close()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Lets every run come to its end, then compares the record with what the workers themselves say."""
+        deadline = time.monotonic() + 30 + self._patience_s
+        while any(run["state"] in runs.UNFINISHED for run in self.listing()):
+            if time.monotonic() > deadline:
+                self.wrong("runs do not come to their end")
+                break
+            time.sleep(0.2)
+        conn = open_reader(self.home.database)
+        try:
+            for problem in integrity_problems(conn):
+                self.wrong(f"integrity: {problem}")
+            for run in runs.page(conn, limit=100_000):
+                self._compare(conn, run)
+        finally:
+            conn.close()
+        leftovers = [who for who in _with_variable(f"KGOPS_HOME={self.home.path}") if who.pid != os.getpid()]
+        deadline = time.monotonic() + 5
+        while (
+            leftovers and time.monotonic() < deadline
+        ):  # a supervisor that has just committed is on its way out
+            time.sleep(0.05)
+            leftovers = [who for who in leftovers if who.is_alive()]
+        for who in leftovers:
+            self.wrong(f"orphan left: {Path(f'/proc/{who.pid}/cmdline').read_bytes()!r}")
+
+    def _compare(self, conn: Any, run: runs.Run) -> None:
+        folder = RunFolder(self.home.runs / run.folder)
+        truth = self.truth / run.label
+        finished = (truth / "finished").exists()
+        made = attempts.of_run(conn, run.id)
+        self.report.runs[run.state] += 1
+        self.report.attempts += len(made)
+        self.report.adoptions += sum(attempt.adoptions for attempt in made)
+        left = gate.read_exit(folder.attempt(folder.last_attempt())) if folder.last_attempt() else None
+        if run.state == "succeeded" and not finished:
+            self.wrong(f"run {run.id} is a false success")
+        if left and left.code == 0 and not left.asked_to_stop and run.state != "succeeded":
+            self.wrong(f"run {run.id} finished and is {run.state}: a result is missing")
+        if run.state == "cancelled" and run.id not in self._asked_to_stop:
+            self.wrong(f"run {run.id} was never asked to stop and is cancelled")
+        if run.state == "failed":
+            self.wrong(f"run {run.id} failed: {run.reason}")
+        if run.state == "interrupted" and not self._tree_kills[run.id]:
+            self.wrong(f"run {run.id} is interrupted and nothing of its worker was killed")
+        starts = (truth / "starts").read_text().splitlines() if (truth / "starts").exists() else []
+        if len(starts) > 1 + self._tree_kills[run.id]:
+            self.wrong(
+                f"run {run.id} began {len(starts)} times; {self._tree_kills[run.id]} kills hit its worker"
+            )
+        wanted = []
+        if folder.events.exists():
+            wanted = [json.loads(line)["value"] for line in folder.events.read_bytes().splitlines()]
+        taken = [point.value for point in series.points(conn, run.id, "unit")]
+        if taken != wanted:
+            self.wrong(f"run {run.id} reported {len(wanted)} points, the database has {len(taken)}")
+        if made and any(attempt.outcome is None for attempt in made):
+            self.wrong(f"run {run.id} is {run.state} and an attempt of it goes on")
+
+    def wrong(self, what: str) -> None:
+        if what not in self.report.wrong:
+            self.report.wrong.append(what)
+
+    def clean_up(self) -> None:
+        """Whatever a fault left behind is ended: these are our own processes, found by their home."""
+        self._stranger.kill()
+        self._stranger.wait()
+        for _ in range(50):
+            left = [who for who in _with_variable(f"KGOPS_HOME={self.home.path}") if who.pid != os.getpid()]
+            if not left:
+                return
+            for who in left:
+                processes.send(who, signal.SIGKILL)
+            time.sleep(0.05)
+
+
+def run_chaos(
+    *,
+    kills: int,
+    seed: int,
+    fault: str | None = None,
+    limit_s: float = 3600.0,
+    unit_s: float = 0.15,
+    kinds: tuple[str, ...] = KINDS,
+    patience_s: float = 30.0,
+) -> Report:
+    """Kills until the number or the time is reached, or something is wrong."""
+    base = Path(tempfile.mkdtemp(prefix="kgops-chaos-"))
+    chaos = Chaos(base, seed, fault, unit_s, kinds, patience_s)
+    until = time.monotonic() + limit_s
+    try:
+        while chaos.report.killed < kills and not chaos.report.wrong and time.monotonic() < until:
+            chaos.step()
+        if not chaos.report.wrong:
+            chaos.finish()
+    finally:
+        chaos.clean_up()
+        if not chaos.report.wrong:
+            shutil.rmtree(base, ignore_errors=True)
+        else:
+            chaos.report.wrong.append(f"(everything is kept in {base})")
+    return chaos.report
+
+
+def _with_variable(variable: str) -> list[Identity]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and variable.encode() in processes._environment(int(entry.name)):
+            who = processes.identify(int(entry.name))
+            found += [who] if who else []
+    return found
+
+
+def _closed(home: Home, run: int, number: int) -> bool:
+    conn = open_reader(home.database)
+    try:
+        return all(a.outcome is not None for a in attempts.of_run(conn, run) if a.number == number)
+    finally:
+        conn.close()
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return -1
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
+    parser.add_argument("--fault")
+    given = parser.parse_args()
+    print(f"seed {given.seed}")
+    begun = time.monotonic()
+    result = run_chaos(kills=given.kills, seed=given.seed, fault=given.fault)
+    print("\n".join(result.lines()))
+    print(f"{time.monotonic() - begun:.0f} s")
+    sys.exit(1 if result.wrong else 0)

@@ -1,0 +1,175 @@
+"""kgops with one planted fault: what the kill tests must notice.
+
+`python tests/mutants.py FAULT runs --json` is the `kgops` command with the fault, and so is every
+supervisor it starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kgops.runs import conclude, decide, locks, processes, settle, slot, spawn, trees
+from storage import attempts, database, intake, reports, runs, series
+
+
+def claim_without_lock() -> None:
+    """Everybody gets the lock, and nobody is ever seen holding one."""
+
+    def take(path: Path) -> int:
+        return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+    locks.take = take
+    locks.is_held = lambda path: False
+
+
+def no_supervisor_means_dead_worker() -> None:
+    """A run whose supervisor is gone is taken for dead, without a look at its worker."""
+    trees.Tree.is_alive = lambda self: False  # type: ignore[method-assign]
+
+
+def state_guessed_from_the_pid() -> None:
+    """A process of that number is that process: neither its start time nor the boot is compared."""
+
+    def is_alive(self: processes.Identity) -> bool:
+        return Path(f"/proc/{self.pid}").exists()
+
+    def send(who: processes.Identity, number: int) -> bool:
+        try:
+            os.kill(who.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    processes.Identity.is_alive = is_alive  # type: ignore[method-assign]
+    processes.send = send
+
+
+def result_outside_the_transaction() -> None:
+    """The end of a run is committed first, the end of its attempt some time later."""
+
+    def commit(
+        conn: sqlite3.Connection,
+        run: int,
+        ending: slot.Ending,
+        signal: int | None,
+        result: object,
+        *,
+        is_end: bool,
+    ) -> None:
+        if is_end:
+            runs.end(
+                conn,
+                run,
+                state=ending.state,
+                reason=ending.reason,
+                exit_code=ending.exit_code,
+                ended_at=ending.ended_at,
+            )
+        if conn.in_transaction:
+            conn.execute("COMMIT")
+        time.sleep(0.3)
+        attempts.close(
+            conn,
+            run,
+            ending.attempt,
+            outcome=ending.state,
+            reason=ending.reason,
+            exit_code=ending.exit_code,
+            signal=signal,
+            ended_at=ending.ended_at,
+        )
+        conn.execute("BEGIN IMMEDIATE")
+
+    conclude._commit = commit
+
+
+def offset_outside_the_transaction() -> None:
+    """Points are committed first, how far the file was read some time later."""
+
+    def take_in(
+        conn: sqlite3.Connection, run: int, attempt: int, batch: intake.Batch, upto: intake.Offsets
+    ) -> None:
+        if conn.in_transaction:
+            conn.execute("COMMIT")
+        with database.transaction(conn):
+            series.append(conn, run, batch.points)
+            reports.write_artifacts(conn, run, batch.artifacts)
+        time.sleep(0.15)
+        with database.transaction(conn):
+            conn.execute("UPDATE intake SET events_offset = ? WHERE run = ?", (upto.events, run))
+        conn.execute("BEGIN IMMEDIATE")
+
+    intake.take_in = take_in
+
+
+def tree_is_not_reaped() -> None:
+    """The worker's end is the end: what it started is left alone."""
+
+    def end(self: trees.Tree, *, grace_s: float, reap: Callable[[], None] = lambda: None) -> None:
+        reap()
+
+    trees.Tree.end = end  # type: ignore[method-assign]
+
+
+def success_by_guess() -> None:
+    """A worker that vanished is taken to have finished."""
+    real = decide.decide
+
+    def guess(facts: decide.Facts) -> decide.Verdict:
+        verdict = real(facts)
+        lost = verdict.outcome == "interrupted"
+        return decide.Verdict("succeeded", None, "end") if lost else verdict
+
+    vars(conclude)["decide"] = guess
+
+
+def folder_is_no_record() -> None:
+    """A job whose row never committed is forgotten. (Launches are slowed down, so that kills hit the gap.)"""
+    settle._finish_pending = lambda home, conn, done: None
+    slow_launches()
+
+
+def slow_launches() -> None:
+    real = runs.add
+
+    def add(*args: object, **kwargs: object) -> None:
+        time.sleep(0.2)
+        real(*args, **kwargs)  # type: ignore[arg-type]
+
+    runs.add = add
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    fault.__name__: fault
+    for fault in (
+        claim_without_lock,
+        no_supervisor_means_dead_worker,
+        state_guessed_from_the_pid,
+        result_outside_the_transaction,
+        offset_outside_the_transaction,
+        tree_is_not_reaped,
+        success_by_guess,
+        folder_is_no_record,
+    )
+}
+
+
+def plant(name: str) -> None:
+    MUTANTS[name]()
+    here = str(Path(__file__).parent)
+    spawn.ENTRY = (
+        f"sys.path.insert(0, {here!r}); import mutants; mutants.plant({name!r}); "
+        "from kgops.runs.supervise import main; main()"
+    )
+
+
+if __name__ == "__main__":
+    from kgops.cli import main
+
+    plant(sys.argv[1])
+    sys.exit(main(sys.argv[2:]))
