@@ -116,6 +116,17 @@ def test_fused_encoder_in_lower_precision_stays_near_float64(dtype: torch.dtype)
     assert (c - d).norm() < tolerance * c.norm()
 
 
+def test_relation_dropout_acts_in_training_only() -> None:
+    model = warm(
+        replace(SMALL, batch_norm=False, input_dropout=0.0, feature_map_dropout=0.0, output_dropout=0.0)
+    )
+    other = ConvE(replace(model.config, relation_dropout=0.5)).double()
+    other.load_state_dict(model.state_dict())
+    heads, relations = torch.arange(30), torch.arange(30) % 8
+    assert not torch.equal(other.encode(heads, relations), model.encode(heads, relations))
+    assert torch.equal(other.eval().encode(heads, relations), model.eval().encode(heads, relations))
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

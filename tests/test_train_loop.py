@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from kgops.bench import train_step
 from kgops.errors import BadInput, BadJob, Usage
 from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.models.conve import ConvE, ConvEConfig
@@ -338,6 +339,13 @@ def test_a_batch_of_one_is_refused_under_batch_norm_and_allowed_without(
     few = replace(nations, train=nations.train[:5])
     model = small(nations, batch_norm=False)
     assert fit(model, few, settings, tmp_path, Recorder()).stopped == "finished"
+
+
+def test_the_benchmark_of_a_step_names_every_contender(capsys: pytest.CaptureFixture[str]) -> None:
+    assert train_step.main(["--entities", "60", "--quick", "--batch-size", "8"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("kgops, float32", "kgops, bfloat16", "floor:", "matrix product patched in", "as shipped"):
+        assert name in shown
 
 
 def test_schedules() -> None:

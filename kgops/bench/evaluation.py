@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kgops.bench import rivals
 from kgops.graphs.triples import Graph, read_graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import to_pykeen_state
@@ -62,15 +63,8 @@ def compare(graph: Graph, model: ConvE, triples: torch.Tensor, batch_size: int) 
 def _pykeen(graph: Graph, model: ConvE) -> tuple[Any, Any]:
     from pykeen.evaluation import RankBasedEvaluator
     from pykeen.models import ConvE as PykeenConvE
-    from pykeen.triples import CoreTriplesFactory
 
-    factory = CoreTriplesFactory(
-        graph.train,
-        num_entities=graph.num_entities,
-        num_relations=graph.num_relations,
-        create_inverse_triples=True,
-    )
-    reference = PykeenConvE(triples_factory=factory, embedding_dim=model.config.embedding_dim)
+    reference = PykeenConvE(triples_factory=rivals.factory(graph), embedding_dim=model.config.embedding_dim)
     reference.load_state_dict(to_pykeen_state(model))
     return reference.eval(), RankBasedEvaluator(clear_on_finalize=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvEConfig
 
-__all__ = ["Floor", "PykeenStep", "forever", "state_bytes"]
+__all__ = ["Floor", "PykeenStep", "factory", "forever", "matrix_product", "state_bytes"]
 
 T = TypeVar("T")
 
@@ -35,46 +36,33 @@ class PykeenStep:
         from pykeen.losses import BCEWithLogitsLoss
         from pykeen.models import ConvE
         from pykeen.training import LCWATrainingLoop
-        from pykeen.triples import CoreTriplesFactory
 
         self.patched, self.batch_size = patched, batch_size
-        factory = CoreTriplesFactory(
-            graph.train,
-            num_entities=graph.num_entities,
-            num_relations=graph.num_relations,
-            create_inverse_triples=True,
-        )
+        triples = factory(graph)
         self.model: Any = ConvE(
-            triples_factory=factory,
+            triples_factory=triples,
             embedding_dim=config.embedding_dim,
             loss=BCEWithLogitsLoss(),
             random_seed=0,
         )
         self.model.train()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
-        self.loop: Any = LCWATrainingLoop(model=self.model, triples_factory=factory, optimizer=self.optimizer)
+        self.loop: Any = LCWATrainingLoop(model=self.model, triples_factory=triples, optimizer=self.optimizer)
         loader = self.loop._create_training_data_loader(
-            factory, sampler=None, batch_size=batch_size, shuffle=True, drop_last=True
+            triples, sampler=None, batch_size=batch_size, shuffle=True, drop_last=True
         )
         batches = iter(loader)
         self._batches = [next(batches) for _ in range(3)]
         self._taken = 0
 
     def take(self) -> None:
-        import pykeen.nn.modules as modules
-
         batch = self._batches[self._taken % len(self._batches)]
         self._taken += 1
-        shipped = modules.batched_dot
-        if self.patched:
-            modules.batched_dot = _matrix_product
-        try:
+        with matrix_product() if self.patched else nullcontext():
             self.optimizer.zero_grad()
             self.loop._forward_pass(batch, 0, self.batch_size, self.batch_size, 0.0, None)
             self.optimizer.step()
             self.model.post_parameter_update()
-        finally:
-            modules.batched_dot = shipped
 
     def afresh_twice(self) -> None:
         """Two steps with gradients and moments still to be allocated."""
@@ -82,6 +70,31 @@ class PykeenStep:
         self.optimizer.state.clear()
         self.take()
         self.take()
+
+
+def factory(graph: Graph) -> Any:
+    """PyKEEN's triples factory of the training triples, inverses included."""
+    from pykeen.triples import CoreTriplesFactory
+
+    return CoreTriplesFactory(
+        graph.train,
+        num_entities=graph.num_entities,
+        num_relations=graph.num_relations,
+        create_inverse_triples=True,
+    )
+
+
+@contextmanager
+def matrix_product() -> Iterator[None]:
+    """PyKEEN with the one function replaced that materialises batch x entities x dim."""
+    import pykeen.nn.modules as modules
+
+    shipped = modules.batched_dot
+    modules.batched_dot = _matrix_product
+    try:
+        yield
+    finally:
+        modules.batched_dot = shipped
 
 
 def _matrix_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -104,6 +117,7 @@ class Floor:
             parameter.grad = torch.zeros_like(parameter)
         self.optimizer = torch.optim.Adam([self.entities, self.weight], fused=True)
         self.queries = torch.randn(batch_size, dim)
+        self.projected = torch.empty(batch_size, dim)
         self.d_queries = torch.zeros(batch_size, dim)
         self.scores = torch.empty(chunk, batch_size)
         self.image = torch.randn(batch_size, c.channels, 2 * c.height, c.width)
@@ -115,7 +129,7 @@ class Floor:
     def __call__(self) -> None:
         c = self.config
         F.conv2d(self.image, self.kernel)
-        torch.mm(self.maps, self.weight.t(), out=self.queries)
+        torch.mm(self.maps, self.weight.t(), out=self.projected)
         assert self.entities.grad is not None and self.weight.grad is not None
         for start in range(0, c.num_entities, self.chunk):
             part = self.entities[start : start + self.chunk]
@@ -140,5 +154,4 @@ class Floor:
             1,
             [True, True, False],
         )
-        self.d_maps.normal_(0, 1e-3) if not torch.isfinite(self.d_maps[0, 0]) else None
         self.optimizer.step()

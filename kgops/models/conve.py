@@ -7,7 +7,7 @@ is in `encoder`, which does the same mathematics without the passes over memory.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ class ConvEConfig:
     """What fixes a ConvE's shape and dropout. With `inverse`, relation r has rows 2r and 2r + 1.
 
     Of `input_channels`, `embedding_height` and `embedding_width` any may be None: channels default to
-    1 and the image to the one nearest to a square.
+    1 and the image to the one nearest to a square. `relation_dropout` is LibKGE's and unknown to PyKEEN.
     """
 
     num_entities: int
@@ -40,6 +40,7 @@ class ConvEConfig:
     input_dropout: float = 0.2
     feature_map_dropout: float = 0.2
     output_dropout: float = 0.3
+    relation_dropout: float = 0.0
     batch_norm: bool = True
 
     def __post_init__(self) -> None:
@@ -53,7 +54,7 @@ class ConvEConfig:
         for name in counts:
             if getattr(self, name) < 1:
                 raise Usage(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        for name in ("input_dropout", "feature_map_dropout", "output_dropout"):
+        for name in ("input_dropout", "feature_map_dropout", "output_dropout", "relation_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise Usage(f"{name} is {getattr(self, name)}; it must be at least 0 and below 1.")
         if self.map_height < 1 or self.map_width < 1:
@@ -123,6 +124,8 @@ class ConvE(nn.Module):
         return torch.cat([head_rows.view(shape), relation_rows.view(shape)], dim=2)
 
     def normed_image(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:
+        if self.config.relation_dropout:
+            relation_rows = F.dropout(relation_rows, self.config.relation_dropout, self.training)
         image = self.image(head_rows, relation_rows)
         if self.input_norm is not None:
             image = self.input_norm(image)
@@ -159,8 +162,6 @@ class ConvE(nn.Module):
     @torch.no_grad()
     def folded(self) -> ConvE:
         """A copy for inference whose batch norms sit in its weights: same scores up to rounding."""
-        from dataclasses import replace
-
         copy = ConvE(replace(self.config, batch_norm=False)).to(self.entities)
         own = self.state_dict()
         copy.load_state_dict({name: own[name] for name in copy.state_dict()})

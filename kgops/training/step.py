@@ -74,8 +74,8 @@ class TrainStep:
         torch.autograd.backward(image, self.encoder.backward(projected.grad))
         assert head_rows.grad is not None and relation_rows.grad is not None
         # The loss has just overwritten the entities' gradients: as heads they add to them.
-        grad_of(model.entities).index_add_(0, batch.heads, head_rows.grad)
-        grad_of(model.relations).zero_().index_add_(0, batch.relations, relation_rows.grad)
+        _add_rows(grad_of(model.entities), batch.heads, head_rows.grad)
+        _add_rows(grad_of(model.relations).zero_(), batch.relations, relation_rows.grad)
         return result.value
 
     def _finite(self) -> bool:
@@ -83,3 +83,12 @@ class TrainStep:
         model = self.model
         sums = [grad_of(p).sum() for p in (model.relations, model.conv.weight, model.project.weight)]
         return bool(torch.stack(sums).isfinite().all())
+
+
+def _add_rows(total: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None:
+    """total[index] += rows, an index as often as it comes, in the same order every time."""
+    if total.is_cuda:
+        # There index_add_ adds in whatever order the threads arrive; this one sorts first.
+        total.index_put_((index,), rows, accumulate=True)
+    else:
+        total.index_add_(0, index, rows)
