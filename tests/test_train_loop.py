@@ -201,6 +201,19 @@ def test_a_resumed_run_may_have_smaller_batches_and_more_epochs(nations: Graph, 
     assert (result.stopped, result.epochs) == ("finished", 4)
 
 
+def test_a_training_begun_anew_is_never_resumed_from_the_one_before_it(
+    nations: Graph, tmp_path: Path
+) -> None:
+    fit(small(nations), nations, replace(QUICK, checkpoint_every=2), tmp_path, Recorder())
+    report = Recorder()
+    fit(small(nations), nations, QUICK, tmp_path, report, Stop(5))
+    assert "earlier training" in report.notes[0]
+    assert "1 kept checkpoints" in report.notes[1]
+    found, _ = checkpoints.newest_resumable(tmp_path / "checkpoints")
+    assert found is not None
+    assert found.epoch == 0
+
+
 def test_resuming_where_nothing_is_starts_anew_and_says_so(nations: Graph, tmp_path: Path) -> None:
     report = Recorder()
     fit(small(nations), nations, replace(QUICK, epochs=1), tmp_path, report, resume=True)

@@ -152,9 +152,11 @@ def test_pykeen_datasets_come_with_pykeens_numbering() -> None:
     assert len(ours.test) == theirs.testing.num_triples
 
 
-def test_an_unknown_dataset_is_refused_with_the_ones_that_need_no_network() -> None:
+@pytest.mark.parametrize("name", ["natoins", "", "/etc/passwd", "x\x1b[31m"])
+def test_an_unknown_dataset_is_refused_with_the_ones_that_need_no_network(name: str) -> None:
     with pytest.raises(BadInput) as caught:
-        read_pykeen_dataset("natoins")
+        read_pykeen_dataset(name)
+    assert "\x1b" not in caught.value.message
     assert "kinships" in (caught.value.hint or "")
 
 

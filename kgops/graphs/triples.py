@@ -92,12 +92,16 @@ def read_pykeen_dataset(name: str) -> Graph:
     import pykeen.datasets as catalogue  # heavy: only who asks for it pays
 
     try:
-        dataset = catalogue.get_dataset(dataset=name.lower())
-    except (ValueError, KeyError) as error:
+        found = catalogue.has_dataset(name)
+    except (KeyError, ValueError):  # class_resolver raises where its answer is no
+        found = False
+    if not found:
         raise BadInput(
-            f"PyKEEN has no dataset '{name}'.",
+            f"PyKEEN has no dataset {shown(name)}.",
             hint=f"without network: {', '.join(BUNDLED)}; `pykeen ls datasets` lists the others.",
-        ) from error
+        )
+    try:
+        dataset = catalogue.get_dataset(dataset=name)
     except OSError as error:
         raise BadInput(
             f"PyKEEN could not fetch dataset '{name}': {error}.",

@@ -259,7 +259,8 @@ def _statistics(kernel: torch.Tensor, moments: torch.Tensor, count: int) -> tupl
     """Mean and variance of every map over batch and places, the convolution's bias left out."""
     patch_mean = moments[-1, :-1] / count
     covariance = moments[:-1, :-1] / count - torch.outer(patch_mean, patch_mean)
-    return kernel @ patch_mean, ((kernel @ covariance) * kernel).sum(1)
+    # Rounding may leave a constant map a variance just below 0.
+    return kernel @ patch_mean, ((kernel @ covariance) * kernel).sum(1).clamp_min(0)
 
 
 def _fold(

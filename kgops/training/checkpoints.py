@@ -24,6 +24,7 @@ from kgops.models.conve import ConvE, ConvEConfig
 __all__ = [
     "BadCheckpoint",
     "Checkpoint",
+    "forget_resumable",
     "kept_checkpoints",
     "newest_resumable",
     "read_checkpoint",
@@ -162,6 +163,15 @@ def newest_resumable(
         except BadCheckpoint as error:
             refused.append(error)
     return None, refused
+
+
+def forget_resumable(folder: Path) -> int:
+    """Removes the points of an earlier training, which a later resume would take for its own."""
+    paths = _resumable(folder)
+    for path in paths:
+        path.unlink(missing_ok=True)
+        path.with_name(path.name + ".sha256").unlink(missing_ok=True)
+    return len(paths)
 
 
 def sweep(folder: Path) -> None:

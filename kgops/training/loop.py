@@ -128,6 +128,11 @@ class _Run:
         checkpoints.sweep(self.folder)
         torch.manual_seed(self.settings.seed)
         if not resume:
+            if checkpoints.forget_resumable(self.checkpoint_folder):
+                self.report.note("removed the points to resume from of an earlier training in this folder.")
+            kept = checkpoints.kept_checkpoints(self.checkpoint_folder)
+            if kept:
+                self.report.note(f"{len(kept)} kept checkpoints of an earlier training stay in this folder.")
             return
         found, refused = checkpoints.newest_resumable(self.checkpoint_folder, self.device)
         for error in refused:

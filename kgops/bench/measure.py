@@ -1,0 +1,129 @@
+"""What benchmarks share: timing whole processes, quartiles, and the machine the figures belong to."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kgops.runs.environment import describe_environment
+from storage.measurements import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the operating system says a finished process used."""
+
+    cpu_ms: float
+    wall_ms: float
+    peak_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measured figure beside what it should reach."""
+
+    name: str
+    subject: str
+    unit: str
+    values: tuple[float, ...]
+    target: float | None = None  # at most; None: reported only
+    figure: float | None = None  # where not the median
+
+    @property
+    def value(self) -> float:
+        return statistics.median(self.values) if self.figure is None else self.figure
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        if len(self.values) < 2:
+            return self.values[0], self.values[0]
+        low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
+        return low, high
+
+    @property
+    def reached(self) -> bool | None:
+        return None if self.target is None else self.value <= self.target
+
+
+def run_process(command: Sequence[str], environment: dict[str, str]) -> Spent:
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+    return Spent(
+        (used.ru_utime + used.ru_stime) * 1000, (time.perf_counter() - begin) * 1000, used.ru_maxrss / 1024
+    )
+
+
+def table(lines: Sequence[Line]) -> list[str]:
+    """For a terminal and for Markdown alike."""
+    rows = [("what", "measured", "quartiles", "n", "target", "")]
+    for line in lines:
+        low, high = line.quartiles
+        target = "" if line.target is None else f"≤ {line.target:g} {line.unit}"
+        verdict = {True: "reached", False: "MISSED", None: ""}[line.reached]
+        measured = f"{line.value:.4g} {line.unit}"
+        rows.append(
+            (line.subject, measured, f"{low:.4g} – {high:.4g}", str(len(line.values)), target, verdict)
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    shown = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    return [shown[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown[1:]]
+
+
+def fingerprint() -> dict[str, Any]:
+    """The machine and versions a figure belongs to."""
+    told = describe_environment()
+    return {
+        "python": told["python"],
+        "packages": told["packages"],
+        "machine": told["machine"],
+        "git": told["git"],
+    }
+
+
+def as_measurements(lines: Sequence[Line], command: str) -> list[Measurement]:
+    print_of_machine = fingerprint()
+    return [
+        Measurement(
+            name=line.name,
+            subject=line.subject,
+            against=None,
+            value=line.value,
+            low=line.quartiles[0],
+            high=line.quartiles[1],
+            n=len(line.values),
+            unit=line.unit,
+            command=command,
+            fingerprint=print_of_machine,
+            at=time.time(),
+        )
+        for line in lines
+    ]
+
+
+def quietness() -> str:
+    """Load at the start: figures taken beside other work say so."""
+    load = os.getloadavg()[0]
+    cores = os.cpu_count() or 1
+    return f"load {load:.2f} on {cores} cores" + ("" if load < 0.5 * cores else " (not quiet)")
+
+
+PYTHON = sys.executable
