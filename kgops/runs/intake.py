@@ -15,6 +15,7 @@ from kgops.runs import spool
 from kgops.runs.folder import RunFolder
 from kgops.runs.patterns import LogPatterns
 from storage import intake as store
+from storage import series
 from storage.reports import Artifact, Lever
 from storage.series import Point
 
@@ -29,8 +30,7 @@ class Intake:
         self._run = run
         self._folder = folder
         self._patterns = patterns
-        self._offsets = store.offsets(conn, run)
-        self._lines_read = 0
+        self.start_again_from_the_record()
 
     def has_news(self) -> bool:
         """Whether a file has grown: two cheap questions, for every tick."""
@@ -44,6 +44,7 @@ class Intake:
         After `final` nobody may write the files again.
         """
         batch = store.Batch()
+        counted = dict(self._counted)
         now = time.time()
         lines, events_at = spool.read_lines(self._folder.events, self._offsets.events, final=final)
         for line in lines:
@@ -53,18 +54,20 @@ class Intake:
             log_lines, log_at = spool.read_lines(self._folder.log, log_at, final=final)
             for line in log_lines:
                 if line:
-                    self._read_log_line(batch, from_bytes(line), now)
+                    self._read_log_line(batch, from_bytes(line), now, counted)
         batch.points += own_points
         upto = store.Offsets(events_at, log_at)
         more = upto != self._offsets
         if batch or more:
             store.take_in(self._conn, self._run, attempt, batch, upto)
-            self._offsets = upto
+            self._offsets, self._counted = upto, counted
         return more
 
     def start_again_from_the_record(self) -> None:
-        """After a transaction that failed: what it would have moved has not moved."""
+        """At the start, and after a transaction that failed: what it would have moved has not moved."""
         self._offsets = store.offsets(self._conn, self._run)
+        # Of every curve, for metrics whose lines name no step: whoever adopts a run goes on counting.
+        self._counted = {one.name: one.n for one in series.of_run(self._conn, self._run)}
 
     def take_all(self, attempt: int, *, final: bool) -> None:
         while self.take(attempt, final=final):
@@ -122,13 +125,13 @@ class Intake:
                 )
             )
 
-    def _read_log_line(self, batch: store.Batch, line: str, now: float) -> None:
+    def _read_log_line(self, batch: store.Batch, line: str, now: float, counted: dict[str, int]) -> None:
         progress = self._patterns.progress(line)
         if progress is not None:
             batch.progress = store.Progress(None, progress.done, progress.total, None, None, now)
         for name, value, step in self._patterns.metrics(line):
-            self._lines_read += 1
-            batch.points.append(Point(name, self._lines_read if step is None else step, value, now))
+            counted[name] = counted.get(name, 0) + 1
+            batch.points.append(Point(name, counted[name] if step is None else step, value, now))
             batch.metric = (name, value)
 
 
