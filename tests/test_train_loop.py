@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgops.bench import train_step
 from kgops.errors import BadInput, BadJob, Usage
@@ -320,6 +321,27 @@ def test_low_precision_products_train_like_float32(nations: Graph, dtype: torch.
         return sum(values) / len(values)
 
     assert train(dtype) == pytest.approx(train(torch.float32), rel=0.05)
+
+
+@pytest.mark.parametrize("loss", ["kvsall-bce", "1vsall-ce"])
+def test_neither_batches_nor_steps_wait_for_an_answer_from_the_device(nations: Graph, loss: str) -> None:
+    """What a card would have to finish first, and what no CUDA graph can record."""
+    asked: set[str] = set()
+
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            asked.add(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    model, settings = small(nations).train(), replace(QUICK, loss=loss)
+    step = TrainStep(model, settings.build_loss(torch.float32, 4), build_optimizer("adam", model, 0.01))
+    source = Batches(nations.train, inverse=True, one_positive=settings.one_positive, batch_size=64, seed=1)
+    batches = source.epoch(1)
+    next(batches)  # the sizes of a whole epoch are worked out here, on the host
+    with Watch():  # type: ignore[no-untyped-call]
+        step.gradients(next(batches))
+    assert "index_add_" in asked
+    assert not asked & {"_local_scalar_dense", "item", "nonzero", "is_nonzero", "equal", "masked_select"}
 
 
 def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_is_counted(nations: Graph) -> None:
