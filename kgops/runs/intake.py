@@ -30,6 +30,9 @@ class Intake:
         self._run = run
         self._folder = folder
         self._patterns = patterns
+        self._offsets = store.Offsets()
+        # Points of every curve, for metrics whose lines name no step: whoever adopts a run goes on counting.
+        self._counted: dict[str, int] = {}
         self.start_again_from_the_record()
 
     def has_news(self) -> bool:
@@ -66,7 +69,6 @@ class Intake:
     def start_again_from_the_record(self) -> None:
         """At the start, and after a transaction that failed: what it would have moved has not moved."""
         self._offsets = store.offsets(self._conn, self._run)
-        # Of every curve, for metrics whose lines name no step: whoever adopts a run goes on counting.
         self._counted = {one.name: one.n for one in series.of_run(self._conn, self._run)}
 
     def take_all(self, attempt: int, *, final: bool) -> None:
