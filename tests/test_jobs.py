@@ -1,0 +1,358 @@
+"""A job is a value: written, read again and equal; and what is wrong with it is said all at once."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgops.errors import BadJob, Usage
+from kgops.jobs import secrets, toml
+from kgops.jobs.command import fill_in, rungs
+from kgops.jobs.job import LARGEST_JOB_FILE, CardAsk, Job, Limits, read_job, read_job_file
+from kgops.jobs.levers import LEVERS, kind_of
+from kgops.jobs.text import lines, one_line
+
+TEXT = st.text(st.characters(codec="utf-8"))
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=20)
+
+
+def problems_of(table: object) -> list[str]:
+    with pytest.raises(BadJob) as caught:
+        read_job(table, "job.toml")
+    assert caught.value.exit_code == 2
+    return caught.value.problems
+
+
+def of_command(**settings_: Any) -> dict[str, Any]:
+    return {"workload": "exec", "exec": {"command": ["echo"], **settings_}}
+
+
+# --- TOML -----------------------------------------------------------------------------------------
+
+PLAIN = st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
+TABLES = st.recursive(
+    st.dictionaries(
+        TEXT,
+        PLAIN | st.lists(PLAIN, max_size=3) | st.lists(st.lists(PLAIN, max_size=2), max_size=2),
+        max_size=4,
+    ),
+    lambda inner: st.dictionaries(TEXT, inner | PLAIN | st.lists(inner, max_size=2), max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(table=TABLES)
+def test_every_table_is_read_as_it_was_written(table: dict[str, Any]) -> None:
+    assert tomllib.loads(toml.dumps(table)) == table
+
+
+def test_toml_keeps_nan_and_leaves_none_out() -> None:
+    table = tomllib.loads(toml.dumps({"a": math.nan, "b": None, "c": {"d": None, "e": 1}}))
+    assert math.isnan(table.pop("a"))
+    assert table == {"c": {"e": 1}}
+
+
+JOBS = st.builds(
+    lambda label, command, values, profile, levers, card, limits, progress: Job(
+        workload="exec",
+        label=label,
+        settings={
+            "command": [*command, "{n}"],
+            "cwd": None,
+            "progress_regex": progress,
+            "metric_regex": None,
+            "on_oom": {"n": values} if values else {},
+        },
+        profile=profile,
+        levers=levers,
+        card=card,
+        limits=limits,
+    ),
+    WORDS.filter(str.strip),
+    st.lists(WORDS, min_size=1, max_size=4),
+    st.lists(st.integers(1, 4096) | WORDS | st.floats(0, 1), max_size=3),
+    st.none() | WORDS,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: st.sampled_from([1 if value is int else value for value in lever.values])
+            for name, lever in LEVERS.items()
+        },
+    ),
+    st.builds(CardAsk, st.none() | WORDS, st.none() | st.integers(1, 10**6), st.booleans()),
+    st.builds(Limits, st.integers(1, 9), st.floats(0, 1e6), st.floats(1, 1e6)),
+    st.none() | st.just(r"(\d+) of (\d+)"),
+)
+
+
+@settings(deadline=None)
+@given(job=JOBS)
+def test_every_job_is_read_as_it_was_written_by_way_of_toml_and_of_json(job: Job) -> None:
+    assert read_job(tomllib.loads(job.as_toml()), "again") == job
+    assert read_job(json.loads(json.dumps(job.as_table())), "again") == job
+    assert tomllib.loads(job.as_toml()) == job.as_table()
+
+
+@settings(deadline=None)
+@given(
+    table=st.recursive(
+        st.none() | PLAIN | st.floats(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "workload",
+                        "exec",
+                        "command",
+                        "on_oom",
+                        "levers",
+                        "card",
+                        "limits",
+                        "grace_s",
+                        "label",
+                        "precision",
+                        "x",
+                    ]
+                ),
+                inner,
+                max_size=5,
+            )
+        ),
+    )
+)
+def test_anything_is_either_a_job_or_a_list_of_problems(table: object) -> None:
+    for candidate in (
+        table,
+        {"workload": "exec", **table} if isinstance(table, dict) else {"workload": table},
+    ):
+        try:
+            job = read_job(candidate, "x")
+        except BadJob as error:
+            assert error.problems
+        else:
+            json.dumps(job.as_table(), allow_nan=False)
+            assert read_job(job.as_table(), "x") == job
+
+
+# --- problems -------------------------------------------------------------------------------------
+
+
+def test_all_problems_are_told_at_once_with_path_and_nearest_key() -> None:
+    found = problems_of(
+        {
+            "workload": "exec",
+            "labl": "x",
+            "exec": {"comand": ["echo"], "on_oom": {"n": []}, "metric_regex": "("},
+            "card": {"gpu": 0, "memory_mib": 0, "exclusive": 1},
+            "limits": {"attempts": 0, "grace_s": math.inf, "log_mib": math.nan},
+            "levers": {"batchsize": 3, "precision": {"a": 1}},
+        }
+    )
+    assert found == [
+        "labl: no such key; did you mean 'label'?",
+        "exec.comand: no such key; did you mean 'command'?",
+        "exec.command: missing; expected a list of texts",
+        *[line for line in found if line.startswith("exec.metric_regex: not a regular expression")],
+        "card.gpu: expected text, found the number 0",
+        "card.memory_mib: must be at least 1, found 0",
+        "card.exclusive: expected true or false, found the number 1",
+        "limits.attempts: must be at least 1, found 0",
+        "limits.grace_s: must be at most 9.0072e+15, found inf",
+        "limits.log_mib: must be at least 1, found nan",
+        "levers.batchsize: no such lever; did you mean 'batch_size'?",
+        "levers.precision: must be auto or fp32 or tf32 or fp16 or bf16; found {'a': 1}",
+    ]
+    assert len(found) == 12
+
+
+def test_problem_elsewhere_does_not_hide_a_problem_of_the_command() -> None:
+    found = problems_of(
+        {"workload": "exec", "label": 3, "exec": {"command": ["a\x00b"], "on_oom": {"n": [1], "m": 2}}}
+    )
+    assert found[0] == "label: expected text, found the number 3"
+    assert found[1:] == [
+        "exec.command[0]: has a NUL byte",
+        "exec.on_oom.n: the command has no {n} to replace",
+        "exec.on_oom.m: expected a list of values, the first to try first",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ([], "expected a table, found a list"),
+        ({}, "workload: missing; expected text"),
+        ({"workload": 3}, "workload: expected text, found the number 3"),
+        ({"workload": "exce"}, "workload: there is no 'exce'; did you mean 'exec'?"),
+        ({"workload": "exec"}, "exec.command: missing; expected a list of texts"),
+        ({"workload": "exec", "exec": []}, "exec: expected a table, found a list"),
+        (of_command(command="echo hi"), "exec.command: expected a list of texts, found the text 'echo hi'"),
+        (of_command(command=[]), "exec.command: empty; name a program to run"),
+        (of_command(command=["echo", 3]), "exec.command: expected a list of texts, found a list"),
+        (
+            of_command(on_oom={"n": [math.nan]}),
+            "exec.on_oom.n: expected a list of values, the first to try first",
+        ),
+        ({**of_command(), "label": "\n"}, "label: must not be empty"),
+        ({**of_command(), "label": "\ud800"}, "label: '\\ud800' is not UTF-8"),
+        (
+            {**of_command(), "card": {"memory_mib": True}},
+            "card.memory_mib: expected a whole number, found true",
+        ),
+        ({**of_command(), "limits": {"grace_s": -1}}, "limits.grace_s: must be at least 0, found -1.0"),
+        ({**of_command(), "a b\x1b": 1}, "'a b\\x1b': no such key; known here: "),
+    ],
+    ids=range(15),
+)
+def test_problem_names_its_key_and_what_was_found(table: object, said: str) -> None:
+    assert any(line.startswith(said) for line in problems_of(table)), problems_of(table)
+
+
+def test_whole_number_does_for_a_number_and_defaults_fill_the_rest() -> None:
+    job = read_job({**of_command(), "limits": {"grace_s": 5}}, "x")
+    assert job.limits == Limits(1, 5.0, 256.0)
+    assert job.card == CardAsk()
+    assert job.label == "echo"
+    assert (job.profile, job.levers, job.settings["on_oom"]) == (None, {}, {})
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff\xfe", "not UTF-8 at byte 0"),
+        (b'workload = "exec"\nlabel = "\xe9"', "not UTF-8 at byte 27"),
+        (b"workload = exec", "not TOML: "),
+        (b"{" * 100_000, "not TOML: "),
+        (b"a = " + b"[" * 100_000, "not TOML: "),
+        (b"#" * (LARGEST_JOB_FILE + 1), "larger than 4 MiB: this is no job file"),
+        (b"", "workload: missing"),
+    ],
+    ids=range(7),
+)
+def test_file_that_holds_no_job_is_named_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "job.toml"
+    path.write_bytes(content)
+    with pytest.raises(BadJob) as caught:
+        read_job_file(path)
+    assert caught.value.message.startswith(f"{path} has a problem:\n  {said}")
+    assert caught.value.exit_code == 2
+
+
+def test_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.toml", tmp_path):
+        with pytest.raises(Usage, match="cannot read the job file"):
+            read_job_file(path)
+
+
+# --- levers ---------------------------------------------------------------------------------------
+
+
+def test_every_lever_says_what_it_does_to_the_numbers() -> None:
+    for name, lever in LEVERS.items():
+        assert lever.name == name
+        assert lever.kind in ("exact", "numeric", "approximate")
+        assert lever.summary
+    kinds = {
+        name: kind_of(name)
+        for name in ("entity_chunk", "gradient_checkpointing", "memory_cleanup", "devices")
+    }
+    assert set(kinds.values()) == {"exact"}
+    assert {kind_of(name) for name in ("precision", "compile")} == {"numeric"}
+    assert {kind_of(name) for name in ("batch_size", "filtering", "last_layers", "nobody knows")} == {
+        "approximate"
+    }
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def test_only_known_names_in_braces_are_replaced() -> None:
+    command = ["--n={n}", "{n}{m}", "{other} {", "{print $1}", "{0}", "{{n}}", "{n.x}", "{n!r}"]
+    assert fill_in(command, {"n": 64, "m": "{n}"}) == [
+        *("--n=64", "64{n}", "{other} {", "{print $1}", "{0}", "{64}", "{n.x}", "{n!r}"),
+    ]
+
+
+def test_rungs_go_down_together_and_the_shorter_list_stays_at_its_last() -> None:
+    assert rungs({"n": [4, 2, 1], "m": ["a", "b"]}) == [
+        {"n": 4, "m": "a"},
+        {"n": 2, "m": "b"},
+        {"n": 1, "m": "b"},
+    ]
+    assert rungs({}) == []
+
+
+# --- secrets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given_", "kept"),
+    [
+        (["--api-key", "x", "y"], ["--api-key", "***", "y"]),
+        (
+            ["--api-key=x", "API_KEY=x", "-password", "x"],
+            ["--api-key=***", "API_KEY=***", "-password", "***"],
+        ),
+        (["--token", "--other", "x"], ["--token", "--other", "x"]),
+        (["sh", "-c", "export HF_TOKEN=x; run"], ["sh", "-c", "export HF_TOKEN=***; run"]),
+        (["sh", "-c", "cd a && MY_SECRET='a b' run"], ["sh", "-c", "cd a && MY_SECRET=*** run"]),
+        (
+            ["sh", "-c", 'run --x "$API_TOKEN"; A_KEY=$OTHER b'],
+            ["sh", "-c", 'run --x "$API_TOKEN"; A_KEY=$OTHER b'],
+        ),
+        (["python", "-c", "max(a, key=len)"], ["python", "-c", "max(a, key=len)"]),
+        (["--epochs", "3", "name=x"], ["--epochs", "3", "name=x"]),
+    ],
+    ids=range(8),
+)
+def test_secrets_among_arguments_are_masked_and_known_to_be(given_: list[str], kept: list[str]) -> None:
+    assert secrets.masked_arguments(given_) == kept
+    assert secrets.is_masked(kept) == (given_ != kept)
+
+
+def test_environment_keeps_what_changes_a_run_and_only_the_names_of_secrets() -> None:
+    environment = {
+        "PATH": "/bin",
+        "HF_TOKEN": "x",
+        "mypassword": "y",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "EDITOR": "vi",
+    }
+    assert secrets.masked_environment(environment) == {
+        "CUDA_VISIBLE_DEVICES": "0",
+        "HF_TOKEN": "***",
+        "PATH": "/bin",
+        "mypassword": "***",
+    }
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+@given(text=st.text())
+def test_shown_text_has_no_control_and_no_direction_trick(text: str) -> None:
+    shown = one_line(text)
+    shown.encode()
+    assert not set(shown) & {
+        chr(c) for c in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    }
+    assert "\n" not in shown
+    assert len(one_line(text, 5)) <= 5
+    assert lines(text).count("\n") <= text.count("\n")
+
+
+def test_harmless_text_is_shown_as_it_is() -> None:
+    text = "naïve 測試 🧪 [bold] {x} \\ – ok"
+    assert one_line(text) == lines(text) == text
