@@ -24,7 +24,7 @@ bench: $(VENV)/.ready
 # Kills at random moments: `make chaos N=1000` for the full figure.
 N ?= 200
 chaos: $(VENV)/.ready-dev
-	$(BIN)/python -m tests.chaos --kills $(N)
+	$(BIN)/python tests/chaos.py --kills $(N)
 
 # `venv` again over an existing folder keeps what is installed; pip then finds most of it satisfied.
 $(VENV)/.ready: pyproject.toml constraints.txt

@@ -177,7 +177,7 @@ def _connect(uri: str, busy_timeout_s: float) -> sqlite3.Connection:
         uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
     )
     conn.execute("PRAGMA temp_store = MEMORY")
-    conn.execute("PRAGMA cache_size = -1024")
+    conn.execute("PRAGMA cache_size = -512")
     return conn
 
 

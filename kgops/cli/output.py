@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
-import unicodedata
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any
 
 from kgops.jobs.text import one_line
@@ -36,6 +33,8 @@ def width_of(text: str) -> int:
     """Columns the text takes on a terminal."""
     if text.isascii():
         return len(text)
+    import unicodedata
+
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
     return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
 
@@ -64,6 +63,8 @@ def table(
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max([width_of(head), *(width_of(row[i]) for row in cells)]) for i, head in enumerate(heads)]
     if sys.stdout.isatty():
+        import shutil
+
         before = sum(widths[:-1]) + 2 * (len(widths) - 1)
         widths[-1] = max(min(widths[-1], shutil.get_terminal_size().columns - before), 8)
     out = []
@@ -93,9 +94,9 @@ def moment(at: float | None) -> str:
     """Local time; without the day where it is today."""
     if at is None:
         return UNKNOWN
-    when = datetime.fromtimestamp(at).astimezone()
-    today = datetime.fromtimestamp(time.time()).date() == when.date()
-    return when.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M")
+    when = time.localtime(at)
+    today = when[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", when)
 
 
 def figure(value: float | None, unit: str = "") -> str:

@@ -11,7 +11,6 @@ import click
 from kgops.cli.output import duration, figure, moment, print_json, say, table, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
-from kgops.jobs.keys import nearest
 from storage import runs
 from storage.errors import DatabaseMissing
 
@@ -56,6 +55,8 @@ def command(
 ) -> None:
     """List runs, newest first."""
     if sort not in runs.SORTABLE:
+        from kgops.jobs.keys import nearest
+
         raise Usage(f"cannot sort by {sort!r}{nearest(sort, dict.fromkeys(runs.COLUMNS))}")
     wanted = runs.Filter(states, workload, tag, words, _beginning(since))
     try:

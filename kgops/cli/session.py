@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kgops.cli.output import tell
 from kgops.errors import KgopsError, NoSuchRun
 from kgops.runs.folder import RunFolder
-from kgops.runs.settle import needs_settling, settle
+from kgops.runs.unsettled import needs_settling
 from kgops.settings import Home, find_home, make_home
 from storage import runs
 from storage.database import open_reader, open_writer
@@ -40,7 +40,7 @@ def for_writing() -> Session:
     home = find_home()
     make_home(home)
     conn = open_writer(home.database)
-    settle(home, conn)
+    _settle(home, conn)
     return Session(home, conn)
 
 
@@ -51,10 +51,16 @@ def for_reading() -> Session:
     if needs_settling(home, conn):
         try:
             make_home(home)
-            settle(home, open_writer(home.database, busy_timeout_s=2.0))
+            _settle(home, open_writer(home.database, busy_timeout_s=2.0))
         except (KgopsError, StorageError) as error:
             tell(f"Warning: the states below may be old: {error.message}")
     return Session(home, conn)
+
+
+def _settle(home: Home, conn: sqlite3.Connection) -> None:
+    from kgops.runs.settle import settle  # half of what a listing would import, and seldom needed
+
+    settle(home, conn)
 
 
 def existing() -> Session:

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from kgops.jobs.keys import Key, regular_expression
+from kgops.jobs.placeholders import FIELD
 from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.workload import Workload
 
-_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
 _NOT_FINITE = (float("inf"), float("-inf"))
-
-
-def fill_in(command: list[str], values: dict[str, Any]) -> list[str]:
-    """`{name}` replaced where `values` has the name; every other brace stays as it is."""
-    return [
-        _FIELD.sub(lambda found: str(values[found[1]]) if found[1] in values else found[0], part)
-        for part in command
-    ]
-
-
-def rungs(on_oom: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """Settings for the first attempt and for each that follows an out-of-memory."""
-    steps = max((len(values) for values in on_oom.values()), default=0)
-    return [{name: values[min(i, len(values) - 1)] for name, values in on_oom.items()} for i in range(steps)]
 
 
 def _check_exec(settings: dict[str, Any]) -> list[str]:
@@ -35,7 +18,7 @@ def _check_exec(settings: dict[str, Any]) -> list[str]:
     if not command or not command[0]:
         problems.append("exec.command: empty; name a program to run")
     problems += [f"exec.command[{i}]: has a NUL byte" for i, part in enumerate(command) if "\0" in part]
-    used = {name for part in command for name in _FIELD.findall(part)}
+    used = {name for part in command for name in FIELD.findall(part)}
     for name, values in settings["on_oom"].items():
         if (
             not isinstance(values, list)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -53,6 +52,8 @@ def _describe(root: Path, file: Path, kind: str) -> ResultFile:
 
 
 def digest_of(file: Path) -> tuple[str, int]:
+    import hashlib  # here: OpenSSL takes 3 MB, and a supervisor needs it only at the end
+
     digest = hashlib.sha256()
     size = 0
     with file.open("rb") as stream:

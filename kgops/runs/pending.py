@@ -49,10 +49,6 @@ def announce(home: Home, folder: str, *, deletion: bool = False) -> Iterator[Non
         os.close(lock)
 
 
-def any_left(home: Home) -> bool:
-    return any(path.suffix in (_NEW, _DELETE) for path in _listed(home))
-
-
 def abandoned(home: Home) -> list[Marker]:
     markers = []
     for path in _listed(home):

@@ -31,17 +31,6 @@ class Settled:
     started: list[int] = field(default_factory=list)
 
 
-def needs_settling(home: Home, conn: sqlite3.Connection) -> bool:
-    """A cheap look, for commands that only read: is anything unfinished without a supervisor, or waiting?"""
-    if pending.any_left(home):
-        return True
-    unfinished = runs.in_states(conn, runs.UNFINISHED)
-    return any(
-        run.state in runs.WAITING or not locks.is_held(RunFolder(home.runs / run.folder).supervisor_lock)
-        for run in unfinished
-    )
-
-
 def settle(home: Home, conn: sqlite3.Connection) -> Settled:
     done = Settled()
     _finish_pending(home, conn, done)

@@ -25,7 +25,7 @@ os.closerange(lock + 1, os.sysconf("SC_OPEN_MAX"))
 import ctypes
 PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # survives the exec; ctypes' memory does not
-os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, "-I", "-S", "-OO", "-c", *sys.argv[1:]])
 """
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kgops.jobs.files import read_json, sync_folder, write_json
-from kgops.runs import gate, locks, logs, processes, queue, slot
+from kgops.runs import gate, locks, logs, processes, slot
 from kgops.runs.conclude import (
     Seen,
     commit_decided,
@@ -63,6 +63,8 @@ def main() -> None:
     if run is not None and not run.ended:
         folder = RunFolder(home.runs / run.folder)
         Supervisor(home, conn, folder, read_plan(folder), run.card).bring_to_its_end()
+    from kgops.runs import queue  # only now: what idles for days should be small
+
     queue.dispatch(home, conn)
 
 

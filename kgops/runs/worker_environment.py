@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from kgops.jobs.command import fill_in
+from kgops.jobs.placeholders import fill_in
 from kgops.runs import processes
 from kgops.runs.folder import RunFolder
 from kgops.runs.plan_file import Plan, Private

@@ -1,0 +1,20 @@
+"""A cheap look for commands that only read: is there anything to settle? Most days there is not."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from kgops.runs import locks
+from kgops.runs.folder import RunFolder
+from kgops.settings import Home
+from storage import runs
+
+
+def needs_settling(home: Home, conn: sqlite3.Connection) -> bool:
+    """Something is half made, waits for its turn, or is unfinished without a supervisor."""
+    if home.pending.is_dir() and any(home.pending.iterdir()):
+        return True
+    return any(
+        run.state in runs.WAITING or not locks.is_held(RunFolder(home.runs / run.folder).supervisor_lock)
+        for run in runs.in_states(conn, runs.UNFINISHED)
+    )
