@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -379,6 +380,11 @@ def test_a_batch_of_one_is_refused_under_batch_norm_and_allowed_without(
 def test_the_benchmark_of_a_step_names_every_contender(capsys: pytest.CaptureFixture[str]) -> None:
     assert train_step.main(["--entities", "60", "--quick", "--batch-size", "8"]) == 0
     shown = capsys.readouterr().out
+    assert train_step.main(["--entities", "60", "--quick", "--batch-size", "8", "--ours-only", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[0]["name"] == "kgops, float32"
+    assert rows[0]["times_ours"] == 1
+    assert rows[0]["peak_mib"] > 0
     for name in ("kgops, float32", "kgops, bfloat16", "floor:", "matrix product patched in", "as shipped"):
         assert name in shown
 

@@ -9,11 +9,12 @@ contenders take turns, each round gives one ratio to our step, and the median ov
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -153,6 +154,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="three rounds, PyKEEN as shipped at batch 16")
     parser.add_argument("--ours-only", action="store_true", help="without PyKEEN and the floor")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="the rows as JSON instead of a table")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
@@ -171,6 +173,9 @@ def main(argv: list[str] | None = None) -> int:
         small = max(2, min(batch, fits, 16 if args.quick else batch))
         shipped = pykeen_step(graph, config, small, patched=False, with_peak=small == batch)
         rows += measure([contenders[0], shipped], 3)[1:]
+    if args.json:
+        print(json.dumps([asdict(row) for row in rows]))
+        return 0
     print(f"{graph.num_entities:,} entities, d = {config.embedding_dim}, {torch.get_num_threads()} thread(s)")
     print(table(rows))
     print("x ours: time per sample over ours, median of the rounds. MiB above: peak live bytes of torch's")
