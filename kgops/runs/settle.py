@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kgops.errors import KgopsError
+from kgops.errors import KgopsError, Unavailable
+from kgops.jobs.files import write_json
 from kgops.runs import locks, pending, queue, rebuild, slot
 from kgops.runs.conclude import commit_decided, conclude, new_intake
 from kgops.runs.folder import RunFolder
-from kgops.runs.plan_file import read_plan
+from kgops.runs.plan_file import Plan, read_plan
 from kgops.runs.spawn import start_supervisor
 from kgops.runs.trees import Tree
 from kgops.settings import Home
@@ -66,7 +67,7 @@ def _recover(home: Home, conn: sqlite3.Connection, number: int, folder: RunFolde
         tree = Tree(folder, last)
         ending = slot.read_ending(folder.outcome)
         dead = last > 0 and folder.attempt(last).begun.exists() and not tree.is_alive()
-        plan = read_plan(folder)
+        plan = _plan_of(conn, number, folder)
         intake = new_intake(conn, folder, plan)
         if ending is not None and not (last and tree.is_alive()):
             commit_decided(conn, folder, plan, ending, intake)
@@ -84,6 +85,15 @@ def _recover(home: Home, conn: sqlite3.Connection, number: int, folder: RunFolde
     finally:
         if not handed_on:
             os.close(lock)
+
+
+def _plan_of(conn: sqlite3.Connection, number: int, folder: RunFolder) -> Plan:
+    """The row holds the plan too: one lost from its folder must not stop every command that settles."""
+    try:
+        return read_plan(folder)
+    except Unavailable:
+        write_json(folder.plan, runs.spec(conn, number).plan)
+        return read_plan(folder)
 
 
 def _finish_pending(home: Home, conn: sqlite3.Connection, done: Settled) -> None:
