@@ -115,7 +115,6 @@ def test_exit_code_says_how_the_run_ended(
         (["run", "missing.toml"], "cannot read the job file missing.toml"),
         (["run", "exec", "--", "no-such-program-here"], "there is no program 'no-such-program-here'"),
         (["run", "exec", "--cwd", "/no/such/folder", "--", "true"], "does not exist"),
-        (["run"], "no job: there is no kgops.toml"),
         (["run", "exec", "--gpu", "7", "--", "true"], "card"),
         (["run", "exec", "--on-oom", "batch=64", "--", "true"], "the command has no {batch} to replace"),
         (["run", "exec", "--metric-regex", "(", "--", "true"], "exec.metric_regex: not a regular expression"),
@@ -226,6 +225,13 @@ def test_job_file_of_this_folder_is_the_default_and_any_other_can_be_named(run_c
     assert run_cli("run").err == "default\n"
     assert run_cli("run", "other.toml", "--label", "mine").err == "other\n"
     assert [run["label"] for run in run_cli("runs", "--json").json()] == ["mine", "echo default"]
+
+
+def test_without_a_job_file_the_demo_is_the_default_job(run_cli: Console) -> None:
+    shown = run_cli("run", "--dry-run")
+    assert shown.code == 0
+    assert "this is the demo" in shown.err
+    assert tomllib.loads(shown.out)["workload"] in ("train", "pipeline")
 
 
 def test_again_repeats_the_job_where_it_ran_before(run_cli: Console, tmp_path: Path) -> None:
@@ -666,6 +672,18 @@ def test_following_a_log_ends_with_its_run_even_if_the_supervisor_was_killed(run
     out, _ = follower.communicate(timeout=20)
     assert (out, follower.returncode) == (b"one\ntwo\n", 0)
     assert run_cli.ended(number).state == "succeeded"
+
+
+def test_damaged_plan_of_an_orphaned_run_stops_no_command(run_cli: Console) -> None:
+    number = run_cli.detach("sh", "-c", "while [ ! -e gate ]; do sleep 0.05; done")
+    run_cli.running(number)
+    kill_supervisor(run_cli)
+    (run_cli.folder(number) / "plan.json").write_text("{")
+    assert run_cli("runs").err == ""
+    assert run_cli("run", "exec", "--", "true").code == 0
+    (run_cli.cwd / "gate").touch()
+    assert run_cli.ended(number).state == "succeeded"
+    assert [attempt.adoptions for attempt in attempts_of(run_cli, number)] == [1]
 
 
 def test_summary_view_and_listing_agree(run_cli: Console, conn: sqlite3.Connection) -> None:
