@@ -6,7 +6,7 @@ import json
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,8 @@ def test_every_line_is_an_event_that_can_be_kept(line: bytes) -> None:
     assert event.kind in (*events.KINDS, events.LOG)
     assert event.at == event.at  # never NaN
     kept = json.dumps(event.fields, allow_nan=False)
-    assert sqlite3.connect(":memory:").execute("SELECT json_valid(?)", (kept,)).fetchone() == (1,)
+    with closing(sqlite3.connect(":memory:")) as conn:
+        assert conn.execute("SELECT json_valid(?)", (kept,)).fetchone() == (1,)
     json.dumps(event.fields, ensure_ascii=False).encode()  # and shown: no half of a surrogate pair
 
 
