@@ -83,6 +83,7 @@ class Chaos:
         self._acknowledged: set[int] = set()
         self._truth_of: dict[int, Path] = {}
         self._launched = 0
+        self._seen_ended: set[int] = set()
         self._listed: list[dict[str, Any]] = []
         self._stranger = subprocess.Popen(["sleep", "3600"])
 
@@ -265,21 +266,23 @@ class Chaos:
             being_made = locks.is_held(self.home.pending / f"{path.name}.new")
             if not path.name.startswith(".") and path.name not in known and not being_made:
                 return f"the job in {path.name} was accepted and has no row"
+        alive = _variables_of_all(processes.TAG)
         for run in listed.values():
             folder = RunFolder(self.home.runs / run["folder"])
             if run["state"] == "failed":
                 return f"run {run['id']} failed: {run['reason']}"
-            if len(self._supervisors(run["id"])) > 1:
-                return f"run {run['id']} has more than one supervisor"
-            if run["state"] in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
-                if self._state(run["id"]) in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
+            if run["state"] in runs.ACTIVE:
+                if len(self._supervisors(run["id"])) > 1:
+                    return f"run {run['id']} has more than one supervisor"
+                if not locks.is_held(folder.supervisor_lock) and self._state(run["id"]) in runs.ACTIVE:
                     return f"run {run['id']} is {run['state']} and nobody supervises it"
-            elif run["state"] in runs.ENDED:
+            elif run["state"] in runs.ENDED and run["id"] not in self._seen_ended:
                 last = folder.last_attempt()
-                if last and processes.tagged(f"{folder.path}#{last}"):
+                if f"{folder.path}#{last}" in alive:
                     return f"run {run['id']} is {run['state']} and something of it is alive"
                 if last and not _closed(self.home, run["id"], last):
                     return f"run {run['id']} is {run['state']} and its attempt goes on"
+                self._seen_ended.add(run["id"])
         return None
 
     def _state(self, number: int) -> str:
@@ -402,6 +405,17 @@ def _with_variable(variable: str) -> list[Identity]:
         if entry.name.isdigit() and variable.encode() in processes._environment(int(entry.name)):
             who = processes.identify(int(entry.name))
             found += [who] if who else []
+    return found
+
+
+def _variables_of_all(name: str) -> set[str]:
+    """The values this variable has in any process."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            for variable in processes._environment(int(entry.name)):
+                if variable.startswith(name.encode() + b"="):
+                    found.add(variable.partition(b"=")[2].decode("utf-8", "replace"))
     return found
 
 

@@ -9,7 +9,7 @@ from kgops.jobs.keys import Check, Key, at_least, one_of
 from kgops.jobs.workload import Workload
 
 # The names that kgops.training knows; a test holds the two lists together, since this room loads no torch.
-LOSSES = ("kvsall-bce", "1vsall-bce", "1vsall-softmax")
+LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
 OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
 SCHEDULES = ("constant", "plateau", "cosine")
 FILES = ("train", "valid", "test", "entity_to_id", "relation_to_id")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import NoSuchRun, Unavailable, Usage
-from kgops.jobs.placeholders import fill_in, rungs
 from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.jobs.job import Job
+from kgops.jobs.placeholders import fill_in, rungs
 from kgops.jobs.secrets import is_masked, masked_arguments
 from kgops.jobs.workloads import WORKLOADS
 from kgops.runs import locks, pending, queue, slot

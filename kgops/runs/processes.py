@@ -206,20 +206,13 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def kernel_oom_kills() -> int | None:
-    """How often the kernel killed for memory, in this cgroup or, failing that, on this machine."""
-    try:
-        own = next(
-            line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")
-        )
-        events = Path("/sys/fs/cgroup") / own[3:].lstrip("/") / "memory.events"
-        return _count(events.read_text(), "oom_kill")
-    except (OSError, StopIteration):
-        pass
-    try:
-        return _count(Path("/proc/vmstat").read_text(), "oom_kill")
-    except OSError:
-        return None
-
-
-def _count(text: str, name: str) -> int | None:
-    return next((int(line.split()[1]) for line in text.splitlines() if line.split()[:1] == [name]), None)
+    """How often the kernel killed for memory on this machine, or in this container where it counts for itself."""
+    for place in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
+        try:
+            text = Path(place).read_bytes()
+        except OSError:
+            continue
+        at = text.find(b"oom_kill ")
+        if at >= 0:
+            return int(text[at + 9 : text.find(b"\n", at)])
+    return None

@@ -88,6 +88,7 @@ class Supervisor:
         self._plan = plan
         self._card = card
         self._intake = new_intake(conn, folder, plan)
+        self._kernel_kills: int | None = None
 
     def bring_to_its_end(self) -> None:
         ending = slot.read_ending(self._folder.outcome)
@@ -119,7 +120,7 @@ class Supervisor:
         self._record_beginning(number, identity)
         if tree.is_alive():
             insistently(lambda: attempts.adopt(self._conn, self._plan.number, number, os.getpid()))
-        return self._watch_and_conclude(number, tree, identity, None)
+        return self._watch_and_conclude(number, tree, identity)
 
     def _one_attempt(self, number: int) -> bool:
         """A new worker, from before its birth to after its end; True if another one should follow."""
@@ -139,7 +140,6 @@ class Supervisor:
             attempt.path.mkdir(parents=True)
             slot.reserve(attempt.exit)
             sync_folder(self._folder.attempts)
-            kernel_kills = processes.kernel_oom_kills()
             log_from = self._folder.log.stat().st_size if self._folder.log.exists() else 0
             pid = os.fork()
             if pid == 0:
@@ -165,7 +165,7 @@ class Supervisor:
         except BrokenPipeError:
             pass  # somebody killed the gate: the watch will see it
         os.close(opener)
-        return self._watch_and_conclude(number, tree, identity, kernel_kills)
+        return self._watch_and_conclude(number, tree, identity)
 
     def _worker_lock(self, number: int) -> int:
         """The lock, once nobody of an earlier attempt is left."""
@@ -174,14 +174,12 @@ class Supervisor:
                 Tree(self._folder, earlier).end(grace_s=0, reap=_reap)
         return lock
 
-    def _watch_and_conclude(
-        self, number: int, tree: Tree, identity: Identity, kernel_kills: int | None
-    ) -> bool:
+    def _watch_and_conclude(self, number: int, tree: Tree, identity: Identity) -> bool:
         gate_signal, stop_sent = self._watch(number, tree, identity)
         tree.end(grace_s=0 if stop_sent else LEFTOVERS_GRACE_S, reap=_reap)
-        kills = processes.kernel_oom_kills()
-        oom = kernel_kills is not None and kills is not None and kills > kernel_kills
-        seen = Seen(gate_signal=gate_signal, kernel_oom_kill=oom, stop_sent=stop_sent)
+        seen = Seen(
+            gate_signal=gate_signal, kernel_oom_kill=self._kernel_killed_just_now(), stop_sent=stop_sent
+        )
         verdict = insistently(
             lambda: conclude(self._conn, self._folder, self._plan, number, self._intake, seen)
         )
@@ -189,6 +187,11 @@ class Supervisor:
             return False
         insistently(lambda: self._go_on(number, verdict.next, verdict.outcome, verdict.reason))
         return True
+
+    def _kernel_killed_just_now(self) -> bool:
+        """Since the last tick, that is: a kill for memory hours ago, of somebody else, says nothing."""
+        kills = processes.kernel_oom_kills()
+        return kills is not None and self._kernel_kills is not None and kills > self._kernel_kills
 
     def _go_on(self, number: int, how: str, outcome: str, reason: str | None) -> None:
         """Another attempt follows, and never silently."""
@@ -221,8 +224,10 @@ class Supervisor:
         next_sample = next_commit = next_write = 0.0
         kill_at: float | None = None
         asked_at: float | None = None
+        self._kernel_kills = processes.kernel_oom_kills()
         while not poll.poll(TICK_S * 1000) or (kill_at is not None and _somebody_is_left(tree)):
             now = time.monotonic()
+            self._kernel_kills = processes.kernel_oom_kills()
             stop = read_stop(self._folder)
             if stop is not None and stop.at != asked_at:
                 if kill_at is None:
