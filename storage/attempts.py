@@ -50,13 +50,16 @@ def begin(
 ) -> None:
     """Records an attempt whose identity is on disk; the run is running from here.
 
-    Repeating it for the same attempt (a supervisor died between folder and database) changes nothing.
+    May be repeated for the same attempt: a supervisor may have died between folder and database.
     """
     with transaction(conn):
         conn.execute(
             "INSERT INTO attempt (run, number, settings, card, boot_id, worker_pid, worker_started,"
-            " supervisor_pid, started_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            " supervisor_pid, started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            # The same attempt again, or one of its number whose worker never began.
+            " ON CONFLICT DO UPDATE SET boot_id = excluded.boot_id, worker_pid = excluded.worker_pid,"
+            " worker_started = excluded.worker_started, supervisor_pid = excluded.supervisor_pid,"
+            " started_at = excluded.started_at WHERE outcome IS NULL",
             (
                 run,
                 number,

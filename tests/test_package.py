@@ -34,7 +34,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, with_pip=True, symlinks=True)
     python = folder / "bin" / "python"
     subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True, timeout=50
+        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)],
+        check=True,
+        timeout=50,
     )
     site = next(folder.glob("lib/python*/site-packages"))
     lent = next(Path(entry) for entry in sys.path if (Path(entry) / "click").is_dir())

@@ -5,61 +5,67 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kgops.runs import processes
 
+# A module for typing alone would cost every supervisor half a megabyte.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kgops.gpus.nvml import Nvml
+    from kgops.gpus.nvml import CardSampler
+
+_DRIVER = Path("/dev/nvidiactl")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     at: float
     host_mib: float | None
-    card_mib: float | None
+    card_mib: float | None  # on all cards together
     cpu_s: float | None
 
 
 class Sampler:
-    """Reads /proc for the tree below the gate, and NVML where there is a driver and a card was asked for."""
+    """Reads /proc for the tree below the gate, and the cards where the run was given one or the machine has any."""
 
-    def __init__(self, gate_pid: int, *, card: str | None) -> None:
+    def __init__(self, gate_pid: int, *, card: str | None, interval_s: float) -> None:
         self.gate_pid = gate_pid
-        self._card = card
-        self._nvml = _open_nvml() if card is not None else None
-
-    def pids(self) -> list[int]:
-        """The gate's tree, and whoever of it was orphaned and came to us as subreaper."""
-        return worker_pids(self.gate_pid)
+        self._cards = _start_cards(interval_s) if card is not None or _DRIVER.exists() else None
 
     def take(self) -> Sample:
-        pids = [pid for pid in self.pids() if pid != self.gate_pid]
-        card_mib = None
-        if self._nvml is not None:
-            by_card = self._nvml.tree_memory_mib(set(pids))
-            known = [mib for mib in by_card.values() if mib is not None]
-            card_mib = sum(known) if known else None
+        pids = [pid for pid in worker_pids(self.gate_pid) if pid != self.gate_pid]
         return Sample(
             at=time.time(),
             host_mib=processes.host_memory_mib(pids),
-            card_mib=card_mib,
+            card_mib=self._card_mib(set(pids)),
             cpu_s=processes.cpu_seconds(pids) if pids else None,
         )
 
+    def _card_mib(self, pids: set[int]) -> float | None:
+        newest = self._cards.newest() if self._cards is not None else None
+        if newest is None:
+            return None
+        from kgops.gpus.nvml import tree_memory_mib
+
+        known = [mib for mib in tree_memory_mib(newest.cards, pids).values() if mib is not None]
+        return sum(known) if known else None
+
     def close(self) -> None:
-        if self._nvml is not None:
-            self._nvml.close()
-            self._nvml = None
+        if self._cards is not None:
+            self._cards.stop()
+            self._cards = None
 
 
 def worker_pids(gate_pid: int) -> list[int]:
+    """The gate's tree, and whoever of it was orphaned and came to us as subreaper."""
     orphans = [pid for pid in processes.children(os.getpid()) if not processes.is_supervisor(pid)]
     return processes.descendants([gate_pid, *orphans])
 
 
-def _open_nvml() -> Nvml | None:
-    from kgops.gpus import nvml
+def _start_cards(interval_s: float) -> CardSampler:
+    """In a thread of its own: a driver that takes its time delays neither a stop nor the record."""
+    from kgops.gpus.nvml import CardSampler
 
-    opened = nvml.open_nvml()
-    return opened if isinstance(opened, nvml.Nvml) else None
+    sampler = CardSampler(interval_s)
+    sampler.start()
+    return sampler

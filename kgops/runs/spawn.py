@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kgops.runs import processes
 from kgops.runs.folder import RunFolder
+from kgops.runs.worker_environment import RUN_VARIABLES
 from kgops.settings import Home
 
 # Isolated and without site-packages: half the memory, and nothing on the person's path can replace a module.
@@ -59,10 +60,12 @@ def start_supervisor(home: Home, number: int, folder: RunFolder, lock: int) -> N
 
 
 def _environment(home: Home, number: int) -> dict[str, str]:
+    """Little of the console's: the worker gets its own from the run's folder."""
+    names = {"PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH"}
     kept = {
-        name: os.environ[name]
-        for name in ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
-        if name in os.environ
+        name: value
+        for name, value in os.environ.items()
+        if name in names or (name.startswith("KGOPS_") and name not in RUN_VARIABLES)
     }
     return {**kept, "KGOPS_HOME": str(home.path), processes.SUPERVISOR: str(number)}
 

@@ -208,7 +208,7 @@ class Supervisor:
             pidfd = os.pidfd_open(identity.pid)
         except ProcessLookupError:
             return None, False
-        sampler = Sampler(identity.pid, card=self._card)
+        sampler = Sampler(identity.pid, card=self._card, interval_s=SAMPLE_EVERY_S)
         try:
             # Only now that the descriptor pins the process does its identity say anything.
             stop_sent = identity.is_alive() and self._watch_open(number, tree, sampler, pidfd)

@@ -12,6 +12,14 @@ from kgops.runs.folder import RunFolder
 from kgops.runs.plan_file import Plan, Private
 from kgops.settings import Home
 
+# What belongs to one run and must not reach another that is started inside it.
+RUN_VARIABLES = frozenset(
+    {
+        *("KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_EVENTS", "KGOPS_ATTEMPT", "KGOPS_SETTINGS"),
+        *(processes.TAG, processes.SUPERVISOR),
+    }
+)
+
 
 def worker_environment(
     home: Home,

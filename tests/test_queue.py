@@ -1,0 +1,145 @@
+"""Cards are shared by memory, nobody overtakes, and whoever waits starts by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from driving import Console, wait_for
+from nvml_standin import Machine, StandIn, compiler, t4
+
+from kgops.runs import processes
+from kgops.runs.folder import RunFolder
+from kgops.runs.trees import Tree
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
+SLEEP = ("sleep", "60")
+
+
+@pytest.fixture
+def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """One T4 with 14,909 MiB to use, seen by every command of the test and its supervisors."""
+    driver = StandIn(tmp_path)
+    driver.show(Machine((t4(),)))
+    for name, value in driver.environment().items():
+        if os.environ.get(name) != value:
+            monkeypatch.setenv(name, value)
+    return driver
+
+
+@pytest.fixture
+def start(run_cli: Console, standin: StandIn) -> Callable[..., int]:
+    environment = {name: value for name, value in standin.environment().items() if "KGOPS" in name}
+
+    def start(*flags: str, command: tuple[str, ...] = SLEEP) -> int:
+        done = run_cli("run", "--detach", "exec", *flags, "--", *command, env=environment)
+        assert done.code == 0, done.err
+        return int(done.out)
+
+    return start
+
+
+def test_two_runs_share_a_card_and_a_third_starts_by_itself_when_there_is_room(
+    run_cli: Console, start: Callable[..., int]
+) -> None:
+    first, second = (
+        start("--gpu", "0", "--gpu-memory", "6000"),
+        start("--gpu", "auto", "--gpu-memory", "6000"),
+    )
+    third = start("--gpu", "0", "--gpu-memory", "6000")
+    run_cli.running(first)
+    run_cli.running(second)
+    waiting = run_cli.run(third)
+    assert waiting is not None
+    assert waiting.state == "queued"
+    assert waiting.reason == f"6,000 MiB on card 0 (reserved by {first}, {second})"
+    _end(run_cli, first)  # by a signal to its worker: no command of kgops is given from here on
+    wait_for(lambda: _state(run_cli, third) == "running", "the third run to start by itself")
+    assert _state(run_cli, second) == "running"
+
+
+def test_a_small_run_does_not_overtake_a_large_one_that_waits_for_the_same_card(
+    run_cli: Console, start: Callable[..., int]
+) -> None:
+    first = start("--gpu", "0", "--gpu-memory", "8000")
+    large = start("--gpu", "0", "--gpu-memory", "14000")
+    small = start("--gpu", "0", "--gpu-memory", "100")
+    run_cli.running(first)
+    assert _state(run_cli, large) == _state(run_cli, small) == "queued"
+    reason = run_cli.run(small)
+    assert reason is not None
+    assert reason.reason == "card 0 (an earlier run waits for it)"
+
+
+def test_a_run_that_names_no_memory_has_its_card_to_itself(
+    run_cli: Console, start: Callable[..., int]
+) -> None:
+    first = start("--gpu", "0")
+    second = start("--gpu", "0", "--gpu-memory", "100")
+    run_cli.running(first)
+    assert _state(run_cli, second) == "queued"
+
+
+def test_a_run_without_a_card_waits_for_nobody_who_has_one(
+    run_cli: Console, start: Callable[..., int]
+) -> None:
+    first = start("--gpu", "0")
+    second = start()
+    run_cli.running(first)
+    run_cli.running(second)
+
+
+def test_a_worker_sees_the_card_it_was_given(run_cli: Console, start: Callable[..., int]) -> None:
+    number = start("--gpu", "0", command=("sh", "-c", "echo card $CUDA_VISIBLE_DEVICES"))
+    run_cli.ended(number)
+    assert "card GPU-t4" in run_cli("logs", str(number)).out
+
+
+def test_card_memory_of_the_whole_process_tree_is_recorded(
+    run_cli: Console, start: Callable[..., int], standin: StandIn
+) -> None:
+    number = start("--gpu", "0", command=("sh", "-c", "sleep 60 & wait"))
+    run_cli.running(number)
+    tree = Tree(RunFolder(run_cli.folder(number)), 1)
+    members = wait_for(
+        lambda: found if len(found := tree.members()) == 2 else None, "the worker and its child"
+    )
+    standin.show(Machine((t4(used_mib=3500, processes=tuple((who.pid, 1605) for who in members)),)))
+    shown = wait_for(lambda: run if (run := run_cli.run(number)) and run.peak_card_mib else None, "a sample")
+    assert shown.peak_card_mib == 2 * 1605
+
+
+def test_a_card_that_is_not_there_is_an_error_and_nothing_is_started(
+    run_cli: Console, start: Callable[..., int], standin: StandIn
+) -> None:
+    environment = {name: value for name, value in standin.environment().items() if "KGOPS" in name}
+    done = run_cli("run", "exec", "--gpu", "3", "--", *SLEEP, env=environment)
+    assert done.code == 2
+    assert "no card 3" in done.err
+    assert run_cli.run(1) is None
+
+
+def test_a_driver_that_takes_its_time_delays_no_stop(
+    run_cli: Console, start: Callable[..., int], standin: StandIn
+) -> None:
+    number = start("--gpu", "0")
+    run_cli.running(number)
+    standin.show(Machine((t4(),), delay_ms=1500))
+    done = run_cli("stop", str(number), "--grace", "1")
+    assert done.code == 0
+    ended = run_cli.run(number)
+    assert ended is not None
+    assert ended.state == "cancelled"
+
+
+def _state(run_cli: Console, number: int) -> str:
+    run = run_cli.run(number)
+    return run.state if run is not None else "missing"
+
+
+def _end(run_cli: Console, number: int) -> None:
+    tree = Tree(RunFolder(run_cli.folder(number)), 1)
+    for who in tree.members():
+        processes.send(who, 15)
