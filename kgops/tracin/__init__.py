@@ -1,0 +1,1 @@
+"""TracIn: which training triples made the model say so, exactly and below the price of a backward pass."""
