@@ -41,15 +41,26 @@ def find_home() -> Home:
         raise Usage("cannot tell your home folder", "set KGOPS_HOME to a folder on a local disk") from error
 
 
+_umask_found: int | None = None
+
+
+def guard_files() -> int:
+    """From here on this process makes files for its person alone. Returns the umask the person had."""
+    global _umask_found
+    found = os.umask(0o077)  # the database's own side files copy its mode
+    if _umask_found is None:
+        _umask_found = found
+    return _umask_found
+
+
 def make_home(home: Home) -> None:
     """Makes what is missing, 0700. Raises Unavailable where nothing can be written."""
-    os.umask(0o077)  # the database's own side files copy its mode
+    guard_files()
     try:
-        for folder in (home.path, home.runs, home.pending):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mode = stat.S_IMODE(home.path.stat().st_mode)
-        if mode & 0o077:
-            home.path.chmod(0o700)
+        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _close_to_others(home)
+        for folder in (home.runs, home.pending):
+            folder.mkdir(mode=0o700, exist_ok=True)
         probe = home.pending / f".probe-{os.getpid()}"
         probe.touch()
         probe.unlink()
@@ -58,3 +69,15 @@ def make_home(home: Home) -> None:
             f"the home {home.path} cannot be written: {os.strerror(error.errno or 0)}",
             "free or remount the disk, or set KGOPS_HOME to a folder you may write",
         ) from error
+
+
+def _close_to_others(home: Home) -> None:
+    if not stat.S_IMODE(home.path.stat().st_mode) & 0o077:
+        return
+    # Somebody may have named a folder that others use: closing /tmp to them would be no service.
+    if not home.database.exists() and any(home.path.iterdir()):
+        raise Unavailable(
+            f"{home.path} holds other things and is open to others",
+            "set KGOPS_HOME to a folder of its own; kgops makes it readable by you alone",
+        )
+    home.path.chmod(0o700)

@@ -103,12 +103,7 @@ def table(lines: Sequence[Line]) -> list[str]:
 def fingerprint() -> dict[str, Any]:
     """The machine and versions a figure belongs to."""
     told = describe_environment()
-    return {
-        "python": told["python"],
-        "packages": told["packages"],
-        "machine": told["machine"],
-        "git": told["git"],
-    }
+    return {name: told[name] for name in ("python", "packages", "machine", "driver", "cards", "git")}
 
 
 def as_measurements(lines: Sequence[Line], command: str) -> list[Measurement]:

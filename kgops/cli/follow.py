@@ -45,6 +45,7 @@ def _follow(session: Session, number: int, line: Status | None, quiet: bool, off
     run = _get(session, number)
     log = session.folder(run).log
     next_settle = time.monotonic() + _SETTLE_EVERY_S
+    attempts_seen = run.attempts
     while True:
         try:
             run = _get(session, number)
@@ -57,6 +58,10 @@ def _follow(session: Session, number: int, line: Status | None, quiet: bool, off
                     _show_log_line(raw, line)
             if run.ended:
                 return run
+            if run.attempts > attempts_seen:
+                if attempts_seen and not quiet:
+                    _announce_attempt(session, run, line)
+                attempts_seen = run.attempts
             if line is not None:
                 line.update(_describe(run))
             if time.monotonic() >= next_settle:  # its supervisor may have been killed
@@ -68,6 +73,13 @@ def _follow(session: Session, number: int, line: Status | None, quiet: bool, off
                 raise _Detached from None
             tell(f"stopping run {number} …")
             stop_run(session.home, session.conn, _get(session, number), None)
+
+
+def _announce_attempt(session: Session, run: Run, line: Status | None) -> None:
+    """A step down the ladder is never silent."""
+    changed = reports.events(session.conn, run.id, kinds=("step_down", "again"))
+    if changed:
+        _show_log_line(f"kgops: attempt {run.attempts}, {_step(changed[-1].body)}".encode(), line)
 
 
 def summary(session: Session, run: Run) -> str:

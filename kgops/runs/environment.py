@@ -26,10 +26,27 @@ def describe_environment() -> dict[str, Any]:
             "processor": _processor(),
             "cores": os.cpu_count(),
         },
+        **_cards(),
         "git": _git_commit(Path.cwd()),
         "cwd": str(Path.cwd()),
         "variables": masked_environment(os.environ),
     }
+
+
+def _cards() -> dict[str, Any]:
+    """Driver and cards as NVML names them; None where there is no driver to ask."""
+    from kgops.gpus import nvml
+
+    opened = nvml.open_nvml()
+    if not isinstance(opened, nvml.Nvml):
+        return {"driver": None, "cards": None}
+    try:
+        cards = [
+            {"name": card.name, "uuid": card.uuid, "mib": card.memory_total_mib} for card in opened.cards()
+        ]
+        return {"driver": opened.driver_version(), "cards": cards}
+    finally:
+        opened.close()
 
 
 def _version(name: str) -> str | None:

@@ -41,51 +41,47 @@ def read_exit(attempt: AttemptFolder) -> Exit | None:
         return None
 
 
-def stand(
-    attempt: AttemptFolder,
-    opening: int,
-    keep: int,
-    command: list[str],
-    cwd: Path,
-    environment: dict[str, str],
-    log: Path,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a worker is started as."""
+
+    attempt: AttemptFolder
+    command: list[str]
+    cwd: Path
+    environment: dict[str, str]
+    umask: int
+    log: Path
+
+
+def stand(start: Start, opening: int, keep: int) -> None:
     """The gate's whole life, in the forked child; never returns. `keep` is the worker lock, handed on."""
     try:
-        _stand(attempt, opening, keep, command, cwd, environment, log)
+        _stand(start, opening, keep)
     finally:  # whatever went wrong, this copy of the supervisor must not go on as a second one
         os._exit(COULD_NOT_START)
 
 
-def _stand(
-    attempt: AttemptFolder,
-    opening: int,
-    keep: int,
-    command: list[str],
-    cwd: Path,
-    environment: dict[str, str],
-    log: Path,
-) -> None:
+def _stand(start: Start, opening: int, keep: int) -> None:
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     # O_APPEND and a file, not a pipe: no death of an owner can block the worker or end it by SIGPIPE.
-    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    out = os.open(start.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
     low, high = sorted((opening, keep))
-    for start, stop in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
-        os.closerange(start, stop)
+    for first, end in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
+        os.closerange(first, end)
     for number in _SURVIVES:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which the worker would inherit
     if os.read(opening, 1) != OPENED:
         os._exit(NEVER_OPENED)  # the supervisor is gone: nothing has run, and nothing will
     os.close(opening)
-    attempt.begun.touch()
+    start.attempt.begun.touch()
     own_mib = host_memory_mib([os.getpid()]) or 0.0
     worker = os.fork()
     if worker == 0:
-        _become(command, cwd, environment, keep)
+        _become(start, keep)
     _, status, used = os.wait4(worker, 0)
     code = os.waitstatus_to_exitcode(status)
     left = Exit(
@@ -94,23 +90,25 @@ def _stand(
         at=time.time(),
         # Until its exec the worker was a copy of us: a peak no larger than that says nothing of it.
         peak_mib=used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > own_mib + 1 else None,
-        asked_to_stop=attempt.asked_to_stop.exists(),
+        asked_to_stop=start.attempt.asked_to_stop.exists(),
     )
-    slot.fill(attempt.exit, asdict(left))
+    slot.fill(start.attempt.exit, asdict(left))
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _become(command: list[str], cwd: Path, environment: dict[str, str], keep: int) -> None:
+def _become(start: Start, keep: int) -> None:
     try:
         for number in _SURVIVES:
             signal.signal(number, signal.SIG_DFL)
         os.set_inheritable(keep, True)
         _prefer_as_victim()
-        os.chdir(cwd)
-        os.execvpe(command[0], command, environment)
+        os.umask(start.umask)
+        os.chdir(start.cwd)
+        os.execvpe(start.command[0], start.command, start.environment)
     except OSError as error:
         os.write(
-            2, f"kgops: cannot start {command[0]!r} in {cwd}: {os.strerror(error.errno or 0)}\n".encode()
+            2,
+            f"kgops: cannot start {start.command[0]!r} in {start.cwd}: {os.strerror(error.errno or 0)}\n".encode(),
         )
     finally:
         os._exit(COULD_NOT_START)

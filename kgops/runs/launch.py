@@ -23,7 +23,7 @@ from kgops.runs import locks, pending, queue, slot
 from kgops.runs.environment import describe_environment
 from kgops.runs.folder import RunFolder, folder_name
 from kgops.runs.plan_file import Plan, Private, as_table, read_plan, write_plan
-from kgops.settings import Home
+from kgops.settings import Home, guard_files
 from storage import runs
 from storage.database import transaction
 
@@ -57,7 +57,8 @@ def _accept(home: Home, conn: sqlite3.Connection, job: Job) -> int:
         # The marker outlives the transaction: killed before the commit, the folder is the record.
         until_committed.enter_context(pending.announce(home, name))
         until_committed.push(_remove_unless_committed(home.runs / name))
-        _make_folder(home, name, masked, plan, Private(command, dict(os.environ)), environment)
+        private = Private(command, dict(os.environ), guard_files())
+        _make_folder(home, name, masked, plan, private, environment)
         runs.add(
             conn,
             number=number,
@@ -121,6 +122,7 @@ def _make_folder(
         write_json(making.environment, environment)
         write_plan(making, plan, private)
         slot.reserve(making.outcome)
+        making.events.touch(0o600)  # here, since the worker writes it under its person's umask
         making.path.rename(home.runs / name)
         sync_folder(home.runs)
     except OSError as error:
@@ -201,7 +203,7 @@ def resume(home: Home, conn: sqlite3.Connection, number: int) -> None:
     try:
         plan = read_plan(folder)
         _must_be_repeatable(plan)
-        write_plan(folder, plan, Private(plan.command, dict(os.environ)))
+        write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files()))
         folder.stop.unlink(missing_ok=True)
         slot.reserve(folder.outcome)  # from here on the folder says: not ended
         runs.reopen(conn, number)

@@ -51,11 +51,13 @@ class Private:
 
     command: list[str]
     environment: dict[str, str]
+    umask: int  # the person's: a worker's files are theirs, not kgops'
 
 
 def write_plan(folder: RunFolder, plan: Plan, private: Private) -> None:
     write_json(folder.plan, as_table(plan))
-    write_json(folder.private, {"command": private.command, "environment": private.environment})
+    told = {"command": private.command, "environment": private.environment, "umask": private.umask}
+    write_json(folder.private, told)
 
 
 def as_table(plan: Plan) -> dict[str, Any]:
@@ -75,6 +77,6 @@ def read_private(folder: RunFolder) -> Private | None:
     try:
         # surrogateescape: an environment may hold bytes that are not UTF-8, and the worker gets them back.
         table = json.loads(folder.private.read_bytes().decode("utf-8", "surrogateescape"))
-        return Private(list(table["command"]), dict(table["environment"]))
+        return Private(list(table["command"]), dict(table["environment"]), int(table["umask"]))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

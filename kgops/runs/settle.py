@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +45,7 @@ def settle(home: Home, conn: sqlite3.Connection) -> Settled:
                 state="interrupted",
                 reason="its folder is gone",
                 exit_code=None,
-                ended_at=run.submitted_at,
+                ended_at=time.time(),  # when it was found: nobody knows more
             )
             done.ended.append(run.id)
         elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):

@@ -41,6 +41,7 @@ from storage.series import Point
 
 TICK_S = 0.25
 COMMIT_EVERY_S = 0.5
+CHUNKS_AT_ONCE = 16  # MiB taken in by one commit: a talkative worker is not shown late, nor a stop
 SAMPLE_EVERY_S = 2.0
 SAMPLES_WRITTEN_EVERY_S = 6.0
 LEFTOVERS_GRACE_S = 5.0  # for what a worker left running when it ended
@@ -134,6 +135,9 @@ class Supervisor:
         command, environment = worker_environment(
             self._home, self._folder, self._plan, private, number, settings, tree.tag, self._card
         )
+        start = gate.Start(
+            attempt, command, Path(self._plan.cwd), environment, private.umask, self._folder.log
+        )
         lock = self._worker_lock(number)
         opening, opener = os.pipe()
         try:
@@ -144,9 +148,7 @@ class Supervisor:
             pid = os.fork()
             if pid == 0:
                 os.close(opener)
-                gate.stand(
-                    attempt, opening, lock, command, Path(self._plan.cwd), environment, self._folder.log
-                )
+                gate.stand(start, opening, lock)
             os.close(lock)  # from here on the worker's tree alone holds it
             identity = processes.identify(pid)
             if identity is None:
@@ -259,7 +261,11 @@ class Supervisor:
         """What the worker reported, and our samples with it; False if it has to be tried again."""
         try:
             with transaction(self._conn):
-                self._intake.take(number, _curve(samples))
+                own = _curve(samples)
+                for _ in range(CHUNKS_AT_ONCE):
+                    if not self._intake.take(number, own):
+                        break
+                    own = []
                 if samples:
                     attempts.note_peaks(
                         self._conn,
