@@ -1,0 +1,76 @@
+"""`kgops doctor` names each trouble of a machine and says what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from driving import Console
+
+from kgops.runs.checkup import _file_system_of
+
+
+def test_a_sound_machine_gets_exit_code_0_and_every_subject_is_named(run_cli: Console) -> None:
+    done = run_cli("doctor", "--json")
+    found = {finding["subject"]: finding for finding in done.json()}
+    subjects = {
+        "Python",
+        "packages",
+        "SQLite",
+        "torch",
+        "NVML",
+        "home",
+        "file system",
+        "disk",
+        "database",
+        "logout",
+    }
+    assert found.keys() == subjects
+    assert done.code == 0, [finding for finding in found.values() if finding["level"] == "trouble"]
+
+
+def test_every_trouble_comes_with_what_to_do(run_cli: Console) -> None:
+    run_cli.home.chmod(0o755)
+    (run_cli.home / "kgops.db").write_bytes(
+        b"this is no database, but it is long enough to be looked at" * 20
+    )
+    done = run_cli("doctor", "--json")
+    troubles = {finding["subject"]: finding for finding in done.json() if finding["level"] == "trouble"}
+    assert done.code == 1
+    assert troubles.keys() == {"home", "database"}
+    assert troubles["home"]["advice"] == f"chmod 700 {run_cli.home}"
+    assert "--rebuild" in troubles["database"]["advice"]
+
+
+def test_a_foreign_distribution_that_owns_one_of_our_packages_is_named(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    info = tmp_path / "foreign" / "torchstore-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torchstore\nVersion: 1.0\n")
+    (info / "top_level.txt").write_text("storage\n")
+    done = run_cli("doctor", env={"PYTHONPATH": str(tmp_path / "foreign")})
+    assert done.code == 1
+    assert "storage (torchstore)" in done.out
+    assert "environment of its own" in done.out
+
+
+def test_the_database_is_made_again_from_the_run_folders(run_cli: Console) -> None:
+    assert run_cli("run", "exec", "--label", "kept", "--", "sh", "-c", "echo '{}'; exit 3").code == 1
+    assert run_cli("run", "exec", "--tag", "lost-with-the-database", "--", "true").code == 0
+    before = [run_cli.show(number) for number in (1, 2)]
+    for name in ("kgops.db", "kgops.db-wal", "kgops.db-shm"):
+        (run_cli.home / name).unlink(missing_ok=True)
+    done = run_cli("doctor", "--rebuild")
+    assert done.code == 0
+    assert "2 runs taken in: 1, 2" in done.out
+    for old, new in zip(before, [run_cli.show(number) for number in (1, 2)], strict=True):
+        for column in ("label", "state", "reason", "exit_code", "submitted_at", "ended_at", "folder", "job"):
+            assert new[column] == old[column], column
+
+
+def test_the_file_system_is_that_of_the_nearest_mount() -> None:
+    assert _file_system_of(Path("/proc/self")) == "proc"
+    assert _file_system_of(Path("/proc/self/no/such/file")) == "proc"
+    here = _file_system_of(Path.cwd() / "not" / "there")
+    assert here is not None
+    assert here != "proc"
