@@ -31,10 +31,10 @@ def test_a_lever_a_person_gave_stands_and_the_profile_fills_in_the_rest() -> Non
     assert job.levers["compile"] == "default"
 
 
-def test_a_profile_that_does_not_exist_suggests_the_nearest(run_cli: Console) -> None:
+def test_a_profile_that_does_not_exist_names_those_that_do(run_cli: Console) -> None:
     done = run_cli("run", "--profile", "t5", "exec", "--", "true")
     assert done.code == 2
-    assert "did you mean 't4'?" in done.err
+    assert "t4" in done.err
 
 
 def test_all_problems_of_a_profile_file_are_told_at_once(run_cli: Console, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Commands(click.Group):
     cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Example:  kgops run exec -- python train.py",
+    epilog="\b\nExample:  kgops run exec -- python train.py",
 )
 @click.version_option(__version__, prog_name="kgops")
 @click.pass_context

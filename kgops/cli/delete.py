@@ -13,7 +13,7 @@ from kgops.jobs.text import one_line
 from kgops.runs.settle import delete_run
 
 
-@click.command(epilog="Example:  kgops delete 41 42 --yes")
+@click.command(epilog="\b\nExample:  kgops delete 41 42 --yes")
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def command(names: tuple[str, ...], yes: bool) -> None:

@@ -18,7 +18,7 @@ _SIGNS = {"ok": "✓", "note": "·", "trouble": "✗"}
 _ASCII = {"ok": "ok", "note": "--", "trouble": "!!"}
 
 
-@click.command(epilog="Example:  kgops doctor")
+@click.command(epilog="\b\nExample:  kgops doctor")
 @click.option("--rebuild", "take_in", is_flag=True, help="Give every run folder without a row its row back.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 @click.pass_context

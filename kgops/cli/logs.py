@@ -24,7 +24,7 @@ _SETTLE_EVERY_S = 2.0
 _BLOCK = 1 << 16
 
 
-@click.command(epilog="Example:  kgops logs -f last --grep loss")
+@click.command(epilog="\b\nExample:  kgops logs -f last --grep loss")
 @click.argument("name", metavar="RUN")
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on until the run ends.")
 @click.option(

@@ -16,7 +16,7 @@ from storage import reports
 _LONGEST = 100_000
 
 
-@click.command(epilog='Example:  kgops note 42 "best so far; see the email of Tuesday"')
+@click.command(epilog='\b\nExample:  kgops note 42 "best so far; see the email of Tuesday"')
 @click.argument("name", metavar="RUN")
 @click.argument("text", required=False)
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")

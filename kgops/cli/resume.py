@@ -10,7 +10,7 @@ from kgops.cli.session import for_writing
 from kgops.runs.launch import resume
 
 
-@click.command(epilog="Example:  kgops resume 42 --detach")
+@click.command(epilog="\b\nExample:  kgops resume 42 --detach")
 @click.argument("name", metavar="RUN")
 @click.option("--detach", is_flag=True, help="Print the number and come back at once.")
 @click.pass_context

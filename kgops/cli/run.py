@@ -37,7 +37,7 @@ def options(function: F) -> F:
     """What every kind of job can be given."""
     for option in reversed(
         (
-            click.option("--profile", help="Named set of lever values: auto, t4, a100, cpu, …"),
+            click.option("--profile", help="Named set of lever values: auto, cpu, t4, or a file of your own."),
             click.option("--label", help="What lists and screens call the run."),
             click.option("--gpu", help="Insist on a card: its index, its UUID, or auto."),
             click.option(
@@ -101,7 +101,7 @@ class Kinds(click.Group):
     cls=Kinds,
     invoke_without_command=True,
     subcommand_metavar="[WORKLOAD|FILE.toml] [ARGS]...",
-    epilog="Example:  kgops run exec --label eval -- python eval.py",
+    epilog="\b\nExample:  kgops run exec --label eval -- python eval.py",
 )
 @options
 @click.option("--again", metavar="RUN", help="Repeat the job of this run.")
@@ -140,7 +140,7 @@ def _file(ctx: click.Context, /, file: Path, **given: Any) -> None:
 
 @command.command(
     "exec",
-    epilog='Example:  kgops run exec --on-oom batch_size=64,32,16 -- python train.py --batch-size "{batch_size}"',
+    epilog='\b\nExample:  kgops run exec --on-oom batch_size=64,32,16 -- python train.py --batch-size "{batch_size}"',
 )
 @click.argument("arguments", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--progress-regex", help="Finds groups done and total in the log's lines.")
@@ -210,7 +210,7 @@ def _merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
     return {name: before.get(name) if value in (None, ()) else value for name, value in given.items()}
 
 
-@command.command("train", epilog="Example:  kgops run train --dataset nations --num-epochs 20")
+@command.command("train", epilog="\b\nExample:  kgops run train --dataset nations --num-epochs 20")
 @options
 @click.pass_context
 def _train(ctx: click.Context, /, **given: Any) -> None:

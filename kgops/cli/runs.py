@@ -18,7 +18,7 @@ _SPAN = re.compile(r"(\d{1,9})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-@click.command(epilog="Example:  kgops runs --state failed --since 7d --sort peak_host_mib --limit 20")
+@click.command(epilog="\b\nExample:  kgops runs --state failed --since 7d --sort peak_host_mib --limit 20")
 @click.option(
     "--state",
     "states",

@@ -15,7 +15,7 @@ from storage import attempts, reports, runs, series
 from storage.runs import Run
 
 
-@click.command(epilog="Example:  kgops show last")
+@click.command(epilog="\b\nExample:  kgops show last")
 @click.argument("name", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 def command(name: str, as_json: bool) -> None:

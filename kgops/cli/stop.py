@@ -9,7 +9,7 @@ from kgops.cli.session import for_writing
 from kgops.runs.control import stop_run, wait_for_end
 
 
-@click.command(epilog="Example:  kgops stop 42 --grace 60")
+@click.command(epilog="\b\nExample:  kgops stop 42 --grace 60")
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @click.option(
     "--grace",

@@ -19,7 +19,7 @@ def check_tags(tags: tuple[str, ...]) -> None:
             raise Usage(f"{tag!r:.60} is no tag", f"a tag is one word of at most {_LONGEST} characters")
 
 
-@click.command(epilog="Example:  kgops tag 42 paper baseline --remove draft")
+@click.command(epilog="\b\nExample:  kgops tag 42 paper baseline --remove draft")
 @click.argument("name", metavar="RUN")
 @click.argument("tags", nargs=-1)
 @click.option("--remove", multiple=True, metavar="TAG", help="Take this tag away; may be repeated.")
