@@ -133,20 +133,23 @@ def test_newest_word_on_a_lever_an_artifact_or_an_influence_replaces_the_older(
     assert reports.figures(conn, 1) == {"mrr": 0.5}
 
 
-def test_attempts_begin_once_close_once_and_keep_the_larger_peak(conn: sqlite3.Connection) -> None:
+def test_attempts_name_the_worker_that_began_close_once_and_keep_the_larger_peak(
+    conn: sqlite3.Connection,
+) -> None:
     add(conn, 1)
     assert runs.claim(conn, 1, card="GPU-1")
     assert not runs.claim(conn, 1, card="GPU-2")
     identity: dict[str, Any] = {"boot_id": "b", "worker_pid": 7, "worker_started": 8, "supervisor_pid": 9}
-    for started in (5.0, 6.0):
-        attempts.begin(conn, 1, 1, settings={"n": 1}, card="GPU-1", started_at=started, **identity)
+    for started, never_began in ((5.0, {"worker_pid": 6}), (6.0, {})):
+        who = {**identity, **never_began}
+        attempts.begin(conn, 1, 1, settings={"n": 1}, card="GPU-1", started_at=started, **who)
     attempts.note_peaks(conn, 1, 1, card_mib=None, host_mib=3.0, cpu_s=1.0)
     attempts.note_peaks(conn, 1, 1, card_mib=None, host_mib=2.0, cpu_s=None)
     attempts.adopt(conn, 1, 1, 10)
     for outcome in ("failed", "succeeded"):
         attempts.close(conn, 1, 1, outcome=outcome, reason="r", exit_code=1, signal=None, ended_at=9.0)
     (found,) = attempts.of_run(conn, 1)
-    assert (found.started_at, found.outcome, found.settings) == (5.0, "failed", {"n": 1})
+    assert (found.started_at, found.worker_pid, found.outcome, found.settings) == (6.0, 7, "failed", {"n": 1})
     assert (found.peak_host_mib, found.peak_card_mib, found.cpu_s) == (3.0, None, 1.0)
     assert (found.adoptions, found.supervisor_pid) == (1, 10)
     run = runs.get(conn, 1)

@@ -37,7 +37,9 @@ def options(function: F) -> F:
     """What every kind of job can be given."""
     for option in reversed(
         (
-            click.option("--profile", help="Named set of lever values: auto, cpu, t4, or a file of your own."),
+            click.option(
+                "--profile", help="Named set of lever values: auto, cpu, t4, or a file of your own."
+            ),
             click.option("--label", help="What lists and screens call the run."),
             click.option("--gpu", help="Insist on a card: its index, its UUID, or auto."),
             click.option(

@@ -58,9 +58,18 @@ def for_reading() -> Session:
 
 
 def _settle(home: Home, conn: sqlite3.Connection) -> None:
+    """Repairs, and says what was repaired: a person whose supervisor was killed should hear of it."""
     from kgops.runs.settle import settle  # half of what a listing would import, and seldom needed
 
-    settle(home, conn)
+    done = settle(home, conn)
+    for numbers, what in (
+        (done.taken_in, "was accepted by a command that was killed, and is in the record now"),
+        (done.adopted, "had lost its supervisor and has a new one; its worker went on"),
+        (done.restarted, "had lost its supervisor and its worker, and goes on with a new attempt"),
+        (done.ended, "had ended without its supervisor; its end is in the record now"),
+    ):
+        for number in numbers:
+            tell(f"Note: run {number} {what}.")
 
 
 def existing() -> Session:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kgops.errors import Unavailable
@@ -64,12 +64,14 @@ def as_table(plan: Plan) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
 
 
-def read_plan(folder: RunFolder) -> Plan:
+def read_plan(folder: RunFolder, number: int | None = None) -> Plan:
+    """`number` is the row's, where there is one: a folder taken in again may have got another than it had."""
     table = read_json(folder.plan)
     try:
-        return Plan(**{name: value for name, value in table.items() if name in Plan.__dataclass_fields__})
+        plan = Plan(**{name: value for name, value in table.items() if name in Plan.__dataclass_fields__})
     except (TypeError, AttributeError) as error:
         raise Unavailable(f"{folder.plan} is missing or damaged", "`kgops delete` removes the run") from error
+    return plan if number is None else replace(plan, number=number)
 
 
 def read_private(folder: RunFolder) -> Private | None:

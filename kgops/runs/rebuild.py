@@ -9,8 +9,9 @@ from typing import Any
 from kgops.errors import KgopsError
 from kgops.jobs.files import read_json
 from kgops.runs import processes, slot
+from kgops.runs.conclude import commit_decided, new_intake
 from kgops.runs.folder import RunFolder, number_of
-from kgops.runs.plan_file import Plan, as_table, read_plan
+from kgops.runs.plan_file import as_table, read_plan
 from kgops.settings import Home
 from storage import attempts, runs
 from storage.database import transaction
@@ -34,8 +35,10 @@ def take_in_all(home: Home, conn: sqlite3.Connection) -> tuple[list[int], list[s
 
 
 def take_in(conn: sqlite3.Connection, folder: RunFolder) -> int | None:
-    """The number it got; None where the folder has its row already. Its files are taken in by whoever
-    settles or supervises it next, from their beginning."""
+    """The number it got; None where the folder has its row already.
+
+    The files of a run that has not ended are taken in by whoever supervises it next, from their beginning.
+    """
     plan = read_plan(folder)
     ending = slot.read_ending(folder.outcome)
     last = folder.last_attempt()
@@ -61,15 +64,8 @@ def take_in(conn: sqlite3.Connection, folder: RunFolder) -> int | None:
         for n in range(1, last + 1):
             _take_in_attempt(conn, folder, number, n)
         if ending is not None:
-            _take_in_files(conn, folder, plan, number, max(ending.attempt, 1))
-            runs.end(
-                conn,
-                number,
-                state=ending.state,
-                reason=ending.reason,
-                exit_code=ending.exit_code,
-                ended_at=ending.ended_at,
-            )
+            renumbered = read_plan(folder, number)
+            commit_decided(conn, folder, renumbered, ending, new_intake(conn, folder, renumbered))
     return number
 
 
@@ -102,21 +98,6 @@ def _take_in_attempt(conn: sqlite3.Connection, folder: RunFolder, run: int, n: i
             signal=None,
             ended_at=closed["at"],
         )
-
-
-def _take_in_files(
-    conn: sqlite3.Connection, folder: RunFolder, plan: Plan, number: int, attempt: int
-) -> None:
-    from kgops.jobs import manifest
-    from kgops.runs.conclude import new_intake
-    from storage import reports
-
-    renumbered = Plan(**{**as_table(plan), "number": number})
-    new_intake(conn, folder, renumbered).take_all(attempt, final=True)
-    result = manifest.read(folder.manifest)[0]
-    if result is not None:
-        files = [reports.Artifact(f.path, f.kind, f.sha256, f.bytes, plan.submitted_at) for f in result.files]
-        reports.record_result(conn, number, files, result.figures)
 
 
 def _job(folder: RunFolder) -> dict[str, Any]:

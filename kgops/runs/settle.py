@@ -91,10 +91,10 @@ def _recover(home: Home, conn: sqlite3.Connection, number: int, folder: RunFolde
 def _plan_of(conn: sqlite3.Connection, number: int, folder: RunFolder) -> Plan:
     """The row holds the plan too: one lost from its folder must not stop every command that settles."""
     try:
-        return read_plan(folder)
+        return read_plan(folder, number)
     except Unavailable:
         write_json(folder.plan, runs.spec(conn, number).plan)
-        return read_plan(folder)
+        return read_plan(folder, number)
 
 
 def _finish_pending(home: Home, conn: sqlite3.Connection, done: Settled) -> None:
@@ -117,7 +117,7 @@ def _finish_launch(home: Home, conn: sqlite3.Connection, name: str, done: Settle
     try:
         number = rebuild.take_in(conn, folder)
     except KgopsError:
-        return  # `kgops doctor` names folders that cannot be read
+        return  # `kgops doctor --rebuild` names folders that cannot be read
     if number is not None:
         done.taken_in.append(number)
 

@@ -63,10 +63,10 @@ def main() -> None:
     run = runs.get(conn, number)
     if run is not None and not run.ended:
         folder = RunFolder(home.runs / run.folder)
-        Supervisor(home, conn, folder, read_plan(folder), run.card).bring_to_its_end()
+        Supervisor(home, conn, folder, read_plan(folder, number), run.card).bring_to_its_end()
     from kgops.runs import queue  # only now: what idles for days should be small
 
-    queue.dispatch(home, conn)
+    insistently(lambda: queue.dispatch(home, conn))
 
 
 def insistently(write: Callable[[], T]) -> T:
