@@ -67,10 +67,11 @@ def _recover(home: Home, conn: sqlite3.Connection, number: int, folder: RunFolde
         last = folder.last_attempt()
         tree = Tree(folder, last)
         ending = slot.read_ending(folder.outcome)
-        dead = last > 0 and folder.attempt(last).begun.exists() and not tree.is_alive()
+        alive = last > 0 and tree.is_alive()
+        dead = last > 0 and not alive and folder.attempt(last).begun.exists()
         plan = _plan_of(conn, number, folder)
         intake = new_intake(conn, folder, plan)
-        if ending is not None and not (last and tree.is_alive()):
+        if ending is not None and not alive:
             commit_decided(conn, folder, plan, ending, intake)
             done.ended.append(number)
         elif dead and not folder.attempt(last).closed.exists():
@@ -81,7 +82,7 @@ def _recover(home: Home, conn: sqlite3.Connection, number: int, folder: RunFolde
         else:
             handed_on = True
         if handed_on:
-            (done.adopted if last and not dead else done.restarted).append(number)
+            (done.adopted if alive else done.restarted).append(number)
             start_supervisor(home, number, folder, lock)
     finally:
         if not handed_on:
