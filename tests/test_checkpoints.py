@@ -133,7 +133,7 @@ from kgops.training.checkpoints import read_checkpoint, write_checkpoint
 
 torch.set_num_threads(1)
 path, killed = pathlib.Path(sys.argv[1]), 0
-for owner, name in ((os, "fsync"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"), (torch, "save")):
+for owner, name in ((os, "fsync"), (os, "replace"), (pathlib.Path, "unlink"), (torch, "save")):
     for nth in range(1, 9):
         write_checkpoint(path, checkpoint(1))
         child = os.fork()

@@ -1,4 +1,4 @@
-"""The workload `train`: ConvE on a graph, from PyKEEN's catalogue or from files."""
+"""The workload `train`: a model on a graph, from PyKEEN's catalogue or from files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kgops.jobs.workload import Workload
 LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
 OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
 SCHEDULES = ("constant", "plateau", "cosine")
+ENGINES = ("kgops", "pykeen")
 FILES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 
 
@@ -24,6 +25,14 @@ def _above(lowest: float) -> Check:
 
 
 KEYS = (
+    Key(
+        "engine",
+        "str",
+        "kgops",
+        check=one_of(*ENGINES),
+        help="Who trains: kgops (ConvE) or pykeen (any model).",
+    ),
+    Key("model", "str", "ConvE", help="Which model; any of PyKEEN's with --engine pykeen."),
     Key(
         "dataset", "str", help="One of PyKEEN's datasets by name; nations, kinships and umls need no network."
     ),
@@ -42,11 +51,21 @@ KEYS = (
     Key("kernel_width", "int", 3, check=at_least(1), help="Columns of a convolution kernel."),
     Key("input_dropout", "float", 0.2, check=_share, help="Dropout on the image."),
     Key("feature_map_dropout", "float", 0.2, check=_share, help="Dropout of whole feature maps."),
+    Key("relation_dropout", "float", 0.0, check=_share, help="Dropout on the relation's vector."),
     Key("output_dropout", "float", 0.3, check=_share, help="Dropout on the hidden vector."),
     Key("batch_norm", "bool", True, help="Batch normalization, as in PyKEEN's default."),
-    Key("inverse", "bool", True, help="A second embedding per relation, to predict heads as tails."),
+    Key(
+        "inverse",
+        "bool",
+        help="A second embedding per relation, to predict heads as tails; default: on for ConvE.",
+    ),
     Key("num_epochs", "int", 100, check=at_least(1), help="Passes over the training triples."),
-    Key("loss", "str", "kvsall-bce", check=one_of(*LOSSES), help="What is minimised."),
+    Key(
+        "loss",
+        "str",
+        check=one_of(*LOSSES),
+        help="What is minimised; default: kvsall-bce, or with PyKEEN the model's own.",
+    ),
     Key(
         "label_smoothing",
         "float",
@@ -58,6 +77,14 @@ KEYS = (
     Key("learning_rate", "float", 1e-3, check=_above(0), help="Size of a step."),
     Key("weight_decay", "float", 0.0, check=at_least(0), help="Pull of weights towards zero."),
     Key("schedule", "str", "constant", check=one_of(*SCHEDULES), help="How the learning rate changes."),
+    Key("schedule_factor", "float", 0.95, check=_share, help="What a plateau multiplies the rate with."),
+    Key(
+        "schedule_patience",
+        "int",
+        9,
+        check=at_least(0),
+        help="Validations without a better MRR that make a plateau.",
+    ),
     Key("warmup_epochs", "int", 0, check=at_least(0), help="Epochs over which the learning rate rises."),
     Key("seed", "int", 0, check=at_least(0), help="Same command, same seed, same numbers."),
     Key("validate_every", "int", 5, check=at_least(0), help="Epochs between validations; 0: never."),
@@ -75,6 +102,13 @@ KEYS = (
         check=at_least(0),
         help="Epochs between those kept for TracIn; 0: none.",
     ),
+    Key(
+        "resume_every",
+        "float",
+        60.0,
+        check=at_least(0),
+        help="Seconds of training that a lost worker may cost.",
+    ),
     Key("device", "str", "auto", help="auto, cpu, cuda, or cuda:N; cuda insists on a card."),
 )
 
@@ -89,19 +123,25 @@ def _check(settings: dict[str, Any]) -> list[str]:
     device = settings["device"]
     if device not in ("auto", "cpu", "cuda") and not (device.startswith("cuda:") and device[5:].isdecimal()):
         problems.append(f"train.device: must be auto, cpu, cuda or cuda:N; found {device!r:.60}")
+    model, loss = settings["model"], settings["loss"] or ""
+    if settings["engine"] == "kgops" and model.lower() != "conve":
+        problems.append(f"train.model: kgops trains ConvE itself; for {model!r:.60} take the engine pykeen")
+    if settings["engine"] == "pykeen" and loss.startswith("1vsall"):
+        problems.append("train.loss: PyKEEN has no 1vsAll; take kvsall-bce or kvsall-ce, or name none")
+    if settings["engine"] == "pykeen" and settings["schedule"] != "constant":
+        problems.append("train.schedule: only kgops' own engine changes the learning rate")
     return problems
 
 
 def _label(settings: dict[str, Any]) -> str:
-    if settings["dataset"]:
-        return str(settings["dataset"])
-    path = PurePath(settings["train"])
-    return path.parent.name or path.stem
+    path = PurePath(settings["train"] or "")
+    data = str(settings["dataset"] or path.parent.name or path.stem)
+    return data if settings["engine"] == "kgops" else f"{data} {settings['model']}"
 
 
 TRAIN = Workload(
     name="train",
-    summary="ConvE on a knowledge graph",
+    summary="ConvE, or any model of PyKEEN's, on a knowledge graph",
     keys=KEYS,
     label=_label,
     check=_check,

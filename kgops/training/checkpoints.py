@@ -7,7 +7,6 @@ two stay, so that one is left if the other turns out to be damaged.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import re
@@ -19,6 +18,8 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput, Unavailable
+from kgops.jobs.files import sync_folder, write_durably
+from kgops.jobs.manifest import digest_of
 from kgops.models.conve import ConvE, ConvEConfig
 
 __all__ = [
@@ -85,14 +86,13 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:
             torch.save(body, file)
             file.flush()
             os.fsync(file.fileno())
-        digest = _digest(temporary)
+        digest, _ = digest_of(temporary)
         # The old digest goes first and the new one comes last: a file may lack its digest for a
         # moment, but never stands beside another file's, for which it would be refused.
         beside.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         temporary.replace(path)
-        _replace(beside, f"{digest}  {path.name}\n".encode())
-        _sync_folder(path.parent)
+        write_durably(beside, f"{digest}  {path.name}\n".encode())  # and with it the folder
     except OSError as error:
         if temporary.is_file():
             temporary.unlink()
@@ -107,7 +107,7 @@ def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> Checkpoin
     """The checkpoint at `path`, after its digest has been checked."""
     beside = path.with_name(path.name + ".sha256")
     try:
-        if beside.exists() and beside.read_text("ascii", "replace").split(" ")[0] != _digest(path):
+        if beside.exists() and beside.read_text("ascii", "replace").split(" ")[0] != digest_of(path)[0]:
             raise BadCheckpoint(
                 f"{path} is not what was written: its SHA-256 differs from {beside.name}.",
                 hint="it was cut short or changed; use the checkpoint before it.",
@@ -207,25 +207,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return str(value) if isinstance(value, Path) else value
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

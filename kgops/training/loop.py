@@ -34,13 +34,17 @@ class Diverged(KgopsError):
 
 @dataclass
 class FitResult:
-    """How a training ended. `stopped` is "finished", "early" or "requested"; only the last has more to do."""
+    """How a training ended. `stopped` is "finished", "early" or "requested"; only the last has more to do.
+
+    `seconds` were spent in steps, by all attempts, less what was done twice.
+    """
 
     stopped: str
     epochs: int
     best_epoch: int | None
     best_mrr: float | None
     overflows: int
+    seconds: float
     history: list[dict[str, Any]]
 
 
@@ -174,7 +178,9 @@ class _Run:
             self._keep("final_model.pt", "model")
         s = self.state
         stopped = "requested" if not finished else "early" if s.early else "finished"
-        return FitResult(stopped, s.epoch, s.best_epoch, s.best_mrr, self.step.overflows, s.history)
+        return FitResult(
+            stopped, s.epoch, s.best_epoch, s.best_mrr, self.step.overflows, s.seconds, s.history
+        )
 
     def _epoch(self, progress: Progress, total: int) -> bool:
         """The rest of the next epoch; False if asked to stop before its end."""
@@ -183,6 +189,7 @@ class _Run:
         for group in self.step.optimizer.param_groups:
             group["lr"] = rate
         started, first = time.monotonic(), state.batch
+        before = started
         losses: list[torch.Tensor] = []
         for batch in self.batches.epoch(number, skip=state.batch):
             # The value costs a pass over all scores that the gradient does not need.
@@ -193,6 +200,8 @@ class _Run:
                 losses.append(value)
                 if self.device.type == "cpu" or len(losses) >= 64:
                     self._take_losses(losses, number)
+            now = time.monotonic()
+            state.seconds, before = state.seconds + now - before, now
             progress((number - 1) * len(self.batches) + state.batch, total)
             if state.batch == len(self.batches):
                 break
@@ -203,11 +212,12 @@ class _Run:
         self._take_losses(losses, number)
         seconds = time.monotonic() - started
         entry = {"epoch": number, "loss": state.loss_sum / max(state.losses, 1), "learning_rate": rate}
+        # What comes last is what lists show of a run.
+        self.report.metric("learning_rate", rate, number)
         if first == 0:
             entry["seconds"] = seconds
             self.report.metric("epoch_seconds", seconds, number)
         self.report.metric("loss", entry["loss"], number)
-        self.report.metric("learning_rate", rate, number)
         state.history.append(entry)
         state.epoch, state.batch, state.loss_sum, state.losses = number, 0, 0.0, 0
         state.owed = True
@@ -248,9 +258,9 @@ class _Run:
         if not math.isfinite(both.mrr):
             raise self._diverged("a validation score")
         state.history[-1]["valid"] = evaluation.to_dict()
-        self.report.metric("valid_mrr", both.mrr, state.epoch)
         for k, share in both.hits.items():
             self.report.metric(f"valid_hits_at_{k}", share or 0.0, state.epoch)
+        self.report.metric("valid_mrr", both.mrr, state.epoch)
         self.schedule.observe(both.mrr)
         if state.best_mrr is None or both.mrr > state.best_mrr:
             state.best_epoch, state.best_mrr, state.waited = state.epoch, both.mrr, 0

@@ -41,7 +41,7 @@ class Progress:
         self._first, self._every_s = done, every_s
         self._started = self._said = clock()
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: float, total: float) -> None:
         now = self._clock()
         if done < total and now - self._said < self._every_s:
             return

@@ -16,6 +16,7 @@ class Reporter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.levers: dict[str, dict[str, Any]] = {}  # as last told of, for the file of results
         path = os.environ.get("KGOPS_EVENTS")
         self._fd = (
             os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -41,6 +42,7 @@ class Reporter:
     def lever(
         self, name: str, requested: Any, effective: Any, reason: str | None, chosen_by: str | None = None
     ) -> None:
+        self.levers[name] = {"asked": requested, "effective": effective, "reason": reason}
         fields = {"reason": reason, "chosen_by": chosen_by}
         known = {field: value for field, value in fields.items() if value is not None}
         self.send(events.LEVER, name=name, requested=requested, effective=effective, **known)

@@ -1,12 +1,9 @@
-"""`python -m kgops.workers.train job.toml`: trains ConvE, evaluates it, and says all along what it does."""
+"""`python -m kgops.workers.train job.toml`: trains a model, evaluates it, and says all along what it does."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,45 +11,73 @@ import torch
 
 from kgops.errors import Usage
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.jobs import manifest
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.training import FILES
 from kgops.models.conve import ConvE, ConvEConfig
+from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluation, Evaluator
 from kgops.training.loop import FitResult, fit
+from kgops.training.precision import resolve_precision
 from kgops.training.report import Progress
 from kgops.training.settings import TrainSettings
+from kgops.training.threads import step_gflop, threads_for
 from kgops.workers.entry import Stopped, StopRequest, run_worker
+from kgops.workers.outputs import hand_in, make_output_folder, write_config
 from kgops.workers.report import Reporter
 
 BATCH_SIZE = 256
+LOSS = "kvsall-bce"
 
 
 def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     device = find_device(job.settings["device"])
     report.started(device=str(device), torch=torch.__version__)
+    make_output_folder(job)
     # `results/` is the output folder as the group's scripts write it, checkpoints included.
     results = folder / "results"
     results.mkdir(exist_ok=True)
     graph = load_graph(job.settings)
     for note in graph.notes:
         report.note(note)
+    if job.settings["engine"] == "pykeen":
+        from kgops.workers.pykeen import train as train_pykeen  # heavy, and of no use to anybody else
+
+        train_pykeen(job, graph, device, folder, results, report, stop)
+    else:
+        train_conve(job, graph, device, folder, results, report, stop)
+
+
+def train_conve(
+    job: Job,
+    graph: Graph,
+    device: torch.device,
+    folder: Path,
+    results: Path,
+    report: Reporter,
+    stop: StopRequest,
+) -> None:
     torch.manual_seed(job.settings["seed"])
-    model = ConvE(model_config(job.settings, graph)).to(device)
+    config = model_config(job.settings, graph)
     settings = train_settings(job)
+    choose_threads(config, settings, device, report)
+    model = ConvE(config).to(device)
     report_levers(job, device, report)
     resume = (results / "checkpoints").exists()
-    begun = time.monotonic()
     done = fit(model, graph, settings, results, report, stop, resume=resume)
     if done.stopped == "requested":
         raise Stopped
     test = evaluate(model, graph, results, device, report, stop)
-    figures = headline(done, test, time.monotonic() - begun)
+    figures = headline(done, test)
     if "test_mrr" in figures:
         report.metric("test_mrr", figures["test_mrr"], done.epochs)
-    write_results(job, results, settings, model, done, test, report)
-    _hand_in(job, folder, results, figures, report)
+    write_config(job, results, config.to_dict(), settings.to_dict(), report)
+    write_json(results / "training_history.json", done.history)
+    report.artifact(results / "training_history.json", "history")
+    if test is not None:
+        write_json(results / "test_results.json", test.to_dict())
+        report.artifact(results / "test_results.json", "figures")
+    hand_in(job, folder, results, figures, report)
 
 
 def find_device(wanted: str) -> torch.device:
@@ -84,14 +109,17 @@ def load_graph(settings: dict[str, Any]) -> Graph:
 
 def model_config(settings: dict[str, Any], graph: Graph) -> ConvEConfig:
     names = {field.name for field in dataclasses.fields(ConvEConfig)} & settings.keys()
-    shape = {name: settings[name] for name in names}
+    shape = {name: settings[name] for name in names if settings[name] is not None}
     return ConvEConfig(num_entities=graph.num_entities, num_relations=graph.num_relations, **shape)
 
 
 def train_settings(job: Job) -> TrainSettings:
     settings, levers = job.settings, job.levers
     chunk = levers.get("entity_chunk", "auto")
-    same = ("loss", "label_smoothing", "optimizer", "learning_rate", "weight_decay", "schedule")
+    same = (
+        *("label_smoothing", "optimizer", "learning_rate", "weight_decay", "schedule", "schedule_factor"),
+        *("schedule_patience", "warmup_epochs", "seed", "validate_every", "patience"),
+    )
     return TrainSettings(
         epochs=settings["num_epochs"],
         batch_size=levers.get("batch_size", BATCH_SIZE),
@@ -99,24 +127,58 @@ def train_settings(job: Job) -> TrainSettings:
         entity_chunk=None if chunk == "auto" else chunk,
         gradient_checkpointing=levers.get("gradient_checkpointing", False),
         checkpoint_every=settings["checkpoint_frequency"],
-        **{name: settings[name] for name in (*same, "warmup_epochs", "seed", "validate_every", "patience")},
+        loss=settings["loss"] or LOSS,
+        resume_every_s=settings["resume_every"],
+        **{name: settings[name] for name in same},
     )
+
+
+def choose_threads(
+    config: ConvEConfig, settings: TrainSettings, device: torch.device, report: Reporter
+) -> None:
+    if device.type != "cpu":
+        return
+    if "OMP_NUM_THREADS" in os.environ:
+        report.note(f"{torch.get_num_threads()} threads, as OMP_NUM_THREADS says.")
+        return
+    cores = min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
+    gflop = step_gflop(config, settings.batch_size)
+    threads = threads_for(gflop, cores)
+    torch.set_num_threads(threads)
+    many = f"{threads} thread{'s' if threads > 1 else ''}"
+    report.note(f"{many} of {cores}: a step is about {gflop:.2g} GFLOP. OMP_NUM_THREADS=N decides otherwise.")
 
 
 def report_levers(job: Job, device: torch.device, report: Reporter) -> None:
     """The levers that training itself does not speak of: none is dropped in silence."""
     no_card = None if device.type == "cuda" else "no CUDA device"
     unbuilt = "this version of kgops does not do that in training yet"
-    for name, asked in job.levers.items():
+    asked = job.levers
+    scaled = resolve_precision(asked.get("precision", "fp32"), device).scaled
+    why = "by the precision: fp16 alone needs it" if asked.get("scale_gradients") != scaled else None
+    report.lever("scale_gradients", asked.get("scale_gradients", "auto"), scaled, why)
+    why = (
+        "training takes torch's fused step wherever there is one"
+        if asked.get("optimizer_kernel") == "plain"
+        else None
+    )
+    fused = device.type == "cpu" or job.settings["optimizer"] != "adagrad"
+    report.lever(
+        "optimizer_kernel", asked.get("optimizer_kernel", "auto"), "fused" if fused else "plain", why
+    )
+    for name, value in asked.items():
         if name == "num_workers":
-            report.lever(name, asked, 0, "the triples live on the device: there is nothing to load")
+            report.lever(name, value, 0, "the triples live on the device: there is nothing to load")
         elif name == "memory_cleanup":
-            why = no_card or "never short of memory between attempts: the loop keeps nothing to give back"
-            report.lever(name, asked, False, why)
+            why = no_card or "the loop allocates its memory once and keeps nothing that could be given back"
+            report.lever(name, value, "off", why if value else None)
         elif name in ("compile", "cuda_graphs"):
-            report.lever(name, asked, "off", no_card or unbuilt)
-        elif name not in ("precision", "batch_size", "entity_chunk", "gradient_checkpointing"):
-            report.lever(name, asked, "off", "training has no such lever")
+            wanted = value not in (False, "off")
+            report.lever(name, value, "off", (no_card or unbuilt) if wanted else None)
+        elif name == "devices":
+            report.lever(name, value, 1, "training runs on one device" if value != 1 else None)
+        elif name in ("filtering", "last_layers"):
+            report.lever(name, value, "off", "training has no such lever")
 
 
 def evaluate(
@@ -127,8 +189,6 @@ def evaluate(
         return None
     best = results / "best_model.pt"
     if best.exists():
-        from kgops.training.checkpoints import read_checkpoint
-
         model.load_state_dict(dict(read_checkpoint(best, device).model))
     known = torch.cat([graph.train, graph.valid, graph.test])
     evaluator = Evaluator(known, graph.num_entities, device=device)
@@ -139,11 +199,11 @@ def evaluate(
     return found
 
 
-def headline(done: FitResult, test: Evaluation | None, seconds: float) -> dict[str, float]:
+def headline(done: FitResult, test: Evaluation | None) -> dict[str, float]:
     """The figures of the run's record."""
     figures: dict[str, float | None] = {
         "epochs": done.epochs,
-        "train_s": seconds,
+        "train_s": done.seconds,
         "best_valid_mrr": done.best_mrr,
         "best_epoch": done.best_epoch,
         "fp16_overflows": done.overflows,
@@ -151,58 +211,6 @@ def headline(done: FitResult, test: Evaluation | None, seconds: float) -> dict[s
     if test is not None:
         figures |= {f"test_{name}": value for name, value in test.both.to_dict().items() if name != "count"}
     return {name: float(value) for name, value in figures.items() if value is not None}
-
-
-def write_results(
-    job: Job,
-    results: Path,
-    settings: TrainSettings,
-    model: ConvE,
-    done: FitResult,
-    test: Evaluation | None,
-    report: Reporter,
-) -> None:
-    write_json(
-        results / "config.json",
-        {
-            "model": dataclasses.asdict(model.config),
-            "training": settings.to_dict(),
-            "data": {name: job.settings[name] for name in ("dataset", *FILES) if job.settings[name]},
-            "optimizations": {"asked": job.levers, "precision": settings.precision},
-        },
-    )
-    write_json(results / "training_history.json", done.history)
-    report.artifact(results / "config.json", "config")
-    report.artifact(results / "training_history.json", "history")
-    if test is not None:
-        write_json(results / "test_results.json", test.to_dict())
-        report.artifact(results / "test_results.json", "figures")
-
-
-def _hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], report: Reporter) -> None:
-    """The manifest comes last: with it the run has succeeded, whatever happens to this process."""
-    if job.settings["output_dir"]:
-        _copy(results, Path(job.settings["output_dir"]))
-    report.result(figures)
-    report.sync()
-    files = sorted(path for path in results.rglob("*") if path.is_file() and not path.name.startswith("."))
-    kinds = {".pt": "checkpoint", ".json": "figures", ".sha256": "digest"}
-    named = [(path, kinds.get(path.suffix, "file")) for path in files if path.name != "manifest.json"]
-    manifest.write(results / "manifest.json", folder, named, figures)
-    print(json.dumps(figures), flush=True)
-
-
-def _copy(results: Path, wanted: Path) -> None:
-    """Hard links where the file system allows, so that a large model is not on the disk twice."""
-
-    def link_or_copy(source: str, target: str) -> None:
-        Path(target).unlink(missing_ok=True)
-        try:
-            os.link(source, target)
-        except OSError:
-            shutil.copy2(source, target)
-
-    shutil.copytree(results, wanted, copy_function=link_or_copy, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":

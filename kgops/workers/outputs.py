@@ -1,0 +1,93 @@
+"""What a training leaves behind: its files, their manifest, and a copy where the person wants one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import Unavailable
+from kgops.jobs import manifest
+from kgops.jobs.files import write_json
+from kgops.jobs.job import Job
+from kgops.jobs.training import FILES
+from kgops.workers.report import Reporter
+
+__all__ = ["hand_in", "make_output_folder", "write_config"]
+
+_KINDS = {
+    "best_model.pt": "best_model",
+    "final_model.pt": "model",
+    "trained_model.pkl": "model",
+    "config.json": "config",
+    "training_history.json": "history",
+}
+_KINDS_BY_SUFFIX = {".pt": "checkpoint", ".json": "figures", ".sha256": "digest"}
+_TO_RESUME = "resume_*"
+
+
+def make_output_folder(job: Job) -> None:
+    """Before hours of training, not after them, is the moment to hear that it cannot be written."""
+    wanted = job.settings["output_dir"]
+    if not wanted:
+        return
+    try:
+        Path(wanted).mkdir(parents=True, exist_ok=True)
+        problem = None if os.access(wanted, os.W_OK | os.X_OK) else "you may not write there"
+    except OSError as error:
+        problem = os.strerror(error.errno or 0)
+    if problem:
+        raise Unavailable(f"the output folder {wanted} cannot be used: {problem}.", hint="name another one.")
+
+
+def write_config(
+    job: Job, results: Path, model: dict[str, Any], training: dict[str, Any], report: Reporter
+) -> None:
+    """`config.json`, with what was asked of every lever and what came of it."""
+    levers = {name: {**told, "asked": job.levers.get(name)} for name, told in sorted(report.levers.items())}
+    body = {
+        "engine": job.settings["engine"],
+        "model": model,
+        "training": training,
+        "data": {name: job.settings[name] for name in ("dataset", *FILES) if job.settings[name]},
+        "optimizations": levers,
+    }
+    write_json(results / "config.json", body)
+    report.artifact(results / "config.json", "config")
+
+
+def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], report: Reporter) -> None:
+    """The manifest comes last: with it the run has succeeded, whatever happens to this process."""
+    if job.settings["output_dir"]:
+        _copy(results, Path(job.settings["output_dir"]))
+    report.result(figures)
+    report.sync()
+    files = sorted(path for path in results.rglob("*") if path.is_file() and not path.name.startswith("."))
+    named = [(path, _kind(path)) for path in files if path.name != "manifest.json"]
+    manifest.write(results / "manifest.json", folder, named, figures)
+    print(json.dumps(figures), flush=True)
+
+
+def _kind(path: Path) -> str:
+    kind = _KINDS.get(path.name) or _KINDS_BY_SUFFIX.get(path.suffix, "file")
+    return "resume" if kind == "checkpoint" and path.match(_TO_RESUME) else kind
+
+
+def _copy(results: Path, wanted: Path) -> None:
+    """Copies, not links: whoever writes over a file there must not write into the record of this run."""
+
+    def copy(source: str, target: str) -> None:
+        half = f"{target}.part"
+        shutil.copyfile(source, half)
+        os.replace(half, target)  # noqa: PTH105 - named for what it promises
+
+    skip = shutil.ignore_patterns(".*", _TO_RESUME, "manifest.json")
+    try:
+        shutil.copytree(results, wanted, copy_function=copy, ignore=skip, dirs_exist_ok=True)
+    except (OSError, shutil.Error) as error:
+        raise Unavailable(
+            f"the results could not be copied to {wanted}: {str(error)[:200]}.",
+            hint="the training itself is complete; make room there and `kgops resume` only copies again.",
+        ) from error
