@@ -26,6 +26,11 @@ N ?= 200
 chaos: $(VENV)/.ready-dev
 	$(BIN)/python tests/chaos.py --kills $(N)
 
+# All that needs a card, with whatever Python has a CUDA build of torch: `make gpu-check GPU_PYTHON=python3`.
+GPU_PYTHON ?= $(BIN)/python
+gpu-check:
+	$(GPU_PYTHON) -m pytest -q -m gpu -rA
+
 # `venv` again over an existing folder keeps what is installed; pip then finds most of it satisfied.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

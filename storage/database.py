@@ -191,6 +191,6 @@ def _migrate(path: Path, busy_timeout_s: float) -> None:
         from storage.migrations import migrate
 
         with explained(path):
-            migrate(path, busy_timeout_s)
+            migrate(path, busy_timeout_s, SCHEMA_VERSION)
     finally:
         os.close(lock)

@@ -11,19 +11,17 @@ from pathlib import Path
 
 from sqlite_utils import Database, Migrations
 
-from storage.database import SCHEMA_VERSION
-
 migrations = Migrations("kgops")
 
 
-def migrate(path: Path, busy_timeout_s: float) -> None:
-    """Brings the database at `path` to this release's schema, or leaves it as it was."""
+def migrate(path: Path, busy_timeout_s: float, version: int) -> None:
+    """Brings the database at `path` to schema `version`, or leaves it as it was."""
     conn = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
     try:
         conn.execute("PRAGMA journal_mode = WAL")
         conn.execute("BEGIN IMMEDIATE")
         migrations.apply(Database(conn))
-        conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        conn.execute(f"PRAGMA user_version = {version}")
         conn.execute("COMMIT")
     finally:
         conn.close()

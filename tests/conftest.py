@@ -13,6 +13,14 @@ from driving import Console, Terminal, end_all_of
 from storage.database import open_writer
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if Path("/dev/nvidiactl").exists():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA card: `make gpu-check`"))
+
+
 @pytest.fixture(autouse=True)
 def kgops_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """No test ever sees the home of whoever runs it."""
