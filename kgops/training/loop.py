@@ -28,8 +28,12 @@ from kgops.training.step import TrainStep
 __all__ = ["Diverged", "FitResult", "fit"]
 
 
+# Times the first loss. Too large a step with Adam and batch norm gives no NaN, only numbers like 1e8.
+HOPELESS = 1e4
+
+
 class Diverged(KgopsError):
-    """The loss is no number any more; going on would waste the card."""
+    """The loss is no number any more, or far above where it began; going on would waste the card."""
 
 
 @dataclass
@@ -256,7 +260,7 @@ class _Run:
         both = evaluation.both
         assert both.mrr is not None
         if not math.isfinite(both.mrr):
-            raise self._diverged("a validation score")
+            raise self._diverged("a validation score is no number any more")
         state.history[-1]["valid"] = evaluation.to_dict()
         for k, share in both.hits.items():
             self.report.metric(f"valid_hits_at_{k}", share or 0.0, state.epoch)
@@ -275,22 +279,29 @@ class _Run:
         values = torch.stack(losses).double().tolist() if losses else []
         losses.clear()
         for value in values:
+            if self.state.first_loss is None:
+                self.state.first_loss = value
             if not math.isfinite(value):
-                raise self._diverged(f"the loss of epoch {epoch}")
+                raise self._diverged(f"the loss of epoch {epoch} is no number any more")
+            if value > HOPELESS * self.state.first_loss:
+                raise self._diverged(
+                    f"the loss of epoch {epoch} has grown from {self.state.first_loss:.3g} to {value:.3g}"
+                )
             self.state.loss_sum += value
             self.state.losses += 1
 
     def _diverged(self, what: str) -> Diverged:
         rate = self.step.optimizer.param_groups[0]["lr"]
-        tries = [f"a learning rate below {rate / 3:.2g}"]
+        usual = TrainSettings.learning_rate
+        lower = f"a learning rate below {rate / 3:.2g}"
+        tries = [lower + (f", such as the default {usual:g}," if rate > 3 * usual else "")]
         if self.precision.effective in ("fp16", "bf16"):
             tries.append(f"precision fp32 instead of {self.precision.effective}")
         if not self.model.config.batch_norm:
             tries.append("batch norm")
         return Diverged(
-            f"{what} is no number any more (learning rate {rate:.2g}, {self.settings.optimizer}, "
-            f"{self.precision.effective}).",
-            hint=f"try {' or '.join(tries)}.",
+            f"{what} (learning rate {rate:.2g}, {self.settings.optimizer}, {self.precision.effective}).",
+            hint=f"try {' or '.join(tries).rstrip(',')}.",
         )
 
     def _checkpoint(self, training: dict[str, Any] | None = None) -> Checkpoint:

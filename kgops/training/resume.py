@@ -23,6 +23,7 @@ class TrainState:
     owed: bool = False  # the validation and checkpoints that follow a completed epoch
     loss_sum: float = 0.0
     losses: int = 0
+    first_loss: float | None = None  # of all
     seconds: float = 0.0  # in steps, by all attempts
     best_epoch: int | None = None
     best_mrr: float | None = None
