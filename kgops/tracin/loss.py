@@ -27,9 +27,7 @@ class KnownTails:
 
     def positives(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Pairs (index into `rows`, entity): every known tail of each row and the row's own, each once."""
-        keys = rows[:, 0] * self.num_relation_rows + rows[:, 1]
-        at = torch.searchsorted(self._keys, keys).clamp_max(max(len(self._keys) - 1, 0))
-        known = self._keys[at] == keys
+        at, known = self._find(rows)
         counts = self._counts[at] * known
         index = torch.repeat_interleave(counts)
         place = torch.arange(len(index), device=rows.device) - (counts.cumsum(0) - counts)[index]
@@ -38,6 +36,19 @@ class KnownTails:
         own[index[tails == rows[index, 2]]] = False
         added = own.nonzero()[:, 0]
         return torch.cat([index, added]), torch.cat([tails, rows[added, 2]])
+
+    def contains(self, rows: torch.Tensor) -> torch.Tensor:
+        """Whether each row's own tail is among the known ones."""
+        index, _ = self.positives(rows)
+        seen = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+        seen.index_add_(0, index, torch.ones_like(index))
+        at, known = self._find(rows)
+        return seen == self._counts[at] * known  # one more where the row's own was added
+
+    def _find(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keys = rows[:, 0] * self.num_relation_rows + rows[:, 1]
+        at = torch.searchsorted(self._keys, keys).clamp_max(max(len(self._keys) - 1, 0))
+        return at, self._keys[at] == keys
 
     def to(self, device: torch.device) -> KnownTails:
         moved = object.__new__(KnownTails)

@@ -1,0 +1,176 @@
+"""What is kept of each triple's gradient: never the gradient, only the vectors whose products it is.
+
+A dense layer's gradient is an outer product, so an inner product of two of them is a product of two
+numbers. Of a block of triples there are *groups* (distinct (head, relation)), which share the forward
+pass and most of the gradient at the scores, and *samples*, which differ by their tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from kgops.tracin.encoder import Encoded, Encoder
+from kgops.tracin.loss import TracinLoss
+from kgops.tracin.output import OutputPass, Places, Positives, output_pass, own_weight, scale_of
+
+__all__ = ["Factors", "Others", "factors_of"]
+
+
+@dataclass
+class Others:
+    """What a block's pass over the entities has to know of the factors it will be multiplied with."""
+
+    delta: torch.Tensor | None
+    wanted: Places | None
+    gram_dtype: torch.dtype | None = None
+
+
+@dataclass
+class Factors:
+    """The factors of a block of rows. Gradient at the scores of sample s, in units of `scale`:
+    the shared part of its group, plus `own`[s] at its tail.
+
+    `shared` is None under the `target` loss, where nothing is shared. The way back through the
+    convolution (`conv`, `heads_in`, `relations_in`) is None where it was not asked for.
+    """
+
+    encoded: Encoded
+    heads: torch.Tensor  # of groups
+    relations: torch.Tensor  # of groups
+    group: torch.Tensor  # of samples
+    tails: torch.Tensor  # of samples
+    own: torch.Tensor  # of samples
+    one_to_one: bool  # whether sample i is group i
+    sample: torch.Tensor | None  # of rows, where rows share samples
+    shared: OutputPass | None
+    u: torch.Tensor
+    norm: torch.Tensor | None  # gradient of the output norm's parameters
+    conv: torch.Tensor | None
+    heads_in: torch.Tensor | None
+    relations_in: torch.Tensor | None
+    scale: float
+
+    def spread(self, by_group: torch.Tensor) -> torch.Tensor:
+        """Rows for groups → rows for samples."""
+        return by_group if self.one_to_one else by_group.index_select(0, self.group)
+
+    def spread_columns(self, by_group: torch.Tensor) -> torch.Tensor:
+        return by_group if self.one_to_one else by_group.index_select(1, self.group)
+
+    def lookups(self, chunk: int, total: int) -> Places:
+        """The entities at which these samples ask for the other side's gradient: tails, then heads."""
+        return Places(torch.cat([self.tails, self.heads]), None, chunk, total)
+
+
+@dataclass(frozen=True)
+class _Grouping:
+    heads: torch.Tensor
+    relations: torch.Tensor
+    group: torch.Tensor
+    tails: torch.Tensor
+    own: torch.Tensor
+    sample: torch.Tensor | None
+    positives: Positives
+    one_to_one: bool
+
+
+@torch.no_grad()
+def factors_of(
+    encoder: Encoder,
+    loss: TracinLoss,
+    rows: torch.Tensor,
+    *,
+    chunk: int,
+    keep: bool = False,
+    others: Others | None = None,
+    pull: bool = True,
+) -> Factors:
+    """Factors of `rows` (head, relation row, tail). `keep` for the side that stays while others stream by;
+    without `pull` the way back through the convolution is left to `tangents`."""
+    total = len(encoder.entities)
+    g = _grouped(loss, rows, total, encoder.entities, chunk)
+    encoded = encoder.encode(g.heads, g.relations, keep=keep)
+    shared = None
+    if loss.kind == "target":
+        vectors = encoder.entities.index_select(0, g.tails)
+        scores = (encoded.x.index_select(0, g.group) * vectors).sum(1) + encoder.biases[g.tails]
+        own = -torch.sigmoid(-scores)
+        d_x = vectors * own[:, None]
+    else:
+        shared = output_pass(
+            loss,
+            encoded.x,
+            encoder.entities,
+            encoder.biases,
+            g.positives,
+            chunk=chunk,
+            buffers=encoder.buffers,
+            keep=keep,
+            against=None if others is None else others.delta,
+            wanted=None if others is None else others.wanted,
+            gram_dtype=None if others is None else others.gram_dtype,
+        )
+        own = g.own
+        d_x = shared.d_x.index_select(0, g.group)
+        if g.sample is None:
+            d_x += own[:, None] * encoder.entities.index_select(0, g.tails)
+    u, norm = encoder.output_gradients(encoded, g.group, d_x)
+    pulled = encoder.pull(encoded, g.group, u) if pull else None
+    return Factors(
+        encoded,
+        g.heads,
+        g.relations,
+        g.group,
+        g.tails,
+        own,
+        g.one_to_one,
+        g.sample,
+        shared,
+        u,
+        norm,
+        None if pulled is None else pulled.conv,
+        None if pulled is None else pulled.heads,
+        None if pulled is None else pulled.relations,
+        scale_of(loss, total),
+    )
+
+
+def _grouped(
+    loss: TracinLoss, rows: torch.Tensor, total: int, like: torch.Tensor, chunk: int
+) -> _Grouping:
+    """Rows by (head, relation). Under KvsAll rows of a group are one sample, unless a row brings a tail
+    that training has not seen: its labels are others, so it is a group of its own."""
+    key = rows[:, 0] * (int(rows[:, 1].max()) + 1) + rows[:, 1]
+    if loss.known is not None:
+        key = key * (total + 1) + torch.where(loss.known.contains(rows), 0, rows[:, 2] + 1)
+    _, group, counts = torch.unique(key, return_inverse=True, return_counts=True)
+    number = torch.arange(len(rows), device=rows.device)
+    # Any row of a group may stand for it: they agree in all that is read from it.
+    some = rows[torch.empty_like(counts).scatter_(0, group, number)]
+    heads, relations = some[:, 0], some[:, 1]
+    if loss.known is not None:
+        which, entities = loss.known.positives(some)
+        places = Places(entities, which, chunk, total)
+        size = torch.zeros(len(some), dtype=like.dtype, device=rows.device)
+        size.index_add_(0, which, torch.ones_like(which, dtype=like.dtype))
+        share = ((1 - loss.smoothing) / size)[which][places.order]
+        own = like.new_zeros(len(some))
+        ranks = torch.arange(len(some), device=rows.device)
+        return _Grouping(heads, relations, ranks, some[:, 2], own, group, Positives(places, share), True)
+    # A group of one takes its tail into the shared part, where its gradient keeps all its digits.
+    alone = counts[group] == 1
+    places = Places(rows[alone, 2], group[alone], chunk, total)
+    share = like.new_full((len(places.entities),), 1 - loss.smoothing)
+    own = like.new_full((len(rows),), own_weight(loss, total)).masked_fill_(alone, 0)
+    return _Grouping(
+        heads,
+        relations,
+        group,
+        rows[:, 2],
+        own,
+        None,
+        Positives(places, share),
+        len(some) == len(rows) and bool((group == number).all()),
+    )

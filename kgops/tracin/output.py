@@ -1,0 +1,157 @@
+"""The pass over all entities: the loss's gradient at every score, a chunk at a time, never kept whole.
+
+Gradients at scores are in units of the loss's own scale (1/entities under `bce`), so that float32 holds
+them well however many entities there are; `scale_of` gives the unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from kgops.models.encoder import Buffers
+from kgops.tracin.loss import TracinLoss
+
+__all__ = ["OutputPass", "Places", "Positives", "output_pass", "own_weight", "scale_of"]
+
+
+def scale_of(loss: TracinLoss, num_entities: int) -> float:
+    return 1 / num_entities if loss.kind == "bce" else 1.0
+
+
+def own_weight(loss: TracinLoss, num_entities: int) -> float:
+    """What a triple's own tail adds to the gradient at its score, when its group shares the rest."""
+    if loss.kind == "softmax":
+        return loss.smoothing - 1
+    return loss.smoothing / max(num_entities - 1, 1) + loss.smoothing - 1
+
+
+class Places:
+    """(group, entity) pairs by chunk of entities, or entities alone: where a chunk has to be touched."""
+
+    def __init__(self, entities: torch.Tensor, groups: torch.Tensor | None, chunk: int, total: int) -> None:
+        self.order = entities.argsort(stable=True)
+        self.entities = entities[self.order]
+        self.groups = None if groups is None else groups[self.order]
+        edges = torch.arange(0, total + chunk, chunk, device=entities.device)
+        self.bounds: list[int] = torch.searchsorted(self.entities, edges).tolist()
+
+    def inside(self, number: int) -> slice:
+        return slice(self.bounds[number], self.bounds[number + 1])
+
+
+@dataclass(frozen=True)
+class Positives:
+    """True entities that stand in a group's shared part, each with what softmax takes off there."""
+
+    places: Places
+    share: torch.Tensor
+
+
+@dataclass
+class OutputPass:
+    """`delta` (entities, groups); `d_x` (groups, d); `gram` with the others' delta; `at` wanted places."""
+
+    d_x: torch.Tensor
+    delta: torch.Tensor | None
+    gram: torch.Tensor | None
+    at: torch.Tensor | None
+
+
+@torch.no_grad()
+def output_pass(
+    loss: TracinLoss,
+    x: torch.Tensor,
+    entities: torch.Tensor,
+    biases: torch.Tensor,
+    positives: Positives,
+    *,
+    chunk: int,
+    buffers: Buffers,
+    keep: bool = False,
+    against: torch.Tensor | None = None,
+    wanted: Places | None = None,
+    gram_dtype: torch.dtype | None = None,
+) -> OutputPass:
+    """The shared part of the groups with vectors `x`; a softmax goes over the entities twice.
+
+    `gram_dtype` is that of the product with `against` alone; its sums over chunks stay in x's own.
+    """
+    groups, total = len(x), len(entities)
+    result = OutputPass(
+        torch.zeros_like(x),
+        x.new_empty(total, groups) if keep else None,
+        None if against is None else x.new_zeros(groups, against.shape[1]),
+        None if wanted is None else x.new_empty(groups, len(wanted.entities)),
+    )
+    norms = _softmax_norms(x, entities, biases, chunk, buffers) if loss.kind == "softmax" else None
+    for number, start in enumerate(range(0, total, chunk)):
+        stop = min(start + chunk, total)
+        plane = _scores(x, entities, biases, start, stop, buffers)
+        _to_gradient(loss, plane, norms, positives, number, start, total)
+        result.d_x.addmm_(plane, entities[start:stop])
+        if result.delta is not None:
+            result.delta[start:stop] = plane.t()
+        if result.gram is not None and against is not None:
+            part = against[start:stop]
+            if gram_dtype is None or gram_dtype == plane.dtype:
+                result.gram.addmm_(plane, part)
+            else:
+                result.gram += (plane.to(gram_dtype) @ part.to(gram_dtype)).to(plane.dtype)
+        if result.at is not None and wanted is not None:
+            inside = wanted.inside(number)
+            result.at[:, inside] = plane.index_select(1, wanted.entities[inside] - start)
+    if result.at is not None and wanted is not None:
+        back = torch.empty_like(wanted.order)
+        back[wanted.order] = torch.arange(len(back), device=back.device)
+        result.at = result.at.index_select(1, back)
+    return result
+
+
+def _scores(
+    x: torch.Tensor, entities: torch.Tensor, biases: torch.Tensor, start: int, stop: int, buffers: Buffers
+) -> torch.Tensor:
+    plane = buffers.take("plane", (len(x), stop - start), x.dtype)
+    return torch.addmm(biases[start:stop], x, entities[start:stop].t(), out=plane)
+
+
+def _to_gradient(
+    loss: TracinLoss,
+    plane: torch.Tensor,
+    norms: tuple[torch.Tensor, torch.Tensor] | None,
+    positives: Positives,
+    number: int,
+    start: int,
+    total: int,
+) -> None:
+    """Scores become the gradient at them, in place."""
+    inside = positives.places.inside(number)
+    assert positives.places.groups is not None
+    where = (positives.places.groups[inside], positives.places.entities[inside] - start)
+    if norms is not None:
+        highest, sums = norms
+        plane.sub_(highest).exp_().div_(sums).sub_(loss.smoothing / total)
+        plane[where] -= positives.share[inside]
+        return
+    # sigmoid(s) - 1 would lose every digit of a tail the model is sure of; -sigmoid(-s) keeps them.
+    exact = loss.smoothing - torch.sigmoid(-plane[where])
+    plane.sigmoid_()
+    if loss.smoothing:
+        plane.sub_(loss.smoothing / max(total - 1, 1))
+    plane[where] = exact
+
+
+def _softmax_norms(
+    x: torch.Tensor, entities: torch.Tensor, biases: torch.Tensor, chunk: int, buffers: Buffers
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each group its highest score and Σ exp(score - highest), as columns."""
+    highest = x.new_full((len(x), 1), -torch.inf)
+    total = torch.zeros_like(highest)
+    for start in range(0, len(entities), chunk):
+        plane = _scores(x, entities, biases, start, min(start + chunk, len(entities)), buffers)
+        higher = torch.maximum(highest, plane.amax(1, keepdim=True))
+        total *= (highest - higher).exp_()
+        total += plane.sub_(higher).exp_().sum(1, keepdim=True)
+        highest = higher
+    return highest, total

@@ -1,0 +1,160 @@
+"""Scores of all pairs of two blocks from their factors: a few matrix products.
+
+Each term is one layer's: the inner product of two outer products is a product of inner products. The
+entity matrix has two roles, output layer and head vectors, so its term has four parts.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kgops.tracin.encoder import Encoder
+from kgops.tracin.factors import Factors
+
+__all__ = ["pair_scores", "self_scores"]
+
+
+@torch.no_grad()
+def pair_scores(
+    encoder: Encoder, train: Factors, test: Factors, gram_dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """(train rows, test rows) of ⟨∇, ∇'⟩. `train` was made with `others` of `test`.
+
+    `gram_dtype` is that of the product of the feature maps alone.
+    """
+    names = encoder.names
+    out = torch.zeros(len(train.group), len(test.group), dtype=train.u.dtype, device=train.u.device)
+    with_x, with_biases = "entities" in names, "biases" in names
+    if with_x or with_biases:
+        out += _delta_products(train, test)
+        out *= _both(train, test, _layer(train.encoded.x, test.encoded.x, with_x, with_biases))
+    with_maps, with_bias = "project.weight" in names, "project.bias" in names
+    if with_maps or with_bias:
+        maps = _layer(train.encoded.maps, test.encoded.maps, with_maps, with_bias, gram_dtype)
+        out.addcmul_(train.u @ test.u.t(), _both(train, test, maps))
+    if train.norm is not None and test.norm is not None:
+        out.addmm_(train.norm, test.norm.t())
+    if train.conv is not None and test.conv is not None:
+        out.addmm_(train.conv, test.conv.t())
+    if with_x and train.heads_in is not None:
+        _add_heads(out, train, test)
+    if with_x and test.heads_in is not None:
+        _add_heads(out.t(), test, train, at=_shared_at_heads(train, test))
+    _add_equal(out, train, test, train.heads, test.heads, train.heads_in, test.heads_in)
+    _add_equal(out, train, test, train.relations, test.relations, train.relations_in, test.relations_in)
+    out *= train.scale * test.scale
+    if train.sample is not None:
+        out = out.index_select(0, train.sample)
+    return out if test.sample is None else out.index_select(1, test.sample)
+
+
+@torch.no_grad()
+def self_scores(encoder: Encoder, block: Factors) -> torch.Tensor:
+    """⟨∇, ∇⟩ of every row; `block` was made with `keep`."""
+    names, group = encoder.names, block.group
+    x, maps = block.encoded.x, block.encoded.maps
+    squared = block.own**2
+    at_heads = block.own * (block.tails == block.heads[group])
+    if block.shared is not None and block.shared.delta is not None:
+        delta = block.shared.delta
+        squared = squared + (delta**2).sum(0)[group] + 2 * block.own * delta[block.tails, group]
+        at_heads = at_heads + delta[block.heads[group], group]
+    out = torch.zeros_like(block.own)
+    if "entities" in names:
+        out += squared * (x**2).sum(1)[group]
+    if "biases" in names:
+        out += squared
+    if "project.weight" in names:
+        out += (block.u**2).sum(1) * (maps**2).sum(1)[group]
+    if "project.bias" in names:
+        out += (block.u**2).sum(1)
+    for part in (block.norm, block.conv, block.heads_in, block.relations_in):
+        if part is not None:
+            out += (part**2).sum(1)
+    if block.heads_in is not None:
+        out += 2 * at_heads * (x.index_select(0, group) * block.heads_in).sum(1)
+    out *= block.scale**2
+    return out if block.sample is None else out.index_select(0, block.sample)
+
+
+def _both(train: Factors, test: Factors, by_groups: torch.Tensor) -> torch.Tensor:
+    """(train groups, test groups) → (train samples, test samples)."""
+    return test.spread_columns(train.spread(by_groups))
+
+
+def _layer(
+    a: torch.Tensor, b: torch.Tensor, weight: bool, bias: bool, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Inner products of a layer's inputs, and one more where its bias takes part."""
+    if not weight:
+        return a.new_ones(len(a), len(b))
+    if dtype is not None and dtype != a.dtype:
+        product = (a.to(dtype) @ b.to(dtype).t()).to(a.dtype)
+    else:
+        product = a @ b.t()
+    return product.add_(1) if bias else product
+
+
+def _delta_products(train: Factors, test: Factors) -> torch.Tensor:
+    """Inner products of the gradients at the scores, for all pairs of samples."""
+    same = _equal(train.tails, test.tails)
+    product = torch.outer(train.own, test.own).mul_(same)
+    if train.shared is None or test.shared is None:
+        return product
+    assert train.shared.gram is not None and train.shared.at is not None and test.shared.delta is not None
+    product += _both(train, test, train.shared.gram)
+    theirs = test.spread_columns(test.shared.delta.index_select(0, train.tails))
+    product.addcmul_(train.own[:, None], theirs)
+    ours = train.spread(train.shared.at[:, : len(test.tails)])
+    return product.addcmul_(ours, test.own[None, :])
+
+
+def _add_heads(out: torch.Tensor, a: Factors, b: Factors, at: torch.Tensor | None = None) -> None:
+    """Adds δ_b[head of a] · (x_b · gradient of a's head vector): `a` gives the head, `b` the tail's role.
+
+    `at` is b's shared part at a's heads, (b groups, a groups), where b does not keep it whole.
+    """
+    assert a.heads_in is not None
+    across = b.spread_columns(a.heads_in @ b.encoded.x.t())  # (a samples, b samples)
+    if at is not None:
+        weight = _both(b, a, at).t()
+    elif b.shared is not None and b.shared.delta is not None:
+        weight = _both(a, b, b.shared.delta.index_select(0, a.heads))
+    else:
+        weight = torch.zeros_like(across)
+    same = _equal(a.heads, b.tails)
+    if bool(same.any()):
+        weight = torch.addcmul(weight, a.spread(same).to(weight), b.own[None, :])
+    out.addcmul_(across, weight)
+
+
+def _shared_at_heads(train: Factors, test: Factors) -> torch.Tensor | None:
+    """The train groups' shared gradient at the test groups' heads."""
+    if train.shared is None or train.shared.at is None:
+        return None
+    return train.shared.at[:, len(test.tails) :]
+
+
+def _add_equal(
+    out: torch.Tensor,
+    train: Factors,
+    test: Factors,
+    train_rows: torch.Tensor,
+    test_rows: torch.Tensor,
+    train_in: torch.Tensor | None,
+    test_in: torch.Tensor | None,
+) -> None:
+    """Input vectors meet only where both samples read the same row; few columns have such a pair."""
+    if train_in is None or test_in is None:
+        return
+    same = _equal(train_rows, test_rows)
+    columns = test.spread_columns(same.any(0)[None])[0].nonzero()[:, 0]
+    if not len(columns):
+        return
+    chosen = same.index_select(1, columns if test.one_to_one else test.group[columns])
+    product = train_in @ test_in.index_select(0, columns).t()
+    out.index_add_(1, columns, product.mul_(train.spread(chosen)))
+
+
+def _equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a[:, None] == b[None, :]
