@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kgops.errors import Unavailable, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(NamedTuple):
     """$KGOPS_HOME, or ~/.kgops."""
 
     path: Path

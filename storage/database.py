@@ -42,16 +42,22 @@ def open_writer(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite
 
 def open_reader(path: Path, *, busy_timeout_s: float = 5.0) -> sqlite3.Connection:
     """A connection that cannot write. Raises DatabaseMissing where there is none yet."""
-    version = _version(path, busy_timeout_s)
+    if not path.exists():
+        raise DatabaseMissing(f"there is no database at {path} yet")
+    with explained(path):
+        conn = _open_for_reading(path, busy_timeout_s)
+        version = _version_of(conn, path)
+    if version == SCHEMA_VERSION:
+        return conn
+    conn.close()
     if version == 0:
         raise DatabaseMissing(f"there is no database at {path} yet")
-    if version < SCHEMA_VERSION:
-        if not os.access(path.parent, os.W_OK):
-            raise DatabaseReadOnly(
-                f"{path} was written by an older kgops and its folder cannot be written",
-                "run any kgops command where the folder is writable: it migrates the database",
-            )
-        _migrate(path, busy_timeout_s)
+    if not os.access(path.parent, os.W_OK):
+        raise DatabaseReadOnly(
+            f"{path} was written by an older kgops and its folder cannot be written",
+            "run any kgops command where the folder is writable: it migrates the database",
+        )
+    _migrate(path, busy_timeout_s)
     with explained(path):
         return _open_for_reading(path, busy_timeout_s)
 
@@ -141,9 +147,13 @@ def _version(path: Path, busy_timeout_s: float) -> int:
     with explained(path):
         conn = _open_for_reading(path, busy_timeout_s)
         try:
-            version: int = conn.execute("PRAGMA user_version").fetchone()[0]
+            return _version_of(conn, path)
         finally:
             conn.close()
+
+
+def _version_of(conn: sqlite3.Connection, path: Path) -> int:
+    version: int = conn.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise DatabaseNewer(
             f"{path} was written by a newer kgops (schema {version}; this one knows {SCHEMA_VERSION})",

@@ -17,6 +17,7 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob, Usage
+from kgops.jobs import recipes
 from kgops.jobs.job import Job, read_job, read_job_file
 from kgops.jobs.keys import nearest
 from kgops.jobs.levers import LEVERS
@@ -216,10 +217,11 @@ def _merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 @options
 @click.pass_context
 def _train(ctx: click.Context, /, **given: Any) -> None:
-    """Train ConvE: on a dataset of PyKEEN's by name, or on files of triples.
+    """Train ConvE, or any model of PyKEEN's: on one of its datasets by name, or on files of triples.
 
     Every flag of train_pytorch.py means what it meant there.
     """
+    recipe = given.pop("recipe")
     keys = {key.name: given.pop(key.name) for key in TRAIN.keys}
     levers: dict[str, Any] = {
         "precision": given.pop("precision") or ("auto" if given.pop("use_mixed_precision") else None),
@@ -235,6 +237,8 @@ def _train(ctx: click.Context, /, **given: Any) -> None:
         "train": {name: _absolute(name, value) for name, value in keys.items() if value is not None},
         "levers": {name: value for name, value in levers.items() if value is not None},
     }
+    if recipe is not None:
+        table = recipes.with_changes(recipe, table)
     ctx.exit(start(read_job(table, "this command"), _merged(ctx, given)))
 
 
@@ -251,6 +255,11 @@ _TYPES = {"str": str, "int": int, "float": float}
 _add_options(
     _train,
     [
+        click.Option(
+            ["--recipe"], metavar="NAME", help=f"A job that ships with kgops: {', '.join(recipes.names())}."
+        ),
+    ]
+    + [
         click.Option(
             [f"--{name}/--no-{name}" if key.type == "bool" else f"--{name}"],
             type=None if key.type == "bool" else _TYPES[key.type],

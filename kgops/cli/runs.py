@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import asdict
 
 import click
 
@@ -14,7 +13,6 @@ from kgops.errors import Usage
 from storage import runs
 from storage.errors import DatabaseMissing
 
-_SPAN = re.compile(r"(\d{1,9})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -69,7 +67,7 @@ def command(
         return
     page = runs.page(session.conn, wanted, sort=sort, descending=not ascending, limit=limit, after=after)
     if as_json:
-        print_json([asdict(run) for run in page])
+        print_json([runs.as_table(run) for run in page])
         return
     _print(session, page, limit)
 
@@ -101,7 +99,7 @@ def _print(session: Session, page: list[runs.Run], limit: int) -> None:
 def _beginning(since: str | None) -> float | None:
     if since is None:
         return None
-    span = _SPAN.fullmatch(since)
+    span = re.fullmatch(r"(\d{1,9})([smhdw])", since)
     if span is None:
         raise Usage(f"--since {since!r} is no span of time", "write 30m, 12h, 7d or 2w")
     return time.time() - int(span[1]) * _SECONDS[span[2]]

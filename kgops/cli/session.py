@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kgops.cli.output import tell
 from kgops.errors import KgopsError, NoSuchRun
@@ -16,8 +16,7 @@ from storage.errors import DatabaseMissing, StorageError
 from storage.runs import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(NamedTuple):
     home: Home
     conn: sqlite3.Connection
 

@@ -33,7 +33,7 @@ def as_table(session: Session, run: Run) -> dict[str, Any]:
     conn = session.conn
     spec = runs.spec(conn, run.id)
     return {
-        **asdict(run),
+        **runs.as_table(run),
         "path": str(session.folder(run).path),
         "attempt": [asdict(attempt) for attempt in attempts.of_run(conn, run.id)],
         "lever": [asdict(lever) for lever in reports.levers(conn, run.id)],

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-
-_ATTEMPT = re.compile(r"[1-9][0-9]{0,5}")
-_UNSAFE = re.compile(r"[^a-z0-9]+")
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class RunFolder:
+class RunFolder(NamedTuple):
     """`runs/0042-train-nations`: enough to understand the run ten years later."""
 
     path: Path
@@ -83,11 +79,13 @@ class RunFolder:
         """0 before the first. Numbered from the folder: a power cut can take back a row."""
         if not self.attempts.is_dir():
             return 0
-        return max((int(p.name) for p in self.attempts.iterdir() if _ATTEMPT.fullmatch(p.name)), default=0)
+        return max(
+            (int(p.name) for p in self.attempts.iterdir() if re.fullmatch(r"[1-9][0-9]{0,5}", p.name)),
+            default=0,
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFolder:
+class AttemptFolder(NamedTuple):
     path: Path
 
     @property
@@ -118,7 +116,7 @@ class AttemptFolder:
 
 def folder_name(number: int, workload: str, label: str) -> str:
     """Letters, digits and dashes only, whatever the label holds."""
-    slug = _UNSAFE.sub("-", label.lower())[:40].strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", label.lower())[:40].strip("-")
     return f"{number:04d}-{workload}" + (f"-{slug}" if slug and slug != workload else "")
 
 
