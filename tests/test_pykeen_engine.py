@@ -1,0 +1,165 @@
+"""PyKEEN's own pipeline as a supervised run: any of its models, with the same events and files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from driving import Console, wait_for
+
+from kgops.errors import BadJob, Usage
+from kgops.jobs.job import Job, read_job
+from kgops.models.pykeen_bridge import load_pykeen
+
+SMALL = ("--embedding-dim", "16", "--batch-size", "256", "--device", "cpu")
+PYKEEN = ("run", "train", "--engine", "pykeen", "--dataset", "nations", *SMALL)
+
+# PyKEEN and what it loads warn of their own affairs, which are not ours to mend.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def job(model: str, **settings: Any) -> Job:
+    small = {"embedding_dim": 16, "num_epochs": 3, "validate_every": 0, "learning_rate": 0.02}
+    table = {"dataset": "nations", "engine": "pykeen", "model": model, **small, "device": "cpu", **settings}
+    levers = {"batch_size": 256, "precision": "bf16", "num_workers": 0}
+    return read_job({"workload": "train", "train": table, "levers": levers}, "the test's job")
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        ("TransE", {}),
+        ("rotate", {}),
+        ("ComplEx", {"loss": "kvsall-ce"}),
+        ("DistMult", {"loss": "kvsall-bce", "optimizer": "adagrad", "inverse": True}),
+        ("ConvE", {"loss": "kvsall-bce", "output_channels": 4}),
+    ],
+)
+def test_any_model_trains_and_is_told_of_like_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, settings: dict[str, Any]
+) -> None:
+    from kgops.workers.report import Reporter
+    from kgops.workers.train import train
+
+    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
+    torch.set_num_threads(1)
+    train(job(model, **settings), tmp_path, Reporter(tmp_path), lambda: False)  # type: ignore[arg-type]
+    losses = [event["value"] for event in events(tmp_path, "metric") if event["name"] == "loss"]
+    assert len(losses) == 3 and losses[-1] < losses[0]
+    assert events(tmp_path, "progress")[-1]["done"] == 3
+    figures = events(tmp_path, "result")[-1]["figures"]
+    assert 0 < figures["test_mrr"] <= 1 and figures["epochs"] == 3
+    levers = {event["name"]: event for event in events(tmp_path, "lever")}
+    assert levers["precision"]["effective"] == "fp32" and "float32" in levers["precision"]["reason"]
+    results = tmp_path / "results"
+    config = json.loads((results / "config.json").read_text())
+    assert config["engine"] == "pykeen" and config["model"]["name"].lower() == model.lower()
+    assert config["optimizations"]["precision"]["asked"] == "bf16"
+    manifest = json.loads((results / "manifest.json").read_text())
+    assert {"results/pykeen/trained_model.pkl", "results/final_model.pt", "results/test_results.json"} <= {
+        file["path"] for file in manifest["files"]
+    }
+    if model == "ConvE":
+        ours = load_pykeen(results / "pykeen" / "trained_model.pkl", trust_pickle=True)
+        assert ours.config.embedding_dim == 16 and ours.config.inverse
+
+
+def test_a_supervised_run_shows_curves_levers_and_the_best_of_its_validations(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    more = ("--model", "RotatE", "--num-epochs", "4", "--validate-every", "2", "--use-gradient-checkpointing")
+    done = run_cli(*PYKEEN, *more, "--output-dir", tmp_path / "out")
+    assert done.code == 0, done.err
+    shown = run_cli.show(1)
+    assert (shown["state"], shown["label"]) == ("succeeded", "nations RotatE")
+    assert shown["figure"]["best_epoch"] in (2, 4)
+    folder = run_cli.folder(1)
+    validations = [e["step"] for e in events(folder, "metric") if e["name"] == "valid_mrr"]
+    assert validations == [2, 4]
+    lever = next(e for e in events(folder, "lever") if e["name"] == "gradient_checkpointing")
+    assert lever["effective"] == "off" and "no such lever" in lever["reason"]
+    assert torch.load(tmp_path / "out" / "best_model.pt", weights_only=True)
+    assert not list((tmp_path / "out").rglob("resume_*"))
+    history = json.loads((tmp_path / "out" / "training_history.json").read_text())
+    assert [entry["epoch"] for entry in history] == [1, 2, 3, 4]
+
+
+def test_a_killed_run_resumes_by_itself_to_the_weights_of_one_never_killed(run_cli: Console) -> None:
+    steady = ("--model", "DistMult", "--num-epochs", "12", "--validate-every", "0", "--resume-every", "0")
+    whole = run_cli(*PYKEEN, *steady)
+    assert whole.code == 0, whole.err
+    run_cli(*PYKEEN, *steady, "--detach")
+
+    def in_the_middle() -> int | None:
+        folder = run_cli.folder(2)
+        if not (folder / "events.jsonl").exists():
+            return None
+        done = [e["step"] for e in events(folder, "metric") if e["name"] == "loss"]
+        assert not done or done[-1] < 12, "too quick for this test"
+        return int(events(folder, "started")[-1]["pid"]) if done and done[-1] >= 2 else None
+
+    os.kill(wait_for(in_the_middle, "the middle of the training"), signal.SIGKILL)
+    run = run_cli.ended(2, within_s=30)
+    assert (run.state, run.attempts) == ("succeeded", 2)
+    assert any(note["text"].startswith("resumed after epoch") for note in events(run_cli.folder(2), "note"))
+    a, b = (torch.load(run_cli.folder(n) / "results" / "final_model.pt", weights_only=True) for n in (1, 2))
+    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+def test_a_checkpoint_cut_short_by_a_kill_gives_way_to_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kgops.workers.pykeen import _take_up
+    from kgops.workers.report import Reporter
+
+    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
+    newest, before = tmp_path / "resume_pykeen.pt", tmp_path / "resume_pykeen.pt.before"
+    torch.save({"epoch": 7}, before)
+    newest.write_bytes(before.read_bytes()[:200])
+    _take_up(tmp_path, Reporter(tmp_path))
+    assert torch.load(newest)["epoch"] == 7 and not before.exists()
+    told = [note["text"] for note in events(tmp_path, "note")]
+    assert "cut short" in told[0] and told[1] == "resumed after epoch 7."
+
+
+def test_models_that_cannot_be_trained_here_are_refused_with_the_reason() -> None:
+    from kgops.workers.pykeen import find_model
+
+    assert find_model("transe").__name__ == "TransE"
+    for name, said in (
+        ("RotateE", "did you mean 'RotatE'?"),
+        ("DistMultLiteral", "literals"),
+        ("InductiveNodePiece", "second graph"),
+        ("FixedModel", "nothing to train"),
+    ):
+        with pytest.raises(Usage) as caught:
+            find_model(name)
+        assert said in caught.value.message
+
+
+def test_what_does_not_go_together_is_told_before_anything_starts() -> None:
+    for settings, said in (
+        ({"loss": "1vsall-ce"}, "PyKEEN has no 1vsAll"),
+        ({"schedule": "plateau"}, "only kgops' own engine"),
+        ({"engine": "kgops"}, "take the engine pykeen"),
+    ):
+        with pytest.raises(BadJob) as caught:
+            job("RotatE", **settings)
+        assert said in caught.value.message
+
+
+def test_an_unknown_model_fails_the_run_and_names_the_nearest(run_cli: Console) -> None:
+    done = run_cli(*PYKEEN, "--model", "RotateE")
+    assert done.code == 1
+    assert "did you mean 'RotatE'?" in done.out.splitlines()[-1]
+    assert "Traceback" not in done.err
