@@ -6,9 +6,10 @@ python -m kgops.bench.evaluation --data DIR [--triples N]
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def main(argv: list[str] | None = None) -> int:
         "--batch-size", type=int, default=32, help="PyKEEN's; as shipped it takes much memory"
     )
     parser.add_argument("--whole", action="store_true", help="then time ours on the whole test set")
+    parser.add_argument("--json", action="store_true", help="the outcome as JSON")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
@@ -84,6 +86,9 @@ def main(argv: list[str] | None = None) -> int:
     torch.manual_seed(0)
     model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations)).eval()
     outcome = compare(graph, model, graph.test[: args.triples], args.batch_size)
+    if args.json:
+        print(json.dumps({**asdict(outcome), "times_faster": outcome.times_faster}))
+        return 0
     print(
         f"{outcome.triples:,} test triples: kgops {outcome.our_s:.2f} s, PyKEEN {outcome.pykeen_s:.2f} s, "
         f"{outcome.times_faster:.1f} times faster; {outcome.ranks_that_differ} of {outcome.ranks:,} ranks differ"

@@ -32,8 +32,9 @@ class Line:
     subject: str
     unit: str
     values: tuple[float, ...]
-    target: float | None = None  # at most; None: reported only
+    target: float | None = None  # None: reported only
     figure: float | None = None  # where not the median
+    at_least: bool = False  # the target is the least that will do, otherwise the most
 
     @property
     def value(self) -> float:
@@ -48,7 +49,9 @@ class Line:
 
     @property
     def reached(self) -> bool | None:
-        return None if self.target is None else self.value <= self.target
+        if self.target is None:
+            return None
+        return self.value >= self.target if self.at_least else self.value <= self.target
 
 
 # A process that is forked carries its parent's peak with it, so a small one stands between.
@@ -86,7 +89,8 @@ def table(lines: Sequence[Line]) -> list[str]:
     rows = [("what", "measured", "quartiles", "n", "target", "")]
     for line in lines:
         low, high = line.quartiles
-        target = "" if line.target is None else f"≤ {line.target:g} {line.unit}"
+        bound = "≥" if line.at_least else "≤"
+        target = "" if line.target is None else f"{bound} {line.target:g} {line.unit}"
         verdict = {True: "reached", False: "MISSED", None: ""}[line.reached]
         measured = f"{line.value:.4g} {line.unit}"
         rows.append(
