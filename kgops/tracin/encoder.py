@@ -20,7 +20,11 @@ from kgops.tracin.layers import all_parameters
 
 __all__ = ["Encoded", "Encoder", "Pulled"]
 
-_CONV_PART = ("conv.weight", "conv.bias", "feature_norm.weight", "feature_norm.bias") + (
+_CONV_PART = (
+    "conv.weight",
+    "conv.bias",
+    "feature_norm.weight",
+    "feature_norm.bias",
     "input_norm.weight",
     "input_norm.bias",
 )
@@ -116,7 +120,7 @@ class Encoder:
         c, groups = self.config, len(heads)
         shape = (groups, c.channels, c.height, c.width)
         image = torch.cat([self.entities[heads].view(shape), self.relations[relations].view(shape)], dim=2)
-        patches = self._patches(self.input_norm(image))
+        patches = self.patches(self.input_norm(image))
         size = (groups, c.output_channels, self.places)
         maps = image.new_empty(size) if keep else self.buffers.take("maps", size, image.dtype)
         torch.matmul(self._kernel_and_shift, patches, out=maps)
@@ -124,7 +128,8 @@ class Encoder:
         projected = torch.addmm(self.bias, flat, self.weight.t())
         return Encoded(image, patches, flat, projected, self.output_norm(projected).relu_())
 
-    def _patches(self, normed: torch.Tensor) -> torch.Tensor:
+    def patches(self, normed: torch.Tensor) -> torch.Tensor:
+        """What each place of the maps sees, and a row of ones below: (groups, taps + 1, places)."""
         c, groups = self.config, len(normed)
         patches = normed.new_empty(groups, self.taps + 1, self.places)
         windows = normed.unfold(2, c.kernel_height, 1).unfold(3, c.kernel_width, 1)
@@ -208,3 +213,12 @@ class Encoder:
         if "input_norm.bias" in self.names:
             parts.append(d_normed.sum((2, 3)))
         return torch.cat(parts, dim=1) if parts else sums.new_empty(len(sums), 0)
+
+    def split(self, conv: torch.Tensor) -> dict[str, torch.Tensor]:
+        """One sample's vector of `Pulled.conv`, by parameter."""
+        c = self.config
+        sizes = dict.fromkeys(_CONV_PART, c.output_channels)
+        sizes |= {"conv.weight": self.raw_kernel.numel()}
+        sizes |= dict.fromkeys(("input_norm.weight", "input_norm.bias"), c.channels)
+        names = [name for name in _CONV_PART if name in self.names]
+        return dict(zip(names, torch.split(conv, [sizes[name] for name in names]), strict=True))

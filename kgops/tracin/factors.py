@@ -24,6 +24,7 @@ class Others:
 
     delta: torch.Tensor | None
     wanted: Places | None
+    samples: int
     gram_dtype: torch.dtype | None = None
 
 
@@ -50,6 +51,7 @@ class Factors:
     conv: torch.Tensor | None
     heads_in: torch.Tensor | None
     relations_in: torch.Tensor | None
+    pulled: bool
     scale: float
 
     def spread(self, by_group: torch.Tensor) -> torch.Tensor:
@@ -59,9 +61,12 @@ class Factors:
     def spread_columns(self, by_group: torch.Tensor) -> torch.Tensor:
         return by_group if self.one_to_one else by_group.index_select(1, self.group)
 
-    def lookups(self, chunk: int, total: int) -> Places:
-        """The entities at which these samples ask for the other side's gradient: tails, then heads."""
-        return Places(torch.cat([self.tails, self.heads]), None, chunk, total)
+    def asks(self, chunk: int, total: int, gram_dtype: torch.dtype | None = None) -> Others:
+        """What the other side has to know of these, which were made with `keep`."""
+        delta = None if self.shared is None else self.shared.delta
+        # Where these samples read the other side's gradient at the scores: at tails, then at heads.
+        places = Places(torch.cat([self.tails, self.heads]), None, chunk, total)
+        return Others(delta, places, len(self.group), gram_dtype)
 
 
 @dataclass(frozen=True)
@@ -85,10 +90,9 @@ def factors_of(
     chunk: int,
     keep: bool = False,
     others: Others | None = None,
-    pull: bool = True,
 ) -> Factors:
     """Factors of `rows` (head, relation row, tail). `keep` for the side that stays while others stream by;
-    without `pull` the way back through the convolution is left to `tangents`."""
+    the other side may leave the way back through the convolution to `tangents`."""
     total = len(encoder.entities)
     g = _grouped(loss, rows, total, encoder.entities, chunk)
     encoded = encoder.encode(g.heads, g.relations, keep=keep)
@@ -117,7 +121,9 @@ def factors_of(
         if g.sample is None:
             d_x += own[:, None] * encoder.entities.index_select(0, g.tails)
     u, norm = encoder.output_gradients(encoded, g.group, d_x)
-    pulled = encoder.pull(encoded, g.group, u) if pull else None
+    # Forwards along each test's gradient costs a pass for each (group, test); see `tangents`.
+    few = others is not None and len(g.heads) * others.samples < len(g.group)
+    pulled = None if few else encoder.pull(encoded, g.group, u)
     return Factors(
         encoded,
         g.heads,
@@ -133,13 +139,12 @@ def factors_of(
         None if pulled is None else pulled.conv,
         None if pulled is None else pulled.heads,
         None if pulled is None else pulled.relations,
+        pulled is not None,
         scale_of(loss, total),
     )
 
 
-def _grouped(
-    loss: TracinLoss, rows: torch.Tensor, total: int, like: torch.Tensor, chunk: int
-) -> _Grouping:
+def _grouped(loss: TracinLoss, rows: torch.Tensor, total: int, like: torch.Tensor, chunk: int) -> _Grouping:
     """Rows by (head, relation). Under KvsAll rows of a group are one sample, unless a row brings a tail
     that training has not seen: its labels are others, so it is a group of its own."""
     key = rows[:, 0] * (int(rows[:, 1].max()) + 1) + rows[:, 1]

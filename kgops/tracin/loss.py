@@ -17,7 +17,7 @@ class KnownTails:
     """The training tails of every (head, relation row)."""
 
     def __init__(self, rows: torch.Tensor, num_relation_rows: int) -> None:
-        rows = rows.unique(dim=0)  # lexicographic, so equal (head, relation) stand together
+        rows = torch.unique(rows, dim=0)  # lexicographic, so equal (head, relation) stand together
         self.num_relation_rows = num_relation_rows
         keys = rows[:, 0] * num_relation_rows + rows[:, 1]
         self._keys, counts = torch.unique_consecutive(keys, return_counts=True)
@@ -43,12 +43,14 @@ class KnownTails:
         seen = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
         seen.index_add_(0, index, torch.ones_like(index))
         at, known = self._find(rows)
-        return seen == self._counts[at] * known  # one more where the row's own was added
+        only_known: torch.Tensor = seen == self._counts[at] * known
+        return only_known  # one more where the row's own was added
 
     def _find(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         keys = rows[:, 0] * self.num_relation_rows + rows[:, 1]
         at = torch.searchsorted(self._keys, keys).clamp_max(max(len(self._keys) - 1, 0))
-        return at, self._keys[at] == keys
+        known: torch.Tensor = self._keys[at] == keys
+        return at, known
 
     def to(self, device: torch.device) -> KnownTails:
         moved = object.__new__(KnownTails)

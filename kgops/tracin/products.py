@@ -10,6 +10,7 @@ import torch
 
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors
+from kgops.tracin.tangents import add_by_tangents
 
 __all__ = ["pair_scores", "self_scores"]
 
@@ -34,18 +35,25 @@ def pair_scores(
         out.addcmul_(train.u @ test.u.t(), _both(train, test, maps))
     if train.norm is not None and test.norm is not None:
         out.addmm_(train.norm, test.norm.t())
-    if train.conv is not None and test.conv is not None:
-        out.addmm_(train.conv, test.conv.t())
-    if with_x and train.heads_in is not None:
-        _add_heads(out, train, test)
     if with_x and test.heads_in is not None:
         _add_heads(out.t(), test, train, at=_shared_at_heads(train, test))
-    _add_equal(out, train, test, train.heads, test.heads, train.heads_in, test.heads_in)
-    _add_equal(out, train, test, train.relations, test.relations, train.relations_in, test.relations_in)
+    if train.pulled:
+        _add_pulled(out, train, test)
+    else:
+        add_by_tangents(encoder, out, train, test)
     out *= train.scale * test.scale
     if train.sample is not None:
         out = out.index_select(0, train.sample)
     return out if test.sample is None else out.index_select(1, test.sample)
+
+
+def _add_pulled(out: torch.Tensor, train: Factors, test: Factors) -> None:
+    if train.conv is not None and test.conv is not None:
+        out.addmm_(train.conv, test.conv.t())
+    if train.heads_in is not None:
+        _add_heads(out, train, test)
+    _add_equal(out, train, test, train.heads, test.heads, train.heads_in, test.heads_in)
+    _add_equal(out, train, test, train.relations, test.relations, train.relations_in, test.relations_in)
 
 
 @torch.no_grad()
@@ -88,10 +96,8 @@ def _layer(
     """Inner products of a layer's inputs, and one more where its bias takes part."""
     if not weight:
         return a.new_ones(len(a), len(b))
-    if dtype is not None and dtype != a.dtype:
-        product = (a.to(dtype) @ b.to(dtype).t()).to(a.dtype)
-    else:
-        product = a @ b.t()
+    low = a.dtype if dtype is None else dtype
+    product = (a.to(low) @ b.to(low).t()).to(a.dtype)
     return product.add_(1) if bias else product
 
 

@@ -1,0 +1,122 @@
+"""One block of training triples against one block of test triples, at one checkpoint.
+
+A pure function of these three, so that blocks can be computed anywhere and in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+
+from kgops.errors import BadInput
+from kgops.models.conve import ConvE
+from kgops.models.encoder import Buffers
+from kgops.tracin.encoder import Encoder
+from kgops.tracin.factors import Factors, factors_of
+from kgops.tracin.loss import TracinLoss
+from kgops.tracin.products import pair_scores, self_scores
+from kgops.training.batches import inverse_triples, query_rows
+
+__all__ = ["Engine", "Kept", "Point", "Settings", "rows_of"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A checkpoint: its model and the learning rate its scores are weighed with."""
+
+    model: ConvE
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the work is cut; none of it changes scores by more than rounding but `gram_dtype`, that of
+    the two large products with the test triples, and `both_directions`, which adds each triple's
+    inverse, as training does. `tests_at_once` None: as many as `test_mib` holds the factors of."""
+
+    block: int = 256
+    chunk: int = 2048
+    tests_at_once: int | None = None
+    test_mib: int = 512
+    both_directions: bool = False
+    gram_dtype: torch.dtype | None = None
+
+
+@dataclass
+class Kept:
+    """The factors of a block of test triples at one checkpoint."""
+
+    factors: Factors
+    triples: int
+
+
+class Engine:
+    """What one checkpoint answers. `names` are the parameters that take part, None for all."""
+
+    def __init__(
+        self, point: Point, loss: TracinLoss, settings: Settings, names: Collection[str] | None = None
+    ) -> None:
+        model = point.model
+        _check(model)
+        self.point, self.loss, self.settings = point, loss, settings
+        device = model.entities.device
+        self.buffers = Buffers(device)
+        self.encoder = Encoder(model, names, buffers=self.buffers)
+        self.total = model.config.num_entities
+
+    def keep(self, tests: torch.Tensor) -> Kept:
+        rows = rows_of(self.point.model, tests, self.settings.both_directions)
+        return Kept(
+            factors_of(self.encoder, self.loss, rows, chunk=self.settings.chunk, keep=True), len(tests)
+        )
+
+    def scores(self, kept: Kept, train: torch.Tensor) -> torch.Tensor:
+        """(tests, trains), weighed with the learning rate."""
+        settings = self.settings
+        rows = rows_of(self.point.model, train, settings.both_directions)
+        others = kept.factors.asks(settings.chunk, self.total, settings.gram_dtype)
+        made = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, others=others)
+        pairs = pair_scores(self.encoder, made, kept.factors, settings.gram_dtype)
+        if settings.both_directions:
+            pairs = pairs.view(2, len(train), 2, kept.triples).sum((0, 2))
+        return pairs.t() * self.point.learning_rate
+
+    def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
+        settings = self.settings
+        rows = rows_of(self.point.model, triples, settings.both_directions)
+        block = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, keep=True)
+        own = self_scores(self.encoder, block)
+        if settings.both_directions:
+            # |∇ + ∇'|² has, beside the squares, twice the product of a triple's two directions.
+            others = block.asks(settings.chunk, self.total)
+            other = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, others=others)
+            pairs = pair_scores(self.encoder, other, block)
+            n = len(triples)
+            own = own[:n] + own[n:] + 2 * pairs[:n, n:].diagonal()
+        return own * self.point.learning_rate
+
+
+def rows_of(model: ConvE, triples: torch.Tensor, both_directions: bool) -> torch.Tensor:
+    """Triples as the model numbers relations; with both directions the inverses follow them all."""
+    rows = query_rows(triples, model.config.inverse)
+    if not both_directions:
+        return rows
+    if not model.config.inverse:
+        raise BadInput(
+            "both directions were asked for, but this model was trained without inverse relations.",
+            hint="leave --both-directions away.",
+        )
+    return torch.cat([rows, inverse_triples(triples)])
+
+
+def _check(model: ConvE) -> None:
+    if model.training:
+        raise ValueError("TracIn needs the model in evaluation mode")
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise BadInput(
+                f"the checkpoint's '{name}' holds values that are not finite.",
+                hint="the training diverged; use an earlier checkpoint.",
+            )

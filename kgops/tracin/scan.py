@@ -1,0 +1,213 @@
+"""The training set streamed past the test triples, over any number of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from kgops.errors import BadInput, Interrupted
+from kgops.tracin.blocks import Engine, Kept, Point, Settings
+from kgops.tracin.loss import TracinLoss
+from kgops.tracin.ranking import TopK
+from kgops.training.report import Progress, Report
+
+__all__ = ["AllScores", "Point", "Settings", "Sink", "TopTriples", "scan", "self_influence"]
+
+
+class Sink(Protocol):
+    """Takes scores as they come: of tests `first`, `first + 1`, … with the training triples `ids`."""
+
+    def add(self, first: int, ids: torch.Tensor, scores: torch.Tensor) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class AllScores:
+    """Every score, (tests, trains): in memory, or in `out`, which may be mapped to a file."""
+
+    def __init__(
+        self, tests: int, trains: int, *, like: torch.Tensor, out: torch.Tensor | None = None
+    ) -> None:
+        self.scores = torch.zeros(tests, trains, dtype=like.dtype) if out is None else out
+
+    def add(self, first: int, ids: torch.Tensor, scores: torch.Tensor) -> None:
+        self.scores[first : first + len(scores), ids.to(self.scores.device)] = scores.to(self.scores)
+
+    def finish(self) -> None:
+        pass
+
+
+class TopTriples:
+    """The k highest and k lowest scores of each test triple; of equal scores the smaller id is first.
+
+    After `finish` `found[i]` holds a tile of tests, in their order. `proponents` and `opponents` are
+    (scores, ids), each (tests, at most k), with their best first.
+    """
+
+    def __init__(self, k: int, *, merge_columns: int = 2048) -> None:
+        self.k, self._columns = k, merge_columns
+        self.found: dict[int, TopK] = {}
+        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._first = 0
+
+    def add(self, first: int, ids: torch.Tensor, scores: torch.Tensor) -> None:
+        if first != self._first:
+            self.finish()
+        self._first = first
+        # Ranking looks at every candidate again: a few blocks together cost less than each alone.
+        self._waiting.append((ids, scores))
+        if sum(len(waiting) for waiting, _ in self._waiting) >= self._columns:
+            self.finish()
+
+    def finish(self) -> None:
+        if not self._waiting:
+            return
+        ids = torch.cat([waiting for waiting, _ in self._waiting])
+        scores = torch.cat([waiting for _, waiting in self._waiting], dim=1)
+        self._waiting = []
+        if self._first not in self.found:
+            self.found[self._first] = TopK(len(scores), self.k, like=scores)
+        self.found[self._first].add(scores, ids)
+
+    @property
+    def proponents(self) -> tuple[torch.Tensor, torch.Tensor]:
+        tiles = [self.found[first].proponents for first in sorted(self.found)]
+        return torch.cat([t.scores for t in tiles]), torch.cat([t.ids for t in tiles])
+
+    @property
+    def opponents(self) -> tuple[torch.Tensor, torch.Tensor]:
+        tiles = [self.found[first].opponents for first in sorted(self.found)]
+        return torch.cat([t.scores for t in tiles]), torch.cat([t.ids for t in tiles])
+
+
+@dataclass(frozen=True)
+class _Block:
+    ids: torch.Tensor
+    triples: torch.Tensor
+
+
+def scan(
+    points: Sequence[Point],
+    loss: TracinLoss,
+    train: torch.Tensor,
+    tests: torch.Tensor,
+    sink: Sink,
+    *,
+    settings: Settings | None = None,
+    names: Collection[str] | None = None,
+    report: Report | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> None:
+    """Scores of every test triple with every training triple go to `sink`, summed over `points`.
+
+    Triples carry relation ids as in the files; `ids` given to the sink are rows of `train`. Raises
+    `Interrupted` soon after `stop_requested` says so; what the sink has until then is right.
+    """
+    settings = settings or Settings()
+    engines = _engines(points, loss, settings, names)
+    model = points[0].model
+    for triples, what in ((train, "training"), (tests, "test")):
+        _check_ids(model.config.num_entities, model.config.num_relations, triples, what)
+    device = model.entities.device
+    train, tests = train.to(device), tests.to(device)
+    step = settings.tests_at_once or _tests_that_fit(points, settings)
+    progress = None if report is None else Progress(report, "tracin", "pairs")
+    done, total = 0, len(train) * len(tests)
+    for first in range(0, len(tests), step):
+        tile = tests[first : first + step]
+        kept = [engine.keep(tile) for engine in engines]
+        for block in _blocks(train, settings.block):
+            _stop_if(stop_requested, done, total)
+            sink.add(first, block.ids, _summed(engines, kept, block.triples))
+            done += len(tile) * len(block.ids)
+            if progress is not None:
+                progress(done, total)
+        del kept  # before the next tile's are made
+    sink.finish()
+
+
+def self_influence(
+    points: Sequence[Point],
+    loss: TracinLoss,
+    triples: torch.Tensor,
+    *,
+    settings: Settings | None = None,
+    names: Collection[str] | None = None,
+    report: Report | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> torch.Tensor:
+    """influence(z, z) of every triple, in the order given."""
+    settings = settings or Settings()
+    engines = _engines(points, loss, settings, names)
+    model = points[0].model
+    _check_ids(model.config.num_entities, model.config.num_relations, triples, "training")
+    triples = triples.to(model.entities.device)
+    out = model.entities.new_zeros(len(triples))
+    progress = None if report is None else Progress(report, "self-influence", "triples")
+    done = 0
+    for block in _blocks(triples, settings.block):
+        _stop_if(stop_requested, done, len(triples))
+        for engine in engines:
+            out[block.ids] += engine.self_scores(block.triples)
+        done += len(block.ids)
+        if progress is not None:
+            progress(done, len(triples))
+    return out
+
+
+def _engines(
+    points: Sequence[Point], loss: TracinLoss, settings: Settings, names: Collection[str] | None
+) -> list[Engine]:
+    if not points:
+        raise BadInput("there is no checkpoint to score with.", hint="train with --checkpoint-every.")
+    if any(point.model.config.to_dict() != points[0].model.config.to_dict() for point in points):
+        raise BadInput(
+            "the checkpoints are of models of different shape.", hint="give those of one training."
+        )
+    return [Engine(point, loss, settings, names) for point in points]
+
+
+def _summed(engines: Sequence[Engine], kept: Sequence[Kept], triples: torch.Tensor) -> torch.Tensor:
+    """Over the checkpoints, in their order: the same sum whoever computes it."""
+    scores = engines[0].scores(kept[0], triples)
+    for engine, factors in zip(engines[1:], kept[1:], strict=True):
+        scores += engine.scores(factors, triples)
+    return scores
+
+
+def _blocks(triples: torch.Tensor, size: int) -> Iterator[_Block]:
+    """By head and relation, so that those who share work stand in the same block."""
+    order = triples[:, 2].argsort(stable=True)
+    for column in (1, 0):
+        order = order[triples[order, column].argsort(stable=True)]
+    for start in range(0, len(triples), size):
+        ids = order[start : start + size]
+        yield _Block(ids, triples[ids])
+
+
+def _tests_that_fit(points: Sequence[Point], settings: Settings) -> int:
+    c = points[0].model.config
+    numbers = c.num_entities + c.features + 8 * c.embedding_dim
+    each = len(points) * numbers * points[0].model.entities.element_size()
+    each *= 2 if settings.both_directions else 1
+    return max(1, min(4096, settings.test_mib * 2**20 // each))
+
+
+def _check_ids(entities: int, relations: int, triples: torch.Tensor, what: str) -> None:
+    if triples.dim() != 2 or triples.shape[1] != 3 or not len(triples):
+        raise BadInput(f"there are no {what} triples.", hint="each is head, relation, tail.")
+    for column, most, kind in ((0, entities, "entity"), (1, relations, "relation"), (2, entities, "entity")):
+        low, high = int(triples[:, column].min()), int(triples[:, column].max())
+        if low < 0 or high >= most:
+            raise BadInput(
+                f"the {what} triples name {kind} {high if high >= most else low}; the model has {most:,}.",
+                hint="use the vocabulary the model was trained with.",
+            )
+
+
+def _stop_if(stop_requested: Callable[[], bool], done: int, total: int) -> None:
+    if stop_requested():
+        raise Interrupted(f"stopped after {done:,} of {total:,}.", hint="resume the run to go on.")
