@@ -1,0 +1,132 @@
+"""What all kinds of `kgops run` share: their common flags, and the way from a job to its end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from kgops.cli.follow import follow
+from kgops.cli.output import print_json, say
+from kgops.cli.session import Session, for_writing
+from kgops.cli.tag import check_tags
+from kgops.errors import BadJob
+from kgops.jobs.job import Job, read_job
+from kgops.jobs.text import lines
+from kgops.plans import profiles
+from kgops.runs.launch import child_command, launch
+from storage import reports, runs
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def options(function: F) -> F:
+    """What every kind of job can be given."""
+    for option in reversed(
+        (
+            click.option(
+                "--profile", help="Named set of lever values: auto, cpu, t4, or a file of your own."
+            ),
+            click.option("--label", help="What lists and screens call the run."),
+            click.option("--gpu", help="Insist on a card: its index, its UUID, or auto."),
+            click.option(
+                "--gpu-memory", type=click.IntRange(1), metavar="MIB", help="Card memory to reserve."
+            ),
+            click.option(
+                "--exclusive",
+                is_flag=True,
+                default=None,
+                help="Share the card, or the processors, with no other run.",
+            ),
+            click.option(
+                "--attempts",
+                type=click.IntRange(1),
+                help="Workers that may be lost before the run is interrupted.",
+            ),
+            click.option(
+                "--grace", type=click.FloatRange(0), help="Seconds between asking to stop and killing."
+            ),
+            click.option(
+                "--log-limit",
+                type=click.FloatRange(1),
+                metavar="MIB",
+                help="Keep this much of the log, the newest part.",
+            ),
+            click.option("--tag", "tags", multiple=True, help="Tag the run; may be repeated."),
+            click.option(
+                "--detach", is_flag=True, default=None, help="Print the run's number and come back at once."
+            ),
+            click.option(
+                "--dry-run",
+                is_flag=True,
+                default=None,
+                help="Print the job and the exact command; start nothing.",
+            ),
+            click.option(
+                "--json", "as_json", is_flag=True, default=None, help="Print the ended run as JSON on stdout."
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
+    """`kgops run --profile t4 exec …` means what `kgops run exec --profile t4 …` means."""
+    before: dict[str, Any] = ctx.obj or {}
+    return {name: before.get(name) if value in (None, ()) else value for name, value in given.items()}
+
+
+def start(job: Job, given: dict[str, Any]) -> int:
+    """Launches the job with what the flags say and follows it; the exit code for the shell."""
+    job = profiles.apply(_with_flags(job, given))
+    if job.profile is not None:
+        for name, value in profiles.find(job.profile).environment.items():
+            os.environ.setdefault(name, value)  # the worker gets this process's environment
+    check_tags(given["tags"])
+    if given["dry_run"]:
+        text = f"{job.as_toml().rstrip()}\n# {shlex.join(child_command(job))}"
+        say(lines(text) if sys.stdout.isatty() else text)
+        return 0
+    session = for_writing()
+    number = launch(session.home, session.conn, job)
+    if given["tags"]:
+        reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
+    if given["detach"]:
+        say(str(number))
+        return 0
+    code = follow(session, number, quiet=bool(given["as_json"]))
+    if given["as_json"]:
+        _print_run(session, number)
+    return code
+
+
+def _print_run(session: Session, number: int) -> None:
+    from kgops.cli.show import as_table
+
+    run = runs.get(session.conn, number)
+    if run is not None:
+        print_json(as_table(session, run))
+
+
+def _with_flags(job: Job, given: dict[str, Any]) -> Job:
+    """The job with every flag that was given; all of it is checked again as one job."""
+    table = job.as_table()
+    for name in ("profile", "label"):
+        if given[name] is not None:
+            table[name] = given[name]
+    flags = {
+        "card": {"gpu": given["gpu"], "memory_mib": given["gpu_memory"], "exclusive": given["exclusive"]},
+        "limits": {"attempts": given["attempts"], "grace_s": given["grace"], "log_mib": given["log_limit"]},
+    }
+    for part, values in flags.items():
+        table[part] |= {name: value for name, value in values.items() if value is not None}
+    try:
+        return read_job(table, "the job with these flags")
+    except BadJob as error:
+        error.hint = error.hint or "`--dry-run` prints the job"
+        raise

@@ -1,0 +1,96 @@
+"""`kgops run train`: a knowledge-graph embedding, trained and evaluated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kgops.cli.launching import merged, options, start
+from kgops.jobs import recipes
+from kgops.jobs.job import read_job
+from kgops.jobs.levers import LEVERS
+from kgops.jobs.training import FILES, TRAIN
+
+PRECISIONS = LEVERS["precision"].values
+
+
+@click.command("train", epilog="\b\nExample:  kgops run train --dataset nations --num-epochs 20")
+@options
+@click.pass_context
+def command(ctx: click.Context, /, **given: Any) -> None:
+    """Train ConvE, or any model of PyKEEN's: on one of its datasets by name, or on files of triples.
+
+    Every flag of train_pytorch.py means what it meant there.
+    """
+    recipe = given.pop("recipe")
+    keys = {key.name: given.pop(key.name) for key in TRAIN.keys}
+    levers: dict[str, Any] = {
+        "precision": given.pop("precision") or ("auto" if given.pop("use_mixed_precision") else None),
+        "batch_size": given.pop("batch_size"),
+        "entity_chunk": given.pop("entity_chunk"),
+        "gradient_checkpointing": given.pop("use_gradient_checkpointing") or None,
+        "memory_cleanup": False if given.pop("disable_memory_cleanup") else None,
+        "num_workers": given.pop("num_workers"),
+    }
+    given.pop("use_mixed_precision", None)
+    table = {
+        "workload": "train",
+        "train": {name: _absolute(name, value) for name, value in keys.items() if value is not None},
+        "levers": {name: value for name, value in levers.items() if value is not None},
+    }
+    if recipe is not None:
+        table = recipes.with_changes(recipe, table)
+    ctx.exit(start(read_job(table, "this command"), merged(ctx, given)))
+
+
+def _absolute(name: str, value: Any) -> Any:
+    """Files are named from where the person stands; the run, and any repetition of it, may stand elsewhere."""
+    return str(Path(value).absolute()) if name in (*FILES, "output_dir") else value
+
+
+def _add_options(target: click.Command, more: list[click.Option]) -> None:
+    target.params[:0] = more
+
+
+def _shown(default: Any) -> str:
+    return (
+        {True: "on", False: "off"}.get(default, str(default)) if isinstance(default, bool) else str(default)
+    )
+
+
+_TYPES = {"str": str, "int": int, "float": float}
+_add_options(
+    command,
+    [
+        click.Option(
+            ["--recipe"], metavar="NAME", help=f"A job that ships with kgops: {', '.join(recipes.names())}."
+        ),
+    ]
+    + [
+        click.Option(
+            [f"--{name}/--no-{name}" if key.type == "bool" else f"--{name}"],
+            type=None if key.type == "bool" else _TYPES[key.type],
+            default=None,
+            help=key.help + ("" if key.default is None else f"  [default: {_shown(key.default)}]"),
+        )
+        for key in TRAIN.keys
+        for name in [key.name.replace("_", "-")]
+    ]
+    + [
+        click.Option(["--batch-size"], type=int, help="Queries per step.  [default: 256]"),
+        click.Option(
+            ["--precision"], type=click.Choice(PRECISIONS), help="Number format of the heavy products."
+        ),
+        click.Option(["--use-mixed-precision"], is_flag=True, help="The same as --precision auto."),
+        click.Option(["--entity-chunk"], type=int, help="Entities scored at a time; default: by the device."),
+        click.Option(
+            ["--use-gradient-checkpointing"], is_flag=True, help="Compute activations again, keep none."
+        ),
+        click.Option(["--disable-memory-cleanup"], is_flag=True, help="Never give cached card memory back."),
+        click.Option(
+            ["--num-workers"], type=int, help="Accepted; there is nothing to load, and the run says so."
+        ),
+    ],
+)
