@@ -123,11 +123,13 @@ def _step(
     # PyKEEN patched and our bfloat16 are both told as ratios to our float32 step of the same round.
     paired = zip(patched["ratios"], rows[BF16]["ratios"], strict=True)
     low = tuple(theirs / ours_low for theirs, ours_low in paired)
+    most = tuple(a / b for a, b in zip(patched["ratios"], rows[FLOOR]["ratios"], strict=True))
     lines = [
         _ratio(f"{key}_patched", f"{subject}: PyKEEN patched / kgops", patched["ratios"], targets["patched"]),
         _ratio(
             f"{key}_bf16", f"{subject}: PyKEEN patched / kgops bf16", low, _where_amx(targets.get("bf16"))
         ),
+        Line(f"{key}_most", f"{subject}: PyKEEN patched / bare products, the most there is", "×", most),
         Line(f"{key}_floor", f"{subject}: kgops / bare products", "×", over, targets.get("floor")),
         Line(f"{key}_ms", f"{subject}: a step of kgops, best", "ms", (ours["best_ms"],)),
         Line(f"{key}_mib", f"{subject}: memory of a step", "MiB", (ours["peak_mib"],), targets.get("mib")),
