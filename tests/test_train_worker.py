@@ -17,8 +17,10 @@ import torch
 from driving import Console, wait_for
 
 from kgops.jobs import training as job_names
+from kgops.models.conve import ConvEConfig
 from kgops.training import losses, optimizers
 from kgops.training.checkpoints import read_checkpoint
+from kgops.training.threads import step_gflop, threads_for
 
 SMALL = ("--embedding-dim", "32", "--output-channels", "4", "--batch-size", "128", "--device", "cpu")
 EPOCHS = 25
@@ -242,6 +244,30 @@ def test_a_training_stopped_in_the_middle_and_resumed_has_the_weights_of_one_nev
     folder = run_cli.folder(1)
     assert any(note["text"].startswith("resumed after epoch ") for note in events(folder, "note"))
     assert_identical(final_weights(folder / "results"), final_weights(by_hand[0] / "results"))
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+def test_the_number_of_threads_depends_on_the_size_of_a_step_and_the_cores_alone() -> None:
+    nations_small = step_gflop(ConvEConfig(14, 55, embedding_dim=32, output_channels=4), 128)
+    fb15k237 = step_gflop(ConvEConfig(14_541, 237), 256)
+    assert nations_small < 0.01 and 5 < fb15k237 < 10
+    assert [threads_for(nations_small, cores) for cores in (1, 2, 64)] == [1, 1, 1]
+    assert [threads_for(fb15k237, cores) for cores in (1, 2, 8)] == [1, 2, 8]
+
+
+@pytest.mark.parametrize(("theirs", "said"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_a_workers_threads_wait_without_spinning_unless_somebody_says_otherwise(
+    theirs: str | None, said: str
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    if theirs is not None:
+        environment["OMP_WAIT_POLICY"] = theirs
+    # Asked of the module that would have loaded torch by now, were it not for the order of imports.
+    ask = "import sys, os, kgops.workers; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == [said, "False"], done.stderr
 
 
 # --- bad input ------------------------------------------------------------------------------------
