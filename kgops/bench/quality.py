@@ -8,10 +8,11 @@ PyKEEN runs with the matrix product patched into its scores, which changes its s
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -111,6 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--label-smoothing", type=float, default=0.1)
     parser.add_argument("--embedding-dim", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="every outcome as JSON instead of lines")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
@@ -132,11 +134,15 @@ def main(argv: list[str] | None = None) -> int:
         for name, train in (("kgops", train_kgops), ("PyKEEN, patched", train_pykeen)):
             outcome = train(graph, config, settings)
             found[name].append(outcome)
-            print(
-                f"{name:16} seed {seed}  MRR {outcome.mrr:.4f}  Hits@10 {outcome.hits_at_10:.4f}  "
-                f"{outcome.train_s:.1f} s",
-                flush=True,
-            )
+            if not args.json:
+                print(
+                    f"{name:16} seed {seed}  MRR {outcome.mrr:.4f}  Hits@10 {outcome.hits_at_10:.4f}  "
+                    f"{outcome.train_s:.1f} s",
+                    flush=True,
+                )
+    if args.json:
+        print(json.dumps({name: [asdict(o) for o in outcomes] for name, outcomes in found.items()}))
+        return 0
     for name, outcomes in found.items():
         print(f"{name:16} mean    MRR {mean(o.mrr for o in outcomes):.4f}")
     return 0

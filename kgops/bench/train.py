@@ -2,7 +2,7 @@
 
     python -m kgops.bench.train --data DIR [--quick] [--store]
 
-DIR has the folders fb15k-237 and wn18rr. Each comparison runs in a process of its own, so that none finds
+DIR has the folders fb15k-237, wn18rr and codex-s. Each comparison runs in a process of its own, so that none finds
 another's memory or threads; within it the contenders take turns, and each round gives one ratio.
 """
 
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ MANY = 100_000
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder with fb15k-237 and wn18rr")
+    parser.add_argument("--data", type=Path, required=True, help="folder with fb15k-237, wn18rr, codex-s")
     parser.add_argument("--quick", action="store_true", help="fewer rounds; PyKEEN as shipped at batch 16")
     parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
     parser.add_argument("--only", help="comparisons whose name contains this")
@@ -107,6 +108,10 @@ def _comparisons(data: Path, quick: bool) -> Iterator[tuple[str, Callable[[], li
     )
     yield "1M entities batch 512", lambda: _million(quick)
     yield "evaluation", lambda: _evaluation(fb, 64 if quick else 256)
+    for graph in ("kinships",) if quick else ("kinships", "umls"):
+        yield f"quality {graph}", partial(_quality, graph, ["--dataset", graph], 1 if quick else 3)
+    if not quick:
+        yield "quality codex-s", lambda: _quality("codex-s", ["--data", str(data / "codex-s")], 3)
     yield "threads", lambda: _threads(3 if quick else 9)
     yield "nations", lambda: _demo(1 if quick else 3)
 
@@ -134,8 +139,14 @@ def _step(
         Line(f"{key}_ms", f"{subject}: a step of kgops, best", "ms", (ours["best_ms"],)),
         Line(f"{key}_mib", f"{subject}: memory of a step", "MiB", (ours["peak_mib"],), targets.get("mib")),
     ]
+    lines.append(
+        Line(f"{key}_patched_mib", f"{subject}: memory of PyKEEN patched", "MiB", (patched["peak_mib"],))
+    )
     if SHIPPED in rows:
         shipped = rows[SHIPPED]
+        if shipped["peak_mib"] is not None:
+            subject_of_memory = f"{subject}: memory of PyKEEN as shipped"
+            lines.append(Line(f"{key}_shipped_mib", subject_of_memory, "MiB", (shipped["peak_mib"],)))
         name = f"{subject}: PyKEEN as shipped (batch {shipped['samples']}) / kgops, per sample"
         lines.insert(0, _ratio(f"{key}_shipped", name, shipped["ratios"], targets["shipped"]))
     return lines
@@ -171,6 +182,18 @@ def _evaluation(folder: Path, triples: int) -> list[Line]:
     return [
         _ratio("evaluation", f"{subject}: PyKEEN as shipped / kgops", [told["times_faster"]], 10),
         Line("ranks_differ", f"{subject}: ranks that differ", "ranks", (told["ranks_that_differ"],), 0),
+    ]
+
+
+def _quality(graph: str, what: list[str], seeds: int) -> list[Line]:
+    """Test MRR after the same training by both, seed by seed."""
+    told = json.loads(_run("kgops.bench.quality", *what, "--seeds", str(seeds), "--json"))
+    ours, theirs = told["kgops"], told["PyKEEN, patched"]
+    more = tuple(a["mrr"] - b["mrr"] for a, b in zip(ours, theirs, strict=True))
+    subject = f"{graph}, 20 epochs: test MRR"
+    return [
+        Line(f"quality_{graph}", f"{subject}, kgops − PyKEEN", "", more, 0, at_least=True),
+        Line(f"quality_{graph}_mrr", f"{subject} of kgops", "", tuple(o["mrr"] for o in ours)),
     ]
 
 
