@@ -134,7 +134,7 @@ def _step(
         _ratio(
             f"{key}_bf16", f"{subject}: PyKEEN patched / kgops bf16", low, _where_amx(targets.get("bf16"))
         ),
-        Line(f"{key}_most", f"{subject}: PyKEEN patched / bare products, the most there is", "×", most),
+        Line(f"{key}_most", f"{subject}: PyKEEN patched / bare products", "×", most),
         Line(f"{key}_floor", f"{subject}: kgops / bare products", "×", over, targets.get("floor")),
         Line(f"{key}_ms", f"{subject}: a step of kgops, best", "ms", (ours["best_ms"],)),
         Line(f"{key}_mib", f"{subject}: memory of a step", "MiB", (ours["peak_mib"],), targets.get("mib")),
