@@ -698,3 +698,10 @@ def test_summary_view_and_listing_agree(run_cli: Console, conn: sqlite3.Connecti
     assert row == (1, shown["state"], shown["reason"], "a b", shown["exit_code"])
     assert os.path.commonpath([run_cli.folder(1), run_cli.home]) == str(run_cli.home)
     assert all_of(run_cli.home) == set() or wait_for(lambda: not all_of(run_cli.home), "everybody to leave")
+
+
+def test_a_misspelt_file_of_triples_is_told_at_once_and_nothing_is_started(run_cli: Console) -> None:
+    done = run_cli("run", "train", "--train", "no-such-file.tsv")
+    assert done.code == 2
+    assert f"train.train: there is no file {run_cli.cwd / 'no-such-file.tsv'}" in done.err
+    assert run_cli.run(1) is None

@@ -147,4 +147,5 @@ TRAIN = Workload(
     check=_check,
     attempts=3,  # it resumes bit for bit, so a lost worker costs a minute
     module="kgops.workers.train",
+    inputs=FILES,
 )

@@ -18,3 +18,4 @@ class Workload:
     check: Callable[[dict[str, Any]], list[str]]
     attempts: int  # default for how many workers may be lost before the run is interrupted
     module: str | None  # the worker's entry point; None: the job itself is a command
+    inputs: tuple[str, ...] = ()  # keys that name files which must be there

@@ -47,6 +47,7 @@ def _accept(home: Home, conn: sqlite3.Connection, job: Job) -> int:
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
         _must_be_startable(command[0], cwd)
+    _must_have_inputs(job, cwd)
     _must_have_card(job)
     masked = _masked(job, shown, cwd)
     environment = describe_environment()
@@ -167,6 +168,14 @@ def _must_be_startable(program: str, cwd: Path) -> None:
     found = shutil.which(cwd / program) if "/" in program else shutil.which(program)
     if found is None:
         raise Usage(f"there is no program {program!r} to run", "check its name, or give its full path")
+
+
+def _must_have_inputs(job: Job, cwd: Path) -> None:
+    """The same for a misspelt file."""
+    for key in WORKLOADS[job.workload].inputs:
+        named = job.settings[key]
+        if named and not (cwd / named).is_file():
+            raise Usage(f"{job.workload}.{key}: there is no file {cwd / named}", "check the path")
 
 
 def _must_have_card(job: Job) -> None:
