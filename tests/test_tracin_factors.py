@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin import sequential
 from kgops.tracin.encoder import Encoder
-from kgops.tracin.factors import Factors, Others, factors_of
+from kgops.tracin.factors import Factors, factors_of
 from kgops.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
 from kgops.tracin.products import pair_scores, self_scores
 
@@ -21,6 +21,8 @@ TRAIN = torch.tensor(
     [[0, 1, 2], [0, 1, 3], [0, 1, 2], [5, 0, 1], [2, 3, 0], [1, 1, 5], [4, 2, 4], [7, 0, 6], [6, 3, 2]]
 )
 TEST = torch.tensor([[0, 1, 2], [2, 1, 3], [0, 1, 7], [6, 0, 0], [4, 2, 4], [0, 3, 2]])
+
+SHARED = torch.tensor([[0, 1, 2], [0, 1, 3], [0, 1, 0], [0, 1, 5], [2, 3, 0], [2, 3, 1]])
 
 
 def warm(config: ConvEConfig, seed: int = 3) -> ConvE:
@@ -59,8 +61,7 @@ def factored(
 ) -> torch.Tensor:
     encoder = Encoder(model, names, rows_at_once=4)
     kept = factors_of(encoder, loss, test, chunk=chunk, keep=True)
-    delta = None if kept.shared is None else kept.shared.delta
-    others = Others(delta, kept.lookups(chunk, model.config.num_entities))
+    others = kept.asks(chunk, model.config.num_entities)
     made = factors_of(encoder, loss, train, chunk=chunk, others=others)
     return pair_scores(encoder, made, kept).t()
 
@@ -93,6 +94,8 @@ def test_factored_scores_are_the_sequential_ones_in_float64_and_nearer_than_they
     model, loss = warm(config), losses(config)[name]
     truth = sequential.influence([(model, 1.0)], loss, TRAIN, TEST)
     assert off(factored(model, loss, TRAIN, TEST), truth) < 1e-10
+    one = factored(model, loss, SHARED, TEST[:1])  # few enough for tangents
+    assert off(one, sequential.influence([(model, 1.0)], loss, SHARED, TEST[:1])) < 1e-10
     assert off(factored(model.float(), loss, TRAIN, TEST), truth) < 5e-6
 
 
@@ -115,4 +118,7 @@ def test_every_parameter_alone_gives_its_own_part_of_the_sum(name: str) -> None:
         names = frozenset({parameter})
         truth = sequential.influence([(model, 1.0)], loss, TRAIN, TEST, names)
         error = (factored(model, loss, TRAIN, TEST, names) - truth).abs().max()
+        assert error < 1e-10 * largest, parameter
+        truth = sequential.influence([(model, 1.0)], loss, SHARED, TEST[:1], names)
+        error = (factored(model, loss, SHARED, TEST[:1], names) - truth).abs().max()
         assert error < 1e-10 * largest, parameter

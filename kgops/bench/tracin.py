@@ -1,0 +1,249 @@
+"""TracIn beside what others do, and beside one plain forward and backward pass, in one process.
+
+    python -m kgops.bench.tracin --data DIR [--quick]
+
+The contenders take turns; each round gives every contender a ratio to the floor of that round, and the
+median over rounds is shown. The floor is one batched forward and backward pass over the same training
+triples, with the same loss: what any method would pay that looks at every triple's gradient once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.func import functional_call, grad, vmap
+
+from kgops.bench.live_bytes import peak_live_bytes
+from kgops.bench.rivals import factory
+from kgops.graphs.triples import Graph, read_graph
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.models.pykeen_bridge import to_pykeen_state
+from kgops.tracin import sequential
+from kgops.tracin.blocks import Engine, Point, Settings
+from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
+from kgops.training.batches import query_rows
+
+__all__ = ["Row", "main", "measure"]
+
+MIB = 2**20
+
+
+@dataclass
+class Contender:
+    """`work(triples)` scores these training triples; `takes` of them are enough for its figure."""
+
+    name: str
+    work: Callable[[torch.Tensor], object]
+    takes: int
+    peak_mib: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Milliseconds per training triple, and that over the floor's of the same round."""
+
+    loss: str
+    tests: int
+    name: str
+    best_ms: float
+    times_floor: float
+    least: float
+    most: float
+    peak_mib: float | None
+
+
+def plain_pass(model: ConvE, loss: TracinLoss, batch: int) -> Callable[[torch.Tensor], object]:
+    def work(triples: torch.Tensor) -> None:
+        for part in torch.split(triples, batch):
+            rows = query_rows(part, model.config.inverse)
+            model.zero_grad(set_to_none=True)
+            if loss.kind == "target":
+                mean = torch.nn.functional.softplus(-model.score_triples(rows)).mean()
+                torch.autograd.backward(mean)
+                continue
+            labels = torch.zeros(len(rows), model.config.num_entities)
+            labels[torch.arange(len(rows)), rows[:, 2]] = 1
+            scores = model(rows[:, 0], rows[:, 1])
+            torch.autograd.backward(torch.nn.functional.binary_cross_entropy_with_logits(scores, labels))
+
+    return work
+
+
+def factored(
+    model: ConvE, loss: TracinLoss, tests: torch.Tensor, settings: Settings
+) -> Callable[[torch.Tensor], object]:
+    engine = Engine(Point(model, 1.0), loss, settings)
+    kept = engine.keep(tests)
+
+    def work(triples: torch.Tensor) -> None:
+        for part in torch.split(triples, settings.block):
+            engine.scores(kept, part)
+
+    return work
+
+
+def one_by_one(
+    parameters: list[torch.nn.Parameter],
+    scores_of: Callable[[torch.Tensor], torch.Tensor],
+    loss: TracinLoss,
+    tests: torch.Tensor,
+) -> Callable[[torch.Tensor], object]:
+    """One backward pass a triple, the gradients of the tests kept."""
+
+    def gradient(row: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        value = sequential.row_loss(scores_of(row), row, loss)
+        grads = torch.autograd.grad(value, parameters, allow_unused=True)
+        return tuple(g for g in grads if g is not None)
+
+    kept = [gradient(row) for row in query_rows(tests, True)]
+
+    def work(triples: torch.Tensor) -> None:
+        for row in query_rows(triples, True):
+            own = gradient(row)
+            for other in kept:
+                sum(float((a * b).sum()) for a, b in zip(own, other, strict=True))
+
+    return work
+
+
+def vectorised(model: ConvE, loss: TracinLoss, tests: torch.Tensor) -> Callable[[torch.Tensor], object]:
+    """torch.func: per-sample gradients as tensors, eight triples at once."""
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def value(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = functional_call(model, weights, (row[:1], row[1:2]))[0]
+        at_tail = scores.gather(0, row[2:])[0]
+        if loss.kind == "target":
+            return torch.nn.functional.softplus(-at_tail)
+        mean: torch.Tensor = (torch.nn.functional.softplus(scores).sum() - at_tail) / len(scores)
+        return mean
+
+    gradients = vmap(grad(value), in_dims=(None, 0))
+
+    def flat(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        found: dict[str, torch.Tensor] = gradients(parameters, rows)
+        return {name: g.flatten(1) for name, g in found.items()}
+
+    parts: tuple[torch.Tensor, ...] = torch.split(query_rows(tests, True), 8)
+    kept = [flat(part) for part in parts]
+
+    def work(triples: torch.Tensor) -> None:
+        for part in torch.split(query_rows(triples, True), 8):
+            own = flat(part)
+            for other in kept:
+                sum(own[name] @ other[name].t() for name in own)
+
+    return work
+
+
+def pykeen_model(graph: Graph, model: ConvE) -> Any:
+    from pykeen.losses import BCEWithLogitsLoss
+    from pykeen.models import ConvE as Theirs
+
+    c = model.config
+    theirs = Theirs(triples_factory=factory(graph), embedding_dim=c.embedding_dim, loss=BCEWithLogitsLoss())
+    theirs.load_state_dict(to_pykeen_state(model))
+    return theirs.eval()
+
+
+def measure(
+    contenders: list[Contender], triples: torch.Tensor, rounds: int, loss: str, tests: int
+) -> list[Row]:
+    """The first contender is the floor; each round starts with another."""
+    times: dict[str, list[float]] = {c.name: [] for c in contenders}
+    for contender in contenders:
+        contender.work(triples[: min(contender.takes, 16)])
+    for number in range(rounds):
+        shift = number % len(contenders)
+        for c in contenders[shift:] + contenders[:shift]:
+            started = time.perf_counter()
+            c.work(triples[: c.takes])
+            times[c.name].append((time.perf_counter() - started) / c.takes)
+    rows = []
+    for c in contenders:
+        ratios = [a / b for a, b in zip(times[c.name], times[contenders[0].name], strict=True)]
+        middle, best = statistics.median(ratios), 1e3 * min(times[c.name])
+        rows.append(Row(loss, tests, c.name, best, middle, min(ratios), max(ratios), c.peak_mib))
+    return rows
+
+
+def compare(graph: Graph, name: str, tests: int, args: argparse.Namespace) -> list[Row]:
+    loss = TARGET if name == "target" else ONE_TO_N
+    torch.manual_seed(0)
+    model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.dim)).eval()
+    # A stretch of the training set as `scan` streams it: by head and relation.
+    order = (graph.train[:, 0] * graph.num_relations + graph.train[:, 1]).argsort(stable=True)
+    first = len(order) // 3
+    triples = graph.train[order[first : first + args.triples]]
+    asked = graph.train[torch.randperm(len(graph.train))[:tests]]
+    settings = Settings(block=args.block)
+    ours = factored(model, loss, asked, settings)
+    with_tests = peak_live_bytes(lambda: factored(model, loss, asked, settings)(triples))
+    contenders = [
+        Contender("floor: plain forward + backward", plain_pass(model, loss, args.block), len(triples)),
+        Contender("kgops, factored", ours, len(triples), with_tests / MIB),
+    ]
+    if not args.ours_only:
+        few = 2 if args.quick or tests > 1 else 4
+        theirs = pykeen_model(graph, model)
+        own = one_by_one(list(model.parameters()), lambda r: model(r[:1], r[1:2])[0], loss, asked)
+        far = one_by_one(list(theirs.parameters()), lambda r: theirs.score_t(r[None, :2])[0], loss, asked)
+        contenders.append(Contender("sequential, native model, tests cached", own, few))
+        contenders.append(Contender("sequential, PyKEEN's model, tests cached", far, few))
+        contenders.append(Contender("torch.func vmap(grad), native model", vectorised(model, loss, asked), 8))
+    return measure(contenders, triples, args.rounds, name, tests)
+
+
+def table(rows: list[Row]) -> str:
+    lines = [
+        f"{'loss':9} {'tests':>5} {'':42} {'best ms':>9} {'x floor':>8} {'least':>7} {'most':>7} {'MiB':>6}"
+    ]
+    for r in rows:
+        peak = "n/a" if r.peak_mib is None else f"{r.peak_mib:,.0f}"
+        lines.append(
+            f"{r.loss:9} {r.tests:5} {r.name:42} {r.best_ms:9.3f} {r.times_floor:8.3f} "
+            f"{r.least:7.3f} {r.most:7.3f} {peak:>6}"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kgops.bench.tracin", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with train.txt")
+    parser.add_argument("--tests", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--losses", nargs="+", default=["one-to-n", "target"], choices=["one-to-n", "target"])
+    parser.add_argument("--triples", type=int, default=2048, help="training triples for floor and ours")
+    parser.add_argument("--block", type=int, default=256)
+    parser.add_argument("--dim", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--quick", action="store_true", help="three rounds, fewer triples")
+    parser.add_argument("--ours-only", action="store_true", help="without the other methods")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="the rows as JSON instead of a table")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    if args.quick:
+        args.rounds, args.triples = 3, min(args.triples, 1024)
+    graph = read_graph(args.data / "train.txt")
+    rows = [r for name in args.losses for tests in args.tests for r in compare(graph, name, tests, args)]
+    if args.json:
+        print(json.dumps([asdict(row) for row in rows]))
+        return 0
+    print(f"{graph.num_entities:,} entities, d = {args.dim}, {torch.get_num_threads()} thread(s)")
+    print(table(rows))
+    print("best ms: per training triple. x floor: over the floor's time, median of the rounds. MiB: peak")
+    print("live bytes of torch's CPU allocator beyond the model, the tests' factors included.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
