@@ -24,6 +24,7 @@ from storage.errors import (
 )
 
 SCHEMA_VERSION = 1
+Connection = sqlite3.Connection  # so that no other room has to name SQLite
 BUSY_TIMEOUT_S = 30.0
 
 
@@ -132,6 +133,11 @@ def integrity_problems(conn: sqlite3.Connection) -> list[str]:
             for row in conn.execute("PRAGMA foreign_key_check")
         ]
     return [row for row in rows if row != "ok"] + foreign
+
+
+def fold_log(conn: Connection) -> None:
+    """What is in the write-ahead log goes into the file itself, and the log is emptied."""
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def changed_since(conn: sqlite3.Connection, seen: int | None) -> tuple[bool, int]:

@@ -20,7 +20,7 @@ from kgops.runs.control import stop_run, wait_for_end
 from kgops.runs.launch import launch
 from kgops.settings import Home, find_home, make_home
 from storage import intake, measurements, runs, series
-from storage.database import open_reader, open_writer, transaction
+from storage.database import fold_log, open_reader, open_writer, transaction
 
 COMMAND = "python -m kgops.bench.console"
 MANY = 100_000
@@ -95,7 +95,7 @@ def fill(home: Home, count: int) -> None:
     conn.close()
     # What a listing reads is in the file, not in a log beside it that one process after the other would replay.
     writer = open_writer(home.database)
-    writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    fold_log(writer)
     writer.close()
 
 

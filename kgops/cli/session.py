@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import NamedTuple
 
 from kgops.cli.output import tell
@@ -11,14 +10,14 @@ from kgops.runs.folder import RunFolder
 from kgops.runs.unsettled import needs_settling
 from kgops.settings import Home, find_home, make_home
 from storage import runs
-from storage.database import open_reader, open_writer
+from storage.database import Connection, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
 from storage.runs import Run
 
 
 class Session(NamedTuple):
     home: Home
-    conn: sqlite3.Connection
+    conn: Connection
 
     def folder(self, run: Run) -> RunFolder:
         return RunFolder(self.home.runs / run.folder)
@@ -56,7 +55,7 @@ def for_reading() -> Session:
     return Session(home, conn)
 
 
-def _settle(home: Home, conn: sqlite3.Connection) -> None:
+def _settle(home: Home, conn: Connection) -> None:
     """Repairs, and says what was repaired: a person whose supervisor was killed should hear of it."""
     from kgops.runs.settle import settle  # half of what a listing would import, and seldom needed
 

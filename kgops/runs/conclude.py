@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from kgops.runs.intake import Intake
 from kgops.runs.patterns import LogPatterns
 from kgops.runs.plan_file import Plan
 from storage import attempts, reports, runs
-from storage.database import transaction
+from storage.database import Connection, transaction
 
 _TAIL = 256 << 10  # of the log, where an out-of-memory is looked for
 
@@ -32,12 +31,12 @@ class Seen:
     stop_sent: bool = False
 
 
-def new_intake(conn: sqlite3.Connection, folder: RunFolder, plan: Plan) -> Intake:
+def new_intake(conn: Connection, folder: RunFolder, plan: Plan) -> Intake:
     return Intake(conn, plan.number, folder, LogPatterns(plan.progress_regex, plan.metric_regex))
 
 
 def conclude(
-    conn: sqlite3.Connection, folder: RunFolder, plan: Plan, number: int, intake: Intake, seen: Seen = Seen()
+    conn: Connection, folder: RunFolder, plan: Plan, number: int, intake: Intake, seen: Seen = Seen()
 ) -> Verdict:
     """Call under the supervisor's lock, when nobody of the attempt's tree is left. May be repeated."""
     intake.take_all(number, final=True)
@@ -66,7 +65,7 @@ def conclude(
 
 
 def commit_decided(
-    conn: sqlite3.Connection, folder: RunFolder, plan: Plan, ending: slot.Ending, intake: Intake
+    conn: Connection, folder: RunFolder, plan: Plan, ending: slot.Ending, intake: Intake
 ) -> None:
     """The slot holds the end already; whoever wrote it died, or the disk was full, before the database knew."""
     if ending.attempt:
@@ -77,9 +76,7 @@ def commit_decided(
     _commit(conn, plan.number, ending, left.signal if left else None, result, is_end=True)
 
 
-def end_without_attempt(
-    conn: sqlite3.Connection, folder: RunFolder, number: int, state: str, reason: str
-) -> None:
+def end_without_attempt(conn: Connection, folder: RunFolder, number: int, state: str, reason: str) -> None:
     """The end of a run of which nothing runs and nothing will."""
     ending = slot.Ending(state, reason, None, 0, time.time())
     slot.write_ending(folder.outcome, ending)
@@ -88,7 +85,7 @@ def end_without_attempt(
 
 
 def _commit(
-    conn: sqlite3.Connection,
+    conn: Connection,
     run: int,
     ending: slot.Ending,
     signal: int | None,
@@ -125,7 +122,7 @@ def _commit(
             )
 
 
-def lost_and_stepped_down(conn: sqlite3.Connection, number: int) -> tuple[int, int]:
+def lost_and_stepped_down(conn: Connection, number: int) -> tuple[int, int]:
     """How many attempts of the run were lost, and how many ran out of memory."""
     outcomes = [attempt.outcome for attempt in attempts.of_run(conn, number)]
     return outcomes.count("interrupted"), outcomes.count("out_of_memory")
@@ -141,7 +138,7 @@ def _room_permitting() -> Iterator[None]:
             raise
 
 
-def _said(conn: sqlite3.Connection, run: int, number: int) -> tuple[str | None, str | None]:
+def _said(conn: Connection, run: int, number: int) -> tuple[str | None, str | None]:
     """The attempt's own word on running out of memory and on why it failed, as the record has it: the
     supervisor that took it in may be dead by now."""
     memory = failure = None
@@ -154,7 +151,7 @@ def _said(conn: sqlite3.Connection, run: int, number: int) -> tuple[str | None, 
 
 
 def _gather(
-    conn: sqlite3.Connection,
+    conn: Connection,
     folder: RunFolder,
     plan: Plan,
     number: int,

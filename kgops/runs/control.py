@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 
 from kgops.runs import locks
@@ -14,13 +13,14 @@ from kgops.runs.settle import settle
 from kgops.runs.stopping import request_stop
 from kgops.settings import Home
 from storage import runs
+from storage.database import Connection
 from storage.runs import Run
 
 _LOOK_EVERY_S = 0.1
 _SETTLE_EVERY_S = 1.0
 
 
-def stop_run(home: Home, conn: sqlite3.Connection, run: Run, grace_s: float | None) -> None:
+def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> None:
     """Asks; a run that only waits is cancelled here and now. One that has ended is left as it is."""
     if run.ended:
         return
@@ -38,7 +38,7 @@ def stop_run(home: Home, conn: sqlite3.Connection, run: Run, grace_s: float | No
         os.close(lock)
 
 
-def wait_for_end(home: Home, conn: sqlite3.Connection, number: int) -> Run:
+def wait_for_end(home: Home, conn: Connection, number: int) -> Run:
     """Returns the run when it has ended, bringing it there itself if its supervisor is killed meanwhile."""
     next_settle = 0.0
     while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -16,6 +15,7 @@ from kgops.runs.folder import RunFolder
 from kgops.runs.patterns import LogPatterns
 from storage import intake as store
 from storage import series
+from storage.database import Connection
 from storage.reports import Artifact, Lever
 from storage.series import Point
 
@@ -25,7 +25,7 @@ _LONGEST_NAME = 200
 class Intake:
     """Reads a run's events and, for a command with patterns, its log; one transaction each time."""
 
-    def __init__(self, conn: sqlite3.Connection, run: int, folder: RunFolder, patterns: LogPatterns) -> None:
+    def __init__(self, conn: Connection, run: int, folder: RunFolder, patterns: LogPatterns) -> None:
         self._conn = conn
         self._run = run
         self._folder = folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import sys
 import time
 from collections.abc import Callable
@@ -25,10 +24,10 @@ from kgops.runs.folder import RunFolder, folder_name
 from kgops.runs.plan_file import Plan, Private, as_table, read_plan, write_plan
 from kgops.settings import Home, guard_files
 from storage import runs
-from storage.database import transaction
+from storage.database import Connection, transaction
 
 
-def launch(home: Home, conn: sqlite3.Connection, job: Job) -> int:
+def launch(home: Home, conn: Connection, job: Job) -> int:
     """The number of the new run, which is starting, or waiting for what its row says."""
     number = _accept(home, conn, job)
     queue.dispatch(home, conn)
@@ -42,7 +41,7 @@ def child_command(job: Job) -> list[str]:
     return fill_in(shown, first[0]) if first else shown
 
 
-def _accept(home: Home, conn: sqlite3.Connection, job: Job) -> int:
+def _accept(home: Home, conn: Connection, job: Job) -> int:
     command, shown = _commands(job)
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
@@ -196,7 +195,7 @@ def _must_have_card(job: Job) -> None:
         raise Usage(f"this machine has no card {wanted or 'at all'}", "`kgops doctor` shows what it has")
 
 
-def resume(home: Home, conn: sqlite3.Connection, number: int) -> None:
+def resume(home: Home, conn: Connection, number: int) -> None:
     """An ended run goes on with a new attempt, from its last checkpoint where it has one."""
     run = runs.get(conn, number)
     if run is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from kgops.runs.folder import RunFolder
 from kgops.runs.spawn import start_supervisor
 from kgops.settings import Home
 from storage import runs
-from storage.database import transaction
+from storage.database import Connection, transaction
 from storage.runs import Run
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class Turn:
     wants: frozenset[str] = frozenset()
 
 
-def dispatch(home: Home, conn: sqlite3.Connection) -> list[int]:
+def dispatch(home: Home, conn: Connection) -> list[int]:
     """Starts every waiting run whose turn it is, oldest first; the numbers of those it started.
 
     Safe for any process at any time: two that dispatch together do not start a run twice.
@@ -61,7 +60,7 @@ def dispatch(home: Home, conn: sqlite3.Connection) -> list[int]:
 
 
 def _claim(
-    conn: sqlite3.Connection, run: Run, cards: tuple[CardReading, ...] | str, taken: frozenset[str]
+    conn: Connection, run: Run, cards: tuple[CardReading, ...] | str, taken: frozenset[str]
 ) -> Turn | None:
     """Looks and claims in one transaction, so that no two runs are given the same room. None: not waiting any more."""
     with transaction(conn):

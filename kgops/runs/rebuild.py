@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from typing import Any
 
 from kgops.errors import KgopsError
@@ -14,10 +13,10 @@ from kgops.runs.folder import RunFolder, number_of
 from kgops.runs.plan_file import as_table, read_plan
 from kgops.settings import Home
 from storage import attempts, runs
-from storage.database import transaction
+from storage.database import Connection, transaction
 
 
-def take_in_all(home: Home, conn: sqlite3.Connection) -> tuple[list[int], list[str]]:
+def take_in_all(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
     """Every folder without a row gets one: the numbers taken in, and what could not be and why."""
     taken: list[int] = []
     troubles: list[str] = []
@@ -34,7 +33,7 @@ def take_in_all(home: Home, conn: sqlite3.Connection) -> tuple[list[int], list[s
     return taken, troubles
 
 
-def take_in(conn: sqlite3.Connection, folder: RunFolder) -> int | None:
+def take_in(conn: Connection, folder: RunFolder) -> int | None:
     """The number it got; None where the folder has its row already.
 
     The files of a run that has not ended are taken in by whoever supervises it next, from their beginning.
@@ -69,7 +68,7 @@ def take_in(conn: sqlite3.Connection, folder: RunFolder) -> int | None:
     return number
 
 
-def _take_in_attempt(conn: sqlite3.Connection, folder: RunFolder, run: int, n: int) -> None:
+def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> None:
     noted: dict[str, Any] = read_json(folder.attempt(n).identity) or {}
     identity = processes.identity_from(noted)
     if identity is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from kgops.runs.spawn import start_supervisor
 from kgops.runs.trees import Tree
 from kgops.settings import Home
 from storage import runs
+from storage.database import Connection
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Settled:
     started: list[int] = field(default_factory=list)
 
 
-def settle(home: Home, conn: sqlite3.Connection) -> Settled:
+def settle(home: Home, conn: Connection) -> Settled:
     done = Settled()
     _finish_pending(home, conn, done)
     for run in runs.in_states(conn, runs.UNFINISHED):
@@ -54,7 +54,7 @@ def settle(home: Home, conn: sqlite3.Connection) -> Settled:
     return done
 
 
-def _recover(home: Home, conn: sqlite3.Connection, number: int, folder: RunFolder, done: Settled) -> None:
+def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done: Settled) -> None:
     """A run that is starting or running while its lock is free: its supervisor is dead."""
     lock = locks.take(folder.supervisor_lock)
     if lock is None:
@@ -89,7 +89,7 @@ def _recover(home: Home, conn: sqlite3.Connection, number: int, folder: RunFolde
             os.close(lock)
 
 
-def _plan_of(conn: sqlite3.Connection, number: int, folder: RunFolder) -> Plan:
+def _plan_of(conn: Connection, number: int, folder: RunFolder) -> Plan:
     """The row holds the plan too: one lost from its folder must not stop every command that settles."""
     try:
         return read_plan(folder, number)
@@ -98,7 +98,7 @@ def _plan_of(conn: sqlite3.Connection, number: int, folder: RunFolder) -> Plan:
         return read_plan(folder, number)
 
 
-def _finish_pending(home: Home, conn: sqlite3.Connection, done: Settled) -> None:
+def _finish_pending(home: Home, conn: Connection, done: Settled) -> None:
     """What a launch or a deletion left half done when it was killed."""
     for marker in pending.abandoned(home):
         try:
@@ -110,7 +110,7 @@ def _finish_pending(home: Home, conn: sqlite3.Connection, done: Settled) -> None
             marker.remove()
 
 
-def _finish_launch(home: Home, conn: sqlite3.Connection, name: str, done: Settled) -> None:
+def _finish_launch(home: Home, conn: Connection, name: str, done: Settled) -> None:
     folder = RunFolder(home.runs / name)
     shutil.rmtree(home.runs / f".new-{name}", ignore_errors=True)
     if not folder.path.is_dir():
@@ -123,12 +123,12 @@ def _finish_launch(home: Home, conn: sqlite3.Connection, name: str, done: Settle
         done.taken_in.append(number)
 
 
-def _finish_deletion(home: Home, conn: sqlite3.Connection, name: str) -> None:
+def _finish_deletion(home: Home, conn: Connection, name: str) -> None:
     if runs.with_folder(conn, name) is None:
         shutil.rmtree(home.runs / name, ignore_errors=True)
 
 
-def delete_run(home: Home, conn: sqlite3.Connection, number: int) -> bool:
+def delete_run(home: Home, conn: Connection, number: int) -> bool:
     """Row and folder, in an order that a kill at any moment leaves whole or gone. False if it has not ended."""
     run = runs.get(conn, number)
     if run is None or not run.ended:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sqlite3
 import sys
 import time
 from collections.abc import Callable
@@ -35,7 +34,7 @@ from kgops.runs.trees import Tree
 from kgops.runs.worker_environment import worker_environment
 from kgops.settings import Home
 from storage import attempts, reports, runs
-from storage.database import open_writer, transaction
+from storage.database import Connection, open_writer, transaction
 from storage.errors import DatabaseBusy, DatabaseFull, DatabaseReadOnly
 from storage.series import Point
 
@@ -80,9 +79,7 @@ def insistently(write: Callable[[], T]) -> T:
 
 
 class Supervisor:
-    def __init__(
-        self, home: Home, conn: sqlite3.Connection, folder: RunFolder, plan: Plan, card: str | None
-    ) -> None:
+    def __init__(self, home: Home, conn: Connection, folder: RunFolder, plan: Plan, card: str | None) -> None:
         self._home = home
         self._conn = conn
         self._folder = folder

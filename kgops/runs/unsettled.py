@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from kgops.runs import locks
 from kgops.runs.folder import RunFolder
 from kgops.settings import Home
 from storage import runs
+from storage.database import Connection
 
 
-def needs_settling(home: Home, conn: sqlite3.Connection) -> bool:
+def needs_settling(home: Home, conn: Connection) -> bool:
     """Something is half made, waits for its turn, or is unfinished without a supervisor."""
     if home.pending.is_dir() and any(home.pending.iterdir()):
         return True
