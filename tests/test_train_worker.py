@@ -23,7 +23,7 @@ from kgops.training.checkpoints import read_checkpoint
 from kgops.training.threads import step_gflop, threads_for
 
 SMALL = ("--embedding-dim", "32", "--output-channels", "4", "--batch-size", "128", "--device", "cpu")
-EPOCHS = 25
+EPOCHS = 100  # long enough that a stop, seen within half a second, finds it in the middle
 STEADY = ("--num-epochs", str(EPOCHS), "--resume-every", "0.05", "--checkpoint-frequency", "0", "--seed", "3")
 
 
