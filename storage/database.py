@@ -23,7 +23,7 @@ from storage.errors import (
     StorageError,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Connection = sqlite3.Connection  # so that no other room has to name SQLite
 BUSY_TIMEOUT_S = 30.0
 

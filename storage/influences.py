@@ -1,10 +1,10 @@
-"""The training triples a TracIn run found for each of its test triples."""
+"""The test triples of a TracIn run, and the training triples it found for each."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from storage.database import transaction
 
@@ -19,14 +19,48 @@ class Influence:
     score: float
 
 
-def add(conn: sqlite3.Connection, run: int, found: Iterable[Influence]) -> None:
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A test triple; `trouble` says why it has no scores, `found` are its strongest."""
+
+    test: int
+    head: str
+    relation: str
+    tail: str
+    candidates: int | None = None
+    trouble: str | None = None
+    found: tuple[Influence, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)  # label → what people call it
+
+
+def add(conn: sqlite3.Connection, run: int, traced: Iterable[Traced]) -> None:
     """A resumed run writes a test triple again: the newer word replaces the older."""
     with transaction(conn):
-        conn.executemany(
-            "INSERT OR REPLACE INTO influence (run, test, rank, head, relation, tail, score)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            ((run, i.test, i.rank, i.head, i.relation, i.tail, i.score) for i in found),
-        )
+        for one in traced:
+            conn.execute("DELETE FROM influence WHERE run = ? AND test = ?", (run, one.test))
+            conn.execute(
+                "INSERT OR REPLACE INTO traced (run, test, head, relation, tail, candidates, trouble)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (run, one.test, one.head, one.relation, one.tail, one.candidates, one.trouble),
+            )
+            conn.executemany(
+                "INSERT OR REPLACE INTO influence (run, test, rank, head, relation, tail, score)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((run, i.test, i.rank, i.head, i.relation, i.tail, i.score) for i in one.found),
+            )
+            conn.executemany(
+                "INSERT OR REPLACE INTO readable (run, label, name) VALUES (?, ?, ?)",
+                ((run, label, name) for label, name in one.names.items()),
+            )
+
+
+def tests_of(conn: sqlite3.Connection, run: int) -> list[Traced]:
+    """The run's test triples in their order, without what was found."""
+    rows = conn.execute(
+        "SELECT test, head, relation, tail, candidates, trouble FROM traced WHERE run = ? ORDER BY test",
+        (run,),
+    )
+    return [Traced(*row) for row in rows]
 
 
 def of_test(conn: sqlite3.Connection, run: int, test: int) -> list[Influence]:
@@ -37,3 +71,8 @@ def of_test(conn: sqlite3.Connection, run: int, test: int) -> list[Influence]:
         (run, test),
     )
     return [Influence(*row) for row in rows]
+
+
+def names(conn: sqlite3.Connection, run: int) -> dict[str, str]:
+    """What people call the labels of the run's triples, where it was told."""
+    return dict(conn.execute("SELECT label, name FROM readable WHERE run = ?", (run,)))

@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import Any
 
-from storage import reports, series
+from storage import influences, measurements, reports, series
 from storage.database import transaction
 
 
@@ -39,11 +39,12 @@ class Batch:
     artifacts: list[reports.Artifact] = field(default_factory=list)
     progress: Progress | None = None
     metric: tuple[str, float | None] | None = None
+    traced: list[influences.Traced] = field(default_factory=list)
+    measured: list[measurements.Measurement] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.points or self.events or self.levers or self.artifacts or self.progress or self.metric
-        )
+        many = (self.points, self.events, self.levers, self.artifacts, self.traced, self.measured)
+        return any(many) or bool(self.progress or self.metric)
 
 
 def offsets(conn: sqlite3.Connection, run: int) -> Offsets:
@@ -64,6 +65,9 @@ def take_in(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, upto
         )
         reports.write_levers(conn, run, batch.levers)
         reports.write_artifacts(conn, run, batch.artifacts)
+        influences.add(conn, run, batch.traced)
+        for measurement in batch.measured:
+            measurements.add(conn, measurement)
         if batch.progress is not None:
             p = batch.progress
             conn.execute(

@@ -33,6 +33,12 @@ def runs_and_what_they_report(db: Database) -> None:
         db.execute(statement)
 
 
+@migrations(name="002_traced")
+def test_triples_of_tracin_runs(db: Database) -> None:
+    for statement in _TRACED:
+        db.execute(statement)
+
+
 _RUNS = (
     """
     CREATE TABLE run (
@@ -261,5 +267,28 @@ _RUNS = (
            (SELECT group_concat(tag, ' ') FROM tag WHERE tag.run = run.id) AS tags,
            folder
     FROM run
+    """,
+)
+
+_TRACED = (
+    """
+    CREATE TABLE traced (         -- the test triples of a TracIn run; what was found for each is in influence
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        test INTEGER NOT NULL,    -- nth test triple of the run
+        head TEXT NOT NULL,
+        relation TEXT NOT NULL,
+        tail TEXT NOT NULL,
+        candidates INTEGER,       -- training triples it was scored against
+        trouble TEXT,             -- why it has no scores
+        PRIMARY KEY (run, test)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE readable (       -- what people call the entities and relations of those triples
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        label TEXT NOT NULL,
+        name TEXT NOT NULL,
+        PRIMARY KEY (run, label)
+    ) STRICT, WITHOUT ROWID
     """,
 )

@@ -18,8 +18,8 @@ from kgops.jobs import events
 from kgops.runs.folder import RunFolder
 from kgops.runs.intake import Intake
 from kgops.runs.patterns import LogPatterns
+from storage import influences, measurements, reports, runs, series
 from storage import intake as store
-from storage import reports, runs, series
 
 NOW = 1000.0
 SCALARS = (
@@ -50,12 +50,14 @@ FIELDS = (
     "done",
     "phase",
 )
+MORE_FIELDS = (
+    *("total", "unit", "rate", "kind", "sha256", "requested"),
+    *("test", "triple", "candidates", "trouble", "found", "names", "subject", "n", "low"),
+)
 NEARLY = st.builds(
     lambda kind, fields: json.dumps({"event": kind, **fields}).encode(),
     st.sampled_from([*events.KINDS, "other", "log"]),
-    st.dictionaries(
-        st.sampled_from([*FIELDS, "total", "unit", "rate", "kind", "sha256", "requested"]), VALUES, max_size=6
-    ),
+    st.dictionaries(st.sampled_from([*FIELDS, *MORE_FIELDS]), VALUES, max_size=6),
 )
 LINES = st.binary(max_size=60) | VALUES.map(lambda value: json.dumps(value).encode()) | NEARLY
 HARD = [
@@ -78,6 +80,12 @@ HARD = [
     b'{"event": "note", "text": "x", "at": 1' + b"0" * 400 + b"}",
     b'{"event": "progress", "done": 1' + b"0" * 400 + b"}",
     b'{"event": "lever", "name": "x", "effective": {"a": [1e999]}, "chosen_by": [1]}',
+    b'{"event": "traced", "test": 1' + b"0" * 300 + b', "triple": ["a", "b", "c"]}',
+    b'{"event": "traced", "test": 1, "triple": ["a", "b"], "found": [[1]]}',
+    b'{"event": "traced", "test": 1, "triple": ["a", "b", "c"], "found": [[1, "a", "b", "c", 1e999]]}',
+    b'{"event": "traced", "test": 1, "triple": ["a", "b", "c"], "found": [[[], "a", "b", "c", 1]]}',
+    b'{"event": "traced", "test": 1, "triple": ["a", "b", "c"], "candidates": -1, "names": {"a": 1}}',
+    b'{"event": "measured", "name": "a", "subject": "b", "value": 1, "n": 1e300, "unit": "s"}',
     b"\xef\xbb\xbf{}",
     b"\x00",
     b"",
@@ -280,6 +288,35 @@ def test_metrics_without_a_step_go_on_counting_whoever_dies_between(empty_databa
                 log.write(b"loss=0.%d\n" % i)
             intake_of(conn, folder, regex).take_all(1, final=False)
         assert [p.step for p in series.points(conn, 1, "loss")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_test_triples_and_measurements_become_rows_once_and_wrong_ones_stay_events(
+    empty_database: Path,
+) -> None:
+    found = [[1, "a", "r", "b", 0.5], [-1, "c", "r", "d", -0.25]]
+    good = {"test": 3, "triple": ["h", "r", "t"], "candidates": 9, "found": found, "names": {"a": "aspirin"}}
+    figure = {"name": "lds", "subject": "nations", "value": 0.25, "low": 0.125, "n": 7, "unit": "rho"}
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        (events.TRACED, good | {"triple": ["h", 1, "t"]}),
+        (events.TRACED, good | {"found": [[0, "a", "r", "b", 0.5]]}),
+        (events.TRACED, good | {"found": [[1e300, "a", "r", "b", 0.5]]}),
+        (events.TRACED, good | {"test": -1}),
+        (events.MEASURED, figure | {"n": 1e300}),
+    ]
+    with a_run(empty_database) as (conn, folder):
+        told = [(events.TRACED, good), (events.MEASURED, figure), *wrong]
+        folder.events.write_bytes(b"".join(events.write(kind, NOW, **fields) for kind, fields in told))
+        intake_of(conn, folder).take_all(1, final=True)
+        assert influences.tests_of(conn, 1) == [influences.Traced(3, "h", "r", "t", 9)]
+        assert [(i.rank, i.head, i.score) for i in influences.of_test(conn, 1, 3)] == [
+            (1, "a", 0.5),
+            (-1, "c", -0.25),
+        ]
+        assert influences.names(conn, 1) == {"a": "aspirin"}
+        (kept,) = measurements.named(conn, "lds")
+        assert (kept.value, kept.low, kept.high, kept.n, kept.run) == (0.25, 0.125, None, 7, 1)
+        assert kept.command == "kgops run --again 1"
+        assert [event.kind for event in reports.events(conn, 1)] == [kind for kind, _ in wrong]
 
 
 def test_artifact_outside_the_run_is_an_event_but_no_artifact(empty_database: Path) -> None:

@@ -23,6 +23,8 @@ RESULT = "result"
 OUT_OF_MEMORY = "out_of_memory"
 FAILED = "failed"
 NOTE = "note"
+TRACED = "traced"  # a test triple and the strongest training triples found for it
+MEASURED = "measured"  # a figure worth keeping beyond this run, with its spread
 LOG = "log"  # never written by a worker: a line of its events file that was no event
 
 # name → (type, required) of the fields an event must have to mean what it says
@@ -48,6 +50,24 @@ _FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
     OUT_OF_MEMORY: {"detail": (str, False)},
     FAILED: {"reason": (str, True)},
     NOTE: {"text": (str, True)},
+    TRACED: {
+        "test": (float, True),
+        "triple": (list, True),  # labels: head, relation, tail
+        "candidates": (float, False),
+        "trouble": (str, False),
+        "found": (list, False),  # [rank, head, relation, tail, score]
+        "names": (dict, False),  # label → what people call it
+    },
+    MEASURED: {
+        "name": (str, True),
+        "subject": (str, True),
+        "against": (str, False),
+        "value": (float, True),
+        "low": (float, False),
+        "high": (float, False),
+        "n": (float, True),
+        "unit": (str, True),
+    },
 }
 KINDS = tuple(_FIELDS)
 LONGEST_LOG_LINE = 4096

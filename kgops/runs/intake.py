@@ -8,18 +8,22 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kgops.jobs import events
+from kgops.jobs.files import read_json
 from kgops.jobs.levers import kind_of
 from kgops.jobs.text import from_bytes
 from kgops.runs import spool
 from kgops.runs.folder import RunFolder
 from kgops.runs.patterns import LogPatterns
+from kgops.runs.reported import measured_from, traced_from
 from storage import intake as store
 from storage import series
 from storage.database import Connection
+from storage.measurements import Measurement
 from storage.reports import Artifact, Lever
 from storage.series import Point
 
 _LONGEST_NAME = 200
+_FINGERPRINT = ("python", "packages", "machine", "driver", "cards", "git")
 
 
 class Intake:
@@ -101,6 +105,10 @@ class Intake:
                 unit=fields.get("unit"),
                 at=event.at,
             )
+        elif event.kind == events.TRACED and (traced := traced_from(fields)) is not None:
+            batch.traced.append(traced)
+        elif event.kind == events.MEASURED and (measured := self._measured(event)) is not None:
+            batch.measured.append(measured)
         else:
             batch.events.append((event.at, event.kind, fields))
         if event.kind == events.LEVER:
@@ -126,6 +134,12 @@ class Intake:
                     event.at,
                 )
             )
+
+    def _measured(self, event: events.Event) -> Measurement | None:
+        told: dict[str, Any] = read_json(self._folder.environment) or {}
+        machine = {name: told.get(name) for name in _FINGERPRINT}
+        again = f"kgops run --again {self._run}"
+        return measured_from(event.fields, event.at, self._run, again, machine)
 
     def _read_log_line(self, batch: store.Batch, line: str, now: float, counted: dict[str, int]) -> None:
         progress = self._patterns.progress(line)

@@ -1,0 +1,71 @@
+"""What a worker reports beyond figures, as the rows it becomes; a report with a wrong part becomes none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgops.jobs.events import is_figure
+from storage.influences import Influence, Traced
+from storage.measurements import Measurement
+
+_MOST_FOUND = 1000  # of one test triple: the files of the run have the rest
+
+
+def traced_from(fields: dict[str, Any]) -> Traced | None:
+    test, triple = _whole(fields["test"]), fields["triple"]
+    if test is None or not _texts(triple, 3):
+        return None
+    head, relation, tail = triple
+    found = [_influence(test, row) for row in (fields.get("found") or [])[:_MOST_FOUND]]
+    if None in found:
+        return None
+    names = (fields.get("names") or {}).items()
+    return Traced(
+        test,
+        head,
+        relation,
+        tail,
+        candidates=_whole(fields.get("candidates")),
+        trouble=fields.get("trouble"),
+        found=tuple(one for one in found if one is not None),
+        names={label: name for label, name in names if isinstance(name, str)},
+    )
+
+
+def measured_from(
+    fields: dict[str, Any], at: float, run: int, command: str, fingerprint: dict[str, Any]
+) -> Measurement | None:
+    n = _whole(fields["n"])
+    if n is None:
+        return None
+    spread = {name: fields.get(name) for name in ("against", "low", "high")}
+    return Measurement(
+        name=fields["name"],
+        subject=fields["subject"],
+        value=float(fields["value"]),
+        n=n,
+        unit=fields["unit"],
+        command=command,
+        fingerprint=fingerprint,
+        at=at,
+        run=run,
+        **spread,
+    )
+
+
+def _influence(test: int, row: Any) -> Influence | None:
+    if not isinstance(row, list) or len(row) != 5 or not _texts(row[1:4], 3):
+        return None
+    rank, score = row[0], row[4]
+    if not is_figure(rank) or not is_figure(score) or not _whole(abs(rank)):
+        return None
+    return Influence(test, int(rank), row[1], row[2], row[3], float(score))
+
+
+def _whole(value: float | None) -> int | None:
+    """None also where a column could not hold it."""
+    return None if value is None or not 0 <= value < 1 << 53 else int(value)
+
+
+def _texts(value: Any, count: int) -> bool:
+    return isinstance(value, list) and len(value) == count and all(isinstance(one, str) for one in value)
