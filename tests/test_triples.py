@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgops.errors import BadInput
-from kgops.graphs.triples import read_graph, read_pykeen_dataset
+from kgops.graphs.triples import BUNDLED, read_graph, read_pykeen_dataset
 from kgops.graphs.vocabulary import Vocabulary, read_vocabulary
 
 
@@ -143,13 +146,28 @@ def test_a_faulty_vocabulary_is_refused_with_its_line(tmp_path: Path, text: str,
     assert said in caught.value.message
 
 
-def test_pykeen_datasets_come_with_pykeens_numbering() -> None:
-    from pykeen.datasets import Nations
+@pytest.mark.parametrize("name", BUNDLED)
+def test_pykeen_datasets_come_with_pykeens_numbering(name: str) -> None:
+    from pykeen.datasets import get_dataset
 
-    ours, theirs = read_pykeen_dataset("nations"), Nations()
-    assert ours.train.tolist() == theirs.training.mapped_triples.tolist()
-    assert ours.entities.ids == theirs.training.entity_to_id
-    assert len(ours.test) == theirs.testing.num_triples
+    ours, theirs = read_pykeen_dataset(name), get_dataset(dataset=name)
+    assert list(ours.entities.labels) == list(theirs.training.entity_to_id)
+    assert list(ours.relations.labels) == list(theirs.training.relation_to_id)
+    for own, other in (
+        (ours.train, theirs.training),
+        (ours.valid, theirs.validation),
+        (ours.test, theirs.testing),
+    ):
+        assert torch.equal(own, other.mapped_triples)
+
+
+def test_datasets_that_ship_with_pykeen_are_read_without_running_it() -> None:
+    code = (
+        "import sys\nfrom kgops.graphs.triples import BUNDLED, read_pykeen_dataset\n"
+        "for name in BUNDLED: assert len(read_pykeen_dataset(name.title()).test)\n"
+        "sys.exit('pykeen' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.mark.parametrize("name", ["natoins", "", "/etc/passwd", "x\x1b[31m"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from kgops.errors import BadInput
 from kgops.graphs.text import read_lines, shown
 from kgops.graphs.vocabulary import Vocabulary, read_vocabulary
 
-__all__ = ["Graph", "read_graph", "read_pykeen_dataset"]
+__all__ = ["BUNDLED", "Graph", "read_graph", "read_pykeen_dataset"]
 
 BUNDLED = ("nations", "kinships", "umls")
 _HEADERS = {("head", "relation", "tail"), ("subject", "predicate", "object"), ("h", "r", "t")}
@@ -89,6 +90,11 @@ def read_graph(
 
 def read_pykeen_dataset(name: str) -> Graph:
     """One of PyKEEN's datasets by name, with PyKEEN's own numbering, so that its models fit."""
+    folder = _bundled(name)
+    if folder is not None:
+        graph = read_graph(*(folder / f"{split}.txt" for split in ("train", "valid", "test")))
+        split = [torch.unique(part, dim=0) for part in (graph.train, graph.valid, graph.test)]
+        return Graph(split[0], split[1], split[2], graph.entities, graph.relations)
     import pykeen.datasets as catalogue  # heavy: only who asks for it pays
 
     try:
@@ -121,6 +127,15 @@ def read_pykeen_dataset(name: str) -> Graph:
     )
     split = [part.detach().cpu().long().contiguous() for part in parts]
     return Graph(split[0], split[1], split[2], entities, relations)
+
+
+def _bundled(name: str) -> Path | None:
+    """Where PyKEEN keeps a dataset it ships with; finding it runs none of PyKEEN, which takes seconds."""
+    found = find_spec("pykeen") if name.lower() in BUNDLED else None
+    if found is None or found.origin is None:
+        return None
+    folder = Path(found.origin).parent / "datasets" / name.lower()
+    return folder if (folder / "train.txt").is_file() else None
 
 
 def _read(path: Path, entities: _Tokens, relations: _Tokens, notes: list[str]) -> _File:
