@@ -12,13 +12,14 @@ import click
 
 from kgops.cli.follow import follow
 from kgops.cli.output import print_json, say
-from kgops.cli.session import Session, for_writing
+from kgops.cli.session import Session, existing, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.text import lines
 from kgops.plans import profiles
 from kgops.runs.launch import child_command, launch
+from kgops.runs.source import names_a_run, with_run
 from storage import reports, runs
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,6 +85,9 @@ def merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 def start(job: Job, given: dict[str, Any]) -> int:
     """Launches the job with what the flags say and follows it; the exit code for the shell."""
     job = profiles.apply(_with_flags(job, given))
+    if names_a_run(job):
+        session = existing()
+        job = with_run(session.home, session.conn, job)
     if job.profile is not None:
         for name, value in profiles.find(job.profile).environment.items():
             os.environ.setdefault(name, value)  # the worker gets this process's environment

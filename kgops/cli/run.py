@@ -19,6 +19,7 @@ from storage import runs
 # workload → what it does; as with `kgops --help`, naming them imports none of them.
 KINDS: dict[str, str] = {
     "train": "Train ConvE, or any model of PyKEEN's.",
+    "tracin": "Find the training triples behind a prediction.",
     "exec": "Supervise any command.",
 }
 DEFAULT_JOB_FILE = "kgops.toml"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
+from kgops.cli.key_options import add_options, given_settings, key_options
 from kgops.cli.launching import merged, options, start
 from kgops.jobs import recipes
 from kgops.jobs.job import read_job
@@ -25,7 +25,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     Every flag of train_pytorch.py means what it meant there.
     """
     recipe = given.pop("recipe")
-    keys = {key.name: given.pop(key.name) for key in TRAIN.keys}
+    settings = given_settings(TRAIN.keys, given, (*FILES, "output_dir"))
     levers: dict[str, Any] = {
         "precision": given.pop("precision") or ("auto" if given.pop("use_mixed_precision") else None),
         "batch_size": given.pop("batch_size"),
@@ -37,7 +37,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     given.pop("use_mixed_precision", None)
     table = {
         "workload": "train",
-        "train": {name: _absolute(name, value) for name, value in keys.items() if value is not None},
+        "train": settings,
         "levers": {name: value for name, value in levers.items() if value is not None},
     }
     if recipe is not None:
@@ -45,40 +45,13 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     ctx.exit(start(read_job(table, "this command"), merged(ctx, given)))
 
 
-def _absolute(name: str, value: Any) -> Any:
-    """Files are named from where the person stands; the run, and any repetition of it, may stand elsewhere."""
-    return str(Path(value).absolute()) if name in (*FILES, "output_dir") else value
-
-
-def _add_options(target: click.Command, more: list[click.Option]) -> None:
-    target.params[:0] = more
-
-
-def _shown(default: Any) -> str:
-    return (
-        {True: "on", False: "off"}.get(default, str(default)) if isinstance(default, bool) else str(default)
-    )
-
-
-_TYPES = {"str": str, "int": int, "float": float}
-_add_options(
+add_options(
     command,
     [
         click.Option(
             ["--recipe"], metavar="NAME", help=f"A job that ships with kgops: {', '.join(recipes.names())}."
         ),
-    ]
-    + [
-        click.Option(
-            [f"--{name}/--no-{name}" if key.type == "bool" else f"--{name}"],
-            type=None if key.type == "bool" else _TYPES[key.type],
-            default=None,
-            help=key.help + ("" if key.default is None else f"  [default: {_shown(key.default)}]"),
-        )
-        for key in TRAIN.keys
-        for name in [key.name.replace("_", "-")]
-    ]
-    + [
+        *key_options(TRAIN.keys),
         click.Option(["--batch-size"], type=int, help="Queries per step.  [default: 256]"),
         click.Option(
             ["--precision"], type=click.Choice(PRECISIONS), help="Number format of the heavy products."

@@ -115,6 +115,16 @@ def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
     return check
 
 
+def above(lowest: float) -> Check:
+    return lambda value: None if value > lowest else f"must be above {lowest:g}, found {value}"
+
+
+def device_name(value: str) -> str | None:
+    if value in ("auto", "cpu", "cuda") or (value.startswith("cuda:") and value[5:].isdecimal()):
+        return None
+    return f"must be auto, cpu, cuda or cuda:N; found {value!r:.60}"
+
+
 def one_of(*allowed: str) -> Check:
     return lambda value: (
         None if value in allowed else f"must be one of {', '.join(allowed)}; found {value!r:.60}"

@@ -41,6 +41,7 @@ LEVERS: dict[str, Lever] = {
     for lever in (
         Lever("precision", "numeric", "number format of the heavy products", ("auto", *_FORMATS)),
         Lever("batch_size", "approximate", "examples per step; changes what training finds", (int,)),
+        Lever("block", "exact", "training triples scored at a time", (int,)),
         Lever("entity_chunk", "exact", "entities scored at a time; smaller needs less memory", ("auto", int)),
         Lever(
             "gradient_checkpointing",
@@ -53,6 +54,14 @@ LEVERS: dict[str, Lever] = {
         Lever("cuda_graphs", "exact", "replay a whole step as one launch", (True, False)),
         Lever("filtering", "approximate", "score only the neighbourhood of a test triple", (True, False)),
         Lever("last_layers", "approximate", "gradients of the last layers only", (False, int)),
+        Lever(
+            "gram_precision",
+            "numeric",
+            "number format of TracIn's two largest products",
+            ("fp32", "fp16", "bf16"),
+        ),
+        Lever("vectorized_gradients", "exact", "gradients of many triples at once, in TracIn", (True, False)),
+        Lever("test_gradient_caching", "exact", "test triples' gradients computed once", (True, False)),
         Lever("devices", "exact", "cards a run is spread over", ("all", int)),
         Lever("optimizer_kernel", "numeric", "one fused kernel for the optimizer's step", ("fused", "plain")),
         Lever(

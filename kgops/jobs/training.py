@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Any
 
-from kgops.jobs.keys import Check, Key, at_least, one_of
+from kgops.jobs.keys import Key, above, at_least, device_name, one_of
 from kgops.jobs.workload import Workload
 
 # The names that kgops.training knows; a test holds the two lists together, since this room loads no torch.
@@ -18,10 +18,6 @@ FILES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 
 def _share(value: float) -> str | None:
     return None if 0 <= value < 1 else f"must be at least 0 and below 1, found {value}"
-
-
-def _above(lowest: float) -> Check:
-    return lambda value: None if value > lowest else f"must be above {lowest:g}, found {value}"
 
 
 KEYS = (
@@ -74,7 +70,7 @@ KEYS = (
         help="Part of each label that is spread over all entities.",
     ),
     Key("optimizer", "str", "adam", check=one_of(*OPTIMIZERS), help="How weights follow gradients."),
-    Key("learning_rate", "float", 1e-3, check=_above(0), help="Size of a step."),
+    Key("learning_rate", "float", 1e-3, check=above(0), help="Size of a step."),
     Key("weight_decay", "float", 0.0, check=at_least(0), help="Pull of weights towards zero."),
     Key("schedule", "str", "constant", check=one_of(*SCHEDULES), help="How the learning rate changes."),
     Key("schedule_factor", "float", 0.95, check=_share, help="What a plateau multiplies the rate with."),
@@ -109,7 +105,9 @@ KEYS = (
         check=at_least(0),
         help="Seconds of training that a lost worker may cost.",
     ),
-    Key("device", "str", "auto", help="auto, cpu, cuda, or cuda:N; cuda insists on a card."),
+    Key(
+        "device", "str", "auto", check=device_name, help="auto, cpu, cuda, or cuda:N; cuda insists on a card."
+    ),
 )
 
 
@@ -120,9 +118,6 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems.append(f"train.dataset: given together with {', '.join(given)}; choose one or the other")
     if not settings["dataset"] and not settings["train"]:
         problems.append("train.dataset: missing, and so is train.train; name a dataset or a file of triples")
-    device = settings["device"]
-    if device not in ("auto", "cpu", "cuda") and not (device.startswith("cuda:") and device[5:].isdecimal()):
-        problems.append(f"train.device: must be auto, cpu, cuda or cuda:N; found {device!r:.60}")
     model, loss = settings["model"], settings["loss"] or ""
     if settings["engine"] == "kgops" and model.lower() != "conve":
         problems.append(f"train.model: kgops trains ConvE itself; for {model!r:.60} take the engine pykeen")

@@ -19,3 +19,4 @@ class Workload:
     attempts: int  # default for how many workers may be lost before the run is interrupted
     module: str | None  # the worker's entry point; None: the job itself is a command
     inputs: tuple[str, ...] = ()  # keys that name files which must be there
+    folders: tuple[str, ...] = ()  # and folders

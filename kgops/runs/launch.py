@@ -171,10 +171,13 @@ def _must_be_startable(program: str, cwd: Path) -> None:
 
 def _must_have_inputs(job: Job, cwd: Path) -> None:
     """The same for a misspelt file."""
-    for key in WORKLOADS[job.workload].inputs:
+    workload = WORKLOADS[job.workload]
+    wanted = [(key, "file", Path.is_file) for key in workload.inputs]
+    wanted += [(key, "folder", Path.is_dir) for key in workload.folders]
+    for key, what, is_there in wanted:
         named = job.settings[key]
-        if named and not (cwd / named).is_file():
-            raise Usage(f"{job.workload}.{key}: there is no file {cwd / named}", "check the path")
+        if named and not is_there(cwd / named):
+            raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / named}", "check the path")
 
 
 def _must_have_card(job: Job) -> None:

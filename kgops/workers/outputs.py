@@ -1,4 +1,4 @@
-"""What a training leaves behind: its files, their manifest, and a copy where the person wants one."""
+"""What a worker leaves behind: its files, their manifest, and a copy where the person wants one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.training import FILES
 from kgops.workers.report import Reporter
 
-__all__ = ["hand_in", "make_output_folder", "write_config"]
+__all__ = ["copy_file", "hand_in", "make_output_folder", "write_config"]
 
 _KINDS = {
     "best_model.pt": "best_model",
@@ -28,7 +28,7 @@ _TO_RESUME = "resume_*"
 
 
 def make_output_folder(job: Job) -> None:
-    """Before hours of training, not after them, is the moment to hear that it cannot be written."""
+    """Before hours of work, not after them, is the moment to hear that it cannot be written."""
     wanted = job.settings["output_dir"]
     if not wanted:
         return
@@ -75,19 +75,31 @@ def _kind(path: Path) -> str:
     return "resume" if kind == "checkpoint" and path.match(_TO_RESUME) else kind
 
 
+def copy_file(source: Path, target: Path) -> None:
+    """A copy under the name a person asked for, whole or not at all."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _copy_whole(str(source), str(target))
+    except OSError as error:
+        raise Unavailable(
+            f"{source.name} could not be copied to {target}: {os.strerror(error.errno or 0)}.",
+            hint="the work itself is complete; make that place writable and `kgops resume` only copies again.",
+        ) from error
+
+
+def _copy_whole(source: str, target: str) -> None:
+    half = f"{target}.part"
+    shutil.copyfile(source, half)
+    os.replace(half, target)  # noqa: PTH105 - named for what it promises
+
+
 def _copy(results: Path, wanted: Path) -> None:
     """Copies, not links: whoever writes over a file there must not write into the record of this run."""
-
-    def copy(source: str, target: str) -> None:
-        half = f"{target}.part"
-        shutil.copyfile(source, half)
-        os.replace(half, target)  # noqa: PTH105 - named for what it promises
-
     skip = shutil.ignore_patterns(".*", _TO_RESUME, "manifest.json")
     try:
-        shutil.copytree(results, wanted, copy_function=copy, ignore=skip, dirs_exist_ok=True)
+        shutil.copytree(results, wanted, copy_function=_copy_whole, ignore=skip, dirs_exist_ok=True)
     except (OSError, shutil.Error) as error:
         raise Unavailable(
             f"the results could not be copied to {wanted}: {str(error)[:200]}.",
-            hint="the training itself is complete; make room there and `kgops resume` only copies again.",
+            hint="the work itself is complete; make room there and `kgops resume` only copies again.",
         ) from error

@@ -1,0 +1,52 @@
+"""The keys of a workload as options of its command."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kgops.jobs.keys import Key
+
+_TYPES = {"str": str, "int": int, "float": float, "strings": str}
+
+
+def key_options(keys: tuple[Key, ...]) -> list[click.Option]:
+    return [
+        click.Option(
+            [f"--{name}/--no-{name}" if key.type == "bool" else f"--{name}"],
+            type=None if key.type == "bool" else _TYPES[key.type],
+            multiple=key.type == "strings",
+            default=None,
+            help=key.help + ("" if key.default is None else f"  [default: {_shown(key.default)}]"),
+        )
+        for key in keys
+        for name in [key.name.replace("_", "-")]
+    ]
+
+
+def given_settings(keys: tuple[Key, ...], given: dict[str, Any], paths: Collection[str]) -> dict[str, Any]:
+    """Takes the keys' values out of `given`, without those nobody gave.
+
+    Files are named from where the person stands; the run, and any repetition of it, may stand elsewhere.
+    """
+    found = {key.name: given.pop(key.name) for key in keys}
+    return {
+        name: str(Path(value).absolute())
+        if name in paths
+        else list(value)
+        if isinstance(value, tuple)
+        else value
+        for name, value in found.items()
+        if value is not None and value != ()
+    }
+
+
+def add_options(target: click.Command, more: list[click.Option]) -> None:
+    target.params[:0] = more
+
+
+def _shown(default: Any) -> str:
+    return ("on" if default else "off") if isinstance(default, bool) else str(default)

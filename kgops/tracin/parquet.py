@@ -1,0 +1,68 @@
+"""Millions of scores in one Parquet file: ids, labels as dictionaries, a row group for each test triple."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import Usage
+from kgops.tracin.parts import Part
+from kgops.tracin.results import Table
+from kgops.tracin.tests_to_trace import TestTriple
+
+__all__ = ["must_have_parquet", "write_parquet"]
+
+
+def must_have_parquet() -> Any:
+    """pyarrow, or what to do without it; before the work, not after it."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise Usage(
+            "Parquet needs pyarrow, which is not installed.",
+            hint="`pip install 'kgops[parquet]'`, or leave --parquet away for CSV.",
+        ) from error
+    return pyarrow
+
+
+def write_parquet(path: Path, table: Table, tests: Iterable[tuple[TestTriple, Part]]) -> None:
+    pa = must_have_parquet()
+    graph, names = table.graph, table.names
+    entities = pa.array(graph.entities.labels, pa.string())
+    relations = pa.array(graph.relations.labels, pa.string())
+    entity_names = pa.array([names.nodes.get(label, label) for label in graph.entities.labels], pa.string())
+    relation_names = pa.array(
+        [names.edges.get(label, label) for label in graph.relations.labels], pa.string()
+    )
+
+    def labelled(part: str, column: Sequence[int], of: Any, called: Any) -> dict[str, Any]:
+        index = pa.array(column, pa.int32())
+        return {
+            part: pa.DictionaryArray.from_arrays(index, of),
+            f"{part}_label": pa.DictionaryArray.from_arrays(index, called),
+        }
+
+    half = path.with_name(f".{path.name}.part")
+    writer = None
+    try:
+        for test, part in tests:
+            if test.ids is None:
+                continue
+            many = len(part.rows)
+            rows = graph.train[part.rows]
+            columns: dict[str, Any] = {"Test": pa.array([test.number] * many, pa.int32())}
+            for side, values in (("Test", [[i] * many for i in test.ids]), ("Train", rows.t().tolist())):
+                for name, column in zip(("Head", "Rel", "Tail"), values, strict=True):
+                    of, called = (relations, relation_names) if name == "Rel" else (entities, entity_names)
+                    columns |= labelled(f"{side}{name}", column, of, called)
+            columns["TracInScore"] = pa.array(part.scores.numpy())
+            group = pa.table(columns)
+            writer = writer or pa.parquet.ParquetWriter(half, group.schema)
+            writer.write_table(group)
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is not None:
+        half.replace(path)

@@ -1,0 +1,75 @@
+"""Finished test triples on disk, so that a run that goes on later does not score them again."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kgops.errors import BadInput
+from kgops.jobs.files import write_durably
+
+__all__ = ["Part", "Parts"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one test triple found: rows of the training triples and their scores, strongest first.
+
+    `candidates` is how many were scored, `trouble` why none was.
+    """
+
+    number: int
+    rows: torch.Tensor
+    scores: torch.Tensor
+    candidates: int
+    trouble: str | None = None
+
+
+class Parts:
+    """The parts of a run, a tile of tests to a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        self._files: dict[int, Path] = {}
+        for path in sorted(folder.glob("*.pt")):
+            try:
+                self._files |= dict.fromkeys((part.number for part in _read(path)), path)
+            except BadInput:
+                path.unlink()  # cut short; its tests are scored again
+        self._open: tuple[Path, dict[int, Part]] | None = None
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def add(self, parts: list[Part]) -> None:
+        path = self._folder / f"{parts[0].number:08}.pt"
+        body = io.BytesIO()
+        torch.save([vars(part) for part in parts], body)
+        write_durably(path, body.getvalue())
+        self._files |= dict.fromkeys((part.number for part in parts), path)
+
+    def read(self, number: int) -> Part:
+        path = self._files[number]
+        if self._open is None or self._open[0] != path:
+            self._open = path, {part.number: part for part in _read(path)}
+        return self._open[1][number]
+
+    def __iter__(self) -> Iterator[Part]:
+        """By number."""
+        return (self.read(number) for number in sorted(self._files))
+
+
+def _read(path: Path) -> list[Part]:
+    try:
+        return [Part(**one) for one in torch.load(path, weights_only=True)]
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError, TypeError) as error:
+        raise BadInput(f"{path} is no part of a TracIn run.") from error

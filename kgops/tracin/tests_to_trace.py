@@ -1,0 +1,101 @@
+"""The test triples a person names: on the command line, in a file, or a graph's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kgops.errors import BadInput
+from kgops.graphs.text import read_lines, shown
+from kgops.graphs.triples import Graph
+from kgops.graphs.vocabulary import Vocabulary
+
+__all__ = ["TestTriple", "chosen", "from_file", "from_graph", "from_text"]
+
+
+@dataclass(frozen=True)
+class TestTriple:
+    """The `number`th that was named, from 1; `ids` is None where `trouble` says why it cannot be traced."""
+
+    __test__ = False  # for pytest: no test, whatever its name
+
+    number: int
+    labels: tuple[str, str, str]
+    ids: tuple[int, int, int] | None
+    trouble: str | None = None
+
+
+def from_text(text: str, graph: Graph) -> TestTriple:
+    """Head, relation and tail, separated by tabs, else by commas, else by spaces."""
+    for separator in ("\t", ",", None):
+        parts = [part.strip() for part in text.strip().split(separator)]
+        if len(parts) == 3 and all(parts):
+            return _named(1, (parts[0], parts[1], parts[2]), graph)
+    raise BadInput(
+        f"the test triple {shown(text)} is not head, relation and tail.",
+        hint="separate the three by tabs or commas, in quotes: --test-triple 'a,treats,b'.",
+    )
+
+
+def from_file(path: Path, graph: Graph) -> list[TestTriple]:
+    """Every triple of the file, in its order; a line that cannot be traced keeps its place and says why."""
+    found: list[TestTriple] = []
+    for n, line in enumerate(read_lines(path), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        parts = line.split("\t") if "\t" in line else re.split(r"[,\s]+", line.strip())
+        if len(parts) < 3:
+            raise BadInput(
+                f"{path}, line {n}: expected 3 columns, found {len(parts)}: {shown(line)}.",
+                hint="each line is head, relation, tail, separated by single tabs.",
+            )
+        head, relation, tail = (part.strip() for part in parts[:3])
+        found.append(_named(len(found) + 1, (head, relation, tail), graph))
+    if not found:
+        raise BadInput(f"{path} has no triples.", hint="each line is head, relation, tail.")
+    return found
+
+
+def from_graph(graph: Graph, triples: torch.Tensor) -> list[TestTriple]:
+    return [
+        TestTriple(
+            n, (graph.entities.labels[h], graph.relations.labels[r], graph.entities.labels[t]), (h, r, t)
+        )
+        for n, (h, r, t) in enumerate(triples.tolist(), 1)
+    ]
+
+
+def _named(number: int, labels: tuple[str, str, str], graph: Graph) -> TestTriple:
+    kinds = (("entity", graph.entities), ("relation", graph.relations), ("entity", graph.entities))
+    ids = [_id(label, vocabulary) for label, (_, vocabulary) in zip(labels, kinds, strict=True)]
+    for label, at, (kind, vocabulary) in zip(labels, ids, kinds, strict=True):
+        if at is None:
+            trouble = f"{kind} {shown(label)} is not among the {len(vocabulary):,} the model knows"
+            return TestTriple(number, labels, None, trouble)
+    h, r, t = ids
+    assert h is not None and r is not None and t is not None
+    kept = (graph.entities.labels[h], graph.relations.labels[r], graph.entities.labels[t])
+    return TestTriple(number, kept, (h, r, t))
+
+
+def _id(label: str, vocabulary: Vocabulary) -> int | None:
+    """By label; an id where no label is a number."""
+    if label in vocabulary.ids:
+        return vocabulary.ids[label]
+    if label.isascii() and label.isdigit() and int(label) < len(vocabulary) and not _numeric(vocabulary):
+        return int(label)
+    return None
+
+
+def _numeric(vocabulary: Vocabulary) -> bool:
+    return all(label.isascii() and label.isdigit() for label in vocabulary.labels[:100])
+
+
+def chosen(tests: Sequence[TestTriple], start: int, most: int | None) -> list[TestTriple]:
+    """Without the first `start`, and no more than `most`; the numbers stay those of the file."""
+    end = len(tests) if most is None else start + most
+    return list(tests[start:end])

@@ -1,0 +1,24 @@
+"""How many threads a worker takes on the CPU, said aloud."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from kgops.training.threads import threads_for
+from kgops.workers.report import Reporter
+
+
+def choose_threads(gflop: float, what: str, device: torch.device, report: Reporter) -> None:
+    """By the size of one piece of the work, unless the environment decides."""
+    if device.type != "cpu":
+        return
+    if "OMP_NUM_THREADS" in os.environ:
+        report.note(f"{torch.get_num_threads()} threads, as OMP_NUM_THREADS says.")
+        return
+    cores = min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
+    threads = threads_for(gflop, cores)
+    torch.set_num_threads(threads)
+    many = f"{threads} thread{'s' if threads > 1 else ''}"
+    report.note(f"{many} of {cores}: {what} is about {gflop:.2g} GFLOP. OMP_NUM_THREADS=N decides otherwise.")

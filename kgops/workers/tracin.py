@@ -1,0 +1,262 @@
+"""`python -m kgops.workers.tracin job.toml`: traces test triples back to the training triples behind them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput, Interrupted
+from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
+from kgops.graphs.readable import read_edge_map, read_node_names
+from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.jobs.job import Job
+from kgops.jobs.tracing import DATA, FILTERS
+from kgops.tracin import tests_to_trace
+from kgops.tracin.blocks import Settings
+from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
+from kgops.tracin.parts import Parts
+from kgops.tracin.points import Loaded, find_checkpoints, load_point
+from kgops.tracin.results import Names, Table, write_self_influence
+from kgops.tracin.scan import self_influence
+from kgops.tracin.tests_to_trace import TestTriple
+from kgops.tracin.trace import Scoring, trace
+from kgops.training.batches import inverse_triples, query_rows
+from kgops.training.threads import step_gflop
+from kgops.workers.entry import Stopped, StopRequest, run_worker
+from kgops.workers.outputs import copy_file, hand_in, make_output_folder
+from kgops.workers.report import Reporter
+from kgops.workers.threads import choose_threads
+from kgops.workers.tracin_levers import chosen_names, filters, report_levers, scoring_settings
+from kgops.workers.tracin_outputs import Outputs
+from kgops.workers.train import find_device
+
+TOP_K_OF_A_RUN = 100  # with --run; the group's scripts kept all
+
+
+def tracin(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
+    figures = trace_job(job, folder, report, stop)
+    for name, wanted in (("tracin.json", job.settings["output"]), ("tracin.csv", job.settings["csv_output"])):
+        if wanted and (folder / "results" / name).exists():
+            copy_file(folder / "results" / name, Path(wanted))
+    hand_in(job, folder, folder / "results", figures, report)
+
+
+def trace_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
+    """Everything but the manifest; what the run found, as figures."""
+    device = find_device(job.settings["device"])
+    report.started(device=str(device), torch=torch.__version__)
+    make_output_folder(job)
+    results = folder / "results"
+    results.mkdir(exist_ok=True)
+    graph = load_graph(job.settings)
+    for note in graph.notes:
+        report.note(note)
+    work = _Work(job, graph, results, report, stop)
+    report_levers(job, device, report)
+    try:
+        if job.settings["self_influence"]:
+            return work.with_itself(work.scoring(device))
+        return work.traced(None if job.settings["skip_tracin"] else work.scoring(device), folder / "parts")
+    except Interrupted as error:
+        raise Stopped from error
+
+
+def load_graph(settings: dict[str, Any]) -> Graph:
+    if settings["dataset"]:
+        return read_pykeen_dataset(settings["dataset"])
+    paths = {name: Path(settings[name]) if settings[name] else None for name in DATA}
+    train, vocabularies = (
+        paths.pop("train"),
+        {name: paths.pop(name) for name in ("entity_to_id", "relation_to_id")},
+    )
+    assert train is not None  # the job was checked
+    if all(
+        vocabularies.values()
+    ):  # then the other files add nothing, and a label nobody knows is no error here
+        paths = dict.fromkeys(paths)
+    return read_graph(train, **paths, **vocabularies)
+
+
+@dataclass(frozen=True)
+class _Work:
+    job: Job
+    graph: Graph
+    results: Path
+    report: Reporter
+    stop: StopRequest
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.job.settings
+
+    def scoring(self, device: torch.device) -> Scoring:
+        """The checkpoints, and the loss whose gradients are compared."""
+        settings = self.settings
+        paths = find_checkpoints(
+            _path(settings["model_path"]), _path(settings["checkpoint_dir"]), settings["last_checkpoints"]
+        )
+        loaded = [
+            load_point(
+                path,
+                self.graph,
+                device=device,
+                learning_rate=settings["learning_rate"],
+                trust_pickle=settings["trust_pickle"],
+            )
+            for path in paths
+        ]
+        loss, both = self._loss(loaded)
+        points = [one.point for one in loaded]
+        config = points[0].model.config
+        scored_at_once = self.job.levers.get("block", Settings().block)
+        choose_threads(step_gflop(config, scored_at_once) / 2, "a block", device, self.report)
+        names = chosen_names(self.job, points[0].model)
+        self.report.note(
+            f"{len(points)} checkpoint{'s' if len(points) > 1 else ''}, from {paths[0].name} to {paths[-1].name}; "
+            f"loss {self._loss_name()}{', both directions' if both else ''}."
+        )
+        return Scoring(points, loss, scoring_settings(self.job, both), names)
+
+    def _loss_name(self) -> str:
+        asked: str | None = self.settings["loss"]
+        return asked or ("target" if self.settings["run"] is None else "train")
+
+    def _loss(self, loaded: Sequence[Loaded]) -> tuple[TracinLoss, bool]:
+        name, config = self._loss_name(), loaded[0].point.model.config
+        both = self.settings["both_directions"]
+        if name != "train":
+            return {"target": TARGET, "one-to-n": ONE_TO_N}[name], bool(both)
+        if loaded[0].loss is None:
+            raise BadInput(
+                f"{loaded[0].path} does not say which loss it was trained with.",
+                hint="choose --loss one-to-n or --loss target.",
+            )
+        rows = query_rows(self.graph.train, config.inverse)
+        if config.inverse:
+            rows = torch.cat([rows, inverse_triples(self.graph.train)])
+        device = loaded[0].point.model.entities.device
+        loss = trained_loss(loaded[0].loss, rows.to(device), config.relation_rows)
+        return loss, config.inverse if both is None else both
+
+    def tests(self) -> list[TestTriple]:
+        settings, graph = self.settings, self.graph
+        if settings["test_triple"]:
+            test = tests_to_trace.from_text(settings["test_triple"], graph)
+            if test.trouble:
+                raise BadInput(
+                    f"the test triple cannot be traced: {test.trouble}.", hint="check its spelling."
+                )
+            return [test]
+        file = _path(settings["test_triples"] or settings["test"])
+        found = (
+            tests_to_trace.from_graph(graph, graph.test)
+            if file is None
+            else tests_to_trace.from_file(file, graph)
+        )
+        chosen = tests_to_trace.chosen(found, settings["start_index"], settings["max_triples"])
+        if not chosen:
+            raise BadInput(
+                f"no test triple is left: {len(found):,} in all, --start-index {settings['start_index']}.",
+                hint="name some by --test-triple, --test-triples or --test.",
+            )
+        return chosen
+
+    def traced(self, scoring: Scoring | None, parts_folder: Path) -> dict[str, float]:
+        report = self.report
+        tests, parts = self.tests(), Parts(parts_folder)
+        outputs = self._outputs(tests, scoring)
+        if len(parts):
+            report.note(f"{len(parts):,} test triples were traced before and are taken as they are.")
+            outputs.tile(parts)
+        begin = time.monotonic()
+        pairs = trace(
+            scoring,
+            self.graph.train,
+            tests,
+            parts,
+            top_k=self._top_k(),
+            near=self._near(),
+            report=report,
+            stop_requested=self.stop,
+            when_done=outputs.tile,
+        )
+        seconds = time.monotonic() - begin
+        failed = outputs.finish(parts)
+        if failed == len(tests):
+            raise BadInput(
+                f"none of the {failed:,} test triples could be traced: {next(iter(parts)).trouble}."
+            )
+        figures: dict[str, float] = {
+            "tests": len(tests),
+            "failed_tests": failed,
+            "checkpoints": 0 if scoring is None else len(scoring.points),
+            "train_triples": len(self.graph.train),
+        }
+        if pairs:
+            figures |= {"scored_pairs": pairs, "tracin_s": seconds, "pairs_per_s": pairs / seconds}
+        return figures
+
+    def with_itself(self, scoring: Scoring) -> dict[str, float]:
+        """Each training triple's influence on itself, the strongest first."""
+        begin = time.monotonic()
+        scores = self_influence(
+            scoring.points,
+            scoring.loss,
+            self.graph.train,
+            settings=scoring.settings,
+            names=scoring.names,
+            report=self.report,
+            stop_requested=self.stop,
+        ).cpu()
+        seconds = time.monotonic() - begin
+        order = scores.argsort(descending=True, stable=True)[: self._top_k()]
+        write_self_influence(self.results / "self_influence.csv", self._table(), order, scores[order])
+        return {
+            "train_triples": len(scores),
+            "checkpoints": len(scoring.points),
+            "tracin_s": seconds,
+            "triples_per_s": len(scores) / seconds,
+        }
+
+    def _outputs(self, tests: Sequence[TestTriple], scoring: Scoring | None) -> Outputs:
+        about = {} if scoring is None else {"loss": self._loss_name(), "checkpoints": len(scoring.points)}
+        return Outputs(
+            self.results,
+            self._table(),
+            tests,
+            self.report,
+            batch=bool(self.settings["test_triples"]),
+            scored=scoring is not None,
+            parquet=self.settings["parquet"],
+            about=about,
+        )
+
+    def _table(self) -> Table:
+        nodes, edges = _path(self.settings["node_name_dict"]), _path(self.settings["edge_map"])
+        names = Names(
+            {} if nodes is None else read_node_names(nodes), {} if edges is None else read_edge_map(edges)
+        )
+        return Table(self.graph, names)
+
+    def _top_k(self) -> int | None:
+        asked: int | None = self.settings["top_k"]
+        return asked or (None if self.settings["run"] is None else TOP_K_OF_A_RUN)
+
+    def _near(self) -> tuple[Neighbourhood, NeighbourhoodFilter] | None:
+        if not filters(self.job):
+            return None
+        how = NeighbourhoodFilter(**{name: self.settings[name] for name in FILTERS})
+        return Neighbourhood(self.graph.train, self.graph.num_entities), how
+
+
+def _path(name: str | None) -> Path | None:
+    return Path(name) if name else None
+
+
+if __name__ == "__main__":
+    run_worker(tracin)

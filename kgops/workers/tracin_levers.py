@@ -1,0 +1,89 @@
+"""The levers of a TracIn run: what was asked, what came of it, and why; none is dropped in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from kgops.jobs.job import Job
+from kgops.models.conve import ConvE
+from kgops.tracin.blocks import Settings
+from kgops.tracin.layers import chosen_parameters, last_layers
+from kgops.workers.report import Reporter
+
+__all__ = ["chosen_names", "filters", "report_levers", "scoring_settings"]
+
+_FORMATS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+_FACTORED = "no gradient of a triple is ever built: products of factors give the same scores"
+
+
+def filters(job: Job) -> bool:
+    """Whether each test triple is scored on its neighbourhood alone; a batch is, unless told otherwise."""
+    return bool(job.levers.get("filtering", bool(job.settings["test_triples"])))
+
+
+def scoring_settings(job: Job, both_directions: bool) -> Settings:
+    chunk = job.levers.get("entity_chunk", "auto")
+    plain = Settings()
+    return Settings(
+        block=job.levers.get("block", plain.block),
+        chunk=plain.chunk if chunk == "auto" else chunk,
+        both_directions=both_directions,
+        gram_dtype=_FORMATS[job.levers.get("gram_precision", "fp32")],
+    )
+
+
+def chosen_names(job: Job, model: ConvE) -> Collection[str] | None:
+    """The parameters that take part; None: all of them."""
+    if job.settings["layers"]:
+        return chosen_parameters(model, job.settings["layers"])
+    count = job.levers.get("last_layers", False)
+    return last_layers(model, count) if count else None
+
+
+def report_levers(job: Job, device: torch.device, report: Reporter) -> None:
+    asked = job.levers
+    plain = Settings()
+    report.lever("filtering", asked.get("filtering", "auto"), filters(job), None)
+    report.lever("last_layers", asked.get("last_layers", False), asked.get("last_layers", False), None)
+    report.lever("block", asked.get("block", "auto"), asked.get("block", plain.block), None)
+    report.lever(
+        "gram_precision", asked.get("gram_precision", "fp32"), asked.get("gram_precision", "fp32"), None
+    )
+    for name, value in asked.items():
+        told = _told(name, value, device)
+        if told is not None:
+            report.lever(name, value, *told)
+
+
+def _told(name: str, value: Any, device: torch.device) -> tuple[Any, str | None] | None:
+    """What is effective, and the reason where that is not what was asked."""
+    no_card = None if device.type == "cuda" else "no CUDA device"
+    off = value in (False, "off")
+    if name == "entity_chunk":
+        return (Settings().chunk if value == "auto" else value), None
+    if name == "batch_size":
+        return (
+            "off",
+            "TracIn has no batches that change its numbers; `block` says how many triples go at a time",
+        )
+    if name == "gradient_checkpointing":
+        return "off", None if off else "there is no backward pass that keeps activations"
+    if name == "memory_cleanup":
+        return "off", None if off else no_card or "the buffers are allocated once and used again"
+    if name in ("compile", "cuda_graphs"):
+        return (
+            "off",
+            None if off else "nearly all of the time is in matrix products, which are compiled already",
+        )
+    if name in ("vectorized_gradients", "test_gradient_caching"):
+        return "on", None if value else _FACTORED
+    if name == "devices":
+        return 1, None if value == 1 else "this version of kgops runs TracIn on one device"
+    if name == "num_workers":
+        return 0, None if value == 0 else "the triples live on the device: there is nothing to load"
+    if name in ("optimizer_kernel", "scale_gradients"):
+        return "off", "TracIn takes no steps"
+    return None
