@@ -1,0 +1,126 @@
+"""Finished retrainings, one JSON line each: whoever asks for the same one again is given what was found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import Interrupted
+from kgops.jobs.files import sync_folder
+from kgops.tracin.retraining import Outcome, Retrain
+from kgops.training.report import Progress, Report
+
+__all__ = ["Journal", "Wanted"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A retraining on all training triples but `deleted`, whose rows are in ascending order."""
+
+    deleted: tuple[int, ...]
+    seed: int
+    name: str  # for people who read the journal
+
+
+class Journal:
+    """Retrainings of one training set, measured on the same test triples, kept in the file at `path`.
+
+    A line is known by what decides its figures: data, tests, settings, deleted triples and seed. So
+    a file may serve several runs, and one of other settings is never mistaken.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        train: torch.Tensor,
+        tests: torch.Tensor,
+        retrain: Retrain,
+        *,
+        report: Report | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.path, self.train, self.retrain = path, train, retrain
+        self.report, self.stop_requested = report, stop_requested
+        self._tests = len(tests)
+        about = {"train": train.tolist(), "tests": tests.tolist(), **retrain.about}
+        self._about = _digest(about)
+        self._done = self._read()
+
+    def outcomes(self, wanted: Sequence[Wanted]) -> list[list[Outcome]]:
+        """One list for each of `wanted`, in its order. Raises `Interrupted` where it was asked to stop;
+        what was finished by then is kept."""
+        keys = [self._key(one) for one in wanted]
+        missing = {key: one for key, one in zip(keys, wanted, strict=True) if key not in self._done}
+        total = len(set(keys))
+        progress = None if self.report is None else Progress(self.report, "retrain", "retrainings")
+        for n, (key, one) in enumerate(missing.items(), total - len(missing)):
+            if self.stop_requested():
+                raise Interrupted(
+                    f"stopped after {n:,} of {total:,} retrainings.", hint="resume the run to go on."
+                )
+            self._done[key] = self._one(key, one, n, total, progress)
+            if progress is not None:
+                progress(n + 1, total)
+        return [self._done[key] for key in keys]
+
+    def _one(self, key: str, one: Wanted, n: int, total: int, progress: Progress | None) -> list[Outcome]:
+        kept = torch.ones(len(self.train), dtype=torch.bool)
+        kept[list(one.deleted)] = False
+
+        def inside(share: float) -> None:
+            if progress is not None and share < 1:
+                progress(n + share, total)
+
+        started = time.monotonic()
+        found = list(self.retrain(self.train[kept], one.seed, inside))
+        if len(found) != self._tests:
+            raise ValueError(f"a retraining gave {len(found)} outcomes for {self._tests} tests")
+        self._append(
+            {
+                "key": key,
+                "name": one.name,
+                "seed": one.seed,
+                "deleted": len(one.deleted),
+                "seconds": round(time.monotonic() - started, 3),
+                "outcomes": [outcome.to_dict() for outcome in found],
+            }
+        )
+        return found
+
+    def _key(self, one: Wanted) -> str:
+        return _digest({"about": self._about, "deleted": list(one.deleted), "seed": one.seed})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        new = not self.path.exists()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # A line that a killed writer left half done must not swallow this one.
+        with self.path.open("ab") as file:
+            file.write(b"\n" * (not new) + json.dumps(line).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            sync_folder(self.path.parent)
+
+    def _read(self) -> dict[str, list[Outcome]]:
+        if not self.path.exists():
+            return {}
+        done = {}
+        for text in self.path.read_bytes().splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue  # empty, or half of a line: that retraining is done again
+            done[line["key"]] = [Outcome(**outcome) for outcome in line["outcomes"]]
+        return done
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,173 @@
+"""Training again on part of the training triples, and what the new model then says of the test triples."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from kgops.errors import Interrupted
+from kgops.graphs.triples import Graph
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.tracin.loss import ONE_TO_N, KnownTails, TracinLoss
+from kgops.tracin.sequential import row_loss
+from kgops.training.batches import query_rows
+from kgops.training.evaluate import Evaluator
+from kgops.training.loop import fit
+from kgops.training.report import Report
+from kgops.training.settings import TrainSettings
+
+__all__ = ["FitAgain", "Outcome", "Retrain"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one model says of one test triple.
+
+    `probability` is the training loss's: a sigmoid of the logit, or a softmax. `margin` is the logit
+    less the log-sum-exp of all entities not known to be true tails; ranks leave those out as well.
+    """
+
+    logit: float
+    probability: float
+    margin: float
+    loss: float
+    rank: float
+    head_rank: float
+
+    @property
+    def reciprocal_rank(self) -> float:
+        return 1 / self.rank
+
+    def to_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+class Retrain(Protocol):
+    """Trains on `train` from `seed` and gives an outcome for each test triple.
+
+    `about` is all else that decides them: finished retrainings are taken up again only where it agrees.
+    `inside` is told now and then how much of this one is done, as a share.
+    """
+
+    @property
+    def about(self) -> Mapping[str, Any]: ...
+
+    def __call__(
+        self, train: torch.Tensor, seed: int, inside: Callable[[float], None]
+    ) -> Sequence[Outcome]: ...
+
+
+class FitAgain:
+    """Retraining with the model's shape and settings, as `kgops run train` does it, without validation.
+
+    Entities and relations keep their ids, also where none of their triples is left. Ranks go by all
+    triples of `graph`, a deleted one is still true. Give as `settings.epochs` those the checkpoints saw.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        tests: torch.Tensor,
+        config: ConvEConfig,
+        settings: TrainSettings,
+        folder: Path,
+        report: Report,
+        *,
+        loss: TracinLoss = ONE_TO_N,
+        device: torch.device | str = "cpu",
+        stop_requested: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.graph, self.tests, self.config, self.loss = graph, tests.cpu(), config, loss
+        self.settings = replace(settings, validate_every=0, patience=0, checkpoint_every=0)
+        self.folder, self.report, self.stop_requested = folder, report, stop_requested
+        self.device = torch.device(device)
+        known = torch.cat([graph.train, graph.valid, graph.test, self.tests])
+        self._evaluator = Evaluator(known, graph.num_entities, device=self.device)
+        self._known = KnownTails(query_rows(known, config.inverse), config.relation_rows)
+        self._known_digest = hashlib.sha256(known.numpy().tobytes()).hexdigest()
+        if settings.schedule == "plateau":
+            report.note("retrainings keep the first learning rate: a plateau is found by validation.")
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        settings = self.settings.to_dict()
+        # Neither is of any consequence to the weights.
+        del settings["resume_every_s"], settings["loss_every"]
+        loss = {"kind": self.loss.kind, "smoothing": self.loss.smoothing, "all": self.loss.known is not None}
+        graph = {"entities": self.graph.entities.digest, "relations": self.graph.relations.digest}
+        measured = {"loss": loss, "known": self._known_digest}
+        return {"model": self.config.to_dict(), "settings": settings, "measured": measured, **graph}
+
+    def __call__(self, train: torch.Tensor, seed: int, inside: Callable[[float], None]) -> list[Outcome]:
+        torch.manual_seed(seed)
+        model = ConvE(self.config).to(self.device)
+        less = replace(self.graph, train=train, valid=self.graph.valid[:0])
+        settings = replace(self.settings, seed=seed, resume_every_s=math.inf)
+        scratch = self.folder / "retraining"
+        shutil.rmtree(scratch, ignore_errors=True)  # of an attempt that was killed
+        scratch.mkdir(parents=True)
+        try:
+            done = fit(model, less, settings, scratch, _Inside(self.report, inside), self.stop_requested)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        if done.stopped == "requested":
+            raise Interrupted("stopped within a retraining.", hint="resume the run to go on.")
+        return self.outcomes(model)
+
+    @torch.no_grad()
+    def outcomes(self, model: ConvE) -> list[Outcome]:
+        """What `model` says of the test triples; it is left in evaluation mode."""
+        model.eval()
+        ranks = self._evaluator(model, self.tests)
+        assert ranks is not None  # nobody asks it to stop
+        found = []
+        for i, row in enumerate(query_rows(self.tests, model.config.inverse)):
+            scores = model(row[:1].to(self.device), row[1:2].to(self.device))[0].cpu().double()
+            false = torch.ones(len(scores), dtype=torch.bool)
+            false[self._known.positives(row[None])[1]] = False
+            logit = scores[row[2]]
+            probability = logit.sigmoid() if self.settings.loss.endswith("bce") else scores.softmax(0)[row[2]]
+            found.append(
+                Outcome(
+                    logit=float(logit),
+                    probability=float(probability),
+                    margin=float(logit - scores[false].logsumexp(0)),
+                    loss=float(row_loss(scores, row, self.loss)),
+                    rank=float(ranks.tail_ranks[i]),
+                    head_rank=float(ranks.head_ranks[i]),
+                )
+            )
+        return found
+
+
+class _Inside:
+    """Of a retraining only its progress is passed on; its losses and files are nobody's business."""
+
+    def __init__(self, report: Report, inside: Callable[[float], None]) -> None:
+        self._report, self._inside = report, inside
+
+    def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
+        if phase == "train":
+            self._inside(done / total)
+
+    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None:
+        pass
+
+    def metric(self, name: str, value: float, step: int) -> None:
+        pass
+
+    def memory(self, **mib: float) -> None:
+        pass
+
+    def artifact(self, path: Path, kind: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self._report.note(text)

@@ -1,0 +1,211 @@
+"""Does deleting what TracIn found hurt? Delete, retrain, compare (Bhardwaj et al. 2021).
+
+Every change is the difference of two retrainings with the same settings and seed, one of them on all
+training triples. A change means something where it is larger than that of deleting as many triples by
+chance, and than the noise: the difference between two retrainings on everything that differ in seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput
+from kgops.graphs.triples import Graph
+from kgops.tracin.deletions import CONTROLS, FOUND, Found, deletions
+from kgops.tracin.journal import Journal, Wanted
+from kgops.tracin.retraining import Outcome, Retrain
+from kgops.tracin.spread import Spread
+from kgops.training.report import Report
+
+__all__ = ["QUANTITIES", "Change", "Validation", "validate"]
+
+NOISE = "another seed"
+# And the unit of each.
+QUANTITIES = {
+    "logit": "logits",
+    "probability": "probability",
+    "margin": "logits",
+    "rank": "ranks",
+    "reciprocal_rank": "reciprocal rank",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One test triple before and after one deletion; of `another seed` nothing was deleted."""
+
+    deletion: str
+    draw: int
+    seed: int
+    test: int
+    deleted: int
+    before: Outcome
+    after: Outcome
+
+    def of(self, quantity: str) -> float:
+        return float(getattr(self.after, quantity) - getattr(self.before, quantity))
+
+    def to_dict(self) -> dict[str, Any]:
+        what = {name: getattr(self, name) for name in ("deletion", "draw", "seed", "test", "deleted")}
+        return {**what, "before": self.before.to_dict(), "after": self.after.to_dict()}
+
+
+@dataclass(frozen=True)
+class Validation:
+    """All changes, and what they come to. `deletions` names proponents, opponents, controls and noise."""
+
+    k: int
+    together: bool
+    tests: tuple[tuple[int, int, int], ...]
+    retrainings: int
+    changes: tuple[Change, ...]
+
+    @property
+    def deletions(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(change.deletion for change in self.changes))
+
+    def spread(self, deletion: str, quantity: str) -> Spread:
+        """Over all test triples, draws and seeds."""
+        return Spread.of(change.of(quantity) for change in self._all(deletion))
+
+    def of_test(self, test: int, deletion: str, quantity: str) -> Spread:
+        """Of one test triple, over draws and seeds."""
+        return Spread.of(change.of(quantity) for change in self._all(deletion) if change.test == test)
+
+    def noise(self, quantity: str) -> Spread:
+        """By how much another seed alone changes a test triple, whichever way."""
+        return Spread.of(abs(change.of(quantity)) for change in self._all(NOISE))
+
+    def beside(self, deletion: str, control: str, quantity: str) -> Spread:
+        """By how much more `deletion` changes a test triple than `control` does: one value for each."""
+        ours, theirs = self._means(deletion, quantity), self._means(control, quantity)
+        return Spread.of(ours[test] - theirs[test] for test in ours.keys() & theirs.keys())
+
+    def share_below(self, control: str, quantity: str = "logit") -> Spread:
+        """The share of test triples that lose more without their proponents than by `control`."""
+        ours, theirs = self._means("proponents", quantity), self._means(control, quantity)
+        return Spread.of(float(ours[test] < theirs[test]) for test in ours.keys() & theirs.keys())
+
+    def figures(self) -> dict[str, float]:
+        """Means by name, such as `logit_change_proponents`."""
+        found: dict[str, float | None] = {"retrainings": float(self.retrainings)}
+        for quantity in QUANTITIES:
+            for deletion in self.deletions:
+                if deletion != NOISE:
+                    found[f"{quantity}_change_{deletion}"] = self.spread(deletion, quantity).mean
+            found[f"{quantity}_noise"] = self.noise(quantity).mean
+        for control in CONTROLS:
+            found[f"share_hurt_more_than_{control}"] = self.share_below(control).mean
+        return {name: value for name, value in found.items() if value is not None}
+
+    def measurements(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for quantity, unit in QUANTITIES.items():
+            name = f"tracin deletion: change of {quantity.replace('_', ' ')}"
+            for deletion in self.deletions:
+                if deletion != NOISE:
+                    found += self.spread(deletion, quantity).measurement(name, deletion, None, unit)
+            found += self.noise(quantity).measurement(f"{name}, absolute", NOISE, None, unit)
+            for deletion in FOUND:
+                for control in CONTROLS:
+                    beside = self.beside(deletion, control, quantity)
+                    found += beside.measurement(name, deletion, control, unit)
+        for control in CONTROLS:
+            share = self.share_below(control).measurement(
+                "tracin deletion: share of tests whose logit falls more", "proponents", control, "share"
+            )
+            found += [{**one, "low": None, "high": None} for one in share]  # quartiles of yes and no
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for a file of JSON."""
+        spreads = {
+            deletion: {quantity: self.spread(deletion, quantity).to_dict() for quantity in QUANTITIES}
+            for deletion in self.deletions
+        }
+        by_test = [
+            {
+                "triple": list(triple),
+                "changes": {
+                    deletion: {q: self.of_test(test, deletion, q).to_dict() for q in QUANTITIES}
+                    for deletion in self.deletions
+                },
+            }
+            for test, triple in enumerate(self.tests)
+        ]
+        return {
+            "k": self.k,
+            "together": self.together,
+            "retrainings": self.retrainings,
+            "figures": self.figures(),
+            "changes": spreads,
+            "tests": by_test,
+            "retrained": [change.to_dict() for change in self.changes],
+        }
+
+    def _means(self, deletion: str, quantity: str) -> dict[int, float]:
+        spreads = {test: self.of_test(test, deletion, quantity).mean for test in range(len(self.tests))}
+        return {test: mean for test, mean in spreads.items() if mean is not None}
+
+    def _all(self, deletion: str) -> list[Change]:
+        return [change for change in self.changes if change.deletion == deletion]
+
+
+def validate(
+    graph: Graph,
+    tests: torch.Tensor,
+    found: Found,
+    k: int,
+    retrain: Retrain,
+    journal: Path,
+    *,
+    seed: int,
+    seeds: int = 1,
+    draws: int = 3,
+    noise: int = 3,
+    together: bool = True,
+    report: Report | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> Validation:
+    """Deletes the `k` strongest proponents of each test triple, the opponents, and controls; retrains.
+
+    `found` are scores or a ranking of the rows of `graph.train`. With `together` all test triples' go
+    at once, as Bhardwaj et al. do it: 1 + noise + (2 + 2 · draws) · seeds retrainings. Without, that
+    many for each test triple but the first two terms. Deletions are retrained with `seed`, `seed` + 1,
+    … (`seeds` of them), all triples with `noise` seeds more. Retrainings finished go to the file
+    `journal` and are not done again. Raises `Interrupted` soon after `stop_requested` says so.
+    """
+    if min(seeds, draws) < 1 or noise < 0:
+        raise BadInput("a validation needs at least one seed and one draw.", hint="take 1 or more of each.")
+    tests = tests.cpu()
+    plan = list(deletions(graph.train, tests, found, k, together=together, draws=draws, seed=seed))
+    bases = [Wanted((), seed + i, "all triples") for i in range(max(seeds, noise + 1))]
+    wanted = [
+        Wanted(deletion.rows, seed + i, f"{deletion.kind} {deletion.draw} of tests {list(deletion.tests)}")
+        for deletion in plan
+        for i in range(seeds)
+    ]
+    kept = Journal(journal, graph.train, tests, retrain, report=report, stop_requested=stop_requested)
+    outcomes = kept.outcomes(bases + wanted)
+    before, after = outcomes[: len(bases)], iter(outcomes[len(bases) :])
+    changes = [
+        Change(NOISE, 0, seed + b, test, 0, before[a][test], before[b][test])
+        for a, b in combinations(range(len(bases)), 2)
+        for test in range(len(tests))
+    ]
+    for deletion in plan:
+        for i in range(seeds):
+            then = next(after)
+            changes += [
+                Change(deletion.kind, deletion.draw, seed + i, t, len(deletion.rows), before[i][t], then[t])
+                for t in deletion.tests
+            ]
+    triples = tuple((int(h), int(r), int(t)) for h, r, t in tests.tolist())
+    retrained = len({(one.deleted, one.seed) for one in bases + wanted})
+    return Validation(k, together, triples, retrained, tuple(changes))
