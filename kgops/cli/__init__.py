@@ -21,12 +21,15 @@ COMMANDS: dict[str, str] = {
     "run": "Start a job: a command, a job file, or the default job.",
     "runs": "List runs; filter, sort and search them.",
     "show": "Show all that is known of one run.",
+    "influences": "Show the training triples that a TracIn run found.",
     "logs": "Print or follow a run's log.",
     "stop": "Ask a run to stop, then end its whole process tree.",
     "resume": "Continue a run that was interrupted, stopped or failed.",
     "tag": "Add tags to a run, or take them away.",
     "note": "Write a note on a run, or read its notes.",
     "delete": "Forget a run and its folder.",
+    "gpus": "Show cards, their memory and load, and which run each process belongs to.",
+    "profiles": "List profiles, show, check and make them.",
     "doctor": "Check this machine and say what to do about each trouble.",
 }
 ABORTED = 130

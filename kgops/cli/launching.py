@@ -106,6 +106,8 @@ def start(job: Job, given: dict[str, Any]) -> int:
     code = follow(session, number, quiet=bool(given["as_json"]))
     if given["as_json"]:
         _print_run(session, number)
+    elif job.workload in ("tracin", "pipeline"):
+        _print_influences(session, number)
     return code
 
 
@@ -115,6 +117,15 @@ def _print_run(session: Session, number: int) -> None:
     run = runs.get(session.conn, number)
     if run is not None:
         print_json(as_table(session, run))
+
+
+def _print_influences(session: Session, number: int) -> None:
+    from kgops.cli.influences import summary
+
+    run = runs.get(session.conn, number)
+    if run is not None and run.state == "succeeded":
+        for line in summary(session, run):
+            say(line)
 
 
 def _with_flags(job: Job, given: dict[str, Any]) -> Job:

@@ -23,7 +23,13 @@ KINDS: dict[str, str] = {
     "exec": "Supervise any command.",
 }
 DEFAULT_JOB_FILE = "kgops.toml"
-DEFAULT_JOB = {"workload": "train", "train": {"dataset": "nations", "num_epochs": 20}}
+DEFAULT_JOB = {
+    "workload": "pipeline",
+    "pipeline": {
+        "train": {"dataset": "nations", "num_epochs": 20},
+        "tracin": {"max_triples": 10, "top_k": 10},
+    },
+}
 
 
 class Kinds(click.Group):
@@ -79,7 +85,8 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
         job = read_job_file(Path(DEFAULT_JOB_FILE))
     else:
         tell(
-            f"No {DEFAULT_JOB_FILE} here: this is the demo, ConvE on the Nations graph that ships with PyKEEN."
+            f"No {DEFAULT_JOB_FILE} here: this is the demo. It trains ConvE on the Nations graph that ships with\n"
+            "PyKEEN, then traces ten of its predictions back to the training triples behind them."
         )
         job = read_job(DEFAULT_JOB, "the demo job")
     ctx.exit(start(job, given))

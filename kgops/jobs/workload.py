@@ -18,5 +18,5 @@ class Workload:
     check: Callable[[dict[str, Any]], list[str]]
     attempts: int  # default for how many workers may be lost before the run is interrupted
     module: str | None  # the worker's entry point; None: the job itself is a command
-    inputs: tuple[str, ...] = ()  # keys that name files which must be there
+    inputs: tuple[str, ...] = ()  # keys that name files which must be there; `table.key` inside a table
     folders: tuple[str, ...] = ()  # and folders

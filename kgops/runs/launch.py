@@ -175,7 +175,8 @@ def _must_have_inputs(job: Job, cwd: Path) -> None:
     wanted = [(key, "file", Path.is_file) for key in workload.inputs]
     wanted += [(key, "folder", Path.is_dir) for key in workload.folders]
     for key, what, is_there in wanted:
-        named = job.settings[key]
+        table, _, inner = key.rpartition(".")
+        named = ((job.settings[table] or {}) if table else job.settings).get(inner)
         if named and not is_there(cwd / named):
             raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / named}", "check the path")
 

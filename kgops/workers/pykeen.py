@@ -25,7 +25,7 @@ from kgops.jobs.training import KEYS
 from kgops.training.loop import Diverged
 from kgops.training.report import Progress
 from kgops.workers.entry import Stopped, StopRequest
-from kgops.workers.outputs import hand_in, write_config
+from kgops.workers.outputs import write_config
 from kgops.workers.report import Reporter
 
 __all__ = ["find_model", "train"]
@@ -49,11 +49,10 @@ def train(
     job: Job,
     graph: Graph,
     device: torch.device,
-    folder: Path,
     results: Path,
     report: Reporter,
     stop: StopRequest,
-) -> None:
+) -> dict[str, float]:
     settings = job.settings
     model = find_model(settings["model"])
     if not len(graph.test):
@@ -103,7 +102,7 @@ def train(
     (checkpoints / f"{_CHECKPOINT}.before").unlink(missing_ok=True)
     _write(done, results, test, settings, report)
     write_config(job, results, {"name": model.__name__, **shape}, _told(settings), report)
-    hand_in(job, folder, results, figures, report)
+    return figures
 
 
 def find_model(name: str) -> Any:

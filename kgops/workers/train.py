@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,23 @@ from kgops.training.loop import FitResult, fit
 from kgops.training.precision import resolve_precision
 from kgops.training.report import Progress
 from kgops.training.settings import TrainSettings
-from kgops.training.threads import step_gflop, threads_for
+from kgops.training.threads import step_gflop
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import hand_in, make_output_folder, write_config
 from kgops.workers.report import Reporter
+from kgops.workers.threads import choose_threads
 
 BATCH_SIZE = 256
 LOSS = "kvsall-bce"
 
 
 def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
+    figures = train_job(job, folder, report, stop)
+    hand_in(job, folder, folder / "results", figures, report)
+
+
+def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
+    """Everything but the manifest; what the training found, as figures."""
     device = find_device(job.settings["device"])
     report.started(device=str(device), torch=torch.__version__)
     make_output_folder(job)
@@ -43,24 +49,22 @@ def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     if job.settings["engine"] == "pykeen":
         from kgops.workers.pykeen import train as train_pykeen  # heavy, and of no use to anybody else
 
-        train_pykeen(job, graph, device, folder, results, report, stop)
-    else:
-        train_conve(job, graph, device, folder, results, report, stop)
+        return train_pykeen(job, graph, device, results, report, stop)
+    return train_conve(job, graph, device, results, report, stop)
 
 
 def train_conve(
     job: Job,
     graph: Graph,
     device: torch.device,
-    folder: Path,
     results: Path,
     report: Reporter,
     stop: StopRequest,
-) -> None:
+) -> dict[str, float]:
     torch.manual_seed(job.settings["seed"])
     config = model_config(job.settings, graph)
-    settings = train_settings(job)
-    choose_threads(config, settings, device, report)
+    settings = train_settings(job, device)
+    choose_threads(step_gflop(config, settings.batch_size), "a step", device, report)
     model = ConvE(config).to(device)
     report_levers(job, device, report)
     resume = (results / "checkpoints").exists()
@@ -77,7 +81,7 @@ def train_conve(
     if test is not None:
         write_json(results / "test_results.json", test.to_dict())
         report.artifact(results / "test_results.json", "figures")
-    hand_in(job, folder, results, figures, report)
+    return figures
 
 
 def find_device(wanted: str) -> torch.device:
@@ -113,7 +117,7 @@ def model_config(settings: dict[str, Any], graph: Graph) -> ConvEConfig:
     return ConvEConfig(num_entities=graph.num_entities, num_relations=graph.num_relations, **shape)
 
 
-def train_settings(job: Job) -> TrainSettings:
+def train_settings(job: Job, device: torch.device) -> TrainSettings:
     settings, levers = job.settings, job.levers
     chunk = levers.get("entity_chunk", "auto")
     same = (
@@ -126,6 +130,8 @@ def train_settings(job: Job) -> TrainSettings:
         precision=levers.get("precision", "fp32"),
         entity_chunk=None if chunk == "auto" else chunk,
         gradient_checkpointing=levers.get("gradient_checkpointing", False),
+        compile="off" if made_for_a_card(job, device) else levers.get("compile", "off"),
+        cuda_graphs=levers.get("cuda_graphs", False),
         checkpoint_every=settings["checkpoint_frequency"],
         loss=settings["loss"] or LOSS,
         resume_every_s=settings["resume_every"],
@@ -133,26 +139,9 @@ def train_settings(job: Job) -> TrainSettings:
     )
 
 
-def choose_threads(
-    config: ConvEConfig, settings: TrainSettings, device: torch.device, report: Reporter
-) -> None:
-    if device.type != "cpu":
-        return
-    if "OMP_NUM_THREADS" in os.environ:
-        report.note(f"{torch.get_num_threads()} threads, as OMP_NUM_THREADS says.")
-        return
-    cores = min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
-    gflop = step_gflop(config, settings.batch_size)
-    threads = threads_for(gflop, cores)
-    torch.set_num_threads(threads)
-    many = f"{threads} thread{'s' if threads > 1 else ''}"
-    report.note(f"{many} of {cores}: a step is about {gflop:.2g} GFLOP. OMP_NUM_THREADS=N decides otherwise.")
-
-
 def report_levers(job: Job, device: torch.device, report: Reporter) -> None:
     """The levers that training itself does not speak of: none is dropped in silence."""
     no_card = None if device.type == "cuda" else "no CUDA device"
-    unbuilt = "this version of kgops does not do that in training yet"
     asked = job.levers
     scaled = resolve_precision(asked.get("precision", "fp32"), device).scaled
     why = "by the precision: fp16 alone needs it" if asked.get("scale_gradients") != scaled else None
@@ -172,9 +161,8 @@ def report_levers(job: Job, device: torch.device, report: Reporter) -> None:
         elif name == "memory_cleanup":
             why = no_card or "the loop allocates its memory once and keeps nothing that could be given back"
             report.lever(name, value, "off", why if value else None)
-        elif name in ("compile", "cuda_graphs"):
-            wanted = value not in (False, "off")
-            report.lever(name, value, "off", (no_card or unbuilt) if wanted else None)
+        elif name == "compile" and made_for_a_card(job, device):
+            report.lever(name, value, "off", no_card if value != "off" else None)
         elif name == "devices":
             report.lever(name, value, 1, "training runs on one device" if value != 1 else None)
         elif name in ("filtering", "last_layers"):

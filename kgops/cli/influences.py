@@ -1,0 +1,102 @@
+"""`kgops influences`: what a TracIn run found, test triple by test triple."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from kgops.cli.output import UNKNOWN, figure, print_json, say, table
+from kgops.cli.session import Session, existing
+from kgops.errors import Usage
+from kgops.jobs.text import one_line
+from storage import influences
+from storage.influences import Influence, Traced
+from storage.runs import Run
+
+
+@click.command(epilog="\b\nExample:  kgops influences last --test 1")
+@click.argument("name", metavar="RUN")
+@click.option("--test", type=click.IntRange(1), help="Only this test triple, by its number.")
+@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Of each side so many.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
+def command(name: str, test: int | None, top: int, as_json: bool) -> None:
+    """Show the training triples a TracIn run found: those that made the model believe a test triple
+    (positive scores), and those that spoke against it (negative)."""
+    session = existing()
+    run = session.run(name)
+    tests = [one for one in influences.tests_of(session.conn, run.id) if test in (None, one.test)]
+    if not tests:
+        which = "" if test is None else f" {test}"
+        raise Usage(f"run {run.id} ({run.workload}) has no test triple{which}", "`kgops runs` lists runs")
+    if as_json:
+        print_json([_as_table(session, run, one, top) for one in tests])
+        return
+    if test is None and len(tests) > 1:
+        for line in _overview(session, run, tests):
+            say(line)
+        return
+    for line in page(session, run, tests[0], top):
+        say(line)
+
+
+def page(session: Session, run: Run, test: Traced, top: int) -> list[str]:
+    """One test triple and its strongest, as people call them."""
+    names = influences.names(session.conn, run.id)
+    found = _strongest(influences.of_test(session.conn, run.id, test.test), top)
+    scored = f", {test.candidates:,} training triples" if test.candidates is not None else ""
+    out = [f"test {test.test} · {_words(names, test.head, test.relation, test.tail)}{scored}"]
+    if test.trouble:
+        return [*out, f"  {one_line(test.trouble)}"]
+    rows = [
+        (f"{i.score:+.4g}", *(names.get(label, label) for label in (i.head, i.relation, i.tail)))
+        for i in found
+    ]
+    return out + [
+        "  " + line for line in table(("SCORE", "HEAD", "RELATION", "TAIL"), rows, right=frozenset({"SCORE"}))
+    ]
+
+
+def _overview(session: Session, run: Run, tests: list[Traced]) -> list[str]:
+    names = influences.names(session.conn, run.id)
+    rows = []
+    for test in tests:
+        strongest = _strongest(influences.of_test(session.conn, run.id, test.test), 1)[:1]
+        best = strongest[0] if strongest else None
+        rows.append(
+            (
+                str(test.test),
+                _words(names, test.head, test.relation, test.tail),
+                UNKNOWN if best is None else f"{best.score:+.4g}",
+                test.trouble
+                or (_words(names, best.head, best.relation, best.tail) if best else "nothing near"),
+            )
+        )
+    return table(("TEST", "TRIPLE", "SCORE", "STRONGEST"), rows, right=frozenset({"TEST", "SCORE"}))
+
+
+def _strongest(found: list[Influence], top: int) -> list[Influence]:
+    """Of each side the first `top`, highest score first."""
+    return [one for one in found if abs(one.rank) <= top]
+
+
+def _words(names: dict[str, str], *labels: str) -> str:
+    return " · ".join(one_line(names.get(label, label)) for label in labels)
+
+
+def _as_table(session: Session, run: Run, test: Traced, top: int) -> dict[str, object]:
+    found = _strongest(influences.of_test(session.conn, run.id, test.test), top)
+    names = influences.names(session.conn, run.id)
+    return {**asdict(test), "found": [asdict(one) for one in found], "names": names}
+
+
+def summary(session: Session, run: Run) -> list[str]:
+    """For the end of a run: its first test triple, and how to see the others."""
+    tests = influences.tests_of(session.conn, run.id)
+    first = next((test for test in tests if test.trouble is None), None)
+    if first is None:
+        return []
+    out = page(session, run, first, 5)
+    if len(tests) > 1:
+        out.append(f"{figure(len(tests))} test triples: `kgops influences {run.id}` shows them.")
+    return out

@@ -1,0 +1,29 @@
+"""`python -m kgops.workers.pipeline job.toml`: trains, then traces, as one run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from kgops.jobs.job import Job
+from kgops.jobs.pipelining import tracin_settings, train_settings
+from kgops.workers.entry import StopRequest, run_worker
+from kgops.workers.outputs import hand_in
+from kgops.workers.report import Reporter
+from kgops.workers.tracin import trace_job
+from kgops.workers.train import train_job
+
+
+def pipeline(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
+    """A training that is finished is found finished when the run goes on later, and so is each test triple."""
+    results = folder / "results"
+    training = replace(job, workload="train", settings=train_settings(job.settings))
+    figures = train_job(training, folder, report, stop)
+    settings = tracin_settings(job.settings, str(results / "checkpoints"), str(results / "best_model.pt"))
+    tracing = replace(job, workload="tracin", settings=settings)
+    figures |= trace_job(tracing, folder, report, stop)
+    hand_in(training, folder, results, figures, report)
+
+
+if __name__ == "__main__":
+    run_worker(pipeline)
