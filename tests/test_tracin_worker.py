@@ -1,0 +1,400 @@
+"""TracIn as a person asks for it: the group's flags, the files they know, and what the record keeps."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from driving import Console
+from test_train_worker import nations
+
+from kgops.errors import BadInput, KgopsError
+from kgops.graphs.triples import read_graph
+from kgops.jobs.job import read_job
+from kgops.models.pykeen_bridge import to_pykeen_state
+from kgops.tracin import sequential
+from kgops.tracin.loss import ONE_TO_N, TARGET
+from kgops.tracin.results import CSV_HEADER
+from kgops.training.batches import query_rows
+from kgops.training.checkpoints import kept_checkpoints, read_checkpoint
+from kgops.workers.report import Reporter
+from kgops.workers.tracin import tracin
+
+FILES = ("train", "valid", "test")
+Trace = Callable[..., Path]
+
+
+def files() -> dict[str, str]:
+    return {name: str(nations() / f"{name}.txt") for name in FILES}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a small training on files."""
+    folder = tmp_path_factory.mktemp("trained")
+    small = {"embedding_dim": 16, "output_channels": 2, "num_epochs": 4, "device": "cpu", "validate_every": 0}
+    job = read_job({"workload": "train", "train": {**files(), **small}}, "the test")
+    (folder / "job.toml").write_text(job.as_toml())
+    worker = [sys.executable, "-P", "-m", "kgops.workers.train", "job.toml"]
+    subprocess.run(worker, cwd=folder, capture_output=True, check=True)
+    return folder / "results"
+
+
+@pytest.fixture
+def trace(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Trace:
+    """Runs the worker in this process; its results."""
+
+    def run(
+        levers: dict[str, Any] | None = None, stop: Callable[[], bool] = lambda: False, **settings: Any
+    ) -> Path:
+        named = {"checkpoint_dir": str(trained / "checkpoints"), **files(), "device": "cpu", **settings}
+        job = read_job({"workload": "tracin", "tracin": named, "levers": levers or {}}, "the test")
+        folder = tmp_path / "run"
+        folder.mkdir(exist_ok=True)
+        monkeypatch.setenv("KGOPS_EVENTS", str(folder / "events.jsonl"))
+        tracin(job, folder, Reporter(folder), stop)  # type: ignore[arg-type]  # a plain function asks as well
+        return folder / "results"
+
+    return run
+
+
+def events(results: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (results.parent / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def first_test_triples(many: int) -> list[list[str]]:
+    return [line.split("\t") for line in (nations() / "test.txt").read_text().splitlines()[:many]]
+
+
+def batch_file(folder: Path, triples: list[list[str]]) -> str:
+    path = folder / "batch.txt"
+    path.write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    return str(path)
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("loss", "plain"), [("target", TARGET), ("one-to-n", ONE_TO_N)])
+def test_csv_holds_the_scores_that_plain_autograd_gives(
+    trace: Trace, trained: Path, loss: str, plain: Any
+) -> None:
+    triple = first_test_triples(1)[0]
+    found = rows(trace(loss=loss, test_triple="\t".join(triple)) / "tracin.csv")
+    assert tuple(found[0]) == CSV_HEADER
+    graph = read_graph(*(Path(path) for path in files().values()))
+    assert len(found) == len(graph.train)
+    saved = [read_checkpoint(path) for path in kept_checkpoints(trained / "checkpoints")]
+    points = [(one.build_model().double(), one.learning_rate) for one in saved]
+    entities, relations = graph.entities.ids, graph.relations.ids
+    some = found[:20] + found[-20:]
+    keys = [(one["TrainHead"], one["TrainRel"], one["TrainTail"]) for one in some]
+    asked = torch.tensor([[entities[h], relations[r], entities[t]] for h, r, t in [tuple(triple), *keys]])
+    at = query_rows(asked, inverse=True)
+    expected = sequential.influence(points, plain, at[1:], at[:1])[0]
+    scores = torch.tensor([float(one["TracInScore"]) for one in some], dtype=torch.float64)
+    torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+
+
+def test_rows_are_sorted_by_absolute_score_and_top_k_are_the_first_of_them(
+    trace: Trace, tmp_path: Path
+) -> None:
+    triple = ",".join(first_test_triples(1)[0])
+    everything = rows(trace(test_triple=triple) / "tracin.csv")
+    strengths = [abs(float(row["TracInScore"])) for row in everything]
+    assert strengths == sorted(strengths, reverse=True)
+    shutil.rmtree(tmp_path / "run")
+    few = rows(trace(test_triple=triple, top_k=7) / "tracin.csv")
+    key = [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in few]
+    assert key == [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in everything[:7]]
+
+
+def test_weights_that_pykeen_wrote_give_the_scores_of_our_checkpoint(
+    trace: Trace, trained: Path, tmp_path: Path
+) -> None:
+    path = kept_checkpoints(trained / "checkpoints")[-1]
+    saved = read_checkpoint(path)
+    torch.save(to_pykeen_state(saved.build_model()), tmp_path / "model.pt")
+    triple = ",".join(first_test_triples(1)[0])
+    ours = rows(trace(test_triple=triple, top_k=5, last_checkpoints=1) / "tracin.csv")
+    shutil.rmtree(tmp_path / "run")
+    alone = {"checkpoint_dir": None, "model_path": str(tmp_path / "model.pt")}
+    asked = {name: value for name, value in alone.items() if value}
+    with pytest.raises(BadInput, match="learning rate"):
+        trace_model(trace, asked, triple)
+    rate = saved.learning_rate
+    theirs = rows(trace_model(trace, asked, triple, learning_rate=rate) / "tracin.csv")
+    assert theirs == ours
+
+
+def trace_model(trace: Trace, model: dict[str, str], triple: str, **more: Any) -> Path:
+    # An empty folder name is none: the fixture names one otherwise.
+    return trace(test_triple=triple, top_k=5, checkpoint_dir="", **model, **more)
+
+
+def test_self_influence_of_each_training_triple_is_its_own_score(trace: Trace, tmp_path: Path) -> None:
+    itself = rows(trace(self_influence=True, loss="target") / "self_influence.csv")
+    head, relation, tail = itself[3]["TrainHead"], itself[3]["TrainRel"], itself[3]["TrainTail"]
+    shutil.rmtree(tmp_path / "run")
+    found = rows(trace(test_triple=f"{head},{relation},{tail}", loss="target") / "tracin.csv")
+    own = next(r for r in found if (r["TrainHead"], r["TrainRel"], r["TrainTail"]) == (head, relation, tail))
+    assert float(own["TracInScore"]) == pytest.approx(float(itself[3]["TracInScore"]), rel=1e-4)
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def test_batch_leaves_the_files_the_group_knows_and_a_failed_triple_stops_nobody(
+    trace: Trace, tmp_path: Path
+) -> None:
+    triples = [*first_test_triples(2), ["narnia", "embassy", "usa"]]
+    results = trace(test_triples=batch_file(tmp_path, triples), n_hops=1)
+    (h, _, t), (h2, _, t2) = triples[:2]
+    stems = [f"triple_001_{h}_{t}_tracin", f"triple_002_{h2}_{t2}_tracin"]
+    assert sorted(path.name for path in results.glob("triple_*")) == sorted(
+        f"{stem}{ending}" for stem in stems for ending in (".csv", ".json")
+    )
+    summary = json.loads((results / "batch_tracin_summary.json").read_text())
+    assert (summary["total_triples"], summary["successful"], summary["failed"]) == (3, 2, 1)
+    assert [line["success"] for line in summary["results"]] == [True, True, False]
+    assert "'narnia'" in summary["results"][2]["error"]
+    told = events(results, "traced")
+    assert [one["test"] for one in told] == [1, 2, 3]
+    assert told[2]["trouble"] and not told[2]["found"]
+
+
+def test_filtered_triple_is_scored_on_its_neighbourhood_with_the_scores_it_has_anywhere(
+    trace: Trace, tmp_path: Path
+) -> None:
+    triples = first_test_triples(3)
+    how = {"n_hops": 1, "strict_hop_constraint": True, "path_filtering": True, "max_total_path_length": 2}
+    results = trace(test_triples=batch_file(tmp_path, triples), **how)
+    filtered = rows(next(results.glob("triple_002_*.csv")))
+    shutil.rmtree(tmp_path / "run")
+    everything = rows(trace(test_triple=",".join(triples[1])) / "tracin.csv")
+    whole = {(r["TrainHead"], r["TrainRel"], r["TrainTail"]): float(r["TracInScore"]) for r in everything}
+    assert 0 < len(filtered) < len(everything)
+    most = max(map(abs, whole.values()))
+    for row in filtered:
+        score = whole[row["TrainHead"], row["TrainRel"], row["TrainTail"]]
+        assert float(row["TracInScore"]) == pytest.approx(score, abs=1e-5 * most)
+
+
+def test_only_filtering_writes_what_is_left_and_needs_no_model(trace: Trace, tmp_path: Path) -> None:
+    batch = batch_file(tmp_path, first_test_triples(1))
+    results = trace(test_triples=batch, skip_tracin=True, n_hops=1, strict_hop_constraint=True)
+    left = next(results.glob("triple_001_*_filtered.tsv")).read_text().splitlines()
+    everything = (nations() / "train.txt").read_text().splitlines()
+    assert 0 < len(left) <= len(everything)
+    assert set(left) <= set(everything)
+
+
+def test_start_and_number_of_triples_keep_the_numbers_of_the_file(trace: Trace, tmp_path: Path) -> None:
+    batch = batch_file(tmp_path, first_test_triples(5))
+    results = trace(test_triples=batch, start_index=2, max_triples=2, top_k=3)
+    assert sorted(path.name[:10] for path in results.glob("*.csv")) == ["triple_003", "triple_004"]
+
+
+def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_files(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kgops.tracin import trace as tracing
+    from kgops.workers.entry import Stopped
+
+    monkeypatch.setattr(tracing, "_MOST_TESTS", 2)
+    batch = batch_file(tmp_path, first_test_triples(6))
+    whole = trace(test_triples=batch, top_k=3, levers={"filtering": False})
+    before = {path.name: path.read_bytes() for path in whole.glob("triple_*")}
+    shutil.rmtree(tmp_path / "run")
+
+    def after_the_first_tile() -> bool:
+        return any((tmp_path / "run" / "parts").glob("*.pt"))
+
+    with pytest.raises(Stopped):
+        trace(test_triples=batch, top_k=3, levers={"filtering": False}, stop=after_the_first_tile)
+    parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "parts").iterdir()}
+    assert len(parts) == 1
+    again = trace(test_triples=batch, top_k=3, levers={"filtering": False})
+    assert {path.name: path.read_bytes() for path in again.glob("triple_*")} == before
+    figures = events(again, "result")[-1]["figures"]
+    assert figures["scored_pairs"] == 4 / 6 * 6 * figures["train_triples"]
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_readable_names_stand_beside_labels_in_csv_json_and_record(trace: Trace, tmp_path: Path) -> None:
+    head, relation, tail = first_test_triples(1)[0]
+    nodes, edges = tmp_path / "nodes.tsv", tmp_path / "edge_map.json"
+    nodes.write_text(f'{head}\tName, with "quotes"\n{tail}\tTail\tmore\n')
+    key = json.dumps({"predicate": "biolink:treats", "direction": "increased", "aspect": ""})
+    edges.write_text(json.dumps({key: relation}))
+    named = {"node_name_dict": str(nodes), "edge_map": str(edges)}
+    results = trace(test_triple=f"{head},{relation},{tail}", top_k=2, **named)
+    first = rows(results / "tracin.csv")[0]
+    assert first["TestHead"] == head
+    assert first["TestHead_label"] == 'Name, with "quotes"'
+    assert first["TestRel_label"] == "treats (increased)"
+    told = events(results, "traced")[0]
+    assert told["names"][head] == 'Name, with "quotes"'
+    body = json.loads((results / "tracin.json").read_text())
+    assert body["results"][0]["test_triple"]["tail_label"] == "Tail"
+
+
+def test_parquet_holds_what_the_csv_holds(trace: Trace, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    triple = ",".join(first_test_triples(1)[0])
+    plain = rows(trace(test_triple=triple, top_k=20) / "tracin.csv")
+    shutil.rmtree(tmp_path / "run")
+    table = parquet.read_table(
+        trace(test_triple=triple, top_k=20, parquet=True) / "tracin.parquet"
+    ).to_pylist()
+    for column in CSV_HEADER[:-1]:
+        assert [str(row[column]) for row in table] == [row[column] for row in plain]
+    scores = [float(row["TracInScore"]) for row in plain]
+    assert [row["TracInScore"] for row in table] == pytest.approx(scores, rel=1e-6)
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def test_model_of_another_graph_is_refused_with_both_numbers(trace: Trace, tmp_path: Path) -> None:
+    small = tmp_path / "small.txt"
+    small.write_text("a\tr\tb\nb\tr\ta\n")
+    data = {"train": str(small), "valid": "", "test": str(small)}
+    with pytest.raises(BadInput, match=r"model of 14 entities; the graph has 2"):
+        trace(**data)
+
+
+def test_entities_in_another_order_are_refused_since_ids_would_mean_others(
+    trace: Trace, tmp_path: Path
+) -> None:
+    graph = read_graph(*(Path(path) for path in files().values()))
+    turned = tmp_path / "entities.tsv"
+    turned.write_text("".join(f"{label}\t{i}\n" for i, label in enumerate(reversed(graph.entities.labels))))
+    with pytest.raises(BadInput, match="numbered otherwise"):
+        trace(entity_to_id=str(turned))
+
+
+def test_weights_that_are_no_numbers_are_refused(trace: Trace, trained: Path, tmp_path: Path) -> None:
+    saved = read_checkpoint(kept_checkpoints(trained / "checkpoints")[-1])
+    state = to_pykeen_state(saved.build_model())
+    state["interaction.hr1d.0.weight"][0, 0] = torch.nan
+    torch.save(state, tmp_path / "bad.pt")
+    with pytest.raises(BadInput, match="not finite"):
+        trace_model(trace, {"model_path": str(tmp_path / "bad.pt")}, "usa,embassy,china", learning_rate=0.1)
+
+
+def test_single_test_triple_the_model_never_saw_is_refused_by_name(trace: Trace) -> None:
+    with pytest.raises(KgopsError, match="'narnia' is not among the 14"):
+        trace(test_triple="narnia,embassy,usa")
+
+
+def test_nothing_to_trace_and_contradictions_are_told_before_anything_runs() -> None:
+    def problems(**settings: Any) -> str:
+        with pytest.raises(KgopsError) as caught:
+            read_job({"workload": "tracin", "tracin": settings}, "x")
+        return str(caught.value)
+
+    assert "no model is named" in problems(train="a.txt", test="b.txt")
+    assert "missing, and so is" in problems(model_path="a.pt", test="b.txt")
+    assert "nothing to trace" in problems(model_path="a.pt", train="a.txt")
+    both = {"model_path": "a.pt", "train": "a.txt", "test_triple": "a,b,c", "test_triples": "b.txt"}
+    assert "choose one" in problems(**both)
+    assert "path_filtering" in problems(model_path="a.pt", train="a", test="b", strict_path_filtering=True)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_every_flag_of_the_groups_scripts_is_accepted_and_what_buys_nothing_is_said(
+    run_cli: Console, trained: Path, tmp_path: Path
+) -> None:
+    batch = batch_file(tmp_path, first_test_triples(2))
+    graph = read_graph(*(Path(path) for path in files().values()))
+    vocabularies: list[str | Path] = []
+    for kind, vocabulary in (("entity", graph.entities), ("relation", graph.relations)):
+        path = tmp_path / f"{kind}.tsv"
+        path.write_text("".join(f"{label}\t{i}\n" for i, label in enumerate(vocabulary.labels)))
+        vocabularies += [f"--{kind}-to-id", path]
+    nodes, edges = tmp_path / "nodes.tsv", tmp_path / "edges.json"
+    nodes.write_text("usa\tUnited States\n")
+    edges.write_text("{}")
+    out = tmp_path / "out"
+    done = run_cli(
+        *("run", "tracin", "--model-path", trained / "final_model.pt"),
+        *("--checkpoint-dir", trained / "checkpoints", "--train", nations() / "train.txt"),
+        *("--test", nations() / "test.txt", "--test-triples", batch, *vocabularies),
+        *("--output-dir", out, "--edge-map", edges, "--node-name-dict", nodes, "--top-k", "5"),
+        *("--batch-size", "64", "--learning-rate", "0.001", "--device", "cpu", "--use-mixed-precision"),
+        *("--use-gradient-checkpointing", "--disable-memory-cleanup", "--use-last-layers-only"),
+        *("--num-last-layers", "2", "--use-optimized-tracin", "--use-torch-compile", "--enable-multi-gpu"),
+        *("--disable-test-gradient-caching", "--use-vectorized-gradients", "--disable-vectorized-gradients"),
+        *("--n-hops", "2", "--min-degree", "2", "--preserve-test-edges", "--strict-hop-constraint"),
+        *("--path-filtering", "--max-total-path-length", "3", "--strict-path-filtering", "--cache", "x"),
+        *("--filter-method", "igraph", "--start-index", "0", "--max-triples", "2"),
+    )
+    assert done.code == 0, done.err
+    assert (out / "batch_tracin_summary.json").exists()
+    assert len(list(out.glob("triple_*.csv"))) == 2
+    levers = {lever["name"]: lever for lever in run_cli.show(1)["lever"]}
+    for name in ("gradient_checkpointing", "compile"):
+        assert levers[name]["effective"] == "off" and levers[name]["reason"], name
+    assert levers["vectorized_gradients"]["effective"] == "on" and levers["vectorized_gradients"]["reason"]
+    assert levers["test_gradient_caching"]["effective"] == "on"
+    assert levers["devices"]["effective"] == "1"
+    assert levers["last_layers"]["effective"] == "2"
+    assert levers["filtering"]["effective"] == "on"
+
+
+def test_tracin_on_a_run_of_ours_needs_its_number_alone_and_the_pipeline_not_even_that(
+    run_cli: Console,
+) -> None:
+    small = ("--embedding-dim", "16", "--output-channels", "2", "--num-epochs", "2", "--device", "cpu")
+    assert run_cli("run", "train", "--dataset", "nations", *small).code == 0
+    done = run_cli(
+        "run", "tracin", "--run", "1", "--test-triple", "usa", "embassy", "china", "--device", "cpu"
+    )
+    assert done.code == 0, done.err
+    assert "usa · embassy · china" in done.out
+    shown = json.loads(run_cli("influences", "last", "--json", "--top", "1").out)
+    assert [one["rank"] for one in shown[0]["found"]][:1] == [1]
+    missing = run_cli("run", "tracin", "--run", "77")
+    assert missing.code == 2 and "no run 77" in missing.err
+    (run_cli.cwd / "p.toml").write_text(
+        'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\noutput_channels = 2\n'
+        'num_epochs = 2\ndevice = "cpu"\n[pipeline.tracin]\nmax_triples = 3\ntop_k = 4\n'
+    )
+    done = run_cli("run", "p.toml")
+    assert done.code == 0, done.err
+    shown = run_cli.show(3)
+    assert shown["workload"] == "pipeline"
+    assert shown["figure"]["tests"] == 3 and "test_mrr" in shown["figure"]
+    assert run_cli("run", "tracin", "--run", "3", "--max-triples", "1", "--device", "cpu").code == 0
+
+
+def test_pipeline_refuses_what_would_trace_another_model() -> None:
+    def problems(train: dict[str, Any], tracin: dict[str, Any]) -> str:
+        with pytest.raises(KgopsError) as caught:
+            read_job({"workload": "pipeline", "pipeline": {"train": train, "tracin": tracin}}, "x")
+        return str(caught.value)
+
+    nation = {"dataset": "nations"}
+    assert "pipeline.tracin.model_path" in problems(nation, {"model_path": "x.pt"})
+    assert "pipeline.train.engine" in problems({**nation, "engine": "pykeen", "model": "TransE"}, {})
+    assert "pipeline.train.num_epochs" in problems({**nation, "num_epochs": 0}, {})
+    assert "pipeline.tracin.topk" in problems(nation, {"topk": 3})
