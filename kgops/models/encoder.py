@@ -14,6 +14,9 @@ a fresh 10 MiB block costs more in page faults than the product that fills it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from kgops.models.conve import ConvE
@@ -38,6 +41,9 @@ class Buffers:
             self._flat[name, dtype] = flat
         return flat[:size].view(shape)
 
+    def tensors(self) -> list[torch.Tensor]:
+        return list(self._flat.values())
+
     @property
     def nbytes(self) -> int:
         return sum(flat.numel() * flat.element_size() for flat in self._flat.values())
@@ -51,6 +57,7 @@ class FusedEncoder:
 
     `backward` writes the gradients of `conv`, `feature_norm` and `project` into their `.grad` and
     returns the image's. With `recompute` the feature maps are not kept but made again, part by part.
+    `wrap` gets the functions made of many small operations, to compile them.
     """
 
     def __init__(
@@ -61,9 +68,11 @@ class FusedEncoder:
         dtype: torch.dtype = torch.float32,
         rows_at_once: int = 256,
         recompute: bool = False,
+        wrap: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
     ) -> None:
         self.model = model
         self.buffers = buffers
+        self._fold, self._image_grad = wrap(_fold), wrap(self._sum_of_taps)
         self.dtype = dtype
         self.rows_at_once = rows_at_once
         self.recompute = recompute
@@ -132,7 +141,7 @@ class FusedEncoder:
         through = self._kernel_backward(d_kernel, moments, batch * self._places)
         if through is not None:
             d_patches.baddbmm_(through.to(self.dtype).expand(batch, -1, -1), patches)
-        d_image = self._image_grad(d_patches, grad.dtype)
+        d_image: torch.Tensor = self._image_grad(d_patches, grad.dtype)
         if unit is not None:
             norm = self.model.feature_norm
             scaled = [project.weight, self.model.conv.weight, self.model.conv.bias]
@@ -191,7 +200,10 @@ class FusedEncoder:
         if moments is None or norm is None:
             return torch.cat([kernel, shift[:, None]], dim=1)
         self._update_statistics(kernel, shift, moments, count)
-        return _fold(kernel, norm.weight.double(), norm.bias.double(), moments, count, norm.eps)
+        folded: torch.Tensor = self._fold(
+            kernel, norm.weight.double(), norm.bias.double(), moments, count, norm.eps
+        )
+        return folded
 
     def _kernel_backward(
         self, d_kernel: torch.Tensor, moments: torch.Tensor | None, count: int
@@ -208,7 +220,7 @@ class FusedEncoder:
                 t.detach().double().requires_grad_()
                 for t in (conv.weight.flatten(1), norm.weight, norm.bias, moments)
             ]
-            folded = _fold(leaves[0], leaves[1], leaves[2], leaves[3], count, norm.eps)
+            folded = self._fold(leaves[0], leaves[1], leaves[2], leaves[3], count, norm.eps)
             d_conv, d_gain, d_shift, d_moments = torch.autograd.grad(folded, leaves, d_kernel.double())
         grad_of(conv.weight).copy_(d_conv.view_as(conv.weight))
         grad_of(conv.bias).zero_()  # the norm takes the mean out, so the bias moves nothing
@@ -228,7 +240,7 @@ class FusedEncoder:
         norm.running_var.lerp_(unbiased.to(norm.running_var), norm.momentum)
         norm.num_batches_tracked.add_(1)
 
-    def _image_grad(self, d_patches: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    def _sum_of_taps(self, d_patches: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         c, batch = self.model.config, len(d_patches)
         grad = torch.zeros(batch, c.channels, 2 * c.height, c.width, dtype=dtype, device=d_patches.device)
         taps = d_patches.view(batch, c.channels, c.kernel_height, c.kernel_width, c.map_height, c.map_width)

@@ -80,6 +80,11 @@ class Batches:
     def num_queries(self) -> int:
         return len(self._first)
 
+    @property
+    def usual_size(self) -> int:
+        """Of all batches but the last."""
+        return self._bounds()[1]
+
     def __len__(self) -> int:
         """Batches in an epoch."""
         return len(self._bounds()) - 1

@@ -15,10 +15,11 @@ from kgops.errors import BadJob, KgopsError
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.training import checkpoints
+from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
 from kgops.training.checkpoints import Checkpoint
 from kgops.training.evaluate import Evaluator
-from kgops.training.optimizers import Schedule, build_optimizer
+from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore, set_rate
 from kgops.training.precision import Precision, resolve_precision
 from kgops.training.report import Progress, Report
 from kgops.training.resume import TrainState, refuse_foreign
@@ -92,10 +93,6 @@ class _Run:
         if model.entities.dtype == torch.float64:
             dtype = torch.float64
         chunk = settings.chunk_for(self.device)
-        optimizer = build_optimizer(settings.optimizer, model, settings.learning_rate, settings.weight_decay)
-        self.step = TrainStep(
-            model, settings.build_loss(dtype, chunk), optimizer, recompute=settings.gradient_checkpointing
-        )
         self.schedule = Schedule(
             settings.schedule,
             settings.learning_rate,
@@ -121,6 +118,16 @@ class _Run:
                     f"{self.batches.num_queries} queries in the training data)"
                 ],
             )
+        self.take = AcceleratedStep(
+            model,
+            settings.build_loss(dtype, chunk),
+            build_optimizer(settings.optimizer, model, settings.learning_rate, settings.weight_decay),
+            asked=(settings.compile, settings.cuda_graphs),
+            usual_size=self.batches.usual_size,
+            checkpointing=settings.gradient_checkpointing,
+            report=report,
+        )
+        self.step = self.take.step
         self.evaluator: Evaluator | None = None
         self.state = TrainState()
         self.saved_at = time.monotonic()
@@ -150,7 +157,7 @@ class _Run:
             return
         refuse_foreign(found, self.graph, self.model, self.settings)
         self.model.load_state_dict(dict(found.model))
-        self.step.optimizer.load_state_dict(dict(found.training["optimizer"]))
+        restore(self.step.optimizer, dict(found.training["optimizer"]))
         self.schedule.load_state_dict(dict(found.training["schedule"]))
         self.step.overflows = int(found.training["overflows"])
         self.state = TrainState(**found.training["state"])
@@ -168,6 +175,8 @@ class _Run:
         total = self.settings.epochs * len(self.batches)
         done = self.state.epoch * len(self.batches) + self.state.batch
         progress = Progress(self.report, "train", "batch", done=done)
+        if done < total and not self.state.early:
+            self.take.prepare(next(self.batches.epoch(1)))
         finished = True
         while finished:
             # After a resume too: an epoch may be complete and its validation still owed.
@@ -190,15 +199,14 @@ class _Run:
         """The rest of the next epoch; False if asked to stop before its end."""
         state, number = self.state, self.state.epoch + 1
         rate = self.schedule.rate(number)
-        for group in self.step.optimizer.param_groups:
-            group["lr"] = rate
+        set_rate(self.step.optimizer, rate)
         started, first = time.monotonic(), state.batch
         before = started
         losses: list[torch.Tensor] = []
         for batch in self.batches.epoch(number, skip=state.batch):
             # The value costs a pass over all scores that the gradient does not need.
             wanted = state.batch % self.settings.loss_every == 0 or state.batch + 1 == len(self.batches)
-            value = self.step(batch, want_value=wanted)
+            value = self.take(batch, want_value=wanted)
             state.batch += 1
             if value is not None:
                 losses.append(value)
@@ -291,7 +299,7 @@ class _Run:
             self.state.losses += 1
 
     def _diverged(self, what: str) -> Diverged:
-        rate = self.step.optimizer.param_groups[0]["lr"]
+        rate = rate_of(self.step.optimizer)
         usual = TrainSettings.learning_rate
         lower = f"a learning rate below {rate / 3:.2g}"
         tries = [lower + (f", such as the default {usual:g}," if rate > 3 * usual else "")]
@@ -311,7 +319,7 @@ class _Run:
             config=self.model.config.to_dict(),
             epoch=self.state.epoch,
             batch=self.state.batch,
-            learning_rate=float(self.step.optimizer.param_groups[0]["lr"]),
+            learning_rate=rate_of(self.step.optimizer),
             loss={"name": settings.loss, "label_smoothing": settings.label_smoothing},
             entities_digest=self.graph.entities.digest,
             relations_digest=self.graph.relations.digest,

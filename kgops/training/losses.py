@@ -7,6 +7,7 @@ Scores stand as (entity, query), so that every large product reads and writes wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,14 +16,17 @@ import torch
 from kgops.errors import Usage
 from kgops.models.encoder import Buffers
 
-__all__ = ["LOSSES", "EntityLoss", "LossResult", "Positives", "chunked_loss"]
+__all__ = ["LOSSES", "EntityLoss", "LossResult", "Positives", "ScoreKernels", "chunked_loss"]
 
 LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
 
 
 @dataclass(frozen=True)
 class Positives:
-    """Which entities are true for which query: pairs (row of the batch, entity), each pair once."""
+    """Which entities are true for which query: pairs (row of the batch, entity), each pair once.
+
+    A pair whose entity is past the last of the graph counts for nothing.
+    """
 
     rows: torch.Tensor
     entities: torch.Tensor
@@ -37,6 +41,38 @@ class LossResult:
 
     value: torch.Tensor | None
     d_queries: torch.Tensor
+
+
+def _sigmoid_above(plane: torch.Tensor, zero: float) -> None:
+    plane.sigmoid_()
+    if zero:
+        plane.sub_(zero)
+
+
+def _share_above(plane: torch.Tensor, highest: torch.Tensor, inverse: torch.Tensor, smoothing: float) -> None:
+    # Not exp(score - log of the sum): the logarithm's rounding would be an error of all of a row.
+    plane.sub_(highest).exp_().mul_(inverse)
+    if smoothing:
+        plane.sub_(smoothing)
+
+
+def _round(plane: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    """The plane in fewer bits, and the sums of its rows."""
+    low.copy_(plane)
+    return plane.sum(1)
+
+
+@dataclass(frozen=True)
+class ScoreKernels:
+    """The passes over a chunk of scores that are no products: what torch.compile makes one kernel of."""
+
+    sigmoid_above: Callable[..., Any] = _sigmoid_above
+    share_above: Callable[..., Any] = _share_above
+    round: Callable[..., Any] = _round
+
+    @classmethod
+    def of(cls, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> ScoreKernels:
+        return cls(wrap(_sigmoid_above), wrap(_share_above), wrap(_round))
 
 
 @dataclass(frozen=True)
@@ -72,9 +108,11 @@ class EntityLoss:
         scale: float | torch.Tensor = 1.0,
         want_value: bool = True,
         buffers: Buffers | None = None,
+        kernels: ScoreKernels | None = None,
     ) -> LossResult:
         """Writes scale · gradient into `d_entities` and `d_biases`; returns the queries' likewise."""
-        walk = _Walk(self, queries, entities, biases, positives, buffers or Buffers(queries.device))
+        buffers, kernels = buffers or Buffers(queries.device), kernels or ScoreKernels()
+        walk = _Walk(self, queries, entities, biases, positives, buffers, kernels)
         if self.kind == "bce":
             return _bce(walk, d_entities, d_biases, scale, want_value)
         return _softmax(walk, d_entities, d_biases, scale, want_value)
@@ -127,8 +165,9 @@ class _Walk:
         biases: torch.Tensor,
         positives: Positives,
         buffers: Buffers,
+        kernels: ScoreKernels,
     ) -> None:
-        self.loss, self.buffers = loss, buffers
+        self.loss, self.buffers, self.kernels = loss, buffers, kernels
         self.queries, self.entities, self.biases = queries, entities, biases
         self.batch, self.total = len(queries), len(entities)
         self.rows = positives.rows
@@ -148,7 +187,7 @@ class _Walk:
         part, bias = self.entities[start:stop], self.biases[start:stop, None]
         plane = self.buffers.take("scores", shape, self.queries.dtype)
         if self.low:
-            return plane.copy_(self._product(self._low(part), self.small.t())).add_(bias)
+            return torch.add(self._product(self._low(part), self.small.t()), bias, out=plane)
         return torch.addmm(bias, part, self.queries.t(), out=plane)
 
     def at_positives(self, start: int, plane: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -172,12 +211,13 @@ class _Walk:
         """Takes the chunk's score gradients, `scale` still to be applied, into all three gradients."""
         stop = start + len(plane)
         part, own = self.entities[start:stop], d_entities[start:stop]
-        torch.mul(plane.sum(1), scale, out=d_biases[start:stop])
         if not self.low and not isinstance(scale, torch.Tensor):
+            torch.mul(plane.sum(1), scale, out=d_biases[start:stop])
             self.d_queries.addmm_(plane.t(), part)
             torch.addmm(own, plane, self.queries, beta=0, alpha=scale, out=own)
             return
-        low_plane = self._as_low("low_scores", plane)
+        low_plane = self.buffers.take("low_scores", tuple(plane.shape), self.loss.dtype)
+        torch.mul(self.kernels.round(plane, low_plane), scale, out=d_biases[start:stop])
         # Scaled after the product and in the wide type: inside, half-precision gradients vanish.
         own.copy_(self._product(low_plane, self.small)).mul_(scale)
         self.d_queries += self._product(low_plane.t(), self._low(part))
@@ -193,12 +233,9 @@ class _Walk:
         return torch.mm(a, b, out=out)
 
     def _low(self, part: torch.Tensor) -> torch.Tensor:
-        return self._as_low("low_entities", part)
-
-    def _as_low(self, name: str, wide: torch.Tensor) -> torch.Tensor:
         if not self.low:
-            return wide
-        return self.buffers.take(name, tuple(wide.shape), self.loss.dtype).copy_(wide)
+            return part
+        return self.buffers.take("low_entities", tuple(part.shape), self.loss.dtype).copy_(part)
 
 
 def _bce(
@@ -222,9 +259,7 @@ def _bce(
             value -= more * (flat[place] * inside).sum(dtype=torch.float64)
             if zero:
                 value -= zero * plane.sum(dtype=torch.float64)
-        plane.sigmoid_()
-        if zero:
-            plane.sub_(zero)
+        walk.kernels.sigmoid_above(plane, zero)
         flat.index_add_(0, place, inside * torch.full((), -more, dtype=plane.dtype, device=plane.device))
         walk.add(start, plane, d_entities, d_biases, scale * per_score)
     walk.d_queries *= scale * per_score
@@ -241,16 +276,13 @@ def _softmax(
     smoothing = walk.loss.smoothing
     queries = walk.queries
     counts = torch.zeros(walk.batch, dtype=queries.dtype, device=queries.device)
-    counts.index_add_(0, walk.rows, torch.ones_like(walk.rows, dtype=queries.dtype))
+    counts.index_add_(0, walk.rows, (walk.flat < walk.total * walk.batch).to(queries.dtype))
     share = (1 - smoothing) / counts[walk.rows]
     highest, total, value = _sum_exp(walk, share, want_value)
     inverse = total.reciprocal()
     for start in walk.starts():
         plane = walk.scores(start)
-        # Not exp(score - log of the sum): the logarithm's rounding would be an error of all of a row.
-        plane.sub_(highest).exp_().mul_(inverse)
-        if smoothing:
-            plane.sub_(smoothing / walk.total)
+        walk.kernels.share_above(plane, highest, inverse, smoothing / walk.total)
         place, inside = walk.at_positives(start, plane)
         plane.view(-1).index_add_(0, place, -share * inside)
         walk.add(start, plane, d_entities, d_biases, scale / walk.batch)

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
+from kgops.training.adagrad import CardAdagrad
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "Schedule", "build_optimizer"]
+__all__ = ["OPTIMIZERS", "SCHEDULES", "Schedule", "build_optimizer", "rate_of", "restore", "set_rate"]
 
 OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
 SCHEDULES = ("constant", "plateau", "cosine")
@@ -23,18 +24,45 @@ def build_optimizer(
     if not learning_rate > 0 or not math.isfinite(learning_rate):
         raise Usage(f"learning_rate is {learning_rate}; it must be a number above 0.")
     parameters = list(model.parameters())
-    on_cpu = parameters[0].device.type == "cpu"
-    common: dict[str, Any] = {"lr": learning_rate, "weight_decay": weight_decay}
+    device = parameters[0].device
+    # On a card the rate lies where the kernels read it: a replayed step then follows the schedule.
+    rate = torch.tensor(learning_rate, device=device) if device.type == "cuda" else learning_rate
+    common: dict[str, Any] = {"lr": rate, "weight_decay": weight_decay}
     if name == "adam":
         return torch.optim.Adam(parameters, fused=True, **common)
     if name == "adamw":
         return torch.optim.AdamW(parameters, fused=True, **common)
     if name == "adagrad":
-        # torch has a fused Adagrad for CPUs only; elsewhere it goes over lists of tensors.
-        return torch.optim.Adagrad(parameters, fused=True if on_cpu else None, **common)
+        if device.type == "cuda":
+            return CardAdagrad(parameters, **common)
+        return torch.optim.Adagrad(parameters, fused=True, **common)
     if name == "sgd":
         return torch.optim.SGD(parameters, fused=True, **common)
     raise Usage(f"optimizer '{name}' is unknown.", hint=f"choose one of {', '.join(OPTIMIZERS)}.")
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def rate_of(optimizer: torch.optim.Optimizer) -> float:
+    return float(optimizer.param_groups[0]["lr"])
+
+
+def restore(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Takes in moments and rate, and keeps how *this* device steps: they may be of another one."""
+    rate = float(saved["param_groups"][0]["lr"])
+    own = ("lr", "fused", "foreach", "capturable")
+    groups = [
+        {**theirs, **{name: ours[name] for name in own if name in ours}}
+        for theirs, ours in zip(saved["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    optimizer.load_state_dict({**saved, "param_groups": groups})
+    set_rate(optimizer, rate)
 
 
 @dataclass

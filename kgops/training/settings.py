@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kgops.errors import BadJob
+from kgops.training.compiling import COMPILE_MODES
 from kgops.training.losses import LOSSES, EntityLoss
 from kgops.training.optimizers import OPTIMIZERS, SCHEDULES
 from kgops.training.precision import PRECISIONS
@@ -36,6 +37,8 @@ class TrainSettings:
     precision: str = "fp32"
     entity_chunk: int | None = None
     gradient_checkpointing: bool = False
+    compile: str = "off"
+    cuda_graphs: bool = False
     seed: int = 0
     validate_every: int = 5
     patience: int = 0
@@ -49,6 +52,7 @@ class TrainSettings:
             *(_choice("optimizer", self.optimizer, OPTIMIZERS)),
             *(_choice("schedule", self.schedule, SCHEDULES)),
             *(_choice("precision", self.precision, PRECISIONS)),
+            *(_choice("compile", self.compile, COMPILE_MODES)),
         ]
         for name in ("epochs", "batch_size", "loss_every"):
             problems += _at_least(name, getattr(self, name), 1)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers, FusedEncoder, grad_of
 from kgops.training.batches import Batch
-from kgops.training.losses import EntityLoss
+from kgops.training.compiling import Compiler
+from kgops.training.losses import EntityLoss, ScoreKernels
 
 __all__ = ["TrainStep"]
 
@@ -17,6 +21,7 @@ class TrainStep:
 
     Gradients live in the parameters' `.grad`, allocated once and overwritten by every step. With
     fp16 products, a step whose gradients overflowed changes no weight and is counted in `overflows`.
+    With a `compiler`, batches of `compiled_size` run its kernels; others are too rare to compile for.
     """
 
     def __init__(
@@ -27,13 +32,21 @@ class TrainStep:
         *,
         recompute: bool = False,
         rows_at_once: int = 256,
+        compiler: Compiler | None = None,
+        compiled_size: int = 0,
     ) -> None:
         self.model, self.loss, self.optimizer = model, loss, optimizer
-        self.buffers = Buffers(model.entities.device)
+        self.compiler, self.compiled_size = compiler, compiled_size
+        device = model.entities.device
+        # What is many small operations is slow on a card alone; a compiler for CPUs takes 10 s for each.
+        small = compiler if compiler is not None and device.type == "cuda" else _as_it_is
+        self._front, self._finish = small(model.normed_image), small(model.finish)
+        self._kernels = ScoreKernels.of(compiler or _as_it_is)
+        self.buffers = Buffers(device)
         self.encoder = FusedEncoder(
-            model, self.buffers, dtype=loss.dtype, rows_at_once=rows_at_once, recompute=recompute
+            model, self.buffers, dtype=loss.dtype, rows_at_once=rows_at_once, recompute=recompute, wrap=small
         )
-        self.overflows = 0
+        self._overflows = torch.zeros((), dtype=torch.long, device=device)
         for parameter in model.parameters():
             grad_of(parameter)
         norms = (model.input_norm, model.output_norm)
@@ -43,22 +56,47 @@ class TrainStep:
     def __call__(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
         """Updates the weights; the mean loss (a tensor on the device) if `want_value`."""
         value = self.gradients(batch, want_value)
-        if self.loss.dtype == torch.float16 and not self._finite():
-            self.overflows += 1
-            return value
+        if self.loss.dtype == torch.float16:
+            # torch's fused optimizers look here; no answer has to come back from the device.
+            infinite = self._infinite()
+            self._overflows += infinite.long()
+            self.optimizer.found_inf = infinite  # type: ignore[attr-defined]
         self.optimizer.step()
         return value
+
+    @property
+    def overflows(self) -> int:
+        return int(self._overflows)
+
+    @overflows.setter
+    def overflows(self, count: int) -> None:
+        self._overflows.fill_(count)
+
+    def rehearse(self, batch: Batch) -> None:
+        """Compiles what this batch needs. Weights, norms and random numbers stay as they are."""
+        assert self.compiler is not None
+        kept = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        device = self.model.entities.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            try:
+                self.gradients(batch)
+            except Exception as error:  # a backward pass is compiled where no function of ours stands
+                self.compiler.gave_up(error)
+        for buffer, before in kept:
+            buffer.copy_(before)
 
     def gradients(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
         """Leaves this batch's gradients in every parameter's `.grad`."""
         model = self.model
+        if self.compiler is not None:
+            self.compiler.on = self.compiler.failure is None and len(batch) == self.compiled_size
         for grad in self._summed:
             grad.zero_()
         head_rows = model.entities.detach()[batch.heads].requires_grad_()
         relation_rows = model.relations.detach()[batch.relations].requires_grad_()
-        image = model.normed_image(head_rows, relation_rows)
+        image = self._front(head_rows, relation_rows)
         projected = self.encoder.forward(image.detach()).requires_grad_()
-        queries = model.finish(projected)
+        queries = self._finish(projected)
         result = self.loss(
             queries.detach(),
             model.entities.detach(),
@@ -68,6 +106,7 @@ class TrainStep:
             grad_of(model.biases),
             want_value=want_value,
             buffers=self.buffers,
+            kernels=self._kernels,
         )
         torch.autograd.backward(queries, result.d_queries)
         assert projected.grad is not None
@@ -78,11 +117,16 @@ class TrainStep:
         _add_rows(grad_of(model.relations).zero_(), batch.relations, relation_rows.grad)
         return result.value
 
-    def _finite(self) -> bool:
+    def _infinite(self) -> torch.Tensor:
+        """1 if a gradient is no number any more, else 0."""
         # The encoder's gradients alone pass through fp16, and each of them reaches one of these.
         model = self.model
         sums = [grad_of(p).sum() for p in (model.relations, model.conv.weight, model.project.weight)]
-        return bool(torch.stack(sums).isfinite().all())
+        return torch.stack(sums).isfinite().all().logical_not().float()
+
+
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def _add_rows(total: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None:

@@ -100,6 +100,11 @@ def find_device(wanted: str) -> torch.device:
     return torch.device(wanted)
 
 
+def made_for_a_card(job: Job, device: torch.device) -> bool:
+    """A profile speaks of its card: on a CPU it would compile for longer than many a training takes."""
+    return job.profile is not None and device.type == "cpu"
+
+
 def load_graph(settings: dict[str, Any]) -> Graph:
     if settings["dataset"]:
         return read_pykeen_dataset(settings["dataset"])

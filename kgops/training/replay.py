@@ -1,0 +1,112 @@
+"""Whole training steps as one launch: a CUDA graph, captured once and replayed for every full batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from kgops.training.batches import Batch
+from kgops.training.losses import Positives
+from kgops.training.step import TrainStep
+
+__all__ = ["ReplayedStep", "StaticBatch"]
+
+# Eager steps first: they allocate the optimizer's moments and let libraries set themselves up.
+_WARM_UP = 3
+
+
+class StaticBatch:
+    """A batch that always lies in the same memory. Positives past the last point past the entities, where
+    a loss leaves them out."""
+
+    def __init__(self, size: int, room: int, num_entities: int, device: torch.device) -> None:
+        def empty(length: int) -> torch.Tensor:
+            return torch.zeros(length, dtype=torch.long, device=device)
+
+        self.room, self._nowhere = room, num_entities
+        self.batch = Batch(empty(size), empty(size), Positives(empty(room), empty(room)))
+
+    def fill(self, batch: Batch) -> None:
+        count, own = len(batch.positives), self.batch
+        own.heads.copy_(batch.heads)
+        own.relations.copy_(batch.relations)
+        own.positives.rows[:count].copy_(batch.positives.rows)
+        own.positives.rows[count:].zero_()
+        own.positives.entities[:count].copy_(batch.positives.entities)
+        own.positives.entities[count:].fill_(self._nowhere)
+
+
+class ReplayedStep:
+    """Takes the place of a `TrainStep`: batches of `size` are replayed, others run as they are.
+
+    If a step cannot be captured all of them run as they are, and `failure` says why.
+    """
+
+    def __init__(self, step: TrainStep, size: int) -> None:
+        self.step, self.size = step, size
+        self.failure: str | None = None
+        self._to_warm = _WARM_UP
+        self._static: StaticBatch | None = None
+        self._graphs: dict[bool, tuple[torch.cuda.CUDAGraph, torch.Tensor | None]] = {}
+        self._pool: Any = None  # what torch calls a memory pool has had more than one type
+        self._held: list[torch.Tensor] = []
+
+    @property
+    def captured(self) -> bool:
+        return bool(self._graphs)
+
+    def __call__(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
+        if self.failure or len(batch) != self.size:
+            return self.step(batch, want_value)
+        if self._to_warm:
+            self._to_warm -= 1
+            return self.step(batch, want_value)
+        static = self._room_for(batch)
+        static.fill(batch)
+        if want_value not in self._graphs:
+            try:
+                self._graphs[want_value] = self._capture(static.batch, want_value)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                self.failure = f"capture failed: {next(iter(str(error).splitlines()), ''):.200}"
+        if self.failure:
+            return self.step(batch, want_value)
+        graph, value = self._graphs[want_value]
+        graph.replay()
+        return None if value is None else value.clone()  # the next replay writes over it
+
+    def _room_for(self, batch: Batch) -> StaticBatch:
+        needed = len(batch.positives)
+        if self._static is None or self._static.room < needed:
+            # Half as much again: how many positives a batch has varies, and a new capture costs time.
+            room = needed if needed == self.size else 3 * needed // 2
+            self._graphs.clear()
+            model = self.step.model
+            self._static = StaticBatch(self.size, room, model.config.num_entities, model.entities.device)
+        return self._static
+
+    def _capture(self, batch: Batch, want_value: bool) -> tuple[torch.cuda.CUDAGraph, torch.Tensor | None]:
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with _capturable(self.step.optimizer), torch.cuda.graph(graph, pool=self._pool):
+            value = self.step(batch, want_value)
+        # A larger batch later makes the step take new scratch memory; the graph goes on using this.
+        self._held += self.step.buffers.tensors()
+        return graph, value
+
+
+@contextmanager
+def _capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Adam insists on being told; told for good, it would warn at every step that is not captured."""
+    groups = [group for group in optimizer.param_groups if "capturable" in group]
+    for group in groups:
+        group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group in groups:
+            group["capturable"] = False

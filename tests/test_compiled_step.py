@@ -1,0 +1,312 @@
+"""Compiled and replayed steps find the weights plain ones find, and what cannot be had is said, not suffered."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.training.acceleration import resolve_acceleration
+from kgops.training.adagrad import CardAdagrad
+from kgops.training.batches import Batch, Batches
+from kgops.training.compiling import Compiler
+from kgops.training.loop import FitResult, fit
+from kgops.training.losses import EntityLoss, Positives
+from kgops.training.optimizers import build_optimizer, rate_of, restore, set_rate
+from kgops.training.replay import ReplayedStep, StaticBatch
+from kgops.training.settings import TrainSettings
+from kgops.training.step import TrainStep
+
+# torch's compiler warns of torch's own deprecations while it is imported.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+NO_COMPILER = shutil.which(os.environ.get("CXX", "g++")) is None
+CPU, CARD = torch.device("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)
+# Batches of another size at the end of each epoch, and a validation that shares the model.
+SETTINGS = TrainSettings(epochs=3, batch_size=48, validate_every=1, seed=3, schedule="cosine", loss_every=4)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.levers: dict[str, tuple[Any, Any, str | None]] = {}
+
+    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None:
+        self.levers[name] = (requested, effective, reason)
+
+    def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None: ...
+
+    def metric(self, name: str, value: float, step: int) -> None: ...
+
+    def memory(self, **mib: float) -> None: ...
+
+    def artifact(self, path: Path, kind: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def nations() -> Graph:
+    return read_pykeen_dataset("nations")
+
+
+@pytest.fixture(autouse=True)
+def forget_kernels() -> Any:
+    yield
+    torch.compiler.reset()
+
+
+def small(graph: Graph, device: str = "cpu", **change: Any) -> ConvE:
+    torch.manual_seed(9)
+    config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=32, output_channels=8)
+    return ConvE(replace(config, **change)).to(device)
+
+
+def trained(
+    graph: Graph, folder: Path, settings: TrainSettings, device: str = "cpu", **change: Any
+) -> tuple[ConvE, FitResult, Listener]:
+    model, listener = small(graph, device, **change), Listener()
+    return model, fit(model, graph, settings, folder, listener), listener
+
+
+def assert_same(a: tuple[ConvE, FitResult, Listener], b: tuple[ConvE, FitResult, Listener]) -> None:
+    losses = [[entry["loss"] for entry in done.history] for _, done, _ in (a, b)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    for (name, ours), theirs in zip(a[0].state_dict().items(), b[0].state_dict().values(), strict=True):
+        if name != "conv.bias":  # its true gradient is 0; Adam scales up whatever rounding leaves
+            torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=2e-3, msg=name)
+
+
+# --- compiled -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler: torch.compile cannot make kernels for a CPU")
+@pytest.mark.parametrize("loss", ["kvsall-bce", "1vsall-ce"])
+def test_compiled_training_has_the_losses_and_weights_of_plain_training(
+    nations: Graph, tmp_path: Path, loss: str
+) -> None:
+    settings = replace(SETTINGS, loss=loss, label_smoothing=0.1, entity_chunk=7)
+    plain = trained(nations, tmp_path / "plain", settings)
+    compiled = trained(nations, tmp_path / "compiled", replace(settings, compile="default"))
+    assert compiled[2].levers["compile"] == ("default", "default", None)
+    assert_same(compiled, plain)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler: torch.compile cannot make kernels for a CPU")
+def test_rehearsal_changes_neither_weights_nor_norms_nor_random_numbers(nations: Graph) -> None:
+    model = small(nations)
+    compiler = Compiler()
+    batch = next(Batches(nations.train, inverse=True, one_positive=False, batch_size=48, seed=1).epoch(1))
+    loss = EntityLoss("bce", 0.1, 7)  # as above, so that its kernel is there already
+    step = TrainStep(model, loss, build_optimizer("adam", model, 0.1), compiler=compiler, compiled_size=48)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    torch.manual_seed(1)
+    step.rehearse(batch)
+    assert compiler.failure is None and compiler.on
+    drawn = torch.rand(3)
+    torch.manual_seed(1)
+    assert torch.equal(drawn, torch.rand(3))
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_training_goes_on_where_compiling_fails_and_says_why(
+    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken-compiler"
+    broken.write_text("#!/bin/sh\necho 'no space left' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    import torch._inductor.config as inductor
+
+    monkeypatch.setattr(inductor.cpp, "cxx", (None, str(broken)))
+    plain = trained(nations, tmp_path / "plain", SETTINGS)
+    tried = trained(nations, tmp_path / "tried", replace(SETTINGS, compile="default"))
+    asked, effective, reason = tried[2].levers["compile"]
+    assert (asked, effective) == ("default", "off")
+    assert reason is not None and reason.startswith("torch.compile failed: ")
+    for name, tensor in tried[0].state_dict().items():
+        assert torch.equal(tensor, plain[0].state_dict()[name]), name
+
+
+def test_what_a_device_cannot_do_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    without = resolve_acceleration("default", True, CPU, checkpointing=False)
+    assert without.compile == "off" and "no C++ compiler (no-such-compiler)" in (without.compile_reason or "")
+    assert (without.cuda_graphs, without.graphs_reason) == (False, "no CUDA device")
+    assert not without.replayed
+    assert resolve_acceleration("off", False, CPU, checkpointing=False).compile_reason is None
+
+
+@pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler: torch.compile cannot make kernels for a CPU")
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+def test_a_cpu_compiles_in_default_mode_and_says_so(mode: str) -> None:
+    plan = resolve_acceleration(mode, False, CPU, checkpointing=False)
+    assert (plan.compile, plan.compile_reason) == ("default", "CUDA graphs need a CUDA device")
+
+
+@pytest.mark.parametrize(
+    ("mode", "capability", "checkpointing", "effective", "said"),
+    [
+        ("default", (6, 1), False, "off", "compute capability 7.0"),
+        ("reduce-overhead", (7, 5), True, "default", "gradient checkpointing"),
+        ("max-autotune", (9, 0), True, "default", "gradient checkpointing"),
+        ("max-autotune", (9, 0), False, "max-autotune", None),
+        ("default", (9, 0), True, "default", None),
+    ],
+)
+def test_rules_for_compiling_on_a_card(
+    mode: str, capability: tuple[int, int], checkpointing: bool, effective: str, said: str | None
+) -> None:
+    from kgops.training.acceleration import compile_mode
+
+    found, reason = compile_mode(mode, capability, checkpointing)
+    assert found == effective
+    assert reason is None if said is None else said in (reason or "")
+
+
+# --- what a replayed step needs -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bce", "softmax"])
+@pytest.mark.parametrize("chunk", [3, 7, 64])
+def test_positives_past_the_last_entity_count_for_nothing(kind: Any, chunk: int) -> None:
+    generator = torch.Generator().manual_seed(4)
+    queries, entities = (torch.randn(n, 6, generator=generator, dtype=torch.float64) for n in (5, 13))
+    biases = torch.randn(13, generator=generator, dtype=torch.float64)
+    positives = Positives(torch.tensor([0, 0, 1, 2, 3, 4]), torch.tensor([2, 12, 0, 7, 7, 12]))
+    batch = Batch(torch.arange(5), torch.arange(5), positives)
+    static = StaticBatch(5, 11, 13, CPU)
+    for rows in (11, 6):  # once full, then with what the earlier batch left behind
+        full = Positives(torch.arange(rows) % 5, torch.arange(rows))
+        static.fill(replace(batch, positives=full))
+    static.fill(batch)
+    told = []
+    for given in (positives, static.batch.positives):
+        grads = torch.empty_like(entities), torch.empty_like(biases)
+        loss = EntityLoss(kind, 0.1, chunk, torch.float64)
+        result = loss(queries, entities, biases, given, *grads)
+        told.append([result.value, result.d_queries, *grads])
+    for plain, padded in zip(*told, strict=True):
+        torch.testing.assert_close(padded, plain, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adagrad_of_cards_is_torchs_adagrad(decay: float) -> None:
+    torch.manual_seed(0)
+    mine, torchs = (torch.nn.Parameter(torch.arange(6, dtype=torch.float64)) for _ in range(2))
+    ours = CardAdagrad([mine], lr=torch.tensor(0.1, dtype=torch.float64), weight_decay=decay)
+    theirs = torch.optim.Adagrad([torchs], lr=0.1, weight_decay=decay)
+    for _ in range(5):
+        mine.grad = torchs.grad = torch.randn(6, dtype=torch.float64)
+        ours.step()
+        theirs.step()
+        torch.testing.assert_close(mine, torchs, rtol=1e-12, atol=0)
+    before = mine.clone()
+    ours.found_inf = torch.tensor(1.0)
+    mine.grad = torch.full((6,), torch.inf, dtype=torch.float64)
+    ours.step()
+    assert torch.equal(mine, before)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])
+def test_an_optimizer_restored_from_another_device_keeps_its_own_way_to_step(name: str) -> None:
+    layer = torch.nn.Linear(3, 2)
+    optimizer = build_optimizer(name, layer, 0.1)
+    layer(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    set_rate(optimizer, 0.025)
+    saved = optimizer.state_dict()
+    for group in saved["param_groups"]:  # as a card writes them
+        group |= {"lr": torch.tensor(0.025), "fused": None, "capturable": True}
+    other = build_optimizer(name, layer, 0.1)
+    restore(other, saved)
+    assert rate_of(other) == pytest.approx(0.025)
+    assert isinstance(other.param_groups[0]["lr"], float)
+    assert other.param_groups[0]["fused"] is True
+    other.step()
+
+
+# --- on a card ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", [CARD])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "adagrad", "sgd"])
+@pytest.mark.parametrize("loss", ["kvsall-bce", "1vsall-ce"])
+def test_replayed_training_has_the_losses_and_weights_of_plain_training(
+    nations: Graph, tmp_path: Path, device: str, optimizer: str, loss: str
+) -> None:
+    settings = replace(SETTINGS, optimizer=optimizer, loss=loss, label_smoothing=0.1)
+    # Masks differ between a step and its replay, so that only a model without dropout can be compared.
+    still = {"input_dropout": 0.0, "feature_map_dropout": 0.0, "output_dropout": 0.0}
+    plain = trained(nations, tmp_path / "plain", settings, device, **still)
+    replayed = trained(nations, tmp_path / "replayed", replace(settings, cuda_graphs=True), device, **still)
+    assert replayed[2].levers["cuda_graphs"] == (True, "on", None)
+    assert_same(replayed, plain)
+
+
+@pytest.mark.parametrize("device", [CARD])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_replayed_training_learns_in_every_precision(
+    nations: Graph, tmp_path: Path, device: str, precision: str, checkpointing: bool
+) -> None:
+    settings = replace(
+        SETTINGS,
+        epochs=12,
+        learning_rate=3e-3,
+        precision=precision,
+        cuda_graphs=True,
+        gradient_checkpointing=checkpointing,
+    )
+    _, done, listener = trained(nations, tmp_path, settings, device)
+    assert listener.levers["cuda_graphs"] == (True, "on", None)
+    assert done.history[-1]["loss"] < 0.9 * done.history[0]["loss"]
+
+
+@pytest.mark.parametrize("device", [CARD])
+def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted(
+    nations: Graph, device: str
+) -> None:
+    model = small(nations, device, batch_norm=False, output_dropout=0.0)
+    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=1, device=device)
+    step = TrainStep(model, EntityLoss(dtype=torch.float16), build_optimizer("adam", model, 1e-3))
+    replayed = ReplayedStep(step, 64)
+    source = [batch for batch in batches.epoch(1) if len(batch) == 64]
+    for batch in source[:6]:
+        replayed(batch, want_value=False)
+    assert replayed.captured and replayed.failure is None and step.overflows == 0
+    with torch.no_grad():
+        model.conv.weight.mul_(1e30)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    replayed(source[6], want_value=False)
+    assert step.overflows == 1
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("device", [CARD])
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_compiled_training_on_a_card_has_the_losses_and_weights_of_plain_training(
+    nations: Graph, tmp_path: Path, device: str, mode: str, precision: str
+) -> None:
+    settings = replace(SETTINGS, precision=precision)
+    still = {"input_dropout": 0.0, "feature_map_dropout": 0.0, "output_dropout": 0.0}
+    plain = trained(nations, tmp_path / "plain", settings, device, **still)
+    compiled = trained(nations, tmp_path / "compiled", replace(settings, compile=mode), device, **still)
+    assert compiled[2].levers["compile"] == (mode, mode, None)
+    losses = [[entry["loss"] for entry in done.history] for _, done, _ in (plain, compiled)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4 if precision == "fp32" else 1e-2)
