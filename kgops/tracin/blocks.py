@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from kgops.models.encoder import Buffers
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors, factors_of
 from kgops.tracin.loss import TracinLoss
+from kgops.tracin.models import check_ready, facts_of
 from kgops.tracin.products import pair_scores, self_scores
 from kgops.training.batches import inverse_triples, query_rows
 
@@ -26,7 +28,7 @@ __all__ = ["Engine", "Kept", "Point", "Settings", "rows_of"]
 class Point:
     """A checkpoint: its model and the learning rate its scores are weighed with."""
 
-    model: ConvE
+    model: ConvE | Any  # of PyKEEN's, which has no types
     learning_rate: float
 
 
@@ -53,18 +55,31 @@ class Kept:
 
 
 class Engine:
-    """What one checkpoint answers. `names` are the parameters that take part, None for all."""
+    """What one checkpoint answers. `names` are the parameters that take part, None for all.
+
+    Works for whatever scores tails by a product with a vector: `encoder` tells how that vector is made.
+    """
 
     def __init__(
-        self, point: Point, loss: TracinLoss, settings: Settings, names: Collection[str] | None = None
+        self,
+        point: Point,
+        loss: TracinLoss,
+        settings: Settings,
+        names: Collection[str] | None = None,
+        encoder: Encoder | None = None,
     ) -> None:
-        model = point.model
-        _check(model)
+        check_ready(point.model)
+        facts = facts_of(point.model)
         self.point, self.loss, self.settings = point, loss, settings
-        device = model.entities.device
-        self.buffers = Buffers(device)
-        self.encoder = Encoder(model, names, buffers=self.buffers)
-        self.total = model.config.num_entities
+        self.buffers = Buffers(facts.like.device)
+        self.encoder = encoder or Encoder(point.model, names, buffers=self.buffers)
+        self.total = facts.entities
+
+    @property
+    def numbers_each_test(self) -> int:
+        """What is kept of a test triple, so that as many are kept as memory holds."""
+        flat = self.encoder.weight.shape[1] if self.encoder.has_layers else 0
+        return self.total + flat + 8 * self.encoder.entities.shape[1]
 
     def keep(self, tests: torch.Tensor) -> Kept:
         rows = rows_of(self.point.model, tests, self.settings.both_directions)
@@ -98,25 +113,15 @@ class Engine:
         return own * self.point.learning_rate
 
 
-def rows_of(model: ConvE, triples: torch.Tensor, both_directions: bool) -> torch.Tensor:
+def rows_of(model: ConvE | Any, triples: torch.Tensor, both_directions: bool) -> torch.Tensor:
     """Triples as the model numbers relations; with both directions the inverses follow them all."""
-    rows = query_rows(triples, model.config.inverse)
+    inverse = facts_of(model).inverse
+    rows = query_rows(triples, inverse)
     if not both_directions:
         return rows
-    if not model.config.inverse:
+    if not inverse:
         raise BadInput(
             "both directions were asked for, but this model was trained without inverse relations.",
             hint="leave --both-directions away.",
         )
     return torch.cat([rows, inverse_triples(triples)])
-
-
-def _check(model: ConvE) -> None:
-    if model.training:
-        raise ValueError("TracIn needs the model in evaluation mode")
-    for name, tensor in model.state_dict().items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise BadInput(
-                f"the checkpoint's '{name}' holds values that are not finite.",
-                hint="the training diverged; use an earlier checkpoint.",
-            )

@@ -86,6 +86,8 @@ class Pulled:
 class Encoder:
     """The part of a model before the tails; `names` are the parameters that take part."""
 
+    has_layers = True  # False where the way back costs so little that `tangents` saves nothing
+
     def __init__(
         self,
         model: ConvE,

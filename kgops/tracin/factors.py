@@ -122,7 +122,7 @@ def factors_of(
             d_x += own[:, None] * encoder.entities.index_select(0, g.tails)
     u, norm = encoder.output_gradients(encoded, g.group, d_x)
     # Forwards along each test's gradient costs a pass for each (group, test); see `tangents`.
-    few = others is not None and len(g.heads) * others.samples < len(g.group)
+    few = encoder.has_layers and others is not None and len(g.heads) * others.samples < len(g.group)
     pulled = None if few else encoder.pull(encoded, g.group, u)
     return Factors(
         encoded,

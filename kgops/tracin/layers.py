@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from torch import nn
+
 from kgops.errors import Usage
 from kgops.models.conve import ConvE
 
@@ -11,16 +13,17 @@ __all__ = ["all_parameters", "chosen_parameters", "last_layers"]
 
 # From input to output, as PyKEEN's ConvE lists its modules: "last" is counted from the end.
 _ORDER = ("entities", "biases", "relations", "input_norm", "conv", "feature_norm", "project", "output_norm")
+_PYKEEN_ORDER = ("entity_representations", "relation_representations", "interaction")
 
 
-def all_parameters(model: ConvE) -> frozenset[str]:
+def all_parameters(model: nn.Module) -> frozenset[str]:
     return frozenset(name for name, _ in model.named_parameters())
 
 
-def last_layers(model: ConvE, count: int) -> frozenset[str]:
-    """The parameters of the last `count` modules that have any, in PyKEEN's order."""
-    names = all_parameters(model)
-    layers = [layer for layer in _ORDER if any(_layer(name) == layer for name in names)]
+def last_layers(model: nn.Module, count: int) -> frozenset[str]:
+    """The parameters of the last `count` modules that have any, in PyKEEN's order: entity vectors,
+    relation vectors, then what combines them."""
+    names, layers = all_parameters(model), _layers(model)
     if not 1 <= count <= len(layers):
         raise Usage(
             f"{count} last layers were asked for; this model has {len(layers)}: {', '.join(layers)}.",
@@ -29,12 +32,13 @@ def last_layers(model: ConvE, count: int) -> frozenset[str]:
     return frozenset(name for name in names if _layer(name) in layers[-count:])
 
 
-def chosen_parameters(model: ConvE, wanted: Iterable[str]) -> frozenset[str]:
-    """Parameters by full name or by layer: `project` stands for `project.weight` and `project.bias`."""
+def chosen_parameters(model: nn.Module, wanted: Iterable[str]) -> frozenset[str]:
+    """Parameters by full name, by layer or by what holds layers: `project` stands for `project.weight`
+    and `project.bias`, `entity_representations` for all vectors of entities."""
     names = all_parameters(model)
     chosen: set[str] = set()
     for want in wanted:
-        found = {name for name in names if want in (name, _layer(name))}
+        found = {name for name in names if name == want or name.startswith(f"{want}.")}
         if not found:
             raise Usage(
                 f"the model has no parameter or layer '{want}'.",
@@ -44,5 +48,14 @@ def chosen_parameters(model: ConvE, wanted: Iterable[str]) -> frozenset[str]:
     return frozenset(chosen)
 
 
+def _layers(model: nn.Module) -> list[str]:
+    """Modules with parameters of their own, from input to output."""
+    found = list(dict.fromkeys(_layer(name) for name, _ in model.named_parameters()))
+    order = _ORDER if isinstance(model, ConvE) else _PYKEEN_ORDER
+    places = {name: place for place, name in enumerate(order)}
+    return sorted(found, key=lambda layer: places.get(layer.partition(".")[0], len(order)))
+
+
 def _layer(name: str) -> str:
-    return name.partition(".")[0]
+    """The module that holds the parameter; our own vectors are a layer each."""
+    return name.rpartition(".")[0] or name

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from kgops.errors import BadInput, Interrupted
-from kgops.tracin.blocks import Engine, Kept, Point, Settings
+from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.engines import AnyEngine, engine_for
 from kgops.tracin.loss import TracinLoss
+from kgops.tracin.models import Facts, facts_of, shape_of
 from kgops.tracin.ranking import TopK
 from kgops.training.report import Progress, Report
 
@@ -108,12 +110,12 @@ def scan(
     """
     settings = settings or Settings()
     engines = _engines(points, loss, settings, names)
-    model = points[0].model
+    facts = facts_of(points[0].model)
     for triples, what in ((train, "training"), (tests, "test")):
-        _check_ids(model.config.num_entities, model.config.num_relations, triples, what)
-    device = model.entities.device
+        _check_ids(facts, triples, what)
+    device = facts.like.device
     train, tests = train.to(device), tests.to(device)
-    step = settings.tests_at_once or _tests_that_fit(points, settings)
+    step = settings.tests_at_once or _tests_that_fit(engines, settings, facts.like.element_size())
     progress = None if report is None else Progress(report, "tracin", "pairs")
     done, total = 0, len(train) * len(tests)
     for first in range(0, len(tests), step):
@@ -142,10 +144,10 @@ def self_influence(
     """influence(z, z) of every triple, in the order given."""
     settings = settings or Settings()
     engines = _engines(points, loss, settings, names)
-    model = points[0].model
-    _check_ids(model.config.num_entities, model.config.num_relations, triples, "training")
-    triples = triples.to(model.entities.device)
-    out = model.entities.new_zeros(len(triples))
+    facts = facts_of(points[0].model)
+    _check_ids(facts, triples, "training")
+    triples = triples.to(facts.like.device)
+    out = facts.like.new_zeros(len(triples))
     progress = None if report is None else Progress(report, "self-influence", "triples")
     done = 0
     for block in _blocks(triples, settings.block):
@@ -160,17 +162,18 @@ def self_influence(
 
 def _engines(
     points: Sequence[Point], loss: TracinLoss, settings: Settings, names: Collection[str] | None
-) -> list[Engine]:
+) -> list[AnyEngine]:
     if not points:
         raise BadInput("there is no checkpoint to score with.", hint="train with --checkpoint-every.")
-    if any(point.model.config.to_dict() != points[0].model.config.to_dict() for point in points):
+    shape = shape_of(points[0].model)
+    if any(shape_of(point.model) != shape for point in points):
         raise BadInput(
             "the checkpoints are of models of different shape.", hint="give those of one training."
         )
-    return [Engine(point, loss, settings, names) for point in points]
+    return [engine_for(point, loss, settings, names) for point in points]
 
 
-def _summed(engines: Sequence[Engine], kept: Sequence[Kept], triples: torch.Tensor) -> torch.Tensor:
+def _summed(engines: Sequence[AnyEngine], kept: Sequence[Any], triples: torch.Tensor) -> torch.Tensor:
     """Over the checkpoints, in their order: the same sum whoever computes it."""
     scores = engines[0].scores(kept[0], triples)
     for engine, factors in zip(engines[1:], kept[1:], strict=True):
@@ -188,18 +191,17 @@ def _blocks(triples: torch.Tensor, size: int) -> Iterator[_Block]:
         yield _Block(ids, triples[ids])
 
 
-def _tests_that_fit(points: Sequence[Point], settings: Settings) -> int:
-    c = points[0].model.config
-    numbers = c.num_entities + c.features + 8 * c.embedding_dim
-    each = len(points) * numbers * points[0].model.entities.element_size()
+def _tests_that_fit(engines: Sequence[AnyEngine], settings: Settings, element_size: int) -> int:
+    each = sum(engine.numbers_each_test for engine in engines) * element_size
     each *= 2 if settings.both_directions else 1
     return max(1, min(4096, settings.test_mib * 2**20 // each))
 
 
-def _check_ids(entities: int, relations: int, triples: torch.Tensor, what: str) -> None:
+def _check_ids(facts: Facts, triples: torch.Tensor, what: str) -> None:
     if triples.dim() != 2 or triples.shape[1] != 3 or not len(triples):
         raise BadInput(f"there are no {what} triples.", hint="each is head, relation, tail.")
-    for column, most, kind in ((0, entities, "entity"), (1, relations, "relation"), (2, entities, "entity")):
+    sizes = ((0, facts.entities, "entity"), (1, facts.relations, "relation"), (2, facts.entities, "entity"))
+    for column, most, kind in sizes:
         low, high = int(triples[:, column].min()), int(triples[:, column].max())
         if low < 0 or high >= most:
             raise BadInput(

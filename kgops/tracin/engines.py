@@ -1,0 +1,59 @@
+"""Which way of scoring a model allows: the fewer numbers a gradient is made of, the faster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Protocol
+
+import torch
+
+from kgops.errors import BadInput
+from kgops.models.conve import ConvE
+from kgops.tracin.blocks import Engine, Point, Settings
+from kgops.tracin.loss import TracinLoss
+from kgops.tracin.models import check_ready, facts_of
+
+__all__ = ["AnyEngine", "engine_for"]
+
+
+class AnyEngine(Protocol):
+    """What one checkpoint answers, however it finds out."""
+
+    @property
+    def numbers_each_test(self) -> int:
+        """How many numbers are kept of a test triple."""
+
+    def keep(self, tests: torch.Tensor) -> Any:
+        """What `scores` has to know of these test triples."""
+
+    def scores(self, kept: Any, train: torch.Tensor) -> torch.Tensor:
+        """(tests, trains), weighed with the learning rate."""
+
+    def self_scores(self, triples: torch.Tensor) -> torch.Tensor: ...
+
+
+def engine_for(
+    point: Point, loss: TracinLoss, settings: Settings, names: Collection[str] | None = None
+) -> AnyEngine:
+    """ConvE by its factors; against all entities products and distances of vectors by theirs; else the
+    gradients themselves, of vectors only the rows that a triple reads. All of them are exact."""
+    if isinstance(point.model, ConvE):
+        return Engine(point, loss, settings, names)
+    facts_of(point.model)
+    check_ready(point.model)
+    unknown = set(names or ()) - {name for name, _ in point.model.named_parameters()}
+    if unknown:
+        raise BadInput(
+            f"{type(point.model).__name__} has no parameter '{min(unknown)}'.",
+            hint="use the names of the model's named_parameters().",
+        )
+    # Here and not above: these know PyKEEN, which takes seconds to load and has no part in ConvE.
+    from kgops.tracin.distances import DistanceEngine, is_distance
+    from kgops.tracin.embeddings import BilinearEncoder, is_bilinear
+    from kgops.tracin.generic import GenericEngine
+
+    if loss.kind != "target" and is_bilinear(point.model):
+        return Engine(point, loss, settings, encoder=BilinearEncoder(point.model, names))
+    if loss.kind != "target" and is_distance(point.model):
+        return DistanceEngine(point, loss, settings, names)
+    return GenericEngine(point, loss, settings, names)
