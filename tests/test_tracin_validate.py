@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_train_loop import Recorder
 
 from kgops.errors import BadInput, Interrupted
 from kgops.graphs.triples import Graph, read_pykeen_dataset
@@ -33,6 +32,34 @@ SEED = 7
 
 class Killed(BaseException):
     pass
+
+
+class Listener:
+    """Hears everything; remembers how much is said to be done, and the notes."""
+
+    def __init__(self) -> None:
+        self.done: list[float] = []
+        self.notes: list[str] = []
+        self.other: list[str] = []
+
+    def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
+        assert phase in ("train", "validate", "retrain")
+        self.done.append(done / total)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None:
+        self.other.append(name)
+
+    def metric(self, name: str, value: float, step: int) -> None:
+        self.other.append(name)
+
+    def memory(self, **mib: float) -> None:
+        self.other += mib
+
+    def artifact(self, path: Path, kind: str) -> None:
+        self.other.append(kind)
 
 
 class Additive:
@@ -115,22 +142,23 @@ def test_together_deletes_the_union_and_controls_delete_as_many(tmp_path: Path) 
 
 
 def test_neighbours_are_drawn_evenly_from_the_triples_that_touch_each_test(tmp_path: Path) -> None:
-    # Test 0 touches 3 training triples, test 1 the other 20: each must give, not the larger alone.
+    # Test 0 touches 20 training triples, test 1 the other 3: each must give, not the larger alone.
     few = [[0, 0, i] for i in (2, 3, 4)]
     many = [[1, 0, i] for i in range(5, 25)]
     train = torch.tensor(few + many)
-    tests = torch.tensor([[0, 1, 30], [1, 1, 31]])
+    tests = torch.tensor([[1, 1, 31], [0, 1, 30]])
     graph = Graph(train, train[:0], tests, named("e", 32), named("r", 2))
     scores = torch.randn(2, 23, generator=torch.Generator().manual_seed(0))
     retrain = Additive(train, scores)
     found = validate(graph, tests, scores, 3, retrain, tmp_path / "j", seed=SEED, draws=3)
     deleted = next(c.deleted for c in found.changes if c.deletion == "neighbours")
     drawn = [rows for rows, _ in retrain.calls[-6:]]  # random and neighbours in turn
-    assert deleted == len(drawn[1]) == len(drawn[0])
+    assert 4 <= deleted == len(drawn[0])
     for rows in drawn[1::2]:
+        assert len(rows) == deleted
         assert len(rows & {0, 1, 2}) == min(3, deleted // 2)
-    alone = Additive(train, scores[:1])
-    validate(graph, tests[:1], scores[:1], 3, alone, tmp_path / "k", seed=SEED, draws=1)
+    alone = Additive(train, scores[1:])
+    validate(graph, tests[1:], scores[1:], 3, alone, tmp_path / "k", seed=SEED, draws=1)
     assert (frozenset({0, 1, 2}), SEED) in alone.calls
 
 
@@ -195,10 +223,12 @@ def test_a_killed_validation_does_only_what_is_missing_and_reports_the_same(
     third = additive()
     assert run(third, journal).to_dict() == whole.to_dict()
     assert third.calls == []
+    lines = [line for line in journal.read_bytes().split(b"\n") if line and line != torn]
+    assert len({json.loads(line)["key"] for line in lines}) == len(lines) == whole.retrainings
 
 
 def test_a_stop_is_honoured_between_retrainings_and_keeps_what_is_done(tmp_path: Path) -> None:
-    retrain, report = additive(), Recorder()
+    retrain, report = additive(), Listener()
     with pytest.raises(Interrupted, match="after 3 of 12"):
         run(retrain, tmp_path / "j", stop_requested=lambda: len(retrain.calls) == 3)
     resumed = additive()
@@ -311,8 +341,8 @@ def planted(pairs: int = 16) -> tuple[Graph, int]:
 
 def test_deleting_the_one_triple_that_makes_the_test_likely_drops_it_more_than_chance(tmp_path: Path) -> None:
     graph, row = planted()
-    settings = TrainSettings(epochs=60, batch_size=32, learning_rate=0.01, label_smoothing=0.1, seed=2)
-    retrain = FitAgain(graph, graph.test, TINY, settings, tmp_path, Recorder())
+    settings = TrainSettings(epochs=80, batch_size=128, learning_rate=0.02, label_smoothing=0.1, seed=2)
+    retrain = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener())
     known = torch.zeros(1, len(graph.train))
     known[0, row] = 1.0
     found = validate(graph, graph.test, known, 1, retrain, tmp_path / "j", seed=2, noise=1, draws=2)
@@ -332,7 +362,7 @@ def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> No
     settings = TrainSettings(epochs=2, learning_rate=0.003, seed=3, validate_every=1, checkpoint_every=1)
     torch.manual_seed(settings.seed)
     model = ConvE(config)
-    fit(model, graph, settings, tmp_path / "run", Recorder())
+    fit(model, graph, settings, tmp_path / "run", Listener())
     tests = graph.test[:3]
     points = []
     for path in kept_checkpoints(tmp_path / "run" / "checkpoints"):
@@ -341,9 +371,14 @@ def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> No
     assert len(points) == 2
     sink = AllScores(len(tests), len(graph.train), like=model.entities)
     scan(points, ONE_TO_N, graph.train, tests, sink)
-    again = FitAgain(graph, tests, config, settings, tmp_path, Recorder())
-    found = validate(graph, tests, sink.scores, 10, again, tmp_path / "j", seed=3, draws=1, noise=1)
+    told = Listener()
+    again = FitAgain(graph, tests, config, replace(settings, seed=99), tmp_path, told)
+    found = validate(
+        graph, tests, sink.scores, 10, again, tmp_path / "j", seed=3, draws=1, noise=1, report=told
+    )
     assert found.retrainings == 1 + 1 + 4
+    assert told.done == sorted(told.done) and told.done[-1] == 1.0
+    assert told.other == [], "what a retraining says of itself is no figure of this run"
     before = {change.test: change.before for change in found.changes if change.deletion == "proponents"}
     assert [before[i] for i in range(3)] == again.outcomes(model), "validation and checkpoints change nothing"
     known = torch.cat([graph.train, graph.valid, graph.test])
@@ -362,11 +397,18 @@ def test_a_stop_within_a_retraining_ends_it_and_writes_nothing_down(tmp_path: Pa
         return len(asked) > 20
 
     settings = TrainSettings(epochs=50, batch_size=8, seed=1)
-    again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Recorder(), stop_requested=stop)
+    again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener(), stop_requested=stop)
     with pytest.raises(Interrupted):
         validate(graph, graph.test, torch.ones(1, len(graph.train)), 1, again, tmp_path / "j", seed=1)
     assert not (tmp_path / "j").exists()
     assert not (tmp_path / "retraining").exists()
+
+
+def test_a_plateau_cannot_be_found_without_validation_and_that_is_said(tmp_path: Path) -> None:
+    told = Listener()
+    FitAgain(GRAPH, GRAPH.test, TINY, TrainSettings(schedule="plateau"), tmp_path, told)
+    FitAgain(GRAPH, GRAPH.test, TINY, TrainSettings(schedule="cosine"), tmp_path, told)
+    assert len(told.notes) == 1 and "plateau" in told.notes[0]
 
 
 def test_what_disappears_from_training_keeps_its_id(tmp_path: Path) -> None:
@@ -374,7 +416,7 @@ def test_what_disappears_from_training_keeps_its_id(tmp_path: Path) -> None:
     head = int(graph.test[0, 0])
     without = graph.train[(graph.train[:, [0, 2]] != head).all(1) & (graph.train[:, 1] != 0)]
     settings = TrainSettings(epochs=1, batch_size=16)
-    again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Recorder())
+    again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener())
     (outcome,) = again(without, 0, lambda share: None)
     assert 1 <= outcome.rank <= 32 and 0 < outcome.probability < 1
 
@@ -385,7 +427,7 @@ def test_the_outcome_is_the_models_logit_margin_and_loss(tmp_path: Path) -> None
         settings = replace(TrainSettings(), loss=loss)
         torch.manual_seed(0)
         model = ConvE(TINY).double().eval()
-        again = FitAgain(graph, graph.train[row : row + 1], TINY, settings, tmp_path, Recorder())
+        again = FitAgain(graph, graph.train[row : row + 1], TINY, settings, tmp_path, Listener())
         (outcome,) = again.outcomes(model)
         head, relation, tail = graph.train[row].tolist()
         scores = model(torch.tensor([head]), torch.tensor([2 * relation]))[0].detach()

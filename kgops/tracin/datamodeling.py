@@ -37,7 +37,8 @@ class Correlations:
 
     `chance` is the mean over tests that only one in twenty random orders of the subsets exceeds, either
     way (None where nothing varies). `repeatable` has the correlations of one seed's measurements with
-    another's: near what even perfect predictions of a single retraining could reach; empty with one seed.
+    another's; empty with one seed. Predictions that knew the mean over all seeds would reach about the
+    square root of it.
     """
 
     by_test: tuple[float, ...]

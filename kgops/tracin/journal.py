@@ -52,6 +52,7 @@ class Journal:
         self._tests = len(tests)
         about = {"train": train.tolist(), "tests": tests.tolist(), **retrain.about}
         self._about = _digest(about)
+        self._torn = False
         self._done = self._read()
 
     def outcomes(self, wanted: Sequence[Wanted]) -> list[list[Outcome]]:
@@ -103,17 +104,19 @@ class Journal:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # A line that a killed writer left half done must not swallow this one.
         with self.path.open("ab") as file:
-            file.write(b"\n" * (not new) + json.dumps(line).encode() + b"\n")
+            file.write(b"\n" * self._torn + json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        self._torn = False
         if new:
             sync_folder(self.path.parent)
 
     def _read(self) -> dict[str, list[Outcome]]:
         if not self.path.exists():
             return {}
-        done = {}
-        for text in self.path.read_bytes().splitlines():
+        done, content = {}, self.path.read_bytes()
+        self._torn = bool(content) and not content.endswith(b"\n")
+        for text in content.splitlines():
             try:
                 line = json.loads(text)
             except ValueError:

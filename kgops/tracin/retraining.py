@@ -68,7 +68,8 @@ class FitAgain:
     """Retraining with the model's shape and settings, as `kgops run train` does it, without validation.
 
     Entities and relations keep their ids, also where none of their triples is left. Ranks go by all
-    triples of `graph`, a deleted one is still true. Give as `settings.epochs` those the checkpoints saw.
+    triples of `graph`: a deleted one is still true. Give as `settings.epochs` those the checkpoints saw,
+    and as `loss` the one TracIn compared: it is what influences predict.
     """
 
     def __init__(
@@ -98,8 +99,9 @@ class FitAgain:
     @property
     def about(self) -> Mapping[str, Any]:
         settings = self.settings.to_dict()
-        # Neither is of any consequence to the weights.
-        del settings["resume_every_s"], settings["loss_every"]
+        # The seed is another's to choose, and the others change no weight.
+        for name in ("seed", "resume_every_s", "loss_every"):
+            del settings[name]
         loss = {"kind": self.loss.kind, "smoothing": self.loss.smoothing, "all": self.loss.known is not None}
         graph = {"entities": self.graph.entities.digest, "relations": self.graph.relations.digest}
         measured = {"loss": loss, "known": self._known_digest}
