@@ -10,6 +10,8 @@ from typing import Any
 from storage import search
 from storage.database import explained, transaction
 
+CARD_MEMORY_BY = "card_memory_by"  # event of the supervisor: how it told the run's share of a card
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

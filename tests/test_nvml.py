@@ -6,9 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,19 +14,9 @@ from pathlib import Path
 import pytest
 from nvml_standin import STATE, Card, Machine, Slice, StandIn, a100, ask_child, h200, t4
 
-from kgops.gpus import known
-from kgops.gpus.nvml import (
-    CardReading,
-    CardSampler,
-    Nvml,
-    NvmlProblem,
-    ProcessReading,
-    Snapshot,
-    open_nvml,
-    tree_memory_mib,
-)
-
-SLOW_MS = 200
+from kgops.gpus.nvml import Nvml, open_nvml
+from kgops.gpus.processes import tree_memory_mib
+from kgops.gpus.readings import CardReading, NvmlProblem, ProcessReading
 
 
 @pytest.fixture
@@ -54,7 +42,7 @@ def opened() -> Iterator[Nvml]:
 
 def see(*pids: int, host_pids: bool = True) -> Seen:
     with opened() as nvml:
-        tree = nvml.tree_memory_mib(set(pids), host_pids=host_pids)
+        tree = tree_memory_mib(nvml.cards(), set(pids), host_pids=host_pids)
         return Seen(nvml.cards(), nvml.driver_version(), nvml.cuda_version(), tree)
 
 
@@ -387,129 +375,6 @@ def two_owners() -> tuple[list[str | None], str]:
     return names, str(refusal.value)
 
 
-# ---- the sampler ----
-
-
-def wait_for(
-    sampler: CardSampler, wanted: Callable[[Snapshot], bool], timeout_s: float = 20.0
-) -> tuple[Snapshot, int]:
-    """The first snapshot that is as wanted, and how often the sampler could be looked at until then."""
-    looks, ends = 0, time.monotonic() + timeout_s
-    while time.monotonic() < ends:
-        snapshot = sampler.newest()
-        looks += 1
-        if snapshot is not None and wanted(snapshot):
-            return snapshot, looks
-        time.sleep(0.005)
-    raise AssertionError(f"no such snapshot within {timeout_s} s; the newest is {sampler.newest()}")
-
-
-def test_the_sampler_follows_the_cards(standin: StandIn) -> None:
-    standin.show(Machine((t4(used_mib=100),)))
-    before, after = standin.ask(sample_change, standin)
-    assert before.cards[0].memory_used_mib == 100
-    assert after.cards[0].memory_used_mib == 900
-    assert after.number > before.number
-    assert after.taken_at >= before.taken_at
-    assert (after.driver_version, after.cuda_version) == ("570.86.15", (12, 8))
-    assert "shutdown while" not in "\n".join(standin.calls())
-
-
-def sample_change(standin: StandIn) -> tuple[Snapshot, Snapshot]:
-    with CardSampler(0.02) as sampler:
-        before, _ = wait_for(sampler, lambda snapshot: True)
-        standin.show(Machine((t4(used_mib=900),)))
-        after, _ = wait_for(sampler, lambda snapshot: snapshot.cards[0].memory_used_mib == 900)
-    return before, after
-
-
-def test_a_driver_of_200_ms_a_call_blocks_no_reader_and_stops_within_a_call(standin: StandIn) -> None:
-    standin.show(Machine((t4(), t4("GPU-b")), delay_ms=SLOW_MS))
-    told = standin.ask(sample_slow_driver)
-    assert told.first_look is None
-    assert told.took_s >= SLOW_MS / 1000 * 10
-    # About 900 here. A look that waited for the round would be one, for a call, some twenty.
-    assert told.looks > 100
-    assert told.stopped
-    assert told.threads == ["MainThread"]
-    # The call under way and the shutdown, each of 200 ms, and room for a busy machine.
-    assert told.stop_s < SLOW_MS / 1000 * 2 + 1.0
-    calls = standin.calls()
-    assert calls[-1].startswith("nvmlShutdown")
-    assert "shutdown while" not in "\n".join(calls)
-
-
-@dataclass(frozen=True)
-class Told:
-    first_look: Snapshot | None
-    took_s: float
-    looks: int
-    stop_s: float
-    stopped: bool
-    threads: list[str]
-
-
-def sample_slow_driver() -> Told:
-    sampler = CardSampler(0.05)
-    sampler.start()
-    first_look = sampler.newest()
-    snapshot, looks = wait_for(sampler, lambda snapshot: True)
-    # Into the middle of the next round.
-    time.sleep(0.3)
-    started = time.monotonic()
-    stopped = sampler.stop()
-    stop_s = time.monotonic() - started
-    names = [thread.name for thread in threading.enumerate()]
-    return Told(first_look, snapshot.took_s, looks, stop_s, stopped, names)
-
-
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_driver_that_hangs_holds_up_neither_stop_nor_the_end_of_the_program(
-    standin: StandIn, at_once: bool
-) -> None:
-    hanging = Machine((t4(),), delay_ms=30_000)
-    standin.show(hanging if at_once else Machine((t4(),)))
-    started = time.monotonic()
-    assert standin.ask(stop_a_hanging_driver, standin, hanging, at_once) is False
-    assert time.monotonic() - started < 20
-    # Shutting down under a call that is still out may crash the real library.
-    assert not [call for call in standin.calls() if call.startswith("nvmlShutdown")]
-
-
-def stop_a_hanging_driver(standin: StandIn, hanging: Machine, at_once: bool) -> bool:
-    sampler = CardSampler(0.01)
-    sampler.start()
-    if not at_once:
-        wait_for(sampler, lambda snapshot: True)
-        standin.show(hanging)
-    time.sleep(0.2)
-    return sampler.stop(timeout_s=0.3)
-
-
-def test_a_driver_that_comes_up_later_is_found(standin: StandIn) -> None:
-    standin.show(Machine((t4(),), init=9))
-    first, later = standin.ask(sample_late_driver, standin)
-    assert first.problem is not None
-    assert first.problem.kind == "driver-not-loaded"
-    assert first.cards == ()
-    assert later.problem is None
-    assert [card.name for card in later.cards] == ["Tesla T4"]
-
-
-def sample_late_driver(standin: StandIn) -> tuple[Snapshot, Snapshot]:
-    sampler = CardSampler(0.02)
-    sampler.retry_s = 0.02
-    with sampler:
-        first, _ = wait_for(sampler, lambda snapshot: True)
-        standin.show(Machine((t4(),)))
-        later, _ = wait_for(sampler, lambda snapshot: snapshot.problem is None)
-    return first, later
-
-
-def test_a_sampler_that_never_started_stops_at_once() -> None:
-    assert CardSampler().stop()
-
-
 # ---- weight ----
 
 
@@ -517,7 +382,7 @@ def test_nvml_loads_without_site_packages_and_pulls_in_nothing_heavy(tmp_path: P
     root = Path(__file__).resolve().parent.parent
     program = (
         f"import sys; sys.path.append({str(root)!r})\n"
-        "from kgops.gpus import nvml\n"
+        "from kgops.gpus import nvml, processes, sampler\n"
         "nvml.open_nvml()\n"
         "heavy = {'pynvml', 'torch', 'numpy', 'psutil', 'subprocess', 'kgops.gpus.known'}\n"
         "found = heavy & set(sys.modules)\n"
@@ -547,107 +412,3 @@ def test_pytest_itself_never_loads_the_stand_in() -> None:
     assert STATE not in os.environ
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     assert "kgops-nvml-" not in maps
-
-
-# ---- known cards ----
-
-NAMES = {
-    "Tesla T4": "t4",
-    "Tesla V100-SXM2-16GB": "v100",
-    "Tesla V100-PCIE-32GB": "v100-32",
-    "Tesla P100-PCIE-16GB": "p100",
-    "GeForce GTX 1080 Ti": "gtx-1080ti",
-    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080ti",
-    "GeForce RTX 2080 Ti": "rtx-2080ti",
-    "NVIDIA A10": "a10",
-    "NVIDIA A10G": "a10g",
-    "NVIDIA L4": "l4",
-    "NVIDIA GeForce RTX 3090": "rtx-3090",
-    "NVIDIA GeForce RTX 4090": "rtx-4090",
-    "NVIDIA GeForce RTX 5090": "rtx-5090",
-    "NVIDIA A100-SXM4-40GB": "a100-40",
-    "A100-PCIE-40GB": "a100-40",
-    "NVIDIA A100-SXM4-80GB": "a100-80",
-    "NVIDIA A100-SXM-80GB": "a100-80",
-    "NVIDIA A100 80GB PCIe": "a100-80",
-    "NVIDIA L40S": "l40s",
-    "NVIDIA H100 80GB HBM3": "h100",
-    "NVIDIA H100 PCIe": "h100-pcie",
-    "NVIDIA H200": "h200",
-    "NVIDIA B200": "b200",
-    "NVIDIA GB200": "gb200",
-}
-
-
-@pytest.mark.parametrize(("name", "short"), NAMES.items())
-def test_a_card_is_known_by_the_name_that_nvml_gives_it(name: str, short: str) -> None:
-    card = known.known_by_name(name)
-    assert card is not None
-    assert card.short_name == short
-    assert card is known.known_by_short_name(short)
-
-
-def test_every_known_card_has_an_nvml_name_and_every_promised_short_name_is_there() -> None:
-    assert set(NAMES.values()) == set(known.short_names())
-    promised = "t4 v100 a10 l4 rtx-2080ti rtx-3090 rtx-4090 a100-40 a100-80 l40s h100 h200 b200"
-    assert set(promised.split()) <= set(known.short_names())
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA GeForce RTX 4090 D",
-        "NVIDIA GeForce RTX 3090 Ti",
-        "NVIDIA L40",
-        "NVIDIA A100X",
-        "NVIDIA H100 NVL",
-        "Tesla V100S-PCIE-32GB",
-        "Tesla K80",
-        "",
-        "NVIDIA",
-    ],
-)
-def test_a_card_of_other_figures_is_not_taken_for_a_known_one(name: str) -> None:
-    assert known.known_by_name(name) is None
-
-
-@pytest.mark.parametrize("typed", ["T4", " t4 ", "Rtx_3090", "RTX 3090", "a100-80"])
-def test_short_names_are_read_as_people_type_them(typed: str) -> None:
-    assert known.known_by_short_name(typed) is not None
-
-
-def test_an_unknown_short_name_is_no_card() -> None:
-    assert known.known_by_short_name("t400") is None
-
-
-def test_bf16_is_offered_only_where_tensor_cores_have_it() -> None:
-    for short in known.short_names():
-        card = known.known_by_short_name(short)
-        assert card is not None
-        assert ("bf16" in card.tensor_core_dtypes) == (card.compute_capability >= (8, 0))
-        assert ("tf32" in card.tensor_core_dtypes) == (card.tf32_tflops is not None)
-        assert bool(card.tensor_core_dtypes) == (card.compute_capability >= (7, 0))
-
-
-@pytest.mark.parametrize(
-    ("name", "real_mib"),
-    [
-        # Totals that torch reported for such slices.
-        ("NVIDIA H200 MIG 3g.71gb", 71168),
-        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40192),
-        ("NVIDIA A100-SXM4-80GB MIG 1g.20gb", 19968),
-    ],
-)
-def test_a_slice_has_its_share_of_its_card(name: str, real_mib: int) -> None:
-    part, whole = known.known_by_name(name), known.known_by_name(name.split(" MIG ")[0])
-    assert part is not None
-    assert whole is not None
-    assert real_mib <= part.memory_mib <= real_mib * 1.03
-    assert part.half_tflops < whole.half_tflops
-    assert part.bandwidth_gb_s < whole.bandwidth_gb_s
-    assert (part.compute_capability, part.short_name) == (whole.compute_capability, whole.short_name)
-
-
-def test_a_slice_of_an_unknown_card_is_unknown() -> None:
-    assert known.known_by_name("NVIDIA Z999 MIG 1g.10gb") is None

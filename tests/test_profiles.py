@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from driving import Console
+from nvml_standin import Machine, StandIn, a100, t4
 
+from kgops.gpus.facts import facts_of_known
+from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import read_job
 from kgops.plans import profiles
+from kgops.plans.resolve import conflicts
 
+PROMISED = (
+    *("auto", "cpu", "safe", "t4", "v100", "a10", "l4", "rtx-2080ti", "rtx-3090", "rtx-4090"),
+    *("a100-40", "a100-80", "l40s", "h100", "h200", "b200"),
+)
 ROOT = Path(__file__).parents[1]
 
 
@@ -17,6 +27,40 @@ ROOT = Path(__file__).parents[1]
 def test_a_shipped_profile_reads_and_opens_with_its_launch_command(path: Path) -> None:
     assert path.read_text().splitlines()[0] == f"# kgops run --profile {path.stem}"
     assert profiles.find(path.stem).summary
+
+
+def test_every_promised_profile_ships() -> None:
+    assert profiles.names() == sorted(PROMISED)
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_every_value_of_a_shipped_profile_has_its_reason_above_it(name: str) -> None:
+    lines = profiles.find(name).path.read_text().splitlines()
+    section = None
+    for before, line in pairwise(lines):
+        section = line if line.startswith("[") else section
+        if section and "=" in line and not line.startswith("#"):
+            assert before.startswith("# "), f"{name}: {line} has no reason"
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_a_shipped_profile_breaks_no_rule_on_its_own_cards_nor_where_no_card_is_known(name: str) -> None:
+    profile = profiles.find(name)
+    assert conflicts(profile, None) == []
+    for short in profile.cards:
+        card = known_by_short_name(short)
+        assert card is not None
+        assert conflicts(profile, facts_of_known(card)) == []
+
+
+def test_profiles_train_in_what_the_cards_tensor_cores_know() -> None:
+    for name in PROMISED:
+        profile = profiles.find(name)
+        for short in profile.cards:
+            card = known_by_short_name(short)
+            assert card is not None
+            assert profile.levers["precision"] in card.tensor_core_dtypes
+            assert profile.levers["compile"] == "default"
 
 
 def test_a_lever_a_person_gave_stands_and_the_profile_fills_in_the_rest() -> None:
@@ -59,3 +103,135 @@ def test_the_t4_profile_runs_on_a_machine_without_a_card_and_reports_what_took_n
     assert levers["precision"]["requested"] == "fp16"
     assert levers["precision"]["effective"] == "fp32"
     assert levers["precision"]["reason"]
+
+
+# ---- commands ----
+
+
+def test_profiles_are_listed_with_what_they_set_and_the_card_they_suit(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    standin = StandIn(tmp_path)
+    standin.show(Machine((a100(), t4(), t4("GPU-b"))))
+    told = run_cli("profiles", env=standin.environment())
+    assert told.code == 0, told.err
+    rows = {line.split()[0]: line for line in told.out.splitlines()}
+    assert set(PROMISED) < set(rows)
+    assert "GPU 1, 2" in rows["t4"]
+    assert "fp16" in rows["t4"]
+    assert "GPU 0" in rows["a100-40"]
+    assert "GPU" not in rows["h100"]
+    assert "any machine" in rows["safe"]
+    table = {row["name"]: row for row in run_cli("profiles", "--json", env=standin.environment()).json()}
+    assert table["t4"]["suits"] == [1, 2]
+    assert table["h100"]["suits"] == []
+    assert table["cpu"]["suits"] is None
+    assert table["t4"]["levers"]["compile"] == "default"
+
+
+def test_without_a_driver_profiles_are_listed_all_the_same(run_cli: Console) -> None:
+    told = run_cli("profiles")
+    assert told.code == 0, told.err
+    assert told.err == ""
+    assert len(told.out.splitlines()) == len(PROMISED) + 1
+
+
+def test_a_profile_is_shown_as_it_is_written(run_cli: Console) -> None:
+    told = run_cli("profiles", "show", "t4")
+    assert told.out == (ROOT / "profiles" / "t4.toml").read_text()
+    assert run_cli("profiles", "show", "t44").code == 2
+
+
+def test_a_check_tells_all_that_rules_would_change_on_each_card_of_the_profile(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'summary = "x"\ncards = ["t4", "p100"]\n[levers]\nprecision = "bf16"\n'
+        'compile = "reduce-overhead"\ngradient_checkpointing = true\n'
+    )
+    told = run_cli("profiles", "check", str(mine))
+    assert told.code == 2
+    assert "levers.precision: bf16 → fp16" in told.err
+    assert "levers.precision: bf16 → fp32" in told.err
+    assert "levers.compile: reduce-overhead → default" in told.err
+    assert "levers.compile: reduce-overhead → off" in told.err
+    assert "pytorch #154306" in told.err
+
+
+def test_a_check_tells_every_mistake_of_the_file_at_once(run_cli: Console, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('summary = "x"\ncards = ["t44"]\n[levers]\nprecison = "bf16"\nblock = 0\n')
+    told = run_cli("profiles", "check", str(mine))
+    assert told.code == 2
+    for problem in ("t44'; did you mean 't4'?", "precison: no such lever", "levers.block"):
+        assert problem in told.err
+
+
+def test_a_new_profile_is_a_sound_copy_with_its_own_launch_command_and_overwrites_nothing(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    told = run_cli("profiles", "new", "--from", "t4")
+    assert told.code == 0, told.err
+    made = tmp_path / "my-t4.toml"
+    assert told.out == "my-t4.toml\n"
+    assert made.read_text().startswith("# kgops run --profile my-t4.toml\n#\n# Tesla T4")
+    original = tomllib.loads((ROOT / "profiles" / "t4.toml").read_text())
+    assert tomllib.loads(made.read_text()) == original
+    assert run_cli("profiles", "check", "my-t4.toml").out == "my-t4.toml: sound\n"
+    again = run_cli("profiles", "new", "--from", "t4")
+    assert again.code == 2
+    assert "is there already" in again.err
+    assert run_cli("profiles", "new", "--from", "t4", "elsewhere/x.toml").code == 1
+    assert run_cli("profiles", "new", "--from", "t4", "x.txt").code == 2
+
+
+# ---- runs ----
+
+
+def _conflicting(folder: Path) -> Path:
+    mine = folder / "mine.toml"
+    mine.write_text('summary = "x"\n[levers]\ncompile = "max-autotune"\ngradient_checkpointing = true\n')
+    return mine
+
+
+def test_a_dry_run_shows_what_rules_changed_and_is_still_a_job(run_cli: Console, tmp_path: Path) -> None:
+    mine = _conflicting(tmp_path)
+    told = run_cli("run", "train", "--dataset", "nations", "--dry-run", "--profile", str(mine))
+    assert told.code == 0, told.err
+    assert "# compile: max-autotune → default (" in told.out
+    assert tomllib.loads(told.out)["levers"]["compile"] == "default"
+
+
+@pytest.mark.slow
+def test_the_record_keeps_who_chose_a_lever_what_a_rule_made_of_it_and_why(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    mine = _conflicting(tmp_path)
+    flags = ("--num-epochs", "1", "--entity-chunk", "7", "--profile", str(mine))
+    done = run_cli("run", "train", "--dataset", "nations", *flags, "--json")
+    assert done.code == 0, done.err
+    assert "Note: compile: max-autotune → default" in done.err
+    choices = {choice["lever"]: choice for choice in done.json()["plan"]["choices"]}
+    assert choices["entity_chunk"]["chosen_by"] == "person"
+    assert choices["gradient_checkpointing"]["chosen_by"] == f"profile {mine}"
+    assert choices["compile"]["requested"] == "max-autotune"
+    assert choices["compile"]["effective"] == "default"
+    assert "checkpointing" in choices["compile"]["reason"]
+    assert "pytorch" in choices["compile"]["source"]
+    page = run_cli("show", "1").out
+    (row,) = [line for line in page.splitlines() if line.startswith("compile ")]
+    assert "max-autotune" in row
+    assert "off" in row  # and that the worker could not even compile stands beside it
+    assert "checkpointing" in row
+    assert "no CUDA device" in row
+
+
+def test_the_rules_look_at_the_card_that_the_run_will_get(run_cli: Console, tmp_path: Path) -> None:
+    standin = StandIn(tmp_path)
+    standin.show(Machine((a100(), t4())))
+    job = ("run", "train", "--dataset", "nations", "--dry-run", "--profile", "a100-40")
+    for gpu, precision in (("0", "bf16"), ("1", "fp16"), ("GPU-t4", "fp16"), ("auto", "fp16")):
+        told = run_cli(*job, "--gpu", gpu, env=standin.environment())
+        assert told.code == 0, told.err
+        assert tomllib.loads(told.out)["levers"]["precision"] == precision

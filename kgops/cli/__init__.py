@@ -28,9 +28,10 @@ COMMANDS: dict[str, str] = {
     "tag": "Add tags to a run, or take them away.",
     "note": "Write a note on a run, or read its notes.",
     "delete": "Forget a run and its folder.",
-    "gpus": "Show cards, their memory and load, and which run each process belongs to.",
+    "gpus": "Show cards, and which run each process belongs to.",
     "profiles": "List profiles, show, check and make them.",
     "doctor": "Check this machine and say what to do about each trouble.",
+    "bench": "Measure kgops: beside PyKEEN, and what it costs itself.",
 }
 ABORTED = 130
 

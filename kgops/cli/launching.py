@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import click
 
 from kgops.cli.follow import follow
-from kgops.cli.output import print_json, say
+from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.text import lines
-from kgops.plans import profiles
+from kgops.jobs.text import lines, one_line
+from kgops.plans.resolve import for_worker, resolve
 from kgops.runs.launch import child_command, launch
 from kgops.runs.source import names_a_run, with_run
 from storage import reports, runs
@@ -30,7 +30,8 @@ def options(function: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--profile", help="Named set of lever values: auto, cpu, t4, or a file of your own."
+                "--profile",
+                help="Named set of lever values: auto, cpu, t4, …, or a file; see `kgops profiles`.",
             ),
             click.option("--label", help="What lists and screens call the run."),
             click.option("--gpu", help="Insist on a card: its index, its UUID, or auto."),
@@ -84,20 +85,22 @@ def merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 
 def start(job: Job, given: dict[str, Any]) -> int:
     """Launches the job with what the flags say and follows it; the exit code for the shell."""
-    job = profiles.apply(_with_flags(job, given))
+    resolved = resolve(_with_flags(job, given))
+    job = resolved.job
     if names_a_run(job):
         session = existing()
         job = with_run(session.home, session.conn, job)
-    if job.profile is not None:
-        for name, value in profiles.find(job.profile).environment.items():
-            os.environ.setdefault(name, value)  # the worker gets this process's environment
+    os.environ |= for_worker(resolved.environment, os.environ)  # the worker gets this process's
     check_tags(given["tags"])
     if given["dry_run"]:
-        text = f"{job.as_toml().rstrip()}\n# {shlex.join(child_command(job))}"
+        changed = "".join(f"\n# {one_line(str(choice))}" for choice in resolved.corrected)
+        text = f"{job.as_toml().rstrip()}{changed}\n# {shlex.join(child_command(job))}"
         say(lines(text) if sys.stdout.isatty() else text)
         return 0
     session = for_writing()
-    number = launch(session.home, session.conn, job)
+    for choice in resolved.corrected:
+        tell(f"Note: {one_line(str(choice))}")
+    number = launch(session.home, session.conn, job, [choice.as_table() for choice in resolved.choices])
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
     if given["detach"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ import click
 
 from kgops.cli.output import UNKNOWN, duration, figure, moment, print_json, say, table
 from kgops.cli.session import Session, existing
+from kgops.jobs.levers import kind_of
 from kgops.jobs.text import lines, one_line
 from storage import attempts, reports, runs, series
 from storage.runs import Run
@@ -97,16 +99,24 @@ def _attempts(session: Session, run: Run) -> list[str]:
 
 
 def _levers(session: Session, run: Run) -> list[str]:
+    """As the newest attempt reported them, with who chose them and what rules had changed before."""
     levers = reports.levers(session.conn, run.id)
-    if not levers:
-        return []
-    newest = max(lever.attempt for lever in levers)
-    rows = [
-        (lever.name, lever.requested or UNKNOWN, lever.effective or UNKNOWN, lever.kind, lever.reason or "")
-        for lever in levers
-        if lever.attempt == newest
-    ]
-    return ["", *table(("LEVER", "ASKED", "EFFECTIVE", "KIND", "WHY"), rows)]
+    newest = max((lever.attempt for lever in levers), default=0)
+    reported = {lever.name: lever for lever in levers if lever.attempt == newest}
+    chosen = {choice["lever"]: choice for choice in runs.spec(session.conn, run.id).plan.get("choices", [])}
+    rows = []
+    for name in sorted({*reported, *chosen}):
+        lever, choice = reported.get(name), chosen.get(name, {})
+        asked = _shown(choice["requested"]) if choice else lever.requested if lever else None
+        effective = lever.effective if lever else _shown(choice["effective"]) if choice["reason"] else None
+        why = "; ".join(part for part in (choice.get("reason"), lever.reason if lever else None) if part)
+        kind = lever.kind if lever else kind_of(name)
+        rows.append((name, asked or UNKNOWN, effective or UNKNOWN, kind, choice.get("chosen_by", ""), why))
+    return ["", *table(("LEVER", "ASKED", "EFFECTIVE", "KIND", "BY", "WHY"), rows)] if rows else []
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _figures(session: Session, run: Run) -> list[str]:

@@ -12,6 +12,12 @@ from dataclasses import dataclass, replace
 
 __all__ = ["KnownCard", "known_by_name", "known_by_short_name", "short_names"]
 
+# Sources. Compute capability: NVIDIA's list "CUDA GPU Compute Capability". Bandwidth and rates: NVIDIA's data
+# sheets and architecture white papers of each card, dense (a sheet's "with sparsity" figure halved), at boost
+# clock; on GeForce cards half precision is the rate with sums in fp32, half of that with sums in fp16. Memory:
+# totals that NVML reported in public dumps where `confirmed`, else the nominal size. Nothing here was measured
+# by kgops.
+
 
 @dataclass(frozen=True, slots=True)
 class KnownCard:
@@ -118,6 +124,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("b200", r"B200"),
     ("gb200", r"GB200"),
 )
+_BY_TYPED_NAME = {short.replace("-", ""): card for short, card in _BY_SHORT_NAME.items()}
 _COMPILED = tuple((short, re.compile(pattern)) for short, pattern in _PATTERNS)
 
 _SLICE = re.compile(r"(?P<card>.+) MIG (?P<sevenths>[1-7])g\.(?P<gigabytes>\d+)gb(\+.+)?")
@@ -129,8 +136,15 @@ def short_names() -> tuple[str, ...]:
 
 
 def known_by_short_name(name: str) -> KnownCard | None:
-    """The card a person means by `t4` or `RTX_3090`; None if it is none of `short_names()`."""
-    return _BY_SHORT_NAME.get(name.strip().lower().replace("_", "-").replace(" ", "-"))
+    """The card a person means by `t4`, `RTX_3090` or `rtx4090`; None if it is none of `short_names()`.
+
+    Two cards that differ in memory alone have names of their own: `a100` is neither.
+    """
+    return _BY_TYPED_NAME.get(_as_typed(name))
+
+
+def _as_typed(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name.lower())
 
 
 def known_by_name(nvml_name: str) -> KnownCard | None:

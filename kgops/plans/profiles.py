@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
+from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job
 from kgops.jobs.keys import Key, nearest, read_table
 from kgops.jobs.levers import LEVERS
@@ -30,6 +31,7 @@ class Profile:
     cards: tuple[str, ...]  # short names of the cards it was made for; none: any machine
     levers: dict[str, Any]
     environment: dict[str, str]  # variables for the worker
+    path: Path
 
 
 def names() -> list[str]:
@@ -39,15 +41,20 @@ def names() -> list[str]:
 def find(name: str) -> Profile:
     """A shipped profile by name, or the one in a file of the person's."""
     if name.endswith(".toml"):
-        return _read(Path(name), Path(name).stem)
+        return read(Path(name))
     for path in _shipped():
         if path.stem == name:
             return _read(path, name)
     raise Usage(f"there is no profile {name!r:.60}{nearest(name, dict.fromkeys(names()))}")
 
 
+def read(path: Path) -> Profile:
+    """The profile in a file; every problem of it at once."""
+    return _read(path, path.stem)
+
+
 def apply(job: Job) -> Job:
-    """The job with its profile's levers where the person gave none."""
+    """The job with its profile's levers where the person gave none; `resolve` adds what rules say."""
     if job.profile is None:
         return job
     profile = find(job.profile)
@@ -77,8 +84,13 @@ def _read(path: Path, name: str) -> Profile:
         elif trouble := LEVERS[lever].trouble(value):
             problems.append(f"levers.{lever}: {trouble}")
     problems += [
+        f"cards: there is no card {card!r:.60}{nearest(card, dict.fromkeys(short_names()))}"
+        for card in found["cards"]
+        if known_by_short_name(card) is None
+    ]
+    problems += [
         f"environment.{n}: expected text" for n, v in found["environment"].items() if not isinstance(v, str)
     ]
     if problems:
         raise BadJob(str(path), problems)
-    return Profile(name, found["summary"], tuple(found["cards"]), found["levers"], found["environment"])
+    return Profile(name, found["summary"], tuple(found["cards"]), found["levers"], found["environment"], path)

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +27,12 @@ from storage import runs
 from storage.database import Connection, transaction
 
 
-def launch(home: Home, conn: Connection, job: Job) -> int:
-    """The number of the new run, which is starting, or waiting for what its row says."""
-    number = _accept(home, conn, job)
+def launch(home: Home, conn: Connection, job: Job, choices: Sequence[dict[str, Any]] = ()) -> int:
+    """The number of the new run, which is starting, or waiting for what its row says.
+
+    `choices`: of every lever who chose it, and what rules made of it, for the record.
+    """
+    number = _accept(home, conn, job, list(choices))
     queue.dispatch(home, conn)
     return number
 
@@ -41,7 +44,7 @@ def child_command(job: Job) -> list[str]:
     return fill_in(shown, first[0]) if first else shown
 
 
-def _accept(home: Home, conn: Connection, job: Job) -> int:
+def _accept(home: Home, conn: Connection, job: Job, choices: list[dict[str, Any]]) -> int:
     command, shown = _commands(job)
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
@@ -53,7 +56,7 @@ def _accept(home: Home, conn: Connection, job: Job) -> int:
     with ExitStack() as until_committed, transaction(conn):
         number = max(runs.next_number(conn), pending.highest_number(home) + 1)
         name = folder_name(number, job.workload, job.label)
-        plan = _plan(number, job, shown, cwd)
+        plan = _plan(number, job, shown, cwd, choices)
         # The marker outlives the transaction: killed before the commit, the folder is the record.
         until_committed.enter_context(pending.announce(home, name))
         until_committed.push(_remove_unless_committed(home.runs / name))
@@ -87,7 +90,7 @@ def _remove_unless_committed(folder: Path) -> Callable[[type[BaseException] | No
     return remove
 
 
-def _plan(number: int, job: Job, shown: list[str], cwd: Path) -> Plan:
+def _plan(number: int, job: Job, shown: list[str], cwd: Path, choices: list[dict[str, Any]]) -> Plan:
     return Plan(
         number=number,
         workload=job.workload,
@@ -106,6 +109,7 @@ def _plan(number: int, job: Job, shown: list[str], cwd: Path) -> Plan:
         rungs=rungs(job.settings.get("on_oom") or {}),
         progress_regex=job.settings.get("progress_regex"),
         metric_regex=job.settings.get("metric_regex"),
+        choices=choices,
     )
 
 

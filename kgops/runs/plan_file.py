@@ -33,6 +33,7 @@ class Plan:
     )  # settings per out-of-memory, the first for the start
     progress_regex: str | None = None
     metric_regex: str | None = None
+    choices: list[dict[str, Any]] = field(default_factory=list)  # of levers: who chose what, and rules' say
 
     @property
     def is_command(self) -> bool:

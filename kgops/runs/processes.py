@@ -63,6 +63,27 @@ def _alive_since(pid: int) -> int | None:
     return None if found is None or found[0] in (b"Z", b"X") else int(found[19])
 
 
+def born_at(pid: int) -> float | None:
+    """When the process began, by the clock of `time.time()`; to a hundredth of a second."""
+    started = _alive_since(pid)
+    if started is None:
+        return None
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+    return time.time() - age_s
+
+
+def parent(pid: int) -> int | None:
+    found = _stat(pid)
+    return None if found is None else int(found[1])
+
+
+def tag_of(pid: int) -> str | None:
+    """The attempt that the process says it belongs to; None also where it is somebody else's to ask."""
+    mark = f"{TAG}=".encode()
+    told = next((one for one in _environment(pid) if one.startswith(mark)), None)
+    return None if told is None else told.removeprefix(mark).decode("utf-8", "surrogateescape")
+
+
 def send(who: Identity, number: int) -> bool:
     """Signals exactly this process or nobody: the descriptor pins it while its start time is checked."""
     if who.boot != boot_id():

@@ -15,7 +15,7 @@ from storage.database import Connection, transaction
 from storage.runs import Run
 
 if TYPE_CHECKING:
-    from kgops.gpus.nvml import CardReading
+    from kgops.gpus.readings import CardReading
 
 CPU = "cpu"  # what a run takes that asks for no card
 

@@ -12,7 +12,8 @@ from kgops.runs import processes
 # A module for typing alone would cost every supervisor half a megabyte.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kgops.gpus.nvml import CardSampler
+    from kgops.gpus.processes import Held
+    from kgops.gpus.sampler import CardSampler
 
 _DRIVER = Path("/dev/nvidiactl")
 
@@ -22,33 +23,37 @@ class Sample:
     at: float
     host_mib: float | None
     card_mib: float | None  # on all cards together
+    card_way: str | None  # how that was found: by processes, or by the card's memory change
     cpu_s: float | None
 
 
 class Sampler:
     """Reads /proc for the tree below the gate, and the cards where the run was given one or the machine has any."""
 
-    def __init__(self, gate_pid: int, *, card: str | None, interval_s: float) -> None:
+    def __init__(self, gate_pid: int, *, card: str | None, alone: bool, interval_s: float) -> None:
+        """`alone`: the queue gives `card` to no other run beside this one."""
         self.gate_pid = gate_pid
-        self._cards = _start_cards(interval_s) if card is not None or _DRIVER.exists() else None
+        self._cards = None
+        if card is not None or _DRIVER.exists():
+            from kgops.gpus.processes import TreeMemory
+
+            self._cards = _start_cards(interval_s)
+            self._memory = TreeMemory(card if alone else None, processes.born_at(gate_pid))
 
     def take(self) -> Sample:
         pids = [pid for pid in worker_pids(self.gate_pid) if pid != self.gate_pid]
+        held = self._held(set(pids))
         return Sample(
             at=time.time(),
             host_mib=processes.host_memory_mib(pids),
-            card_mib=self._card_mib(set(pids)),
+            card_mib=held.mib if held else None,
+            card_way=held.way if held else None,
             cpu_s=processes.cpu_seconds(pids) if pids else None,
         )
 
-    def _card_mib(self, pids: set[int]) -> float | None:
+    def _held(self, pids: set[int]) -> Held | None:
         newest = self._cards.newest() if self._cards is not None else None
-        if newest is None:
-            return None
-        from kgops.gpus.nvml import tree_memory_mib
-
-        known = [mib for mib in tree_memory_mib(newest.cards, pids).values() if mib is not None]
-        return sum(known) if known else None
+        return None if newest is None else self._memory.of(newest, pids)
 
     def close(self) -> None:
         if self._cards is not None:
@@ -64,7 +69,7 @@ def worker_pids(gate_pid: int) -> list[int]:
 
 def _start_cards(interval_s: float) -> CardSampler:
     """In a thread of its own: a driver that takes its time delays neither a stop nor the record."""
-    from kgops.gpus.nvml import CardSampler
+    from kgops.gpus.sampler import CardSampler
 
     sampler = CardSampler(interval_s)
     sampler.start()

@@ -87,6 +87,7 @@ class Supervisor:
         self._card = card
         self._intake = new_intake(conn, folder, plan)
         self._kernel_kills: int | None = None
+        self._card_way: str | None = None
 
     def bring_to_its_end(self) -> None:
         ending = slot.read_ending(self._folder.outcome)
@@ -207,7 +208,8 @@ class Supervisor:
             pidfd = os.pidfd_open(identity.pid)
         except ProcessLookupError:
             return None, False
-        sampler = Sampler(identity.pid, card=self._card, interval_s=SAMPLE_EVERY_S)
+        alone = self._plan.exclusive or self._plan.reserved_mib is None
+        sampler = Sampler(identity.pid, card=self._card, alone=alone, interval_s=SAMPLE_EVERY_S)
         try:
             # Only now that the descriptor pins the process does its identity say anything.
             stop_sent = identity.is_alive() and self._watch_open(number, tree, sampler, pidfd)
@@ -263,6 +265,7 @@ class Supervisor:
                     if not self._intake.take(number, own):
                         break
                     own = []
+                self._note_way(number, samples)
                 if samples:
                     attempts.note_peaks(
                         self._conn,
@@ -276,7 +279,19 @@ class Supervisor:
             _say(f"will try again: {error}")
             self._intake.start_again_from_the_record()
             return False
+        self._card_way = next((s.card_way for s in reversed(samples) if s.card_way), self._card_way)
         return True
+
+    def _note_way(self, number: int, samples: list[Sample]) -> None:
+        """How card memory was found is part of the figure: the record says it whenever it changes."""
+        way = self._card_way
+        for sample in samples:
+            if sample.card_way is not None and sample.card_way != way:
+                way = sample.card_way
+                body = {"way": way}
+                reports.add_event(
+                    self._conn, self._plan.number, number, sample.at, reports.CARD_MEMORY_BY, body
+                )
 
     def _record_beginning(self, number: int, identity: Identity) -> None:
         noted = read_json(self._folder.attempt(number).identity) or {}

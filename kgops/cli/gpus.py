@@ -1,0 +1,165 @@
+"""`kgops gpus`: cards, their memory and load, and which run of ours each process belongs to."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from kgops.cli.gpus_page import Process, View, command_of, listed, page, plain
+from kgops.cli.output import print_json, say, tell
+from kgops.cli.redraw import redrawing
+from kgops.cli.session import Session, for_reading
+from kgops.errors import KgopsError
+from kgops.gpus.known import known_by_name
+from kgops.gpus.processes import sees_host_pids
+from kgops.gpus.readings import CardReading, Snapshot
+from kgops.gpus.sampler import CardSampler
+from kgops.runs.on_cards import Owners, RunOnCard
+from storage.errors import DatabaseMissing, StorageError
+
+_EVERY_S = 1.0
+_PATIENCE_S = 2.0
+_LOOK_EVERY_S = 0.1
+
+
+@click.command(epilog="\b\nExample:  kgops gpus --json")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout; with --watch one object per line.")
+@click.option("--watch", is_flag=True, help="Once a second, until Ctrl-C.")
+@click.pass_context
+def command(ctx: click.Context, as_json: bool, watch: bool) -> None:
+    """Show the cards of this machine; exit code 1 if a driver or a card does not answer.
+
+    A machine without an NVIDIA driver has no cards, and that is no trouble.
+    """
+    session = _session()
+    with CardSampler(_EVERY_S) as sampler:
+        if watch:
+            _watch(sampler, session, as_json)
+            return
+        view = _view(_first(sampler), session)
+    if as_json:
+        print_json(_as_table(view))
+    else:
+        for line in page(view, shutil.get_terminal_size().columns):
+            say(line)
+    ctx.exit(1 if _has_trouble(view.snapshot) else 0)
+
+
+def _session() -> Session | None:
+    """Cards can be shown before the first run, and also where the record cannot be read."""
+    try:
+        return for_reading()
+    except DatabaseMissing:
+        return None
+    except (KgopsError, StorageError) as error:
+        tell(f"Warning: whose processes these are is not known: {error.message}")
+        return None
+
+
+def _first(sampler: CardSampler) -> Snapshot:
+    """However slow the driver is, Ctrl-C is heard."""
+    found = sampler.first(_PATIENCE_S)
+    if found is None:
+        tell("The driver takes its time; Ctrl-C gives up.")
+        while found is None:
+            found = sampler.first(_PATIENCE_S)
+    return found
+
+
+def _watch(sampler: CardSampler, session: Session | None, as_json: bool) -> None:
+    """Ends well with Ctrl-C: that is how one leaves."""
+    try:
+        if as_json or not sys.stdout.isatty():
+            for snapshot in _rounds(sampler):
+                view = _view(snapshot, session)
+                _print_lines(view, as_json)
+            return
+        with redrawing() as drawing:
+            for snapshot in _rounds(sampler):
+                drawing.show(page(_view(snapshot, session), shutil.get_terminal_size().columns - 1))
+    except KeyboardInterrupt:
+        pass
+
+
+def _rounds(sampler: CardSampler) -> Iterator[Snapshot]:
+    newest = _first(sampler)
+    while True:
+        yield newest
+        number = newest.number
+        while newest.number == number:
+            time.sleep(_LOOK_EVERY_S)
+            newest = sampler.newest() or newest
+
+
+def _print_lines(view: View, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        say(json.dumps(_as_table(view)))
+    else:
+        for line in plain(view):
+            say(line)
+    sys.stdout.flush()
+
+
+def _view(snapshot: Snapshot, session: Session | None) -> View:
+    owners = Owners(session.home, session.conn) if session is not None and snapshot.cards else None
+    processes: dict[int, list[Process]] = {}
+    held: dict[int, list[RunOnCard]] = {}
+    for card in snapshot.cards:
+        held[card.index] = owners.on_card(card) if owners is not None else []
+        processes[card.index] = [
+            Process(
+                place,
+                process.pid,
+                process.used_mib,
+                owners.run_of(process.pid) if owners is not None else None,
+                command_of(process.pid),
+            )
+            for place, process in listed(card)
+        ]
+    return View(snapshot, processes, held, sees_host_pids())
+
+
+def _has_trouble(snapshot: Snapshot) -> bool:
+    if snapshot.problem is not None:
+        return snapshot.problem.kind != "no-library"
+    return any(card.problem is not None for card in snapshot.cards)
+
+
+def _as_table(view: View) -> dict[str, Any]:
+    snapshot = view.snapshot
+    return {
+        "taken_at": snapshot.taken_at,
+        "driver_version": snapshot.driver_version,
+        "cuda_version": _dotted(snapshot.cuda_version),
+        "own_pids": view.own_pids,
+        "problem": None if snapshot.problem is None else asdict(snapshot.problem),
+        "card": [_card_table(card, view) for card in snapshot.cards],
+    }
+
+
+def _card_table(card: CardReading, view: View) -> dict[str, Any]:
+    known = known_by_name(card.name) if card.name else None
+    table = asdict(card)
+    parts = table.pop("slices")
+    for part in (table, *parts):
+        part.pop("processes")  # below, with their runs
+    return {
+        **table,
+        "compute_capability": _dotted(card.compute_capability),
+        "known_as": known.short_name if known else None,
+        "slice": parts,
+        "process": [asdict(process) for process in view.processes[card.index]],
+        "run": [asdict(held) for held in view.runs[card.index]],
+    }
+
+
+def _dotted(version: tuple[int, int] | None) -> str | None:
+    return None if version is None else f"{version[0]}.{version[1]}"

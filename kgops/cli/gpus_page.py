@@ -1,0 +1,213 @@
+"""Cards as people read them: tables of 80 columns, and one line per card for a log."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.cli.output import UNKNOWN, figure, fitted, padded, width_of
+from kgops.gpus.readings import CardReading, NvmlProblem, ProcessReading, SliceReading, Snapshot
+from kgops.jobs.secrets import masked_arguments
+from kgops.jobs.text import from_bytes, one_line
+from kgops.runs.on_cards import RunOnCard
+
+_HEADS = ("GPU", "NAME", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
+_LEFT = ("NAME", "COMMAND", "RUN")
+_NARROWEST_NAME = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process on a card or slice, and the run of ours that it belongs to."""
+
+    gpu: str
+    pid: int
+    used_mib: int | None
+    run: int | None
+    command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One round of readings, with what they mean for our runs."""
+
+    snapshot: Snapshot
+    processes: dict[int, list[Process]]  # by the card's index
+    runs: dict[int, list[RunOnCard]]
+    own_pids: bool  # the driver's PIDs are this machine's: not so inside most containers
+
+
+def page(view: View, columns: int) -> list[str]:
+    """All of it, no line longer than `columns`."""
+    snapshot = view.snapshot
+    if snapshot.problem is not None:
+        return problem_lines(snapshot.problem, columns)
+    if not snapshot.cards:
+        return [f"The driver ({_driver(snapshot)}) finds no card."]
+    lines = [f"{_driver(snapshot)}; memory in MiB", *_cards(snapshot.cards, columns)]
+    for card in snapshot.cards:
+        if card.problem is not None:
+            lines += ["", f"GPU {card.index}:", *problem_lines(card.problem, columns)]
+    return lines + _processes(view, columns) + _notes(view, columns)
+
+
+def plain(view: View) -> list[str]:
+    """For a file or a pipe: each card on a line of its own, with the time."""
+    snapshot = view.snapshot
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.taken_at))
+    if snapshot.problem is not None:
+        return [f"{at}  {one_line(snapshot.problem.message)}"]
+    out = []
+    for card in snapshot.cards:
+        if card.problem is not None:
+            out.append(f"{at}  {card.index}  {one_line(card.problem.message)}")
+            continue
+        parts = [
+            f"{_mib(card.memory_used_mib)}/{_mib(card.memory_total_mib)} MiB",
+            *(_util(card), _degrees(card), _power(card)),
+            *(f"run {held.run}: {figure(held.used_mib, 'MiB')}" for held in view.runs[card.index]),
+        ]
+        out.append(f"{at}  {card.index}  {one_line(card.name or UNKNOWN)}  {'  '.join(parts)}")
+    return out
+
+
+def problem_lines(problem: NvmlProblem, columns: int) -> list[str]:
+    """What it is, and what to do."""
+    told = textwrap.wrap(one_line(problem.message[:1].upper() + problem.message[1:]), columns)
+    return told + textwrap.wrap(
+        one_line(problem.hint), columns, initial_indent="  → ", subsequent_indent="    "
+    )
+
+
+def command_of(pid: int) -> str | None:
+    """A process's command as it was started; None where it cannot be seen."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return None
+    words = masked_arguments([word for word in from_bytes(raw).split("\0") if word])
+    return " ".join([os.path.basename(words[0]), *words[1:]]) if words else None  # noqa: PTH119
+
+
+def _driver(snapshot: Snapshot) -> str:
+    cuda = snapshot.cuda_version
+    return f"driver {snapshot.driver_version or UNKNOWN}, CUDA up to " + (
+        f"{cuda[0]}.{cuda[1]}" if cuda else UNKNOWN
+    )
+
+
+def _cards(cards: tuple[CardReading, ...], columns: int) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    for card in cards:
+        name = "does not answer" if card.problem is not None else _name(card.name)
+        rest = (_util(card), _degrees(card), _power(card))
+        rows.append((str(card.index), name, *_memory(card), *rest))
+        rows += [
+            (f"{card.index}:{part.index}", _slice_name(part.name), *_memory(part), "", "", "")
+            for part in card.slices
+        ]
+    return _table(_HEADS, rows, columns, gives_way=1)
+
+
+def _memory(of: CardReading | SliceReading) -> tuple[str, str, str, str]:
+    return (
+        _mib(of.memory_used_mib),
+        _mib(of.memory_free_mib),
+        _mib(of.memory_reserved_mib),
+        _mib(of.memory_total_mib),
+    )
+
+
+def _processes(view: View, columns: int) -> list[str]:
+    rows = [
+        (
+            process.gpu,
+            str(process.pid),
+            "hidden" if process.used_mib is None else _mib(process.used_mib),
+            "-" if process.run is None else str(process.run),
+            process.command or UNKNOWN,
+        )
+        for listed in view.processes.values()
+        for process in listed
+    ]
+    return ["", *_table(("GPU", "PID", "USED", "RUN", "COMMAND"), rows, columns, gives_way=4)] if rows else []
+
+
+def _notes(view: View, columns: int) -> list[str]:
+    notes = []
+    for card in view.snapshot.cards:
+        for held in view.runs[card.index]:
+            label = one_line(held.label, 40)
+            if held.by == "memory change":
+                notes.append(
+                    f"Run {held.run} ({label}) holds {figure(held.used_mib, 'MiB')} of GPU {card.index}, by "
+                    "the change of the card's memory since before it: its processes are not to be seen."
+                )
+            elif held.by is None:
+                notes.append(
+                    f"Run {held.run} ({label}) has GPU {card.index}; what it holds is not to be seen."
+                )
+        if card.problem is None and card.processes is None and not card.slices:
+            notes.append(f"GPU {card.index}: the driver does not list its processes.")
+        if card.memory_accounting == "v1":
+            notes.append(f"GPU {card.index}: this driver counts its own reserve as used memory.")
+    if not view.own_pids and any(view.processes.values()):
+        notes.append("In this container the driver's PIDs may be those of the host.")
+    wrapped = [line for note in notes for line in textwrap.wrap(note, columns, subsequent_indent="  ")]
+    return ["", *wrapped] if wrapped else []
+
+
+def _table(
+    heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], columns: int, *, gives_way: int
+) -> list[str]:
+    """Like `output.table`, but with a column of choice giving way, also where no terminal says how wide."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(width_of(head), *(width_of(row[i]) for row in cells)) for i, head in enumerate(heads)]
+    too_wide = sum(widths) + 2 * (len(widths) - 1) - columns
+    widths[gives_way] = max(min(widths[gives_way], widths[gives_way] - too_wide), _NARROWEST_NAME)
+    return [
+        "  ".join(
+            padded(fitted(cell, width), width, right=head not in _LEFT)
+            for cell, width, head in zip(row, widths, heads, strict=True)
+        ).rstrip()
+        for row in [list(heads), *cells]
+    ]
+
+
+def _name(nvml_name: str | None) -> str:
+    return UNKNOWN if nvml_name is None else nvml_name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+def _slice_name(nvml_name: str | None) -> str:
+    name = _name(nvml_name)
+    return "MIG " + name.partition(" MIG ")[2] if " MIG " in name else name
+
+
+def _mib(mib: float | None) -> str:
+    return UNKNOWN if mib is None else f"{mib:,.0f}"
+
+
+def _util(card: CardReading) -> str:
+    return UNKNOWN if card.utilization_percent is None else f"{card.utilization_percent}%"
+
+
+def _degrees(card: CardReading) -> str:
+    return UNKNOWN if card.temperature_c is None else f"{card.temperature_c}°C"
+
+
+def _power(card: CardReading) -> str:
+    if card.power_w is None:
+        return UNKNOWN
+    limit = "" if card.power_limit_w is None else f"/{card.power_limit_w:.0f}"
+    return f"{card.power_w:.0f}{limit} W"
+
+
+def listed(card: CardReading) -> list[tuple[str, ProcessReading]]:
+    """Processes with the place they are in: the card, or one of its slices."""
+    parts = [(f"{card.index}:{part.index}", part.processes) for part in card.slices]
+    places = [(str(card.index), card.processes)] if not card.slices else parts
+    return [(place, process) for place, found in places for process in found or ()]

@@ -1,0 +1,127 @@
+"""How much of each card a process tree holds, and by which PIDs the driver speaks of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from kgops.gpus.readings import CardReading, ProcessReading, Snapshot
+
+__all__ = ["Held", "TreeMemory", "Way", "all_processes", "sees_host_pids", "tree_memory_mib"]
+
+
+def sees_host_pids() -> bool:
+    """Whether this process counts processes as the driver does: False inside a container of its own PIDs."""
+    try:
+        # The kernel's first PID namespace has this fixed inode (PROC_PID_INIT_INO).
+        return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"  # noqa: PTH115
+    except OSError:
+        return False
+
+
+def tree_memory_mib(
+    cards: Iterable[CardReading], pids: Collection[int], *, host_pids: bool | None = None
+) -> dict[str, int | None]:
+    """Memory that the processes `pids` hold on each card, by the card's uuid; None where it is hidden.
+
+    A tree that no card lists holds 0, except in a container: there the driver speaks of other PIDs or of
+    none, an unlisted tree says nothing, and the answer is None. The slices of a card count for the card.
+    """
+    same_pids = sees_host_pids() if host_pids is None else host_pids
+    found: dict[str, int | None] = {}
+    for card in cards:
+        if card.uuid is not None:
+            found[card.uuid] = _tree_on_card(all_processes(card), pids, same_pids)
+    return found
+
+
+def all_processes(card: CardReading) -> tuple[ProcessReading, ...] | None:
+    """A card's processes; with MIG, those of its slices, since the card itself answers only to root."""
+    if not card.slices:
+        return card.processes
+    joined: list[ProcessReading] = []
+    for part in card.slices:
+        if part.processes is None:
+            return card.processes
+        joined.extend(part.processes)
+    return tuple(joined)
+
+
+def _tree_on_card(
+    processes: tuple[ProcessReading, ...] | None, pids: Collection[int], same_pids: bool
+) -> int | None:
+    if processes is None:
+        return None
+    held = [process.used_mib for process in processes if process.pid in pids]
+    if not held:
+        return 0 if same_pids else None
+    total = 0
+    for used_mib in held:
+        if used_mib is None:
+            return None
+        total += used_mib
+    return total
+
+
+Way = Literal["processes", "memory change"]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Memory that one process tree holds on all cards together, and how that was found; None is unknown."""
+
+    mib: int | None
+    way: Way | None
+
+
+class TreeMemory:
+    """Follows the memory of one process tree, also where the driver does not name its processes.
+
+    In a container the driver speaks of other PIDs or of none. There the change of a card's memory since
+    before the tree used it is the tree's, as long as nobody else used that card.
+    """
+
+    def __init__(self, own_card: str | None, born_at: float | None) -> None:
+        """`own_card`: uuid of a card that no other run is given. `born_at`: when the tree began; None is
+        unknown, and then no reading is old enough to be taken for the card without it."""
+        self._own_card = own_card
+        self._born_at = born_at
+        self._before: CardReading | None = None
+        self._first = True
+
+    def of(self, snapshot: Snapshot, pids: Collection[int], *, host_pids: bool | None = None) -> Held:
+        if self._first and snapshot.cards:
+            self._first = False
+            self._before = self._untouched(snapshot)
+        named = list(tree_memory_mib(snapshot.cards, pids, host_pids=host_pids).values())
+        known = [mib for mib in named if mib is not None]
+        if known and (any(known) or None not in named):
+            return Held(sum(known), "processes")
+        return Held(change, "memory change") if (change := self._change(snapshot)) is not None else _UNKNOWN
+
+    def _untouched(self, snapshot: Snapshot) -> CardReading | None:
+        """The card as it was before the tree's first CUDA call."""
+        if self._born_at is None or snapshot.taken_at > self._born_at + _FIRST_CUDA_CALL_S:
+            return None
+        return _own(snapshot, self._own_card)
+
+    def _change(self, snapshot: Snapshot) -> int | None:
+        before, now = self._before, _own(snapshot, self._own_card)
+        if before is None or now is None:
+            return None
+        if before.memory_used_mib is None or now.memory_used_mib is None:
+            return None
+        # Whoever was listed before and has left took memory along: the difference says nothing any more.
+        left = {p.pid for p in before.processes or ()} - {p.pid for p in now.processes or ()}
+        return None if left else max(now.memory_used_mib - before.memory_used_mib, 0)
+
+
+# A worker is still loading torch then, which takes a second; a reading later than that may hold its context.
+_FIRST_CUDA_CALL_S = 0.5
+_UNKNOWN = Held(None, None)
+
+
+def _own(snapshot: Snapshot, uuid: str | None) -> CardReading | None:
+    return next((card for card in snapshot.cards if card.uuid is not None and card.uuid == uuid), None)

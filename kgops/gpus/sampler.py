@@ -1,0 +1,98 @@
+"""Cards read in a thread of its own, so that nobody ever waits for a driver."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from kgops.gpus.nvml import Nvml, ReadingAbandoned, open_nvml
+from kgops.gpus.readings import NvmlProblem, Snapshot
+
+__all__ = ["CardSampler"]
+
+
+class CardSampler:
+    """Reads the cards in a thread of its own, so that nobody ever waits for a driver.
+
+    The thread opens NVML, reads, and shuts NVML down itself: no call can be under way at the shutdown,
+    however slow the driver is.
+    """
+
+    # A driver that could not be opened may be loaded later; asking again costs a failed dlopen.
+    retry_s = 10.0
+
+    def __init__(
+        self, interval_s: float = 1.0, *, opener: Callable[[], Nvml | NvmlProblem] = open_nvml
+    ) -> None:
+        self._interval_s = interval_s
+        self._opener = opener
+        self._newest: Snapshot | None = None
+        self._nvml: Nvml | None = None
+        self._stopping = threading.Event()
+        self._has_read = threading.Event()
+        # A daemon, since a driver that hangs for good must not keep the program from ending.
+        self._thread = threading.Thread(target=self._sample, name="kgops-cards", daemon=True)
+
+    def __enter__(self) -> CardSampler:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def newest(self) -> Snapshot | None:
+        """The last complete round, at once; None until the first one is there."""
+        return self._newest
+
+    def first(self, timeout_s: float) -> Snapshot | None:
+        """Waits for the first round, no longer than asked; unlike a driver, Ctrl-C ends the waiting."""
+        self._has_read.wait(timeout_s)
+        return self._newest
+
+    def stop(self, timeout_s: float = 2.0) -> bool:
+        """Waits for the driver call under way, no longer than asked; True once the thread has ended."""
+        self._stopping.set()
+        if (nvml := self._nvml) is not None:
+            nvml.abandon()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _sample(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            opened = self._opener()
+            if isinstance(opened, Nvml):
+                with opened:
+                    self._rounds(opened, number)
+                return
+            number += 1
+            took_s = time.monotonic() - started
+            self._tell(Snapshot(number, time.time(), took_s, (), None, None, opened))
+            self._stopping.wait(max(self.retry_s, self._interval_s))
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        self._newest = snapshot
+        self._has_read.set()
+
+    def _rounds(self, nvml: Nvml, number: int) -> None:
+        self._nvml = nvml
+        try:
+            driver = cuda = None
+            while not self._stopping.is_set():
+                started = time.monotonic()
+                cards = nvml.cards()
+                if driver is None:
+                    driver, cuda = nvml.driver_version(), nvml.cuda_version()
+                took_s = time.monotonic() - started
+                number += 1
+                self._tell(Snapshot(number, time.time(), took_s, cards, driver, cuda, None))
+                # A driver slower than the interval gets a rest between rounds all the same.
+                self._stopping.wait(max(self._interval_s - took_s, min(took_s, self._interval_s)))
+        except ReadingAbandoned:
+            pass  # stop() asked for it; what was read so far is no complete round

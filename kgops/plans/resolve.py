@@ -1,0 +1,178 @@
+"""A job's levers as they will be pulled: what was asked for, by whom, and what rules made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from kgops.errors import Usage
+from kgops.gpus.facts import CardFacts, facts_here
+from kgops.jobs.job import Job
+from kgops.plans import profiles, rules
+from kgops.plans.rules import Correction, Work, shown
+
+__all__ = ["Choice", "Resolved", "conflicts", "expands_segments", "for_worker", "resolve", "work_of"]
+
+FindCard = Callable[[str | None], CardFacts | None]
+
+_ALLOCATOR = "PYTORCH_ALLOC_CONF"
+_ALLOCATOR_BEFORE = "PYTORCH_CUDA_ALLOC_CONF"  # its name until torch 2.9; still heard
+_SEGMENTS = "expandable_segments"
+_STAGES = ("train", "tracin")  # of a pipeline
+PATHS = ("path_filtering", "strict_path_filtering")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One lever: who chose it, and what became of it before any worker saw it."""
+
+    lever: str
+    requested: Any
+    effective: Any
+    chosen_by: str
+    reason: str | None = None
+    source: str | None = None
+
+    @property
+    def is_corrected(self) -> bool:
+        """By a rule, that is: what a worker cannot honour it says itself."""
+        return self.source is not None
+
+    def as_table(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        became = f"{shown(self.requested)} → {shown(self.effective)}"
+        return f"{self.lever}: {became} ({self.reason}; {self.source})"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    job: Job
+    environment: dict[str, str]  # for the worker, where the person has not set it
+    choices: tuple[Choice, ...]
+
+    @property
+    def corrected(self) -> list[Choice]:
+        return [choice for choice in self.choices if choice.is_corrected]
+
+
+def resolve(job: Job, find_card: FindCard = facts_here) -> Resolved:
+    """The job as it will be run. Raises Usage where a card is insisted on that cannot do the work at all."""
+    filled = profiles.apply(job)
+    profile = profiles.find(job.profile) if job.profile is not None else None
+    environment = dict(profile.environment) if profile else {}
+    by = {name: "person" if name in job.levers else f"profile {job.profile}" for name in filled.levers}
+    if job.workload == "exec":
+        return Resolved(filled, environment, tuple(_left_alone(filled, by)))
+    asked = {**filled.levers, **_neighbours(filled, environment)}
+    card = find_card(job.card.gpu) if asked.get("device", "cpu") != "cpu" else None
+    settled, corrections = rules.apply(asked, card, work_of(filled))
+    choices = tuple(_choices(asked, settled, corrections, by, f"profile {job.profile}"))
+    levers = {name: settled[name] for name in filled.levers}
+    settings = _with_device(filled, settled, corrections)
+    return Resolved(
+        replace(filled, levers=levers, settings=settings),
+        _without_segments(environment) if settled.get(_SEGMENTS) is False else environment,
+        choices,
+    )
+
+
+def conflicts(profile: profiles.Profile, card: CardFacts | None) -> list[Correction]:
+    """What rules would change of a profile on this card, whatever is trained."""
+    asked = {**profile.levers, _SEGMENTS: expands_segments(profile.environment)}
+    return rules.apply(asked, card, Work("train", trains=True))[1]
+
+
+def work_of(job: Job) -> Work:
+    """What is peculiar to this job. TracIn has another model, at other addresses, for each checkpoint."""
+    traces = job.workload in ("tracin", "pipeline")
+    return Work(
+        job.workload,
+        trains=job.workload != "tracin",
+        moves_parameters=traces,
+        varies_shapes=traces and bool(job.settings.get("test_triples")),
+    )
+
+
+def expands_segments(environment: Mapping[str, str]) -> bool:
+    return "expandable_segments:true" in environment.get(_ALLOCATOR, "").lower()
+
+
+def _neighbours(job: Job, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Settings that rules weigh together with levers."""
+    found = {name: job.settings[name] for name in PATHS if name in job.settings}
+    # A pipeline's stages share a card, and what keeps one off it keeps the other off too.
+    wanted = [one.get("device", "auto") for one in _stages(job)]
+    found["device"] = next((device for device in wanted if device != "auto"), "auto")
+    if expands_segments(environment):
+        found[_SEGMENTS] = True
+    return found
+
+
+def _choices(
+    asked: Mapping[str, Any],
+    settled: Mapping[str, Any],
+    corrections: list[Correction],
+    by: Mapping[str, str],
+    profile: str,
+) -> list[Choice]:
+    """Every lever, and of its neighbours those that a profile set or a rule changed."""
+    last = {correction.lever: correction for correction in corrections}
+    out = []
+    for name, requested in asked.items():
+        why = last.get(name)
+        if name not in by and name != _SEGMENTS and why is None:
+            continue
+        who = by.get(name, profile if name == _SEGMENTS else "person")
+        out.append(
+            Choice(
+                name, requested, settled[name], who, why.reason if why else None, why.source if why else None
+            )
+        )
+    return out
+
+
+def _left_alone(job: Job, by: Mapping[str, str]) -> list[Choice]:
+    reason = "a command of your own decides for itself; it gets the profile's environment"
+    return [Choice(name, value, "off", by[name], reason) for name, value in job.levers.items()]
+
+
+def _with_device(job: Job, settled: Mapping[str, Any], corrections: list[Correction]) -> dict[str, Any]:
+    why = next((c for c in corrections if c.lever == "device"), None)
+    if why is None:
+        return job.settings
+    named = any(stage.get("device", "auto") != "auto" for stage in _stages(job))
+    if named or job.card.gpu or job.card.memory_mib:
+        raise Usage(
+            f"the card that was asked for cannot be used: {why.reason} ({why.source})",
+            "install that build of torch, or run without --gpu and --device",
+        )
+    instead = {"device": settled["device"]}
+    if job.workload == "pipeline":
+        stages = {name: {**(job.settings[name] or {}), **instead} for name in _STAGES}
+        return {**job.settings, **stages}
+    return {**job.settings, **instead}
+
+
+def _stages(job: Job) -> list[Mapping[str, Any]]:
+    """The tables that may name a device."""
+    if job.workload == "pipeline":
+        return [job.settings[name] or {} for name in _STAGES]
+    return [job.settings]
+
+
+def _without_segments(environment: Mapping[str, str]) -> dict[str, str]:
+    parts = [part for part in environment[_ALLOCATOR].split(",") if not part.strip().startswith(_SEGMENTS)]
+    rest = {name: value for name, value in environment.items() if name != _ALLOCATOR}
+    return {**rest, _ALLOCATOR: ",".join(parts)} if parts else rest
+
+
+def for_worker(environment: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """What of a profile's environment to set: never over what the person has set, by whichever name."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in given and not (name == _ALLOCATOR and _ALLOCATOR_BEFORE in given)
+    }

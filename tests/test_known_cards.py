@@ -1,0 +1,108 @@
+"""Cards are known by the name NVML gives them and by the one people type, and no card is taken for another."""
+
+from __future__ import annotations
+
+import pytest
+
+from kgops.gpus import known
+
+NAMES = {
+    "Tesla T4": "t4",
+    "Tesla V100-SXM2-16GB": "v100",
+    "Tesla V100-PCIE-32GB": "v100-32",
+    "Tesla P100-PCIE-16GB": "p100",
+    "GeForce GTX 1080 Ti": "gtx-1080ti",
+    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080ti",
+    "GeForce RTX 2080 Ti": "rtx-2080ti",
+    "NVIDIA A10": "a10",
+    "NVIDIA A10G": "a10g",
+    "NVIDIA L4": "l4",
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA GeForce RTX 5090": "rtx-5090",
+    "NVIDIA A100-SXM4-40GB": "a100-40",
+    "A100-PCIE-40GB": "a100-40",
+    "NVIDIA A100-SXM4-80GB": "a100-80",
+    "NVIDIA A100-SXM-80GB": "a100-80",
+    "NVIDIA A100 80GB PCIe": "a100-80",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA H200": "h200",
+    "NVIDIA B200": "b200",
+    "NVIDIA GB200": "gb200",
+}
+
+
+@pytest.mark.parametrize(("name", "short"), NAMES.items())
+def test_a_card_is_known_by_the_name_that_nvml_gives_it(name: str, short: str) -> None:
+    card = known.known_by_name(name)
+    assert card is not None
+    assert card.short_name == short
+    assert card is known.known_by_short_name(short)
+
+
+def test_every_known_card_has_an_nvml_name_and_every_promised_short_name_is_there() -> None:
+    assert set(NAMES.values()) == set(known.short_names())
+    promised = "t4 v100 a10 l4 rtx-2080ti rtx-3090 rtx-4090 a100-40 a100-80 l40s h100 h200 b200"
+    assert set(promised.split()) <= set(known.short_names())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA L40",
+        "NVIDIA A100X",
+        "NVIDIA H100 NVL",
+        "Tesla V100S-PCIE-32GB",
+        "Tesla K80",
+        "",
+        "NVIDIA",
+    ],
+)
+def test_a_card_of_other_figures_is_not_taken_for_a_known_one(name: str) -> None:
+    assert known.known_by_name(name) is None
+
+
+@pytest.mark.parametrize("typed", ["T4", " t4 ", "Rtx_3090", "RTX 3090", "a100-80"])
+def test_short_names_are_read_as_people_type_them(typed: str) -> None:
+    assert known.known_by_short_name(typed) is not None
+
+
+def test_an_unknown_short_name_is_no_card() -> None:
+    assert known.known_by_short_name("t400") is None
+
+
+def test_bf16_is_offered_only_where_tensor_cores_have_it() -> None:
+    for short in known.short_names():
+        card = known.known_by_short_name(short)
+        assert card is not None
+        assert ("bf16" in card.tensor_core_dtypes) == (card.compute_capability >= (8, 0))
+        assert ("tf32" in card.tensor_core_dtypes) == (card.tf32_tflops is not None)
+        assert bool(card.tensor_core_dtypes) == (card.compute_capability >= (7, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "real_mib"),
+    [
+        # Totals that torch reported for such slices.
+        ("NVIDIA H200 MIG 3g.71gb", 71168),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40192),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.20gb", 19968),
+    ],
+)
+def test_a_slice_has_its_share_of_its_card(name: str, real_mib: int) -> None:
+    part, whole = known.known_by_name(name), known.known_by_name(name.split(" MIG ")[0])
+    assert part is not None
+    assert whole is not None
+    assert real_mib <= part.memory_mib <= real_mib * 1.03
+    assert part.half_tflops < whole.half_tflops
+    assert part.bandwidth_gb_s < whole.bandwidth_gb_s
+    assert (part.compute_capability, part.short_name) == (whole.compute_capability, whole.short_name)
+
+
+def test_a_slice_of_an_unknown_card_is_unknown() -> None:
+    assert known.known_by_name("NVIDIA Z999 MIG 1g.10gb") is None
