@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,16 @@ import torch
 from pykeen import models
 from pykeen.triples import TriplesFactory
 
-from kgops.tracin.blocks import Point, Settings
+from kgops.errors import BadInput
+from kgops.tracin.blocks import Engine, Point, Settings
+from kgops.tracin.distances import DistanceEngine
+from kgops.tracin.engines import engine_for
+from kgops.tracin.generic import GenericEngine
+from kgops.tracin.layers import chosen_parameters, last_layers
 from kgops.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
-from kgops.tracin.scan import AllScores, scan, self_influence
+from kgops.tracin.scan import AllScores, TopTriples, scan, self_influence
 from kgops.tracin.sequential import row_loss
+from kgops.training.batches import inverse_triples
 
 torch.set_num_threads(1)
 # PyKEEN and what it loads warn of their own affairs, which are not ours to mend.
@@ -131,3 +138,102 @@ def test_scores_are_those_of_plain_gradients_whatever_the_model_and_the_loss(nam
     assert_close(scanned(model, kind, Settings()), truth)
     own = self_influence([Point(model, 0.1)], kind, TRAIN, settings=SMALL)
     assert_close(own, plain(model, kind, TRAIN, TRAIN).diagonal())
+
+
+@pytest.mark.parametrize("name", ["DistMult", "RotatE", "TransE, absolute", "TuckER", "SimplE"])
+@pytest.mark.parametrize("loss", ["target", "one-to-n"])
+def test_with_inverse_relations_both_directions_add_their_gradients(name: str, loss: str) -> None:
+    model = made(name, inverse=True)
+    assert_close(scanned(model, LOSSES[loss]), plain(model, LOSSES[loss], TRAIN, TESTS))
+
+    def both(triples: torch.Tensor) -> torch.Tensor:
+        rows = zip(numbered(model, triples), inverse_triples(triples), strict=True)
+        pairs = [[plain_gradient(model, LOSSES[loss], row, None) for row in pair] for pair in rows]
+        return torch.stack([there + back for there, back in pairs])
+
+    how = replace(SMALL, both_directions=True)
+    train, tests = both(TRAIN), both(TESTS)
+    assert_close(scanned(model, LOSSES[loss], how), 0.1 * tests @ train.t())
+    own = self_influence([Point(model, 0.1)], LOSSES[loss], TRAIN, settings=how)
+    assert_close(own, 0.1 * (train**2).sum(1))
+
+
+@pytest.mark.parametrize("name", ["DistMult", "TransE, Euclidean", "ConvKB", "CompGCN"])
+@pytest.mark.parametrize("loss", ["target", "one-to-n"])
+def test_layers_are_chosen_by_the_models_own_names(name: str, loss: str) -> None:
+    model = made(name)
+    for names in (
+        last_layers(model, 1),
+        last_layers(model, 2),
+        chosen_parameters(model, ["entity_representations"]),
+    ):
+        assert names <= {parameter for parameter, _ in model.named_parameters()}
+        found = scanned(model, LOSSES[loss], names=names)
+        assert_close(found, plain(model, LOSSES[loss], TRAIN, TESTS, names))
+
+
+def test_what_a_model_factors_into_decides_the_way() -> None:
+    ways = {
+        ("DistMult", "one-to-n"): Engine,
+        ("ComplEx", "softmax"): Engine,
+        ("RotatE", "one-to-n"): DistanceEngine,
+        ("DistMult", "target"): GenericEngine,
+        ("TuckER", "one-to-n"): GenericEngine,
+    }
+    for (name, loss), way in ways.items():
+        assert type(engine_for(Point(made(name), 0.1), LOSSES[loss], SMALL)) is way
+    # A normaliser is part of the gradient, so the vectors are not read as they are.
+    assert type(engine_for(Point(made("normalised"), 0.1), ONE_TO_N, SMALL)) is GenericEngine
+
+
+def test_what_vmap_has_no_rule_for_is_done_one_by_one() -> None:
+    model = made("ConvKB")
+    quick = GenericEngine(Point(model, 0.1), ONE_TO_N, SMALL)
+    slow = GenericEngine(Point(model, 0.1), ONE_TO_N, SMALL)
+    slow._vectorised = False
+    first, second = (engine.scores(engine.keep(TESTS), TRAIN) for engine in (quick, slow))
+    assert quick._vectorised
+    assert_close(second, first, 1e-13)
+
+
+def test_under_target_no_gradient_is_as_large_as_the_entity_matrix() -> None:
+    for name in ("TuckER", "DistMult", "PairRE"):
+        model = made(name)
+        block = GenericEngine(Point(model, 0.1), TARGET, SMALL).made(TRAIN)
+        tables = [rows for name, (_, rows) in block.rows.items() if name.startswith("entity_rep")]
+        assert tables and all(rows.shape[:2] == (2, len(TRAIN)) for rows in tables)
+
+
+@pytest.mark.parametrize("name", ["DistMult", "ComplEx", "TransE, absolute", "TransE, Euclidean", "RotatE"])
+@pytest.mark.parametrize("loss", ["target", "one-to-n", "softmax"])
+def test_float32_stays_close_to_the_truth(name: str, loss: str) -> None:
+    model = made(name)
+    truth = plain(model, LOSSES[loss], TRAIN, TESTS)
+    found = scanned(model.float(), LOSSES[loss], Settings())
+    assert found.dtype == torch.float32
+    assert_close(found.double(), truth, 5e-6)
+
+
+def test_the_top_triples_of_a_model_of_pykeens_are_those_of_all_scores() -> None:
+    model, top = made("TransE, Euclidean"), TopTriples(3)
+    scan([Point(model, 0.1), Point(model, 0.2)], TARGET, TRAIN, TESTS, top, settings=SMALL)
+    order = scanned(model, TARGET).argsort(dim=1, descending=True, stable=True)
+    assert torch.equal(top.proponents[0].argsort(dim=1, descending=True, stable=True)[0], torch.arange(3))
+    assert sorted(top.proponents[1][1].tolist()) == sorted(order[1, :3].tolist())
+
+
+def test_weights_that_are_no_numbers_and_ids_outside_the_model_are_refused() -> None:
+    model = made("RotatE")
+    for triples, said in (([[0, 0, ENTITIES]], "entity 11"), ([[0, RELATIONS, 1]], "relation 3")):
+        with pytest.raises(BadInput, match=said):
+            self_influence([Point(model, 0.1)], TARGET, torch.tensor(triples))
+    with pytest.raises(BadInput, match="no parameter 'conv'"):
+        engine_for(Point(model, 0.1), TARGET, SMALL, {"conv"})
+    with pytest.raises(BadInput, match="different shape"):
+        self_influence([Point(model, 0.1), Point(made("DistMult"), 0.1)], TARGET, TRAIN)
+    with torch.no_grad():
+        model.entity_representations[0]._embeddings.weight[3, 1] = torch.nan
+    with pytest.raises(BadInput, match="not finite"):
+        self_influence([Point(model, 0.1)], TARGET, TRAIN)
+    with pytest.raises(BadInput, match="no way to score with a Linear"):
+        engine_for(Point(torch.nn.Linear(2, 2).eval(), 0.1), TARGET, SMALL)

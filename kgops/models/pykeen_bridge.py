@@ -17,7 +17,7 @@ import torch
 from kgops.errors import BadInput
 from kgops.models.conve import ConvE, ConvEConfig
 
-__all__ = ["from_pykeen_state", "load_pykeen", "to_pykeen_state"]
+__all__ = ["from_pykeen_state", "load_pykeen", "load_saved", "to_pykeen_state"]
 
 _ENTITIES = "entity_representations.0._embeddings.weight"
 _BIASES = "entity_representations.1._embeddings.weight"
@@ -86,7 +86,7 @@ def load_pykeen(path: Path, *, trust_pickle: bool = False, inverse: bool | None 
     The last is a pickle of the whole model, and unpickling runs code: it needs `trust_pickle`.
     `inverse` must be given for state dicts, which do not tell.
     """
-    saved = _load(path, trust_pickle)
+    saved = load_saved(path, trust_pickle)
     if isinstance(saved, torch.nn.Module):
         return _from_module(path, saved)
     if isinstance(saved, Mapping) and isinstance(saved.get("model_state_dict"), Mapping):
@@ -103,7 +103,8 @@ def load_pykeen(path: Path, *, trust_pickle: bool = False, inverse: bool | None 
     return from_pykeen_state(saved, inverse=inverse)
 
 
-def _load(path: Path, trust_pickle: bool) -> Any:
+def load_saved(path: Path, trust_pickle: bool) -> Any:
+    """What torch saved at `path`, by its safe reader unless the pickle is trusted."""
     try:
         with warnings.catch_warnings():
             # A newer pickle protocol than torch's default either loads or is refused below.

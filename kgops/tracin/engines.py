@@ -41,12 +41,15 @@ def engine_for(
         return Engine(point, loss, settings, names)
     facts_of(point.model)
     check_ready(point.model)
-    unknown = set(names or ()) - {name for name, _ in point.model.named_parameters()}
+    parameters = dict(point.model.named_parameters())
+    unknown = set(names or ()) - parameters.keys()
     if unknown:
         raise BadInput(
             f"{type(point.model).__name__} has no parameter '{min(unknown)}'.",
             hint="use the names of the model's named_parameters().",
         )
+    if names is None:  # what training never moved has no part in how it went
+        names = {name for name, p in parameters.items() if p.requires_grad}
     # Here and not above: these know PyKEEN, which takes seconds to load and has no part in ConvE.
     from kgops.tracin.distances import DistanceEngine, is_distance
     from kgops.tracin.embeddings import BilinearEncoder, is_bilinear

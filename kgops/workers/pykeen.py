@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,15 @@ def train(
     checkpoints = results / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
     _take_up(checkpoints, report)
+    made = factories(graph, model, settings)
+    recipe = recipe_of(model, shape, graph, made["training"])
+    keeping = Keeping(checkpoints, settings, recipe, graph)
     telling = _Telling(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop)
     pieces = {
-        **factories(graph, model, settings),
+        **made,
         **_loss(settings),
         **_stopper(settings, graph, results),
-        "training_kwargs": _training(job, checkpoints, telling),
+        "training_kwargs": _training(job, checkpoints, [keeping, telling]),
     }
     rate = settings["learning_rate"]
     try:
@@ -101,7 +105,8 @@ def train(
     report.metric("test_mrr", figures["test_mrr"], len(done.losses))
     (checkpoints / f"{_CHECKPOINT}.before").unlink(missing_ok=True)
     _write(done, results, test, settings, report)
-    write_config(job, results, {"name": model.__name__, **shape}, _told(settings), report)
+    facts = {name: value for name, value in asdict(recipe).items() if name != "kwargs"}
+    write_config(job, results, {**facts, **shape}, _told(settings), report)
     return figures
 
 
@@ -191,7 +196,7 @@ def _stopper(settings: dict[str, Any], graph: Graph, results: Path) -> dict[str,
     return {"stopper": "early", "stopper_kwargs": wanted}
 
 
-def _training(job: Job, checkpoints: Path, telling: _Telling) -> dict[str, Any]:
+def _training(job: Job, checkpoints: Path, callbacks: list[TrainingCallback]) -> dict[str, Any]:
     settings = job.settings
     more: dict[str, Any] = {}
     if settings["loss"] is not None:
@@ -201,7 +206,7 @@ def _training(job: Job, checkpoints: Path, telling: _Telling) -> dict[str, Any]:
     return {
         "num_epochs": settings["num_epochs"],
         "batch_size": job.levers.get("batch_size", BATCH_SIZE),
-        "callbacks": [telling],
+        "callbacks": callbacks,
         "checkpoint_directory": checkpoints,
         "checkpoint_name": _CHECKPOINT,
         "pin_memory": torch.cuda.is_available(),
@@ -309,5 +314,5 @@ def _write(
 
 
 def _told(settings: dict[str, Any]) -> dict[str, Any]:
-    names = ("num_epochs", "loss", "optimizer", "learning_rate", "weight_decay", "seed", "validate_every")
-    return {name: settings[name] for name in (*names, "patience")}
+    names = ("num_epochs", "loss", "label_smoothing", "optimizer", "learning_rate", "weight_decay", "seed")
+    return {name: settings[name] for name in (*names, "validate_every", "patience")}
