@@ -26,10 +26,14 @@ N ?= 200
 chaos: $(VENV)/.ready-dev
 	$(BIN)/python tests/chaos.py --kills $(N)
 
-# All that needs a card, with whatever Python has a CUDA build of torch: `make gpu-check GPU_PYTHON=python3`.
+# All that needs a card, tests first, then figures, in less than nine minutes; without a card it says so. With
+# whatever Python has a CUDA build of torch: `make gpu-check GPU_PYTHON=python3 GPU_FLAGS="--data DIR"`.
 GPU_PYTHON ?= $(BIN)/python
+GPU_FLAGS ?= --store
 gpu-check:
-	$(GPU_PYTHON) -m pytest -q -m gpu -rA
+	@timeout 230 $(GPU_PYTHON) -m pytest -q -m gpu -r fE $$(grep -l 'mark\.gpu' tests/test_*.py); tests=$$?; \
+	timeout 300 $(GPU_PYTHON) -m kgops.bench.gpu --seconds 200 $(GPU_FLAGS); figures=$$?; \
+	[ $$tests -eq 0 ] && [ $$figures -eq 0 ]
 
 # `venv` again over an existing folder keeps what is installed; pip then finds most of it satisfied.
 $(VENV)/.ready: pyproject.toml constraints.txt

@@ -298,8 +298,7 @@ def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("device", [CARD])
-@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("mode", "precision"), [("default", "fp32"), ("reduce-overhead", "bf16")])
 def test_compiled_training_on_a_card_has_the_losses_and_weights_of_plain_training(
     nations: Graph, tmp_path: Path, device: str, mode: str, precision: str
 ) -> None:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgops.runs.environment import describe_environment
+from kgops.settings import find_home, make_home
+from storage import measurements
+from storage.database import open_writer
 from storage.measurements import Measurement
 
 
@@ -128,6 +131,18 @@ def as_measurements(lines: Sequence[Line], command: str) -> list[Measurement]:
         )
         for line in lines
     ]
+
+
+def store(lines: Sequence[Line], command: str) -> None:
+    """Keeps the figures in the database of the home, with the machine and versions they belong to."""
+    home = find_home()
+    make_home(home)
+    conn = open_writer(home.database)
+    try:
+        for measurement in as_measurements(lines, command):
+            measurements.add(conn, measurement)
+    finally:
+        conn.close()
 
 
 def quietness() -> str:

@@ -27,7 +27,7 @@ from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
 from kgops.training.settings import TrainSettings
 
-__all__ = ["Outcome", "main", "train_kgops", "train_pykeen"]
+__all__ = ["Outcome", "Silent", "main", "train_kgops", "train_pykeen"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def train_kgops(graph: Graph, config: ConvEConfig, settings: TrainSettings) -> O
     model = ConvE(config)
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        fit(model, graph, settings, Path(folder), _Silent())
+        fit(model, graph, settings, Path(folder), Silent())
         took = time.perf_counter() - started
     return _judged(graph, model, took)
 
@@ -87,8 +87,14 @@ def _judged(graph: Graph, model: ConvE, took: float) -> Outcome:
     return Outcome(both.mrr or 0.0, both.hits[10] or 0.0, took)
 
 
-class _Silent:
-    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None: ...
+class Silent:
+    """Keeps the levers, and lets the rest of what training says go by."""
+
+    def __init__(self) -> None:
+        self.levers: dict[str, tuple[Any, str | None]] = {}
+
+    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None:
+        self.levers[name] = effective, reason
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None: ...
 

@@ -32,7 +32,9 @@ def state_bytes(model: torch.nn.Module) -> int:
 class PykeenStep:
     """A step of PyKEEN's LCWA training loop on batches its own data loader made; loading is not timed."""
 
-    def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int, *, patched: bool) -> None:
+    def __init__(
+        self, graph: Graph, config: ConvEConfig, batch_size: int, *, patched: bool, device: str = "cpu"
+    ) -> None:
         from pykeen.losses import BCEWithLogitsLoss
         from pykeen.models import ConvE
         from pykeen.training import LCWATrainingLoop
@@ -45,7 +47,7 @@ class PykeenStep:
             loss=BCEWithLogitsLoss(),
             random_seed=0,
         )
-        self.model.train()
+        self.model.to(device).train()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self.loop: Any = LCWATrainingLoop(model=self.model, triples_factory=triples, optimizer=self.optimizer)
         loader = self.loop._create_training_data_loader(

@@ -20,10 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kgops.bench.measure import PYTHON, Line, as_measurements, fingerprint, quietness, table
-from kgops.settings import find_home, make_home
-from storage import measurements
-from storage.database import open_writer
+from kgops.bench.measure import PYTHON, Line, fingerprint, quietness, store, table
 
 __all__ = ["main"]
 
@@ -57,13 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     print("live bytes of a step above weights, gradients and optimizer, as torch's profiler records them.")
     if args.store:
-        home = find_home()
-        make_home(home)
-        conn = open_writer(home.database)
-        flags = f" --data {data}" + (" --quick" if args.quick else "")
-        for measurement in as_measurements(lines, COMMAND + flags):
-            measurements.add(conn, measurement)
-        conn.close()
+        store(lines, COMMAND + f" --data {data}" + (" --quick" if args.quick else ""))
     return 1 if any(line.reached is False for line in lines) else 0
 
 

@@ -1,0 +1,71 @@
+"""Benchmarks are started by one verb, keep what they measured with the machine it belongs to, and need no card."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from driving import Console
+
+from kgops.bench.measure import Line, store
+from kgops.cli.bench import BENCHMARKS, names
+from storage import measurements
+
+
+def test_every_benchmark_that_is_there_is_listed_with_what_it_measures(run_cli: Console) -> None:
+    shown = run_cli("bench", "--help").out
+    assert {"train", "tracin", "console", "gpu"} <= set(names())
+    for name in names():
+        assert f"  {name} " in shown and BENCHMARKS[name] in shown
+
+
+def test_a_benchmark_gets_its_arguments_as_they_are(run_cli: Console) -> None:
+    done = run_cli("bench", "train", "--help")
+    assert done.code == 0
+    assert "--only" in done.out and "--store" in done.out
+    wrong = run_cli("bench", "train", "--data", "x", "--no-such-flag")
+    assert wrong.code == 2 and "--no-such-flag" in wrong.err
+
+
+def test_a_misspelt_benchmark_is_named_with_the_nearest(run_cli: Console) -> None:
+    done = run_cli("bench", "trian")
+    assert done.code == 2
+    assert "did you mean 'train'?" in done.err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
+def test_without_a_card_its_benchmark_says_so_in_one_line_and_succeeds(run_cli: Console) -> None:
+    done = run_cli("bench", "gpu", "--store")
+    assert (done.code, len(done.out.splitlines())) == (0, 1)
+    assert "no card to measure" in done.out
+
+
+def test_stored_figures_carry_command_versions_and_machine(conn: sqlite3.Connection) -> None:
+    store([Line("step", "a step", "ms", (3.0, 1.0, 2.0), 60)], "kgops bench train --data DIR")
+    (kept,) = measurements.named(conn, "step")
+    assert (kept.value, kept.low, kept.high, kept.n, kept.unit) == (2.0, 1.5, 2.5, 3, "ms")
+    assert kept.command == "kgops bench train --data DIR"
+    assert kept.fingerprint["packages"]["torch"] and kept.fingerprint["machine"]["processor"]
+
+
+@pytest.mark.slow
+def test_training_beside_pykeen_can_be_measured_and_stored_by_one_command(
+    run_cli: Console, conn: sqlite3.Connection, tmp_path: Path
+) -> None:
+    done = run_cli("bench", "train", "--data", str(tmp_path), "--quick", "--only", "nations", "--store")
+    assert done.code == 0, done.err
+    (kept,) = measurements.named(conn, "nations_s")
+    assert f"{kept.value:.4g} s" in done.out
+    assert "--quick" in kept.command
+
+
+def test_benchmarks_import_where_pykeen_is_missing() -> None:
+    code = (
+        "import sys\nsys.modules['pykeen'] = None\n"
+        "import kgops.bench.gpu, kgops.bench.train_step, kgops.bench.train"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
