@@ -27,6 +27,7 @@ from kgops.training.loop import Diverged
 from kgops.training.report import Progress
 from kgops.workers.entry import Stopped, StopRequest
 from kgops.workers.outputs import write_config
+from kgops.workers.pykeen_kept import Keeping, recipe_of
 from kgops.workers.report import Reporter
 
 __all__ = ["find_model", "train"]
