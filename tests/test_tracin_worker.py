@@ -234,6 +234,22 @@ def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_fil
     assert figures["scored_pairs"] == 4 / 6 * 6 * figures["train_triples"]
 
 
+def test_validation_trains_again_without_what_was_found_and_reports_it_as_measurements(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kgops.workers import tracin_validate
+
+    monkeypatch.setattr(tracin_validate, "SMALL_GRAPH", 0)  # no twenty trainings for the datamodeling score
+    results = trace(max_triples=2, top_k=3, validate=5, loss="train")
+    body = json.loads((results / "validation.json").read_text())
+    assert body["k"] == 5
+    figures = events(results, "result")[-1]["figures"]
+    assert {"logit_change_proponents", "logit_change_random", "logit_noise"} <= figures.keys()
+    measured = events(results, "measured")
+    assert {one["subject"] for one in measured} >= {"proponents", "opponents", "random", "neighbours"}
+    assert all(one["n"] >= 1 for one in measured)
+
+
 # --- names ----------------------------------------------------------------------------------------
 
 

@@ -21,11 +21,13 @@ __all__ = ["Loaded", "find_checkpoints", "load_point"]
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checkpoint ready to score with; `loss` is what it says it was trained with, where it does."""
+    """A checkpoint ready to score with; `loss` and `settings` are those of its training, where it says so."""
 
     path: Path
     point: Point
-    loss: Mapping[str, Any] | None
+    loss: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
+    epoch: int | None = None
 
 
 def find_checkpoints(model_path: Path | None, folder: Path | None, last: int | None) -> list[Path]:
@@ -69,7 +71,7 @@ def load_point(
         model.to(device)
         _must_fit(path, model, graph)
         rate = rate if learning_rate is None else learning_rate
-        return Loaded(path, Point(model, _known(rate, path)), None)
+        return Loaded(path, Point(model, _known(rate, path)))
     model = saved.build_model()
     _must_fit(path, model, graph)
     for digest, vocabulary, kind in (
@@ -81,7 +83,7 @@ def load_point(
                 f"{path} was trained with {kind} numbered otherwise than here.",
                 hint="give the very files, or the dataset, that it was trained with.",
             )
-    return Loaded(path, Point(model, saved.learning_rate), saved.loss)
+    return Loaded(path, Point(model, saved.learning_rate), saved.loss, saved.settings, saved.epoch)
 
 
 def _from_pykeen(path: Path, graph: Graph, trust_pickle: bool) -> tuple[ConvE, float | None]:

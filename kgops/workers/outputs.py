@@ -25,6 +25,7 @@ _KINDS = {
 }
 _KINDS_BY_SUFFIX = {".pt": "checkpoint", ".json": "figures", ".sha256": "digest"}
 _TO_RESUME = "resume_*"
+_MOST_TOLD = 12  # in the last line of the log: the record has them all
 
 
 def make_output_folder(job: Job) -> None:
@@ -67,7 +68,8 @@ def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], re
     named = [(path, _kind(path)) for path in files if path.name != "manifest.json"]
     manifest.write(results / "manifest.json", folder, named, figures)
     if "KGOPS_EVENTS" in os.environ:  # else these lines are the events, and the figures stand among them
-        print(" · ".join(f"{name} {value:.4g}" for name, value in figures.items()), flush=True)
+        told = [f"{name} {value:.4g}" for name, value in figures.items()]
+        print(" · ".join(told[:_MOST_TOLD] + ["…"] * (len(told) > _MOST_TOLD)), flush=True)
 
 
 def _kind(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from kgops.workers.report import Reporter
 from kgops.workers.threads import choose_threads
 from kgops.workers.tracin_levers import chosen_names, filters, report_levers, scoring_settings
 from kgops.workers.tracin_outputs import Outputs
+from kgops.workers.tracin_validate import validate_found
 from kgops.workers.train import find_device
 
 TOP_K_OF_A_RUN = 100  # with --run; the group's scripts kept all
@@ -44,6 +46,7 @@ def tracin(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
         if wanted and (folder / "results" / name).exists():
             copy_file(folder / "results" / name, Path(wanted))
     hand_in(job, folder, folder / "results", figures, report)
+    shutil.rmtree(folder / "parts", ignore_errors=True)  # only going on needs them
 
 
 def trace_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
@@ -56,12 +59,19 @@ def trace_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     graph = load_graph(job.settings)
     for note in graph.notes:
         report.note(note)
-    work = _Work(job, graph, results, report, stop)
+    work = _Work(job, graph, folder, report, stop)
     report_levers(job, device, report)
     try:
+        if job.settings["skip_tracin"]:
+            return work.traced(None)
+        loaded = work.load(device)
+        scoring = work.scoring(loaded)
         if job.settings["self_influence"]:
-            return work.with_itself(work.scoring(device))
-        return work.traced(None if job.settings["skip_tracin"] else work.scoring(device), folder / "parts")
+            return work.with_itself(scoring)
+        figures = work.traced(scoring)
+        if job.settings["validate"]:
+            figures |= work.validated(scoring, loaded[-1])
+        return figures
     except Interrupted as error:
         raise Stopped from error
 
@@ -86,21 +96,24 @@ def load_graph(settings: dict[str, Any]) -> Graph:
 class _Work:
     job: Job
     graph: Graph
-    results: Path
+    folder: Path
     report: Reporter
     stop: StopRequest
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results"
 
     @property
     def settings(self) -> dict[str, Any]:
         return self.job.settings
 
-    def scoring(self, device: torch.device) -> Scoring:
-        """The checkpoints, and the loss whose gradients are compared."""
+    def load(self, device: torch.device) -> list[Loaded]:
         settings = self.settings
         paths = find_checkpoints(
             _path(settings["model_path"]), _path(settings["checkpoint_dir"]), settings["last_checkpoints"]
         )
-        loaded = [
+        return [
             load_point(
                 path,
                 self.graph,
@@ -110,16 +123,19 @@ class _Work:
             )
             for path in paths
         ]
+
+    def scoring(self, loaded: Sequence[Loaded]) -> Scoring:
+        """The checkpoints, and the loss whose gradients are compared."""
         loss, both = self._loss(loaded)
         points = [one.point for one in loaded]
         config = points[0].model.config
         scored_at_once = self.job.levers.get("block", Settings().block)
+        device = points[0].model.entities.device
         choose_threads(step_gflop(config, scored_at_once) / 2, "a block", device, self.report)
         names = chosen_names(self.job, points[0].model)
-        self.report.note(
-            f"{len(points)} checkpoint{'s' if len(points) > 1 else ''}, from {paths[0].name} to {paths[-1].name}; "
-            f"loss {self._loss_name()}{', both directions' if both else ''}."
-        )
+        many = f"{len(points)} checkpoints up to" if len(points) > 1 else "one checkpoint,"
+        directions = ", both directions" if both else ""
+        self.report.note(f"{many} {loaded[-1].path.name}; loss {self._loss_name()}{directions}.")
         return Scoring(points, loss, scoring_settings(self.job, both), names)
 
     def _loss_name(self) -> str:
@@ -166,9 +182,9 @@ class _Work:
             )
         return chosen
 
-    def traced(self, scoring: Scoring | None, parts_folder: Path) -> dict[str, float]:
+    def traced(self, scoring: Scoring | None) -> dict[str, float]:
         report = self.report
-        tests, parts = self.tests(), Parts(parts_folder)
+        tests, parts = self.tests(), Parts(self.folder / "parts")
         outputs = self._outputs(tests, scoring)
         if len(parts):
             report.note(f"{len(parts):,} test triples were traced before and are taken as they are.")
@@ -200,6 +216,11 @@ class _Work:
         if pairs:
             figures |= {"scored_pairs": pairs, "tracin_s": seconds, "pairs_per_s": pairs / seconds}
         return figures
+
+    def validated(self, scoring: Scoring, last: Loaded) -> dict[str, float]:
+        ids = torch.tensor([test.ids for test in self.tests() if test.ids is not None])
+        k, seed = self.settings["validate"], self.settings["seed"]
+        return validate_found(self.graph, scoring, last, ids, k, seed, self.folder, self.report, self.stop)
 
     def with_itself(self, scoring: Scoring) -> dict[str, float]:
         """Each training triple's influence on itself, the strongest first."""

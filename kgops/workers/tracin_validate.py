@@ -1,0 +1,84 @@
+"""`--validate K`: whether what TracIn found means anything, by training again without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput
+from kgops.graphs.triples import Graph
+from kgops.jobs import events
+from kgops.jobs.files import write_json
+from kgops.tracin.datamodeling import linear_datamodeling_score
+from kgops.tracin.points import Loaded
+from kgops.tracin.retraining import FitAgain
+from kgops.tracin.scan import AllScores
+from kgops.tracin.trace import Scoring
+from kgops.tracin.validate import validate
+from kgops.training.settings import TrainSettings
+from kgops.workers.report import Reporter
+
+__all__ = ["validate_found"]
+
+MOST_TESTS = 50  # deleted together: more tests would delete most of a small graph
+SMALL_GRAPH = (
+    20_000  # training triples up to which twenty more trainings, for the datamodeling score, are fair
+)
+JOURNAL = "retrainings.jsonl"
+
+
+def validate_found(
+    graph: Graph,
+    scoring: Scoring,
+    last: Loaded,
+    tests: torch.Tensor,
+    k: int,
+    seed: int,
+    folder: Path,
+    report: Reporter,
+    stop: Callable[[], bool],
+) -> dict[str, float]:
+    """Deletes the k found, the k lowest and k by chance, trains again each time, and says what changed."""
+    if last.settings is None or last.epoch is None:
+        raise BadInput(
+            f"{last.path} does not say how it was trained, so it cannot be trained again.",
+            hint="--validate needs checkpoints of kgops' own training.",
+        )
+    if len(tests) > MOST_TESTS:
+        report.note(f"validated on the first {MOST_TESTS} of {len(tests):,} test triples.")
+        tests = tests[:MOST_TESTS]
+    scores = AllScores(len(tests), len(graph.train), like=scoring.points[0].model.entities)
+    scoring(graph.train, tests, scores, report, stop)
+    settings = replace(TrainSettings(**last.settings), epochs=last.epoch)
+    model = last.point.model
+    again = FitAgain(
+        graph,
+        tests,
+        model.config,
+        settings,
+        folder,
+        report,
+        loss=scoring.loss,
+        device=model.entities.device,
+        stop_requested=stop,
+    )
+    found = scores.scores.cpu()
+    given: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}
+    deleted = validate(graph, tests, found, k, again, folder / JOURNAL, **given)
+    results = folder / "results"
+    body, figures, measured = deleted.to_dict(), deleted.figures(), deleted.measurements()
+    if len(graph.train) <= SMALL_GRAPH:
+        modelled = linear_datamodeling_score(graph, tests, found, again, folder / JOURNAL, **given)
+        body["linear_datamodeling"] = modelled.to_dict()
+        figures |= modelled.figures()
+        measured += modelled.measurements()
+    else:
+        report.note(f"no linear datamodeling score: more than {SMALL_GRAPH:,} training triples.")
+    write_json(results / "validation.json", body)
+    for one in measured:
+        report.send(events.MEASURED, **{name: value for name, value in one.items() if value is not None})
+    return figures
