@@ -1,0 +1,366 @@
+"""`kgops gpus`: cards as they are, whose processes are on them, and every trouble by its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import Console, Done, Terminal, identity_in, wait_for
+from nvml_standin import Card, Machine, Slice, StandIn, a100, h200, t4
+
+from kgops.cli.output import width_of
+
+
+@pytest.fixture
+def standin(tmp_path: Path) -> StandIn:
+    return StandIn(tmp_path)
+
+
+@pytest.fixture
+def gpus(run_cli: Console, standin: StandIn) -> Callable[..., Done]:
+    def ask(*flags: str) -> Done:
+        done = run_cli("gpus", *flags, env=standin.environment())
+        assert "Traceback" not in done.err
+        return done
+
+    return ask
+
+
+def test_a_card_is_shown_with_memory_load_and_processes(gpus: Callable[..., Done], standin: StandIn) -> None:
+    card = t4(used_mib=2048, processes=((os.getpid(), 1900), (999_999_999, None)))
+    standin.show(Machine((replace(card, utilization=37, temperature=61),), driver="550.54.15", cuda=12040))
+    told = gpus()
+    assert told.code == 0, told.err
+    head, names, row, _, processes, ours, hidden = told.out.splitlines()
+    assert head == "driver 550.54.15, CUDA up to 12.4; memory in MiB"
+    assert names.split() == ["GPU", "NAME", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER"]
+    assert row.split() == [
+        "0",
+        "Tesla",
+        "T4",
+        "2,048",
+        "12,861",
+        "451",
+        "15,360",
+        "37%",
+        "61°C",
+        "30/70",
+        "W",
+    ]
+    assert processes.split() == ["GPU", "PID", "USED", "RUN", "COMMAND"]
+    assert ours.split()[:4] == ["0", str(os.getpid()), "1,900", "-"]
+    assert hidden.split() == ["0", "999999999", "hidden", "-", "n/a"]
+
+
+def test_json_has_every_figure_under_its_units_name(gpus: Callable[..., Done], standin: StandIn) -> None:
+    slices = (Slice(1, "NVIDIA H200 MIG 1g.18gb", "MIG-a", 16384, 700, ((4711, 600),)),)
+    standin.show(Machine((a100(used_mib=1000), replace(h200(), mig=True, slices=slices))))
+    told = gpus("--json").json()
+    assert (told["driver_version"], told["cuda_version"], told["problem"]) == ("570.86.15", "12.8", None)
+    first, second = told["card"]
+    assert first["known_as"] == "a100-40"
+    assert first["compute_capability"] == "8.0"
+    assert first["memory_used_mib"] == 1000
+    assert first["memory_free_mib"] == 40960 - 633 - 1000
+    assert first["memory_accounting"] == "v2"
+    assert first["power_limit_w"] == 400
+    assert first["slice"] == first["process"] == first["run"] == []
+    assert second["mig_enabled"] is True
+    assert [(part["name"], part["memory_used_mib"]) for part in second["slice"]] == [
+        ("NVIDIA H200 MIG 1g.18gb", 700)
+    ]
+    assert [(p["gpu"], p["pid"], p["used_mib"]) for p in second["process"]] == [("1:1", 4711, 600)]
+
+
+HOSTILE = replace(t4("GPU-x"), name="NVIDIA [red]№ 1[/]\x1b[31m " + "x" * 80)
+
+
+@pytest.mark.parametrize(
+    "cards",
+    [
+        (t4(),),
+        tuple(replace(h200(f"GPU-{i}", 140_000), power_mw=699_000, utilization=100) for i in range(8)),
+        (HOSTILE, replace(t4("GPU-y"), lost=15), replace(a100(), fails={"nvmlDeviceGetMemoryInfo_v2": 3})),
+        (replace(h200(), mig=True, slices=(Slice(0, "NVIDIA H200 MIG 1g.18gb", "MIG-a", 16384),)),),
+        (replace(t4(), fails={"nvmlDeviceGetComputeRunningProcesses_v3": 4}),),
+    ],
+    ids=["one", "eight", "hostile", "sliced", "unlisted"],
+)
+def test_no_line_is_wider_than_80_columns_and_none_carries_an_escape(
+    gpus: Callable[..., Done], standin: StandIn, cards: tuple[Card, ...]
+) -> None:
+    long_command = (os.getpid(), 10)
+    standin.show(Machine((replace(cards[0], processes=(long_command,)), *cards[1:])))
+    told = gpus()
+    assert max(width_of(line) for line in told.out.splitlines()) <= 80
+    assert "\x1b" not in told.out
+
+
+# ---- troubles ----
+
+
+@pytest.mark.parametrize(
+    ("code", "what", "advice"),
+    [
+        (9, "kernel module is not loaded", "sudo modprobe nvidia"),
+        (4, "does not let this user read it", "ls -l /dev/nvidia*"),
+        (18, "of different versions", "reboot"),
+        (999, "NVML error 999", "nvidia-smi"),
+    ],
+)
+def test_a_driver_that_does_not_answer_says_what_it_is_and_what_to_do(
+    gpus: Callable[..., Done], standin: StandIn, code: int, what: str, advice: str
+) -> None:
+    standin.show(Machine((t4(),), init=code))
+    told = gpus()
+    said = " ".join(told.out.split())
+    assert told.code == 1
+    assert what in said
+    assert advice in said
+    found = gpus("--json")
+    assert found.code == 1
+    assert what in found.json()["problem"]["message"]
+    assert found.json()["card"] == []
+
+
+def test_a_lost_card_is_told_beside_the_others(gpus: Callable[..., Done], standin: StandIn) -> None:
+    standin.show(Machine((t4("GPU-a", used_mib=7), replace(t4("GPU-b"), lost=15))))
+    told = gpus()
+    assert told.code == 1
+    assert "fallen off the bus" in told.out
+    assert "sudo dmesg" in told.out
+    rows = [line for line in told.out.splitlines() if re.match(r"  \d  ", line)]
+    assert "Tesla T4" in rows[0]
+    assert "does not answer" in rows[1]
+
+
+def test_a_machine_without_a_driver_has_no_cards_and_that_is_no_trouble(run_cli: Console) -> None:
+    told = run_cli("gpus")
+    assert (told.code, told.err) == (0, "")
+    assert "runs use the CPU" in told.out
+    assert run_cli("gpus", "--json").json()["problem"]["kind"] == "no-library"
+
+
+def test_cards_can_be_looked_at_before_the_first_run(
+    run_cli: Console, standin: StandIn, tmp_path: Path
+) -> None:
+    standin.show(Machine((t4(processes=((os.getpid(), 5),)),)))
+    fresh = {**standin.environment(), "KGOPS_HOME": str(tmp_path / "fresh")}
+    told = run_cli("gpus", env=fresh)
+    assert (told.code, told.err) == (0, "")
+    assert not (tmp_path / "fresh").exists()
+
+
+# ---- whose processes ----
+
+
+def _writes_its_pid(file: Path, and_then: str = "sleep 60") -> tuple[str, ...]:
+    return ("sh", "-c", f"echo $$ > {file}.new; mv {file}.new {file}; {and_then}")
+
+
+def test_a_process_is_told_by_the_run_it_belongs_to_and_a_strangers_by_none(
+    gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
+) -> None:
+    first = run_cli.detach(*_writes_its_pid(tmp_path / "first"))
+    second = run_cli.detach(*_writes_its_pid(tmp_path / "second"))
+    pids = [identity_in(tmp_path / name).pid for name in ("first", "second")]
+    processes = ((pids[0], 100), (pids[1], 50), (os.getpid(), 7))
+    standin.show(Machine((t4("GPU-a", processes=processes), t4("GPU-b", processes=((pids[0], 11),)))))
+    one, other = gpus("--json").json()["card"]
+    assert [process["run"] for process in one["process"]] == [first, second, None]
+    held = {run["run"]: (run["used_mib"], run["by"]) for run in one["run"]}
+    assert held == {first: (100, "processes"), second: (50, "processes")}
+    assert [held["run"] for held in other["run"]] == [first]
+
+
+@pytest.mark.parametrize(
+    "child",
+    [
+        "env -i sh -c 'echo $$ > {f}.new; mv {f}.new {f}; sleep 60' & wait",
+        "env -i setsid sh -c 'echo $$ > {f}.new; mv {f}.new {f}; sleep 60' > /dev/null & sleep 60",
+        "(setsid sh -c 'echo $$ > {f}.new; mv {f}.new {f}; sleep 60' &) ; sleep 60",
+        "(env -i setsid sh -c 'echo $$ > {f}.new; mv {f}.new {f}; sleep 60' &) ; sleep 60",
+    ],
+    ids=["cleared environment", "own session", "orphan", "orphan, cleared"],
+)
+def test_what_a_worker_started_belongs_to_its_run_however_far_it_has_gone(
+    gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path, child: str
+) -> None:
+    number = run_cli.detach("sh", "-c", child.format(f=tmp_path / "pid"))
+    pid = identity_in(tmp_path / "pid").pid
+    standin.show(Machine((t4(processes=((pid, 100),)),)))
+    (card,) = gpus("--json").json()["card"]
+    assert [process["run"] for process in card["process"]] == [number]
+
+
+def test_the_pid_of_an_ended_run_given_to_somebody_else_is_not_its(
+    gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
+) -> None:
+    number = run_cli.detach(*_writes_its_pid(tmp_path / "pid", "exit 0"))
+    run_cli.ended(number)
+    standin.show(Machine((t4(processes=((os.getpid(), 100),)),)))
+    (card,) = gpus("--json").json()["card"]
+    assert card["process"][0]["run"] is None
+
+
+def test_a_run_of_another_home_is_not_ours(
+    gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
+) -> None:
+    run_cli.detach(*_writes_its_pid(tmp_path / "ours"))
+    ours = identity_in(tmp_path / "ours").pid
+    # Its tag names a folder of the very same name, elsewhere.
+    (folder,) = (run_cli.home / "runs").iterdir()
+    foreign = tmp_path / "other-home" / "runs" / folder.name
+    foreign.mkdir(parents=True)
+    stranger = subprocess.Popen(["sleep", "60"], env={**os.environ, "KGOPS_TAG": f"{foreign}#1"})
+    try:
+        standin.show(Machine((t4(processes=((ours, 1), (stranger.pid, 2))),)))
+        (card,) = gpus("--json").json()["card"]
+        assert [process["run"] for process in card["process"]] == [1, None]
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+class Container:
+    """A shell in a PID namespace of its own, where the driver's PIDs mean nothing: as in a container."""
+
+    ENTER = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+    def __init__(self, console: Console, standin: StandIn) -> None:
+        if shutil.which("unshare") is None or subprocess.run([*self.ENTER, "true"]).returncode != 0:
+            pytest.skip("this machine lets nobody make a PID namespace")
+        self._console = console
+        environment = {n: v for n, v in standin.environment().items() if not n.startswith("KGOPS_HOME")}
+        self._shell = subprocess.Popen(
+            [*self.ENTER, "sh"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=console.environment(environment),
+            cwd=console.cwd,
+            text=True,
+        )
+
+    def __call__(self, *args: str) -> str:
+        """What `kgops ARGS` prints in there."""
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        self._shell.stdin.write(f"{shlex.join(self._console.argv(*args))}; echo END\n")
+        self._shell.stdin.flush()
+        return "".join(iter(self._shell.stdout.readline, "END\n"))
+
+    def close(self) -> None:
+        self._shell.kill()
+        self._shell.communicate()
+
+
+@pytest.fixture
+def inside(run_cli: Console, standin: StandIn) -> Iterator[Container]:
+    container = Container(run_cli, standin)
+    yield container
+    container.close()
+
+
+@pytest.mark.slow
+def test_where_no_process_can_be_named_a_run_is_told_by_the_change_of_its_cards_memory(
+    inside: Container, standin: StandIn
+) -> None:
+    standin.show(Machine((t4("GPU-a", used_mib=300, processes=((31337, 200),)),)))
+    assert inside("run", "exec", "--gpu", "0", "--detach", "--", "sleep", "60") == "1\n"
+    time.sleep(1.0)  # until its supervisor has seen the card as it was before
+    standin.show(Machine((t4("GPU-a", used_mib=5300, processes=((31337, 200), (31400, 5000))),)))
+
+    def found() -> dict[str, Any] | None:
+        (card,) = json.loads(inside("gpus", "--json"))["card"]
+        (held,) = card["run"]
+        return held if held["used_mib"] == 5000 else None
+
+    held = wait_for(found, "the card's memory in the record", within_s=30)
+    assert (held["run"], held["used_mib"], held["by"]) == (1, 5000.0, "memory change")
+    shown = json.loads(inside("show", "1", "--json"))
+    (event,) = [event for event in shown["event"] if event["kind"] == "card_memory_by"]
+    assert event["body"] == {"way": "memory change"}
+    assert "by the change of the card's memory" in " ".join(inside("gpus").split())
+
+
+# ---- watching ----
+
+
+@pytest.fixture
+def watching(run_cli: Console, standin: StandIn) -> Iterator[Callable[[], Terminal]]:
+    opened: list[Terminal] = []
+
+    def start() -> Terminal:
+        environment = run_cli.environment(standin.environment() | {"KGOPS_HOME": str(run_cli.home)})
+        opened.append(Terminal(run_cli.argv("gpus", "--watch"), environment, run_cli.cwd))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+def test_watching_draws_again_what_changed_and_nothing_else_until_ctrl_c(
+    watching: Callable[[], Terminal], standin: StandIn
+) -> None:
+    cards = (t4("GPU-a", used_mib=111), t4("GPU-b", used_mib=222))
+    standin.show(Machine(cards))
+    terminal = watching()
+    terminal.wait_for_text(b"222")
+    drawn = len(terminal.seen)
+    wait_for(lambda: terminal.read() and len(_readings(standin)) >= 3, "more readings", within_s=20)
+    assert len(terminal.seen) == drawn  # nothing changed, so nothing was sent
+    standin.show(Machine((cards[0], replace(cards[1], used_mib=333))))
+    terminal.wait_for_text(b"333")
+    sent = terminal.seen[drawn:]
+    assert b"111" not in sent
+    assert b"\x1b[2J" not in sent
+    terminal.type(b"\x03")
+    assert terminal.wait() == 0
+    assert b"Traceback" not in terminal.seen
+    assert terminal.seen.rstrip().endswith(b"\x1b[?25h")  # the cursor is back
+
+
+def _readings(standin: StandIn) -> list[str]:
+    return [call for call in standin.calls() if call.startswith("nvmlDeviceGetMemoryInfo_v2 0")]
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_watching_into_a_pipe_gives_plain_lines_at_once(
+    run_cli: Console, standin: StandIn, flags: tuple[str, ...]
+) -> None:
+    standin.show(Machine((t4(used_mib=111),)))
+    child = run_cli.start("gpus", "--watch", *flags, env=standin.environment())
+    assert child.stdout is not None
+    first, second = child.stdout.readline(), child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=20)
+    assert child.returncode == 0, err
+    assert b"\x1b" not in first + second + out
+    if flags:
+        assert json.loads(second)["card"][0]["memory_used_mib"] == 111
+    else:
+        assert re.fullmatch(rb"[\d-]+ [\d:]+  0  Tesla T4  111/15,360 MiB  0%  40\S+C  30/70 W\n", second)
+
+
+def test_ctrl_c_is_heard_while_the_driver_hangs(run_cli: Console, standin: StandIn) -> None:
+    standin.show(Machine((t4(),), delay_ms=30_000))
+    child = run_cli.start("gpus", env=standin.environment())
+    assert child.stderr is not None
+    assert b"takes its time" in child.stderr.readline()
+    began = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=20)
+    assert child.returncode == 130
+    assert time.monotonic() - began < 10
