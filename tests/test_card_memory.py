@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kgops.gpus.processes import Held, TreeMemory
+from kgops.gpus.processes import Held, TreeMemory, Way
 from kgops.gpus.readings import CardReading, NvmlProblem, ProcessReading, Snapshot, silent_card
 
 PIDS = {10, 11}
 BORN = 1000.0
 NONE = NvmlProblem("other", "", "")
-BY_CHANGE = "memory change"
+BY_CHANGE: Way = "memory change"
 
 
 def card(uuid: str, used_mib: int | None, *processes: tuple[int, int | None]) -> CardReading:
