@@ -23,7 +23,8 @@ from pykeen.nn.modules import RotatEInteraction, TransEInteraction
 from kgops.tracin.blocks import Point, Settings
 from kgops.tracin.embeddings import ENTITIES, RELATIONS, two_tables
 from kgops.tracin.loss import TracinLoss
-from kgops.tracin.pairwise import PairwiseEngine, add_equal, labels_of
+from kgops.tracin.output import own_weight, scale_of
+from kgops.tracin.pairwise import PairwiseEngine, add_equal, labels_of, products_where_equal
 
 __all__ = ["Differences", "DistanceEngine", "is_distance"]
 
@@ -41,18 +42,22 @@ def is_distance(model: Any) -> bool:
 
 @dataclass
 class Differences:
-    """Of each row: the query, the weights of its differences to all entities, and the vectors' gradients."""
+    """Rows with the same (head, relation) are a group: they share the query and, but for the tail, the
+    gradient at all entities. What else a row's gradient has are two entity vectors, at its head and at its
+    tail, and one relation vector. Under KvsAll the tail's is zero: rows of a group are one sample."""
 
-    query: torch.Tensor
-    weight: torch.Tensor  # a: (rows, entities)
+    query: torch.Tensor  # of groups
+    weight: torch.Tensor  # a: (groups, entities)
     along: torch.Tensor | None  # q·t of each entity; Euclidean alone
-    ids: torch.Tensor
-    head: torch.Tensor
-    relation: torch.Tensor
     weighted: torch.Tensor | None  # a (q·t), of the side that stays
+    group: torch.Tensor  # of rows
+    at: torch.Tensor  # (2, rows): heads, tails
+    rows_in: torch.Tensor  # (2, rows, width)
+    relations: torch.Tensor  # (1, rows)
+    relations_in: torch.Tensor  # (1, rows, width)
 
     def __len__(self) -> int:
-        return len(self.query)
+        return len(self.group)
 
 
 class DistanceEngine(PairwiseEngine[Differences]):
@@ -77,59 +82,78 @@ class DistanceEngine(PairwiseEngine[Differences]):
 
     @property
     def numbers_each_test(self) -> int:
-        return 3 * self.total + 4 * self._raw.shape[1]
+        return 3 * self.total + 5 * self._raw.shape[1]
 
     @torch.no_grad()
     def made(self, rows: torch.Tensor, *, keep: bool = False) -> Differences:
-        h, r = self._raw[rows[:, 0]], self._relations[rows[:, 1]]
+        some, group, own = self._grouped(rows)
+        h, r = self._raw[some[:, 0]], self._relations[some[:, 1]]
         q = self._query(h, r) - self._centre
         along = q @ self._entities.t() if self._euclidean else None
         distances = self._distances(q, along)
-        weight = self._to_gradient(rows, distances)
-        if self._euclidean and not self._squared:
-            weight = torch.where(distances > 0, weight / distances, 0)
-        elif self._squared:
-            weight *= 2
-        head, relation = _back(self._query, h, r, self._at_query(q, weight))
-        weighted = weight * along if keep and along is not None else None
-        return Differences(q, weight, along, rows, head, relation, weighted)
+        weight = self._over_distance(self._to_gradient(some, distances), distances)
+        tails = rows[:, 2]
+        own = self._over_distance(own, distances[group, tails])
+        at_tails = own[:, None] * self._differences(q[group], self._entities[tails])
+        at_query = self._at_query(q, weight)[group] - at_tails
+        head, relation = _back(self._query, h[group], r[group], at_query)
+        return Differences(
+            q,
+            weight,
+            along,
+            weight * along if keep and along is not None else None,
+            group,
+            rows[:, [0, 2]].t(),
+            torch.stack([head, at_tails]),
+            rows[None, :, 1],
+            relation[None],
+        )
 
     @torch.no_grad()
     def pairs(self, train: Differences, test: Differences) -> torch.Tensor:
         out = self._raw.new_zeros(len(train), len(test))
         if self._with_relations:
-            add_equal(
-                out, train.ids[None, :, 1], train.relation[None], test.ids[None, :, 1], test.relation[None]
-            )
+            ours, theirs = ((side.relations, side.relations_in) for side in (train, test))
+            add_equal(out, *ours, *theirs)
         if not self._with_entities:
             return out
-        add_equal(out, train.ids[None, :, 0], train.head[None], test.ids[None, :, 0], test.head[None])
-        out += self._heads_with_tails(train, test)
-        out += self._heads_with_tails(test, train).t()
-        if train.along is None or test.weighted is None:
-            return self._add_signs(out, train, test)
-        out.addcmul_(train.query @ test.query.t(), train.weight @ test.weight.t())
-        out.addmm_((self._lengths - train.along).mul_(train.weight), test.weight.t())
-        return out.addmm_(train.weight, test.weighted.t(), alpha=-1)
+        add_equal(out, train.at, train.rows_in, test.at, test.rows_in)
+        out += self._rows_with_all(train, test)
+        out += self._rows_with_all(test, train).t()
+        return out.add_(self._all_with_all(train, test)[train.group][:, test.group])
 
     @torch.no_grad()
     def one_by_one(self, some: Differences, others: Differences) -> torch.Tensor:
         out = self._raw.new_zeros(len(some))
         if self._with_relations:
-            out += (some.relation * others.relation).sum(1) * (some.ids[:, 1] == others.ids[:, 1])
+            ours, theirs = ((side.relations, side.relations_in) for side in (some, others))
+            out += products_where_equal(*ours, *theirs)
         if not self._with_entities:
             return out
-        out += (some.head * others.head).sum(1) * (some.ids[:, 0] == others.ids[:, 0])
+        out += products_where_equal(some.at, some.rows_in, others.at, others.rows_in)
         for a, b in ((some, others), (others, some)):
-            at = a.ids[:, 0]
-            difference = b.query - self._entities[at]
-            difference = difference if self._euclidean else difference.sign()
-            out += (a.head * difference).sum(1) * b.weight.gather(1, at[:, None])[:, 0]
+            there = self._differences(b.query[b.group], self._entities[a.at])
+            out += ((a.rows_in * there).sum(2) * b.weight[b.group, a.at]).sum(0)
+        i, j = some.group, others.group
         if some.along is None or others.along is None:
             return out + self._signs_one_by_one(some, others)
-        both = some.weight * others.weight
-        inner = (some.query * others.query).sum(1)[:, None] + self._lengths - some.along - others.along
-        return out + (both * inner).sum(1)
+        both = some.weight[i] * others.weight[j]
+        inner = (some.query[i] * others.query[j]).sum(1)[:, None] + self._lengths
+        return out + both.mul_(inner.sub_(some.along[i]).sub_(others.along[j])).sum(1)
+
+    def _grouped(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A row for each group, every row's group, and what its own tail adds to the gradient there."""
+        key = rows[:, 0] * (int(rows[:, 1].max()) + 1) + rows[:, 1]
+        known = self.loss.known
+        if known is not None:  # a tail that training has not seen makes labels of its own
+            key = key * (self.total + 1) + torch.where(known.contains(rows), 0, rows[:, 2] + 1)
+        _, group, counts = torch.unique(key, return_inverse=True, return_counts=True)
+        number = torch.arange(len(rows), device=rows.device)
+        some = rows[torch.empty_like(counts).scatter_(0, group, number)]
+        own = (
+            0.0 if known is not None else own_weight(self.loss, self.total) * scale_of(self.loss, self.total)
+        )
+        return some, group, self._raw.new_full((len(rows),), own)
 
     def _distances(self, q: torch.Tensor, along: torch.Tensor | None) -> torch.Tensor:
         if along is None:
@@ -142,48 +166,74 @@ class DistanceEngine(PairwiseEngine[Differences]):
         return squared if self._squared else squared.sqrt_()
 
     def _to_gradient(self, rows: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
-        """δ: the loss's gradient at the scores, which are the distances with a minus."""
-        labels = labels_of(self.loss, rows, self.total, self._raw)
+        """δ: the loss's gradient at the scores, which are the distances with a minus; without known tails
+        that of the negatives, at the tail too."""
+        if self.loss.known is None:
+            others = self.total - 1 if self.loss.kind == "bce" else self.total
+            labels = self._raw.new_tensor(self.loss.smoothing / max(others, 1))
+        else:
+            labels = labels_of(self.loss, rows, self.total, self._raw)
         if self.loss.kind == "bce":
-            return torch.sigmoid(-distances).sub_(labels).div_(self.total)
+            return torch.sigmoid(-distances).sub_(labels).mul_(scale_of(self.loss, self.total))
         return torch.softmax(-distances, dim=1).sub_(labels)
+
+    def _over_distance(self, delta: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
+        """a: what multiplies a difference, or its signs. At no distance the gradient is zero, as torch has it."""
+        if not self._euclidean:
+            return delta
+        return delta * 2 if self._squared else (delta / distances).masked_fill_(distances == 0, 0)
+
+    def _differences(self, q: torch.Tensor, entities: torch.Tensor) -> torch.Tensor:
+        difference = q - entities
+        return difference if self._euclidean else difference.sign_()
 
     def _at_query(self, q: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         if self._euclidean:
             return torch.addmm(-weight.sum(1)[:, None] * q, weight, self._entities)
         found = torch.zeros_like(q)
         for part in self._chunks(len(q)):
-            signs = (q[:, None] - self._entities[part]).sign_()
+            signs = self._differences(q[:, None], self._entities[part])
             found -= torch.bmm(weight[:, None, part], signs)[:, 0]
         return found
 
-    def _heads_with_tails(self, a: Differences, b: Differences) -> torch.Tensor:
-        """(rows of a, rows of b): a's head vector where b has it as one of all tails."""
-        at = a.ids[:, 0]
-        weight = b.weight[:, at].t()
+    def _rows_with_all(self, a: Differences, b: Differences) -> torch.Tensor:
+        """(rows of a, rows of b): a's vectors at its head and tail with what b's group has there."""
+        at, own = a.at.flatten(), a.rows_in.flatten(0, 1)
         if self._euclidean:
-            own = (a.head * self._entities[at]).sum(1)[:, None]
-            return (a.head @ b.query.t()).sub_(own).mul_(weight)
-        out = torch.empty_like(weight)
-        for j in range(len(b)):
-            out[:, j] = (a.head * (b.query[j] - self._entities[at]).sign_()).sum(1)
-        return out.mul_(weight)
+            out = (own @ b.query.t()).sub_((own * self._entities[at]).sum(1)[:, None])
+        else:
+            out = torch.stack(
+                [(own * self._differences(q, self._entities[at])).sum(1) for q in b.query], dim=1
+            )
+        out *= b.weight[:, at].t()
+        return out.view(2, len(a), -1).sum(0)[:, b.group]
 
-    def _add_signs(self, out: torch.Tensor, train: Differences, test: Differences) -> torch.Tensor:
-        for part in self._chunks(len(train) + len(test)):
+    def _all_with_all(self, train: Differences, test: Differences) -> torch.Tensor:
+        """(train groups, test groups): over all entities."""
+        if train.along is None or test.weighted is None:
+            return self._signs(train, test)
+        out = (train.query @ test.query.t()).mul_(train.weight @ test.weight.t())
+        out.addmm_((self._lengths - train.along).mul_(train.weight), test.weight.t())
+        return out.addmm_(train.weight, test.weighted.t(), alpha=-1)
+
+    def _signs(self, train: Differences, test: Differences) -> torch.Tensor:
+        out = self._raw.new_zeros(len(train.query), len(test.query))
+        for part in self._chunks(len(train.query) + len(test.query)):
             ours, theirs = (
-                (side.query[:, None] - self._entities[part]).sign_().mul_(side.weight[:, part, None])
+                self._differences(side.query[:, None], self._entities[part]).mul_(side.weight[:, part, None])
                 for side in (train, test)
             )
             out.addmm_(ours.flatten(1), theirs.flatten(1).t())
         return out
 
     def _signs_one_by_one(self, some: Differences, others: Differences) -> torch.Tensor:
-        out = self._raw.new_zeros(len(some))
-        for part in self._chunks(len(some)):
-            signs = [(side.query[:, None] - self._entities[part]).sign_() for side in (some, others)]
-            both = some.weight[:, part] * others.weight[:, part]
-            out += ((signs[0] * signs[1]).sum(2) * both).sum(1)
+        out, i, j = self._raw.new_zeros(len(some)), some.group, others.group
+        for part in self._chunks(2 * len(some)):
+            ours, theirs = (
+                self._differences(side.query[side.group][:, None], self._entities[part])
+                for side in (some, others)
+            )
+            out += ((ours * theirs).sum(2) * some.weight[i, part] * others.weight[j, part]).sum(1)
         return out
 
     def _chunks(self, rows: int) -> list[slice]:
