@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+import sqlite3
 import tomllib
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -103,6 +107,9 @@ def test_the_t4_profile_runs_on_a_machine_without_a_card_and_reports_what_took_n
     assert levers["precision"]["requested"] == "fp16"
     assert levers["precision"]["effective"] == "fp32"
     assert levers["precision"]["reason"]
+    (segments,) = [c for c in done.json()["plan"]["choices"] if c["lever"] == "expandable_segments"]
+    assert (segments["requested"], segments["effective"]) == (True, False)
+    assert segments["reason"] == "no CUDA device"
 
 
 # ---- commands ----
@@ -225,6 +232,18 @@ def test_the_record_keeps_who_chose_a_lever_what_a_rule_made_of_it_and_why(
     assert "off" in row  # and that the worker could not even compile stands beside it
     assert "checkpointing" in row
     assert "no CUDA device" in row
+
+
+def test_a_lever_that_a_worker_is_silent_about_is_shown_as_such(run_cli: Console) -> None:
+    assert run_cli("run", "exec", "--", "true").code == 0
+    silent = {"lever": "precision", "requested": "fp16", "effective": "fp16", "chosen_by": "profile t4"}
+    choices = json.dumps([{**silent, "reason": None, "source": None}])
+    with closing(sqlite3.connect(run_cli.home / "kgops.db")) as conn, conn:
+        conn.execute("UPDATE run_spec SET plan = json_set(plan, '$.choices', json(?))", (choices,))
+    (row,) = [line for line in run_cli("show", "1").out.splitlines() if line.startswith("precision")]
+    asked, effective, kind, by, why = re.split(r"\s{2,}", row)[1:]
+    assert (asked, effective, kind, by) == ("fp16", "n/a", "numeric", "profile t4")
+    assert why == "the worker said nothing of it"
 
 
 def test_the_rules_look_at_the_card_that_the_run_will_get(run_cli: Console, tmp_path: Path) -> None:

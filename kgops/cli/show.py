@@ -11,7 +11,7 @@ import click
 
 from kgops.cli.output import UNKNOWN, duration, figure, moment, print_json, say, table
 from kgops.cli.session import Session, existing
-from kgops.jobs.levers import kind_of
+from kgops.jobs.levers import LEVERS
 from kgops.jobs.text import lines, one_line
 from storage import attempts, reports, runs, series
 from storage.runs import Run
@@ -104,18 +104,31 @@ def _levers(session: Session, run: Run) -> list[str]:
     newest = max((lever.attempt for lever in levers), default=0)
     reported = {lever.name: lever for lever in levers if lever.attempt == newest}
     chosen = {choice["lever"]: choice for choice in runs.spec(session.conn, run.id).plan.get("choices", [])}
-    rows = []
-    for name in sorted({*reported, *chosen}):
-        lever, choice = reported.get(name), chosen.get(name, {})
-        asked = _shown(choice["requested"]) if choice else lever.requested if lever else None
-        effective = lever.effective if lever else _shown(choice["effective"]) if choice["reason"] else None
-        why = "; ".join(part for part in (choice.get("reason"), lever.reason if lever else None) if part)
-        kind = lever.kind if lever else kind_of(name)
-        rows.append((name, asked or UNKNOWN, effective or UNKNOWN, kind, choice.get("chosen_by", ""), why))
+    rows = [_lever(name, reported.get(name), chosen.get(name), run) for name in sorted({*reported, *chosen})]
     return ["", *table(("LEVER", "ASKED", "EFFECTIVE", "KIND", "BY", "WHY"), rows)] if rows else []
 
 
+def _lever(
+    name: str, lever: reports.Lever | None, choice: dict[str, Any] | None, run: Run
+) -> tuple[str, ...]:
+    asked = _shown(choice["requested"]) if choice else lever.requested if lever else None
+    effective = lever.effective if lever else None
+    reasons = [choice["reason"] if choice else None, lever.reason if lever else None]
+    if lever is None and choice is not None:
+        if choice["reason"] or name not in LEVERS:  # settled before any worker: there is nothing to report
+            effective = _shown(choice["effective"])
+        elif run.ended:
+            reasons.append("the worker said nothing of it")
+    kind = lever.kind if lever else LEVERS[name].kind if name in LEVERS else ""
+    why = "; ".join(reason for reason in reasons if reason)
+    by = choice["chosen_by"] if choice else ""
+    return name, asked or UNKNOWN, effective or UNKNOWN, kind, by, why
+
+
 def _shown(value: Any) -> str:
+    """As workers' values are kept: what is switched is on or off."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return value if isinstance(value, str) else json.dumps(value)
 
 

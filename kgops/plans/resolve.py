@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -69,7 +69,7 @@ def resolve(job: Job, find_card: FindCard = facts_here) -> Resolved:
     asked = {**filled.levers, **_neighbours(filled, environment)}
     card = find_card(job.card.gpu) if asked.get("device", "cpu") != "cpu" else None
     settled, corrections = rules.apply(asked, card, work_of(filled))
-    choices = tuple(_choices(asked, settled, corrections, by, f"profile {job.profile}"))
+    choices = tuple(_choices(asked, settled, corrections, by, f"profile {job.profile}", card))
     levers = {name: settled[name] for name in filled.levers}
     settings = _with_device(filled, settled, corrections)
     return Resolved(
@@ -117,21 +117,20 @@ def _choices(
     corrections: list[Correction],
     by: Mapping[str, str],
     profile: str,
-) -> list[Choice]:
+    card: CardFacts | None,
+) -> Iterator[Choice]:
     """Every lever, and of its neighbours those that a profile set or a rule changed."""
     last = {correction.lever: correction for correction in corrections}
-    out = []
     for name, requested in asked.items():
         why = last.get(name)
-        if name not in by and name != _SEGMENTS and why is None:
-            continue
-        who = by.get(name, profile if name == _SEGMENTS else "person")
-        out.append(
-            Choice(
-                name, requested, settled[name], who, why.reason if why else None, why.source if why else None
-            )
-        )
-    return out
+        if why is not None:
+            who = by.get(name, profile if name == _SEGMENTS else "person")
+            yield Choice(name, requested, settled[name], who, why.reason, why.source)
+        elif name in by:
+            yield Choice(name, requested, settled[name], by[name])
+        elif name == _SEGMENTS:
+            # No worker reports what it finds in its environment, so it is said here.
+            yield Choice(name, requested, card is not None, profile, None if card else "no CUDA device")
 
 
 def _left_alone(job: Job, by: Mapping[str, str]) -> list[Choice]:
