@@ -130,8 +130,8 @@ def _fp16_gradients_are_scaled(levers: Levers, card: CardFacts | None, work: Wor
             "scale_gradients",
             False,
             True,
-            "fp16 gradients below 6e-8 become zero: of a mean over batch and entities nearly all do",
-            "notes of kgops on memory: 99.7 % zeros at 1M entities x 4096, even scaled by 2^16",
+            "fp16 gradients below 6e-8 become zero, and those of a mean over batch and entities are that small",
+            "torch.amp documentation, gradient scaling",
         )
 
 
@@ -144,7 +144,7 @@ def _sums_over_entities_are_not_fp16(
             "fp16",
             "fp32",
             "a sum over entities leaves fp16's range at 65,504",
-            "DESIGN of kgops, rules; IEEE 754 binary16",
+            "IEEE 754, binary16",
         )
 
 
@@ -226,7 +226,9 @@ def _channels_last_pays(levers: Levers, card: CardFacts | None, work: Work) -> I
 def _strict_paths_need_paths(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
     if levers.get("strict_path_filtering") is True and levers.get("path_filtering") is not True:
         reason = "strict_path_filtering says how paths are filtered; path_filtering is off"
-        yield Correction("strict_path_filtering", True, False, reason, "DESIGN of kgops, rules")
+        yield Correction(
+            "strict_path_filtering", True, False, reason, "kgops run tracin, which refuses the same"
+        )
 
 
 def _cache_is_kept_in_the_loop(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
