@@ -16,6 +16,7 @@ from kgops.models.conve import ConvE
 from kgops.models.pykeen_models import PykeenRecipe, load_pykeen_model, rebuild
 from kgops.tracin.blocks import Point
 from kgops.tracin.loss import ONE_TO_N, TARGET
+from kgops.tracin.points import load_point
 from kgops.tracin.scan import self_influence
 
 torch.set_num_threads(1)
@@ -68,7 +69,9 @@ def test_a_run_leaves_what_its_model_is_built_from_again(
     smoothing = settings.get("label_smoothing", 0.1)  # kgops' default
     recorded = settings.get("loss") and {"name": settings["loss"], "label_smoothing": smoothing}
     assert kept.loss == recorded and final.loss == recorded
-    points = [Point(one.model, one.learning_rate or 0) for one in (kept, final)]
+    loaded = load_point(path, NATIONS, device=torch.device("cpu"))
+    assert (loaded.point.learning_rate, loaded.loss, loaded.epoch) == (0.02, recorded, 2)
+    points = [loaded.point, Point(final.model, 0.1)]
     for loss in (TARGET, ONE_TO_N):
         assert float(self_influence(points, loss, ROWS).min()) > 0
 

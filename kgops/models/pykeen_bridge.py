@@ -17,7 +17,10 @@ import torch
 from kgops.errors import BadInput
 from kgops.models.conve import ConvE, ConvEConfig
 
-__all__ = ["from_pykeen_state", "load_pykeen", "load_saved", "to_pykeen_state"]
+__all__ = ["KEPT_FORMAT", "from_pykeen_state", "load_pykeen", "load_saved", "to_pykeen_state"]
+
+# How checkpoints begin that a run of PyKEEN's pipeline keeps; see `pykeen_models`.
+KEPT_FORMAT = "kgops pykeen checkpoint"
 
 _ENTITIES = "entity_representations.0._embeddings.weight"
 _BIASES = "entity_representations.1._embeddings.weight"

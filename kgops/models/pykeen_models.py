@@ -20,11 +20,10 @@ from pykeen.utils import NoRandomSeedNecessary
 from kgops.errors import BadInput
 from kgops.jobs.files import read_json, write_durably
 from kgops.models.conve import ConvE
-from kgops.models.pykeen_bridge import from_pykeen_state, load_saved
+from kgops.models.pykeen_bridge import KEPT_FORMAT, from_pykeen_state, load_saved
 
 __all__ = ["PykeenCheckpoint", "PykeenRecipe", "load_pykeen_model", "rebuild", "write_kept_pykeen"]
 
-FORMAT = "kgops pykeen checkpoint"
 _NEEDS_GRAPH = ("CompGCN", "RGCN", "NodePiece")
 
 
@@ -93,7 +92,7 @@ def load_pykeen_model(
     saved = load_saved(path, trust_pickle)
     if isinstance(saved, ERModel):
         return PykeenCheckpoint(_native(saved))
-    if isinstance(saved, Mapping) and saved.get("format") == FORMAT:
+    if isinstance(saved, Mapping) and saved.get("format") == KEPT_FORMAT:
         told = {name: saved[name] for name in ("epoch", "learning_rate", "loss")}
         digests = {name: saved[name] for name in ("entities_digest", "relations_digest")}
         built = rebuild(recipe or PykeenRecipe(**saved["recipe"]), saved["model_state_dict"], triples)
@@ -134,7 +133,7 @@ def write_kept_pykeen(
 ) -> None:
     """What TracIn needs of this epoch, whole or not at all."""
     body = {
-        "format": FORMAT,
+        "format": KEPT_FORMAT,
         "recipe": {**asdict(recipe), "kwargs": dict(recipe.kwargs)},
         "epoch": epoch,
         "learning_rate": learning_rate,
