@@ -71,6 +71,7 @@ def test_a_lost_card_is_none_to_choose_and_one_that_does_not_tell_its_capability
     [
         ("2.11.0", "cuda: Optional[str] = '13.0'", TorchBuild((2, 11), (13, 0))),
         ("2.10.0+cu126", "cuda = '12.6'", TorchBuild((2, 10), (12, 6))),
+        ("2.11.0a0+gitc0ffee", "cuda = '13.0'", TorchBuild((2, 11), (13, 0), is_wheel=False)),
         ("2.13.0+cpu", "cuda: Optional[str] = None", TorchBuild((2, 13), None)),
     ],
 )

@@ -167,6 +167,11 @@ def test_nothing_is_said_of_kernels_where_torch_or_card_is_unknown() -> None:
     }
 
 
+def test_a_torch_of_somebodys_own_build_is_not_taken_for_the_published_one() -> None:
+    own = TorchBuild((2, 11), (13, 0), is_wheel=False)
+    assert settled({"device": "auto"}, CardFacts("V100", (7, 0), torch=own)) == {"device": "auto"}
+
+
 @pytest.mark.parametrize(
     "here", [CardFacts("H200", (9, 0), is_slice=True), CardFacts("RTX 4090", (8, 9), is_wsl=True)]
 )

@@ -20,6 +20,7 @@ __all__ = ["CardFacts", "TorchBuild", "facts_here", "facts_of_known", "facts_of_
 class TorchBuild:
     version: tuple[int, int]
     cuda: tuple[int, int] | None  # None: a CPU build
+    is_wheel: bool = True  # as PyTorch publishes it; somebody's own build may have kernels for any card
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,17 @@ def facts_here(gpu: str | None) -> CardFacts | None:
 def torch_build() -> TorchBuild | None:
     """By the package's own files: importing torch takes a second and 200 MB."""
     try:
-        version = _numbers(metadata.version("torch"))
+        text = metadata.version("torch")
     except metadata.PackageNotFoundError:
         return None
     spec = importlib.util.find_spec("torch")
-    text = (Path(spec.origin).parent / "version.py").read_text() if spec and spec.origin else ""
-    cuda = re.search(r"^cuda\b.*=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE)
-    return None if version is None else TorchBuild(version, _numbers(cuda[1]) if cuda else None)
+    about = (Path(spec.origin).parent / "version.py").read_text() if spec and spec.origin else ""
+    cuda = re.search(r"^cuda\b.*=\s*['\"]([\d.]+)['\"]", about, re.MULTILINE)
+    version = _numbers(text)
+    if version is None:
+        return None
+    is_wheel = re.fullmatch(r"\d+\.\d+\.\d+(\+(cu\d+|cpu))?", text) is not None
+    return TorchBuild(version, _numbers(cuda[1]) if cuda else None, is_wheel)
 
 
 def _numbers(version: str) -> tuple[int, int] | None:

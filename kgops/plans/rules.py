@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kgops.gpus.facts import CardFacts, TorchBuild
+from kgops.gpus.facts import CardFacts
 
 __all__ = ["RULES", "Correction", "Work", "apply", "shown"]
 
@@ -77,27 +77,27 @@ def apply(levers: Levers, card: CardFacts | None, work: Work) -> tuple[dict[str,
 
 
 def _card_has_kernels(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    capability = card.compute_capability if card else None
-    if card is None or capability is None or levers.get("device", "cpu") == "cpu":
+    if card is None or card.compute_capability is None or card.torch is None or card.torch.cuda is None:
         return
-    lowest = None if card.torch is None else _lowest_capability(card.torch)
-    if lowest is not None and capability < lowest and card.torch is not None and card.torch.cuda is not None:
-        yield Correction(
-            "device",
-            levers["device"],
-            "cpu",
-            f"this torch {_dotted(card.torch.version)} for CUDA {_dotted(card.torch.cuda)} has no kernels below "
-            f"compute capability {_dotted(lowest)}; {card.name} has {_dotted(capability)}. "
-            "A build of torch for CUDA 12.6 has them",
-            "pytorch #172352, #175253",
-        )
+    lowest = _lowest_capability(card.torch.version, card.torch.cuda)
+    if not card.torch.is_wheel or card.compute_capability >= lowest or levers.get("device", "cpu") == "cpu":
+        return
+    yield Correction(
+        "device",
+        levers["device"],
+        "cpu",
+        f"torch {_dotted(card.torch.version)} for CUDA {_dotted(card.torch.cuda)} has no kernels below compute "
+        f"capability {_dotted(lowest)}; {card.name} has {_dotted(card.compute_capability)}. "
+        "Its build for CUDA 12.6 has them",
+        "pytorch #172352, #175253",
+    )
 
 
-def _lowest_capability(torch: TorchBuild) -> Capability | None:
-    """What the wheels of that build were compiled for; None where it is not known to matter."""
-    if torch.cuda is None or torch.cuda < (12, 8):
-        return None
-    return (7, 5) if torch.cuda >= (13, 0) or torch.version >= (2, 11) else (7, 0)
+def _lowest_capability(version: tuple[int, int], cuda: tuple[int, int]) -> Capability:
+    """What torch's own wheels of that build were compiled for."""
+    if cuda < (12, 8):
+        return (5, 0)
+    return (7, 5) if cuda >= (13, 0) or version >= (2, 11) else (7, 0)
 
 
 def _card_has_the_number_format(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
