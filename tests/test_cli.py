@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -694,7 +693,7 @@ def test_summary_view_and_listing_agree(run_cli: Console, conn: sqlite3.Connecti
     row = conn.execute("SELECT id, state, reason, tags, exit_code FROM run_summary").fetchone()
     run = runs.get(conn, 1)
     assert run is not None
-    shown = asdict(run)
+    shown = runs.as_table(run)
     assert row == (1, shown["state"], shown["reason"], "a b", shown["exit_code"])
     assert os.path.commonpath([run_cli.folder(1), run_cli.home]) == str(run_cli.home)
     assert all_of(run_cli.home) == set() or wait_for(lambda: not all_of(run_cli.home), "everybody to leave")

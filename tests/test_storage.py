@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -626,7 +625,7 @@ def test_columns_of_the_dataclasses_are_those_of_the_tables(conn: sqlite3.Connec
     run = runs.get(conn, 1)
     assert run is not None
     assert (
-        tuple(asdict(run))
+        tuple(runs.as_table(run))
         == runs.COLUMNS
         == tuple(row[0] for row in conn.execute("SELECT * FROM run").description)
     )
