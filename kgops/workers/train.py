@@ -63,7 +63,9 @@ def train_conve(
 ) -> dict[str, float]:
     torch.manual_seed(job.settings["seed"])
     config = model_config(job.settings, graph)
-    settings = train_settings(job, device)
+    settings = train_settings(job)
+    if made_for_a_card(job, device):
+        settings = dataclasses.replace(settings, compile="off")
     choose_threads(step_gflop(config, settings.batch_size), "a step", device, report)
     model = ConvE(config).to(device)
     report_levers(job, device, report)
@@ -122,7 +124,7 @@ def model_config(settings: dict[str, Any], graph: Graph) -> ConvEConfig:
     return ConvEConfig(num_entities=graph.num_entities, num_relations=graph.num_relations, **shape)
 
 
-def train_settings(job: Job, device: torch.device) -> TrainSettings:
+def train_settings(job: Job) -> TrainSettings:
     settings, levers = job.settings, job.levers
     chunk = levers.get("entity_chunk", "auto")
     same = (
@@ -135,7 +137,7 @@ def train_settings(job: Job, device: torch.device) -> TrainSettings:
         precision=levers.get("precision", "fp32"),
         entity_chunk=None if chunk == "auto" else chunk,
         gradient_checkpointing=levers.get("gradient_checkpointing", False),
-        compile="off" if made_for_a_card(job, device) else levers.get("compile", "off"),
+        compile=levers.get("compile", "off"),
         cuda_graphs=levers.get("cuda_graphs", False),
         checkpoint_every=settings["checkpoint_frequency"],
         loss=settings["loss"] or LOSS,
