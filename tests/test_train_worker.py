@@ -328,3 +328,28 @@ def test_jobs_and_training_know_the_same_names() -> None:
     assert sorted(job_names.LOSSES) == sorted(losses.LOSSES)
     assert sorted(job_names.OPTIMIZERS) == sorted(optimizers.OPTIMIZERS)
     assert sorted(job_names.SCHEDULES) == sorted(optimizers.SCHEDULES)
+
+
+def test_what_only_a_card_can_do_is_reported_off_with_the_reason(run_cli: Console) -> None:
+    done = run_cli(
+        *("run", "train", *files(), *SMALL, "--num-epochs", "1", "--cuda-graphs"),
+        env={"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.code == 0, done.err
+    levers = {lever["name"]: lever for lever in events(run_cli.folder(1), "lever")}
+    assert levers["cuda_graphs"]["effective"] == "off"
+    assert levers["cuda_graphs"]["reason"] == "no CUDA device"
+
+
+@pytest.mark.slow
+def test_a_person_who_asks_for_compiling_without_a_compiler_is_told_and_the_run_succeeds(
+    run_cli: Console,
+) -> None:
+    done = run_cli(
+        *("run", "train", *files(), *SMALL, "--num-epochs", "1", "--compile", "default"),
+        env={"CUDA_VISIBLE_DEVICES": "", "CXX": "no-such-compiler"},
+    )
+    assert done.code == 0, done.err
+    levers = {lever["name"]: lever for lever in events(run_cli.folder(1), "lever")}
+    assert levers["compile"]["effective"] == "off"
+    assert "no C++ compiler (no-such-compiler)" in levers["compile"]["reason"]

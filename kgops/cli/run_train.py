@@ -31,6 +31,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         "batch_size": given.pop("batch_size"),
         "entity_chunk": given.pop("entity_chunk"),
         "gradient_checkpointing": given.pop("use_gradient_checkpointing") or None,
+        "compile": given.pop("compile"),
+        "cuda_graphs": given.pop("cuda_graphs") or None,
         "memory_cleanup": False if given.pop("disable_memory_cleanup") else None,
         "num_workers": given.pop("num_workers"),
     }
@@ -61,6 +63,10 @@ add_options(
         click.Option(
             ["--use-gradient-checkpointing"], is_flag=True, help="Compute activations again, keep none."
         ),
+        click.Option(
+            ["--compile"], type=click.Choice(LEVERS["compile"].values), help="Kernels made by torch.compile."
+        ),
+        click.Option(["--cuda-graphs"], is_flag=True, help="Replay a whole step as one launch, on a card."),
         click.Option(["--disable-memory-cleanup"], is_flag=True, help="Never give cached card memory back."),
         click.Option(
             ["--num-workers"], type=int, help="Accepted; there is nothing to load, and the run says so."
