@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from driving import Console
 from test_pykeen_engine import job, train_here
 
 from kgops.errors import BadInput
@@ -122,3 +123,24 @@ def test_building_a_model_draws_no_numbers_from_whoever_asks() -> None:
     before = torch.get_rng_state()
     assert float(scores(rebuild(recipe, state), torch.tensor([[0, 1]]))[0, 0]) == 4
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("model", "more"), [("RotatE", ()), ("DistMult", ("--loss", "kvsall-bce", "--inverse"))]
+)
+def test_a_run_of_pykeens_pipeline_is_traced_by_its_number(
+    run_cli: Console, model: str, more: tuple[str, ...]
+) -> None:
+    small = ("--dataset", "nations", "--embedding-dim", "8", "--num-epochs", "4", "--device", "cpu")
+    done = run_cli("run", "train", "--engine", "pykeen", "--model", model, *small, *more)
+    assert done.code == 0, done.err
+    if not more:  # PyKEEN's own loss compares sampled negatives, which no file remembers
+        refused = run_cli("run", "tracin", "--run", "1", "--device", "cpu")
+        assert refused.code != 0 and "does not say which loss" in refused.out
+    loss = () if more else ("--loss", "target")
+    traced = run_cli(
+        "run", "tracin", "--run", "1", *loss, "--max-triples", "2", "--top-k", "3", "--device", "cpu"
+    )
+    assert traced.code == 0, traced.out + traced.err
+    found = json.loads(run_cli("influences", "last", "--json", "--top", "1").out)
+    assert found

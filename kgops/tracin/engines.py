@@ -12,8 +12,9 @@ from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Engine, Point, Settings
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import check_ready, facts_of
+from kgops.training.threads import step_gflop
 
-__all__ = ["AnyEngine", "engine_for"]
+__all__ = ["AnyEngine", "block_gflop", "engine_for"]
 
 
 class AnyEngine(Protocol):
@@ -60,3 +61,14 @@ def engine_for(
     if loss.kind != "target" and is_distance(point.model):
         return DistanceEngine(point, loss, settings, names)
     return GenericEngine(point, loss, settings, names)
+
+
+def block_gflop(model: ConvE | Any, loss: TracinLoss, triples: int) -> float:
+    """About how many multiplications and additions a block of triples takes, to choose threads by."""
+    if isinstance(model, ConvE):
+        return step_gflop(model.config, triples) / 2
+    entities = facts_of(model).entities
+    vectors: int = sum(p.numel() for p in model.entity_representations.parameters())
+    others: int = sum(p.numel() for p in model.interaction.parameters())
+    numbers = others + (vectors / entities if loss.kind == "target" else vectors)
+    return 6 * triples * numbers / 1e9

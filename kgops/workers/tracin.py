@@ -19,7 +19,9 @@ from kgops.jobs.job import Job
 from kgops.jobs.tracing import DATA, FILTERS
 from kgops.tracin import tests_to_trace
 from kgops.tracin.blocks import Settings
+from kgops.tracin.engines import block_gflop
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
+from kgops.tracin.models import facts_of
 from kgops.tracin.parts import Parts
 from kgops.tracin.points import Loaded, find_checkpoints, load_point
 from kgops.tracin.results import Names, Table, write_self_influence
@@ -27,7 +29,6 @@ from kgops.tracin.scan import self_influence
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scoring, trace
 from kgops.training.batches import inverse_triples, query_rows
-from kgops.training.threads import step_gflop
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import copy_file, hand_in, make_output_folder
 from kgops.workers.report import Reporter
@@ -128,11 +129,11 @@ class _Work:
         """The checkpoints, and the loss whose gradients are compared."""
         loss, both = self._loss(loaded)
         points = [one.point for one in loaded]
-        config = points[0].model.config
+        model = points[0].model
         scored_at_once = self.job.levers.get("block", Settings().block)
-        device = points[0].model.entities.device
-        choose_threads(step_gflop(config, scored_at_once) / 2, "a block", device, self.report)
-        names = chosen_names(self.job, points[0].model)
+        device = facts_of(model).like.device
+        choose_threads(block_gflop(model, loss, scored_at_once), "a block", device, self.report)
+        names = chosen_names(self.job, model)
         many = f"{len(points)} checkpoints up to" if len(points) > 1 else "one checkpoint,"
         directions = ", both directions" if both else ""
         self.report.note(f"{many} {loaded[-1].path.name}; loss {self._loss_name()}{directions}.")
@@ -143,7 +144,7 @@ class _Work:
         return asked or ("target" if self.settings["run"] is None else "train")
 
     def _loss(self, loaded: Sequence[Loaded]) -> tuple[TracinLoss, bool]:
-        name, config = self._loss_name(), loaded[0].point.model.config
+        name, facts = self._loss_name(), facts_of(loaded[0].point.model)
         both = self.settings["both_directions"]
         if name != "train":
             return {"target": TARGET, "one-to-n": ONE_TO_N}[name], bool(both)
@@ -152,12 +153,12 @@ class _Work:
                 f"{loaded[0].path} does not say which loss it was trained with.",
                 hint="choose --loss one-to-n or --loss target.",
             )
-        rows = query_rows(self.graph.train, config.inverse)
-        if config.inverse:
+        rows = query_rows(self.graph.train, facts.inverse)
+        if facts.inverse:
             rows = torch.cat([rows, inverse_triples(self.graph.train)])
-        device = loaded[0].point.model.entities.device
-        loss = trained_loss(loaded[0].loss, rows.to(device), config.relation_rows)
-        return loss, config.inverse if both is None else both
+        relation_rows = facts.relations * (2 if facts.inverse else 1)
+        loss = trained_loss(loaded[0].loss, rows.to(facts.like.device), relation_rows)
+        return loss, facts.inverse if both is None else both
 
     def tests(self) -> list[TestTriple]:
         settings, graph = self.settings, self.graph

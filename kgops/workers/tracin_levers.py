@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from kgops.jobs.job import Job
-from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.layers import chosen_parameters, last_layers
 from kgops.workers.report import Reporter
@@ -35,7 +34,7 @@ def scoring_settings(job: Job, both_directions: bool) -> Settings:
     )
 
 
-def chosen_names(job: Job, model: ConvE) -> Collection[str] | None:
+def chosen_names(job: Job, model: torch.nn.Module) -> Collection[str] | None:
     """The parameters that take part; None: all of them."""
     if job.settings["layers"]:
         return chosen_parameters(model, job.settings["layers"])
