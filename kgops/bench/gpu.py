@@ -262,7 +262,11 @@ def peaks() -> list[Line]:
         ours = OurStep(synthetic(entities), settings)
         ours.steps(2)
         state = rivals.state_bytes(ours.model) * 4 // 3
-        state += sum(t.numel() * t.element_size() for t in vars(ours.batches).values() if torch.is_tensor(t))
+        state += sum(
+            t.numel() * t.element_size()
+            for t in vars(ours.batches).values()
+            if torch.is_tensor(t) and t.is_cuda
+        )
         torch.cuda.reset_peak_memory_stats()
         ours.steps(2)
         above = (torch.cuda.max_memory_allocated() - state) / MIB
