@@ -6,98 +6,15 @@ is in `encoder`, which does the same mathematics without the passes over memory.
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kgops.errors import Usage
+from kgops.jobs.conve_config import ConvEConfig
 
 __all__ = ["ConvE", "ConvEConfig"]
-
-
-@dataclass(frozen=True)
-class ConvEConfig:
-    """What fixes a ConvE's shape and dropout. With `inverse`, relation r has rows 2r and 2r + 1.
-
-    Of `input_channels`, `embedding_height` and `embedding_width` any may be None: channels default to
-    1 and the image to the one nearest to a square. `relation_dropout` is LibKGE's and unknown to PyKEEN.
-    """
-
-    num_entities: int
-    num_relations: int
-    inverse: bool = True
-    embedding_dim: int = 200
-    input_channels: int | None = None
-    embedding_height: int | None = None
-    embedding_width: int | None = None
-    output_channels: int = 32
-    kernel_height: int = 3
-    kernel_width: int = 3
-    input_dropout: float = 0.2
-    feature_map_dropout: float = 0.2
-    output_dropout: float = 0.3
-    relation_dropout: float = 0.0
-    batch_norm: bool = True
-
-    def __post_init__(self) -> None:
-        channels, height, width = _image(
-            self.embedding_dim, self.input_channels, self.embedding_height, self.embedding_width
-        )
-        object.__setattr__(self, "input_channels", channels)
-        object.__setattr__(self, "embedding_height", height)
-        object.__setattr__(self, "embedding_width", width)
-        counts = ("num_entities", "num_relations", "output_channels", "kernel_height", "kernel_width")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise Usage(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        for name in ("input_dropout", "feature_map_dropout", "output_dropout", "relation_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise Usage(f"{name} is {getattr(self, name)}; it must be at least 0 and below 1.")
-        if self.map_height < 1 or self.map_width < 1:
-            raise Usage(
-                f"a {self.kernel_height}x{self.kernel_width} kernel does not fit into the image of "
-                f"{2 * height}x{width} that head and relation make.",
-                hint="take a smaller kernel, or another embedding height and width.",
-            )
-
-    @property
-    def channels(self) -> int:
-        assert self.input_channels is not None
-        return self.input_channels
-
-    @property
-    def height(self) -> int:
-        assert self.embedding_height is not None
-        return self.embedding_height
-
-    @property
-    def width(self) -> int:
-        assert self.embedding_width is not None
-        return self.embedding_width
-
-    @property
-    def map_height(self) -> int:
-        return 2 * self.height - self.kernel_height + 1
-
-    @property
-    def map_width(self) -> int:
-        return self.width - self.kernel_width + 1
-
-    @property
-    def features(self) -> int:
-        """Numbers in the flattened feature maps of one (head, relation)."""
-        return self.output_channels * self.map_height * self.map_width
-
-    @property
-    def relation_rows(self) -> int:
-        return self.num_relations * (2 if self.inverse else 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class ConvE(nn.Module):
@@ -189,25 +106,3 @@ def _affine(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> tuple[torch.Tensor, torch.
     assert norm.running_mean is not None and norm.running_var is not None
     scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
     return scale, norm.bias - norm.running_mean * scale
-
-
-def _image(dim: int, channels: int | None, height: int | None, width: int | None) -> tuple[int, int, int]:
-    if dim < 1:
-        raise Usage(f"embedding_dim is {dim}; it must be at least 1.")
-    if channels is None:
-        channels = dim // (height * width) if height and width else 1
-    area = dim // max(channels, 1)
-    if height is None and width is None:
-        height = max(factor for factor in range(1, math.isqrt(max(area, 1)) + 1) if area % factor == 0)
-        width = area // height
-    elif height is None:
-        height = area // width if width else 0
-    elif width is None:
-        width = area // height if height else 0
-    assert height is not None and width is not None
-    if channels < 1 or channels * height * width != dim:
-        raise Usage(
-            f"embedding_dim {dim} is not channels x height x width = {channels} x {height} x {width}.",
-            hint="leave embedding height and width away, or give factors of embedding_dim.",
-        )
-    return channels, height, width
