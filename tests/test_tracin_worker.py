@@ -234,6 +234,25 @@ def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_fil
     assert figures["scored_pairs"] == 4 / 6 * 6 * figures["train_triples"]
 
 
+@pytest.mark.parametrize(
+    ("levers", "prefix"),
+    [
+        ({"precision": "bf16"}, "precision"),
+        ({"gram_precision": "bf16"}, "precision"),
+        ({"last_layers": 1}, "last_layers"),
+    ],
+)
+def test_cheaper_scores_say_how_many_of_the_top_triples_they_still_find(
+    trace: Trace, levers: dict[str, Any], prefix: str
+) -> None:
+    results = trace(max_triples=3, top_k=3, levers=levers)
+    figures = events(results, "result")[-1]["figures"]
+    assert 0 <= figures[f"{prefix}_top50"] <= 1 and figures[f"{prefix}_largest_error"] > 0
+    assert any("of the top 50" in note["text"] for note in events(results, "note"))
+    effective = {lever["name"]: lever["effective"] for lever in events(results, "lever")}
+    assert {name: effective[name] for name in levers} == levers
+
+
 def test_validation_trains_again_without_what_was_found_and_reports_it_as_measurements(
     trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

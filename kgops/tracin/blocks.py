@@ -15,7 +15,7 @@ from kgops.errors import BadInput
 from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
 from kgops.tracin.encoder import Encoder
-from kgops.tracin.factors import Factors, factors_of
+from kgops.tracin.factors import Factors, Others, factors_of
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import check_ready, facts_of
 from kgops.tracin.products import pair_scores, self_scores
@@ -34,9 +34,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the work is cut; none of it changes scores by more than rounding but `gram_dtype`, that of
-    the two large products with the test triples, and `both_directions`, which adds each triple's
-    inverse, as training does. `tests_at_once` None: as many as `test_mib` holds the factors of."""
+    """How the work is cut; none of it changes scores by more than rounding but `both_directions`, which
+    adds each triple's inverse, as training does, and two formats that factors of products are rounded to:
+    `gram_dtype` of the two large ones with the test triples, `precision` of all others.
+    `tests_at_once` None: as many as `test_mib` holds the factors of."""
 
     block: int = 256
     chunk: int = 2048
@@ -44,13 +45,15 @@ class Settings:
     test_mib: int = 512
     both_directions: bool = False
     gram_dtype: torch.dtype | None = None
+    precision: torch.dtype | None = None
 
 
 @dataclass
 class Kept:
-    """The factors of a block of test triples at one checkpoint."""
+    """The factors of a block of test triples at one checkpoint, and what the other side has to know of them."""
 
     factors: Factors
+    others: Others
     triples: int
 
 
@@ -72,7 +75,7 @@ class Engine:
         facts = facts_of(point.model)
         self.point, self.loss, self.settings = point, loss, settings
         self.buffers = Buffers(facts.like.device)
-        self.encoder = encoder or Encoder(point.model, names, buffers=self.buffers)
+        self.encoder = encoder or Encoder(point.model, names, buffers=self.buffers, low=settings.precision)
         self.total = facts.entities
 
     @property
@@ -83,16 +86,17 @@ class Engine:
 
     def keep(self, tests: torch.Tensor) -> Kept:
         rows = rows_of(self.point.model, tests, self.settings.both_directions)
-        return Kept(
-            factors_of(self.encoder, self.loss, rows, chunk=self.settings.chunk, keep=True), len(tests)
-        )
+        settings = self.settings
+        factors = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, keep=True)
+        if settings.gram_dtype is not None:
+            factors.maps_low = factors.encoded.maps.to(settings.gram_dtype)
+        return Kept(factors, factors.asks(settings.chunk, self.total, settings.gram_dtype), len(tests))
 
     def scores(self, kept: Kept, train: torch.Tensor) -> torch.Tensor:
         """(tests, trains), weighed with the learning rate."""
         settings = self.settings
         rows = rows_of(self.point.model, train, settings.both_directions)
-        others = kept.factors.asks(settings.chunk, self.total, settings.gram_dtype)
-        made = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, others=others)
+        made = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, others=kept.others)
         pairs = pair_scores(self.encoder, made, kept.factors, settings.gram_dtype)
         if settings.both_directions:
             pairs = pairs.view(2, len(train), 2, kept.triples).sum((0, 2))

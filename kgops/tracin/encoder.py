@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.encoder import Buffers
 from kgops.tracin.layers import all_parameters
+from kgops.tracin.low_precision import product
 
 __all__ = ["Encoded", "Encoder", "Pulled"]
 
@@ -86,6 +87,7 @@ class Pulled:
 class Encoder:
     """The part of a model before the tails; `names` are the parameters that take part."""
 
+    low: torch.dtype | None = None  # what factors of products are rounded to; None: nothing is
     has_layers = True  # False where the way back costs so little that `tangents` saves nothing
 
     def __init__(
@@ -95,7 +97,9 @@ class Encoder:
         *,
         buffers: Buffers | None = None,
         rows_at_once: int = 128,
+        low: torch.dtype | None = None,
     ) -> None:
+        self.low = low
         self.names = all_parameters(model) if names is None else frozenset(names)
         self.config: ConvEConfig = model.config
         c = model.config
@@ -125,9 +129,15 @@ class Encoder:
         patches = self.patches(self.input_norm(image))
         size = (groups, c.output_channels, self.places)
         maps = image.new_empty(size) if keep else self.buffers.take("maps", size, image.dtype)
-        torch.matmul(self._kernel_and_shift, patches, out=maps)
+        if self.low is None:
+            torch.matmul(self._kernel_and_shift, patches, out=maps)
+        else:
+            maps.copy_(product(self._kernel_and_shift, patches, self.low))
         flat = maps.relu_().view(groups, -1)
-        projected = torch.addmm(self.bias, flat, self.weight.t())
+        if self.low is None:
+            projected = torch.addmm(self.bias, flat, self.weight.t())
+        else:
+            projected = product(flat, self.weight.t(), self.low).add_(self.bias)
         return Encoded(image, patches, flat, projected, self.output_norm(projected).relu_())
 
     def patches(self, normed: torch.Tensor) -> torch.Tensor:
@@ -176,13 +186,16 @@ class Encoder:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         c, rows = self.config, len(u)
         d_flat = self.buffers.take("d_maps", (rows, encoded.maps.shape[1]), u.dtype)
-        torch.mm(u, self.weight, out=d_flat)
+        if self.low is None:
+            torch.mm(u, self.weight, out=d_flat)
+        else:
+            d_flat.copy_(product(u, self.weight, self.low))
         maps = self.buffers.take("maps_again", tuple(d_flat.shape), u.dtype)
         torch.index_select(encoded.maps, 0, group, out=maps)
         torch.ops.aten.threshold_backward.grad_input(d_flat, maps, 0, grad_input=d_flat)
         d_maps = d_flat.view(rows, c.output_channels, self.places)
-        sums = torch.bmm(d_maps, encoded.patches.index_select(0, group).transpose(1, 2))
-        taps = torch.matmul(self.kernel.t(), d_maps)
+        sums = product(d_maps, encoded.patches.index_select(0, group).transpose(1, 2), self.low)
+        taps = product(self.kernel.t(), d_maps, self.low)
         d_normed = self._fold(taps)
         conv = self._small(sums, d_normed, encoded.image, group)
         d_image = d_normed * self.input_norm.gain.view(1, -1, 1, 1)

@@ -53,6 +53,7 @@ class Factors:
     relations_in: torch.Tensor | None
     pulled: bool
     scale: float
+    maps_low: torch.Tensor | None = None  # the feature maps rounded once, where a product takes them so
 
     def spread(self, by_group: torch.Tensor) -> torch.Tensor:
         """Rows for groups → rows for samples."""
@@ -64,6 +65,8 @@ class Factors:
     def asks(self, chunk: int, total: int, gram_dtype: torch.dtype | None = None) -> Others:
         """What the other side has to know of these, which were made with `keep`."""
         delta = None if self.shared is None else self.shared.delta
+        if delta is not None and gram_dtype is not None:
+            delta = delta.to(gram_dtype)
         # Where these samples read the other side's gradient at the scores: at tails, then at heads.
         places = Places(torch.cat([self.tails, self.heads]), None, chunk, total)
         return Others(delta, places, len(self.group), gram_dtype)
@@ -115,6 +118,7 @@ def factors_of(
             against=None if others is None else others.delta,
             wanted=None if others is None else others.wanted,
             gram_dtype=None if others is None else others.gram_dtype,
+            low=encoder.low,
         )
         own = g.own
         d_x = shared.d_x.index_select(0, g.group)

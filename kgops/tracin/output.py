@@ -12,6 +12,7 @@ import torch
 
 from kgops.models.encoder import Buffers
 from kgops.tracin.loss import TracinLoss
+from kgops.tracin.low_precision import product
 
 __all__ = ["OutputPass", "Places", "Positives", "output_pass", "own_weight", "scale_of"]
 
@@ -73,10 +74,12 @@ def output_pass(
     against: torch.Tensor | None = None,
     wanted: Places | None = None,
     gram_dtype: torch.dtype | None = None,
+    low: torch.dtype | None = None,
 ) -> OutputPass:
     """The shared part of the groups with vectors `x`; a softmax goes over the entities twice.
 
-    `gram_dtype` is that of the product with `against` alone; its sums over chunks stay in x's own.
+    `gram_dtype` is that of the product with `against` alone, `low` that of the others; their sums over
+    chunks stay in x's own.
     """
     groups, total = len(x), len(entities)
     result = OutputPass(
@@ -85,12 +88,15 @@ def output_pass(
         None if against is None else x.new_zeros(groups, against.shape[1]),
         None if wanted is None else x.new_empty(groups, len(wanted.entities)),
     )
-    norms = _softmax_norms(x, entities, biases, chunk, buffers) if loss.kind == "softmax" else None
+    norms = _softmax_norms(x, entities, biases, chunk, buffers, low) if loss.kind == "softmax" else None
     for number, start in enumerate(range(0, total, chunk)):
         stop = min(start + chunk, total)
-        plane = _scores(x, entities, biases, start, stop, buffers)
+        plane = _scores(x, entities, biases, start, stop, buffers, low)
         _to_gradient(loss, plane, norms, positives, number, start, total)
-        result.d_x.addmm_(plane, entities[start:stop])
+        if low is None:
+            result.d_x.addmm_(plane, entities[start:stop])
+        else:
+            result.d_x += product(plane, entities[start:stop], low)
         if result.delta is not None:
             result.delta[start:stop] = plane.t()
         if result.gram is not None and against is not None:
@@ -98,7 +104,7 @@ def output_pass(
             if gram_dtype is None or gram_dtype == plane.dtype:
                 result.gram.addmm_(plane, part)
             else:
-                result.gram += (plane.to(gram_dtype) @ part.to(gram_dtype)).to(plane.dtype)
+                result.gram += product(plane, part, gram_dtype)
         if result.at is not None and wanted is not None:
             inside = wanted.inside(number)
             result.at[:, inside] = plane.index_select(1, wanted.entities[inside] - start)
@@ -110,9 +116,17 @@ def output_pass(
 
 
 def _scores(
-    x: torch.Tensor, entities: torch.Tensor, biases: torch.Tensor, start: int, stop: int, buffers: Buffers
+    x: torch.Tensor,
+    entities: torch.Tensor,
+    biases: torch.Tensor,
+    start: int,
+    stop: int,
+    buffers: Buffers,
+    low: torch.dtype | None,
 ) -> torch.Tensor:
     plane = buffers.take("plane", (len(x), stop - start), x.dtype)
+    if low is not None:
+        return torch.add(product(x, entities[start:stop].t(), low), biases[start:stop], out=plane)
     return torch.addmm(biases[start:stop], x, entities[start:stop].t(), out=plane)
 
 
@@ -143,13 +157,18 @@ def _to_gradient(
 
 
 def _softmax_norms(
-    x: torch.Tensor, entities: torch.Tensor, biases: torch.Tensor, chunk: int, buffers: Buffers
+    x: torch.Tensor,
+    entities: torch.Tensor,
+    biases: torch.Tensor,
+    chunk: int,
+    buffers: Buffers,
+    low: torch.dtype | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """For each group its highest score and Σ exp(score - highest), as columns."""
     highest = x.new_full((len(x), 1), -torch.inf)
     total = torch.zeros_like(highest)
     for start in range(0, len(entities), chunk):
-        plane = _scores(x, entities, biases, start, min(start + chunk, len(entities)), buffers)
+        plane = _scores(x, entities, biases, start, min(start + chunk, len(entities)), buffers, low)
         higher = torch.maximum(highest, plane.amax(1, keepdim=True))
         total *= (highest - higher).exp_()
         total += plane.sub_(higher).exp_().sum(1, keepdim=True)

@@ -10,6 +10,7 @@ import torch
 
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors
+from kgops.tracin.low_precision import product
 from kgops.tracin.tangents import add_by_tangents
 
 __all__ = ["pair_scores", "self_scores"]
@@ -31,7 +32,8 @@ def pair_scores(
         out *= _both(train, test, _layer(train.encoded.x, test.encoded.x, with_x, with_biases))
     with_maps, with_bias = "project.weight" in names, "project.bias" in names
     if with_maps or with_bias:
-        maps = _layer(train.encoded.maps, test.encoded.maps, with_maps, with_bias, gram_dtype)
+        theirs = test.encoded.maps if test.maps_low is None else test.maps_low
+        maps = _layer(train.encoded.maps, theirs, with_maps, with_bias, gram_dtype)
         out.addcmul_(train.u @ test.u.t(), _both(train, test, maps))
     if train.norm is not None and test.norm is not None:
         out.addmm_(train.norm, test.norm.t())
@@ -96,23 +98,22 @@ def _layer(
     """Inner products of a layer's inputs, and one more where its bias takes part."""
     if not weight:
         return a.new_ones(len(a), len(b))
-    low = a.dtype if dtype is None else dtype
-    product = (a.to(low) @ b.to(low).t()).to(a.dtype)
-    return product.add_(1) if bias else product
+    inner = product(a, b.t(), dtype)
+    return inner.add_(1) if bias else inner
 
 
 def _delta_products(train: Factors, test: Factors) -> torch.Tensor:
     """Inner products of the gradients at the scores, for all pairs of samples."""
     same = _equal(train.tails, test.tails)
-    product = torch.outer(train.own, test.own).mul_(same)
+    inner = torch.outer(train.own, test.own).mul_(same)
     if train.shared is None or test.shared is None:
-        return product
+        return inner
     assert train.shared.gram is not None and train.shared.at is not None and test.shared.delta is not None
-    product += _both(train, test, train.shared.gram)
+    inner += _both(train, test, train.shared.gram)
     theirs = test.spread_columns(test.shared.delta.index_select(0, train.tails))
-    product.addcmul_(train.own[:, None], theirs)
+    inner.addcmul_(train.own[:, None], theirs)
     ours = train.spread(train.shared.at[:, : len(test.tails)])
-    return product.addcmul_(ours, test.own[None, :])
+    return inner.addcmul_(ours, test.own[None, :])
 
 
 def _add_heads(out: torch.Tensor, a: Factors, b: Factors, at: torch.Tensor | None = None) -> None:
@@ -158,8 +159,8 @@ def _add_equal(
     if not len(columns):
         return
     chosen = same.index_select(1, columns if test.one_to_one else test.group[columns])
-    product = train_in @ test_in.index_select(0, columns).t()
-    out.index_add_(1, columns, product.mul_(train.spread(chosen)))
+    inner = train_in @ test_in.index_select(0, columns).t()
+    out.index_add_(1, columns, inner.mul_(train.spread(chosen)))
 
 
 def _equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -33,7 +33,14 @@ from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import copy_file, hand_in, make_output_folder
 from kgops.workers.report import Reporter
 from kgops.workers.threads import choose_threads
-from kgops.workers.tracin_levers import chosen_names, filters, report_levers, scoring_settings
+from kgops.workers.tracin_agreement import report_agreement
+from kgops.workers.tracin_levers import (
+    chosen_names,
+    filters,
+    precision_for,
+    report_levers,
+    scoring_settings,
+)
 from kgops.workers.tracin_outputs import Outputs
 from kgops.workers.tracin_validate import validate_found
 from kgops.workers.train import find_device
@@ -61,15 +68,16 @@ def trace_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     for note in graph.notes:
         report.note(note)
     work = _Work(job, graph, folder, report, stop)
-    report_levers(job, device, report)
     try:
         if job.settings["skip_tracin"]:
+            report_levers(job, device, report)
             return work.traced(None)
         loaded = work.load(device)
-        scoring = work.scoring(loaded)
+        report_levers(job, device, report, loaded[0].point.model)
+        scoring = work.scoring(loaded, device)
         if job.settings["self_influence"]:
             return work.with_itself(scoring)
-        figures = work.traced(scoring)
+        figures = work.traced(scoring) | work.agreement(scoring)
         if job.settings["validate"]:
             figures |= work.validated(scoring, loaded[-1])
         return figures
@@ -125,19 +133,19 @@ class _Work:
             for path in paths
         ]
 
-    def scoring(self, loaded: Sequence[Loaded]) -> Scoring:
+    def scoring(self, loaded: Sequence[Loaded], device: torch.device) -> Scoring:
         """The checkpoints, and the loss whose gradients are compared."""
         loss, both = self._loss(loaded)
         points = [one.point for one in loaded]
         model = points[0].model
         scored_at_once = self.job.levers.get("block", Settings().block)
-        device = facts_of(model).like.device
+        torch.backends.cuda.matmul.allow_tf32 = precision_for(self.job, device)[0] == "tf32"
         choose_threads(block_gflop(model, loss, scored_at_once), "a block", device, self.report)
         names = chosen_names(self.job, model)
         many = f"{len(points)} checkpoints up to" if len(points) > 1 else "one checkpoint,"
         directions = ", both directions" if both else ""
         self.report.note(f"{many} {loaded[-1].path.name}; loss {self._loss_name()}{directions}.")
-        return Scoring(points, loss, scoring_settings(self.job, both), names)
+        return Scoring(points, loss, scoring_settings(self.job, both, model, device), names)
 
     def _loss_name(self) -> str:
         asked: str | None = self.settings["loss"]
@@ -218,9 +226,16 @@ class _Work:
             figures |= {"scored_pairs": pairs, "tracin_s": seconds, "pairs_per_s": pairs / seconds}
         return figures
 
+    def _ids(self) -> torch.Tensor:
+        return torch.tensor([test.ids for test in self.tests() if test.ids is not None])
+
+    def agreement(self, scoring: Scoring) -> dict[str, float]:
+        """How far cheaper scores find what exact ones find."""
+        train, seed = self.graph.train, self.settings["seed"]
+        return report_agreement(scoring, train, self._ids(), seed, self.report, self.stop)
+
     def validated(self, scoring: Scoring, last: Loaded) -> dict[str, float]:
-        ids = torch.tensor([test.ids for test in self.tests() if test.ids is not None])
-        k, seed = self.settings["validate"], self.settings["seed"]
+        ids, k, seed = self._ids(), self.settings["validate"], self.settings["seed"]
         return validate_found(self.graph, scoring, last, ids, k, seed, self.folder, self.report, self.stop)
 
     def with_itself(self, scoring: Scoring) -> dict[str, float]:

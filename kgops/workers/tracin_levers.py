@@ -8,13 +8,14 @@ from typing import Any
 import torch
 
 from kgops.jobs.job import Job
+from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.layers import chosen_parameters, last_layers
 from kgops.workers.report import Reporter
 
 __all__ = ["chosen_names", "filters", "report_levers", "scoring_settings"]
 
-_FORMATS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+_FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _FACTORED = "no gradient of a triple is ever built: products of factors give the same scores"
 
 
@@ -23,15 +24,36 @@ def filters(job: Job) -> bool:
     return bool(job.levers.get("filtering", bool(job.settings["test_triples"])))
 
 
-def scoring_settings(job: Job, both_directions: bool) -> Settings:
+def scoring_settings(
+    job: Job, both_directions: bool, model: torch.nn.Module, device: torch.device
+) -> Settings:
+    factored = isinstance(model, ConvE)
     chunk = job.levers.get("entity_chunk", "auto")
     plain = Settings()
     return Settings(
         block=job.levers.get("block", plain.block),
         chunk=plain.chunk if chunk == "auto" else chunk,
         both_directions=both_directions,
-        gram_dtype=_FORMATS[job.levers.get("gram_precision", "fp32")],
+        gram_dtype=_FORMATS[job.levers.get("gram_precision", "fp32")] if factored else None,
+        precision=_FORMATS[precision_for(job, device)[0]] if factored else None,
     )
+
+
+def precision_for(job: Job, device: torch.device) -> tuple[str, str | None]:
+    """The format of all products, and why it is not what was asked. Unasked it is fp32: less finds others."""
+    asked = job.levers.get("precision", "fp32")
+    if device.type == "cuda":
+        whole = torch.cuda.get_device_capability(device) >= (8, 0)
+        if asked == "auto":
+            return ("bf16" if whole else "fp16"), None
+        if asked == "bf16" and not whole:
+            return "fp16", "bf16 needs compute capability 8.0"
+        if asked == "tf32" and not whole:
+            return "fp32", "TF32 needs compute capability 8.0"
+        return asked, None
+    if asked in ("auto", "tf32"):
+        return "fp32", "no CUDA device"
+    return asked, None
 
 
 def chosen_names(job: Job, model: torch.nn.Module) -> Collection[str] | None:
@@ -42,15 +64,21 @@ def chosen_names(job: Job, model: torch.nn.Module) -> Collection[str] | None:
     return last_layers(model, count) if count else None
 
 
-def report_levers(job: Job, device: torch.device, report: Reporter) -> None:
+def report_levers(
+    job: Job, device: torch.device, report: Reporter, model: torch.nn.Module | None = None
+) -> None:
+    """Without a model, where the run only filters."""
     asked = job.levers
     plain = Settings()
+    other = None if model is None or isinstance(model, ConvE) else "the products of this model stay in fp32"
+    effective, why = ("fp32", other) if other else precision_for(job, device)
+    changed = asked.get("precision", "fp32") != effective
+    report.lever("precision", asked.get("precision", "fp32"), effective, why if changed else None)
     report.lever("filtering", asked.get("filtering", "auto"), filters(job), None)
     report.lever("last_layers", asked.get("last_layers", False), asked.get("last_layers", False), None)
     report.lever("block", asked.get("block", "auto"), asked.get("block", plain.block), None)
-    report.lever(
-        "gram_precision", asked.get("gram_precision", "fp32"), asked.get("gram_precision", "fp32"), None
-    )
+    gram = asked.get("gram_precision", "fp32")
+    report.lever("gram_precision", gram, "fp32" if other else gram, other if gram != "fp32" else None)
     for name, value in asked.items():
         told = _told(name, value, device)
         if told is not None:

@@ -1,0 +1,89 @@
+"""How far a cheaper way of scoring finds the same triples as the exact one.
+
+A small error of the scores says little: within 1 % of the largest score a quarter of the top 50 may be
+other triples. So both are told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["TOPS", "Agreement", "compare"]
+
+TOPS = (10, 50, 100)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """`top[k]` is the share of the exact top k that is found, on average over the test triples, `worst[k]`
+    that of the worst; a k that all training triples would fit into is left out."""
+
+    tests: int
+    trains: int
+    largest_error: float  # in units of the test triple's largest exact score
+    mean_error: float
+    top: dict[int, float]
+    worst: dict[int, float]
+    spearman: float
+
+    def figures(self, prefix: str) -> dict[str, float]:
+        found = {
+            f"{prefix}_largest_error": self.largest_error,
+            f"{prefix}_mean_error": self.mean_error,
+            f"{prefix}_spearman": self.spearman,
+        }
+        return found | {f"{prefix}_top{k}": share for k, share in self.top.items()}
+
+    def sentence(self) -> str:
+        shares = ", ".join(f"{share:.1%} of the top {k}" for k, share in self.top.items())
+        kept = f"{shares} are the same" if shares else "too few training triples to compare the top ones"
+        return (
+            f"on {self.tests} test x {self.trains:,} training triples {kept}; scores differ by at most "
+            f"{self.largest_error:.2g} of the largest, {self.mean_error:.2g} on average."
+        )
+
+
+def compare(exact: torch.Tensor, other: torch.Tensor) -> Agreement:
+    """Both (tests, trains)."""
+    exact, other = exact.double().cpu(), other.double().cpu()
+    largest = exact.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+    error = (other - exact).abs() / largest
+    tests, trains = exact.shape
+    shares = {k: _shared(exact, other, k) for k in TOPS if 2 * k <= trains}
+    return Agreement(
+        tests,
+        trains,
+        float(error.max()),
+        float(error.mean()),
+        {k: float(share.mean()) for k, share in shares.items()},
+        {k: float(share.min()) for k, share in shares.items()},
+        float(_rank_correlation(exact, other).mean()),
+    )
+
+
+def _shared(exact: torch.Tensor, other: torch.Tensor, k: int) -> torch.Tensor:
+    """By absolute score, as the results are sorted; ties go to what is asked, so equal scores agree."""
+    exact, other = exact.abs(), other.abs()
+    at_least = exact.topk(k, dim=1).values[:, -1:]
+    found = other.topk(k, dim=1).indices
+    return (exact.gather(1, found) >= at_least).double().mean(1)
+
+
+def _rank_correlation(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Spearman's, of each row; of equal scores each gets the mean of their ranks."""
+    x, y = _ranks(a), _ranks(b)
+    x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
+    norms = (x.norm(dim=1) * y.norm(dim=1)).clamp_min(torch.finfo(torch.float64).tiny)
+    correlation: torch.Tensor = (x * y).sum(1) / norms
+    return correlation
+
+
+def _ranks(scores: torch.Tensor) -> torch.Tensor:
+    rows = []
+    for row in scores:
+        _, group, counts = torch.unique(row, return_inverse=True, return_counts=True)
+        last = counts.cumsum(0).double()
+        rows.append((last - (counts - 1) / 2)[group])
+    return torch.stack(rows)

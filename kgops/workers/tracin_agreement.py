@@ -1,0 +1,77 @@
+"""What a cheaper way of scoring costs a TracIn run, measured on a sample of its own pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from kgops.jobs import events
+from kgops.tracin.agreement import Agreement, compare
+from kgops.tracin.models import facts_of
+from kgops.tracin.scan import AllScores
+from kgops.tracin.trace import Scoring
+from kgops.workers.report import Reporter
+
+__all__ = ["report_agreement"]
+
+MOST_TESTS = 16
+MOST_TRAINS = 20_000
+
+
+def report_agreement(
+    scoring: Scoring,
+    train: torch.Tensor,
+    tests: torch.Tensor,
+    seed: int,
+    report: Reporter,
+    stop: Callable[[], bool],
+) -> dict[str, float]:
+    """Each lever that changes scores beside the exact scores; nothing where none does."""
+    settings = scoring.settings
+    exact = replace(settings, precision=None, gram_dtype=None)
+    ways: list[tuple[str, str, Scoring]] = []
+    if settings.precision is not None or settings.gram_dtype is not None:
+        plain = replace(scoring, settings=exact)
+        formats = [str(f).removeprefix("torch.") for f in (settings.precision, settings.gram_dtype) if f]
+        ways.append(("precision", f"{' and '.join(dict.fromkeys(formats))} beside float32", plain))
+    if scoring.names is not None:
+        everything = replace(scoring, settings=exact, names=None)
+        ways.append(("last_layers", "these layers alone beside all of them", everything))
+    if not ways:
+        return {}
+    draw = torch.Generator().manual_seed(seed)
+    some = train[torch.randperm(len(train), generator=draw)[:MOST_TRAINS]]
+    asked = tests[torch.linspace(0, len(tests) - 1, min(MOST_TESTS, len(tests))).long()]
+    ours = _scores(scoring, some, asked, stop)
+    figures: dict[str, float] = {}
+    for name, what, exact_way in ways:
+        found = compare(_scores(exact_way, some, asked, stop), ours)
+        report.note(f"{what}, {found.sentence()}")
+        figures |= found.figures(name)
+        for one in _measured(name, what, found):
+            report.send(events.MEASURED, **one)
+    return figures
+
+
+def _scores(
+    scoring: Scoring, train: torch.Tensor, tests: torch.Tensor, stop: Callable[[], bool]
+) -> torch.Tensor:
+    sink = AllScores(len(tests), len(train), like=facts_of(scoring.points[0].model).like)
+    scoring(train, tests, sink, None, stop)
+    return sink.scores
+
+
+def _measured(name: str, what: str, found: Agreement) -> Sequence[dict[str, object]]:
+    shared = {"subject": what, "n": found.tests}
+    shares = [
+        {"name": f"tracin {name}: share of top {k}", "value": share, "low": found.worst[k], "unit": "share"}
+        for k, share in found.top.items()
+    ]
+    error = {
+        "name": f"tracin {name}: largest error",
+        "value": found.largest_error,
+        "unit": "of the largest score",
+    }
+    return [{**shared, **one} for one in (*shares, error)]
