@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from kgops.jobs.conve_config import ConvEConfig
 from kgops.models.conve import ConvE
 
 __all__ = ["Buffers", "FusedEncoder", "grad_of"]
@@ -72,7 +73,7 @@ class FusedEncoder:
     ) -> None:
         self.model = model
         self.buffers = buffers
-        self._fold, self._image_grad = wrap(_fold), wrap(self._sum_of_taps)
+        self._fold, self._image_grad = wrap(_fold), wrap(_sum_of_taps)
         self.dtype = dtype
         self.rows_at_once = rows_at_once
         self.recompute = recompute
@@ -141,7 +142,7 @@ class FusedEncoder:
         through = self._kernel_backward(d_kernel, moments, batch * self._places)
         if through is not None:
             d_patches.baddbmm_(through.to(self.dtype).expand(batch, -1, -1), patches)
-        d_image: torch.Tensor = self._image_grad(d_patches, grad.dtype)
+        d_image: torch.Tensor = self._image_grad(d_patches, grad.dtype, c)
         if unit is not None:
             norm = self.model.feature_norm
             scaled = [project.weight, self.model.conv.weight, self.model.conv.bias]
@@ -240,14 +241,16 @@ class FusedEncoder:
         norm.running_var.lerp_(unbiased.to(norm.running_var), norm.momentum)
         norm.num_batches_tracked.add_(1)
 
-    def _sum_of_taps(self, d_patches: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        c, batch = self.model.config, len(d_patches)
-        grad = torch.zeros(batch, c.channels, 2 * c.height, c.width, dtype=dtype, device=d_patches.device)
-        taps = d_patches.view(batch, c.channels, c.kernel_height, c.kernel_width, c.map_height, c.map_width)
-        for down in range(c.kernel_height):
-            for right in range(c.kernel_width):
-                grad[:, :, down : down + c.map_height, right : right + c.map_width] += taps[:, :, down, right]
-        return grad
+
+def _sum_of_taps(d_patches: torch.Tensor, dtype: torch.dtype, c: ConvEConfig) -> torch.Tensor:
+    # No method: an encoder that held a method of its own would never be freed with its buffers.
+    batch = len(d_patches)
+    grad = torch.zeros(batch, c.channels, 2 * c.height, c.width, dtype=dtype, device=d_patches.device)
+    taps = d_patches.view(batch, c.channels, c.kernel_height, c.kernel_width, c.map_height, c.map_width)
+    for down in range(c.kernel_height):
+        for right in range(c.kernel_width):
+            grad[:, :, down : down + c.map_height, right : right + c.map_width] += taps[:, :, down, right]
+    return grad
 
 
 def _unit(grad: torch.Tensor) -> torch.Tensor:
