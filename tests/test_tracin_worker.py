@@ -253,6 +253,31 @@ def test_cheaper_scores_say_how_many_of_the_top_triples_they_still_find(
     assert {name: effective[name] for name in levers} == levers
 
 
+def test_index_is_built_once_and_asked_later_with_the_same_answers(trace: Trace, tmp_path: Path) -> None:
+    triple, index = ",".join(first_test_triples(1)[0]), str(tmp_path / "index")
+    plain = rows(trace(test_triple=triple, top_k=20) / "tracin.csv")
+    shutil.rmtree(tmp_path / "run")
+    figures = events(trace(build_index=index, test_triple=triple), "result")[-1]["figures"]
+    assert figures["index_mib"] > 0
+    shutil.rmtree(tmp_path / "run")
+    asked = rows(trace(use_index=index, test_triple=triple, top_k=20) / "tracin.csv")
+    key = [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in plain]
+    assert [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in asked] == key
+    scores = [float(row["TracInScore"]) for row in plain]
+    assert [float(row["TracInScore"]) for row in asked] == pytest.approx(scores, rel=1e-5)
+    shutil.rmtree(tmp_path / "run")
+    batch = batch_file(tmp_path, first_test_triples(2))
+    with pytest.raises(KgopsError, match="not for a neighbourhood"):
+        trace(use_index=index, test_triples=batch)
+
+
+def test_projection_says_how_far_it_agrees(trace: Trace) -> None:
+    results = trace(max_triples=3, top_k=3, projection_dim=64, loss="one-to-n")
+    figures = events(results, "result")[-1]["figures"]
+    assert 0 < figures["projection_top50"] <= 1
+    assert any(note["text"].startswith("projected to 64") for note in events(results, "note"))
+
+
 def test_validation_trains_again_without_what_was_found_and_reports_it_as_measurements(
     trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ A pure function of these three, so that blocks can be computed anywhere and in a
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,8 +17,10 @@ from kgops.models.encoder import Buffers
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors, Others, factors_of
 from kgops.tracin.loss import TracinLoss
+from kgops.tracin.low_precision import product
 from kgops.tracin.models import check_ready, facts_of
 from kgops.tracin.products import pair_scores, self_scores
+from kgops.tracin.sketch import Sketch
 from kgops.training.batches import inverse_triples, query_rows
 
 __all__ = ["Engine", "Kept", "Point", "Settings", "rows_of"]
@@ -37,7 +39,8 @@ class Settings:
     """How the work is cut; none of it changes scores by more than rounding but `both_directions`, which
     adds each triple's inverse, as training does, and two formats that factors of products are rounded to:
     `gram_dtype` of the two large ones with the test triples, `precision` of all others.
-    `tests_at_once` None: as many as `test_mib` holds the factors of."""
+    `projection_dim` estimates the wide factors by a projection drawn with `seed`. `tests_at_once` None: as
+    many as `test_mib` holds the factors of."""
 
     block: int = 256
     chunk: int = 2048
@@ -46,6 +49,8 @@ class Settings:
     both_directions: bool = False
     gram_dtype: torch.dtype | None = None
     precision: torch.dtype | None = None
+    projection_dim: int | None = None
+    seed: int = 0
 
 
 @dataclass
@@ -55,6 +60,7 @@ class Kept:
     factors: Factors
     others: Others
     triples: int
+    sketched: torch.Tensor | None = None  # the shared gradient at the scores, projected: (groups, dim)
 
 
 class Engine:
@@ -77,6 +83,11 @@ class Engine:
         self.buffers = Buffers(facts.like.device)
         self.encoder = encoder or Encoder(point.model, names, buffers=self.buffers, low=settings.precision)
         self.total = facts.entities
+        self.sketch = None
+        if settings.projection_dim is not None:
+            features = self.encoder.weight.shape[1] if self.encoder.has_layers else 0
+            dim, seed = settings.projection_dim, settings.seed
+            self.sketch = Sketch.draw(features, self.total, dim, seed, facts.like)
 
     @property
     def numbers_each_test(self) -> int:
@@ -88,19 +99,42 @@ class Engine:
         rows = rows_of(self.point.model, tests, self.settings.both_directions)
         settings = self.settings
         factors = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, keep=True)
-        if settings.gram_dtype is not None:
-            factors.maps_low = factors.encoded.maps.to(settings.gram_dtype)
-        return Kept(factors, factors.asks(settings.chunk, self.total, settings.gram_dtype), len(tests))
+        others = factors.asks(settings.chunk, self.total, settings.gram_dtype)
+        if self.sketch is None:
+            if settings.gram_dtype is not None:
+                factors.maps_low = factors.encoded.maps.to(settings.gram_dtype)
+            return Kept(factors, others, len(tests))
+        self._project_maps(factors)
+        if others.delta is None:
+            return Kept(factors, others, len(tests))
+        sketched = product(others.delta.t(), self.sketch.scores, settings.gram_dtype)
+        return Kept(factors, replace(others, delta=self.sketch.scores), len(tests), sketched)
+
+    def make(self, train: torch.Tensor, others: Others | None, *, keep: bool = False) -> Factors:
+        """The factors of a block of training triples, for `pair` with the tests that asked."""
+        rows = rows_of(self.point.model, train, self.settings.both_directions)
+        made = factors_of(self.encoder, self.loss, rows, chunk=self.settings.chunk, keep=keep, others=others)
+        if self.sketch is not None:
+            self._project_maps(made)
+        return made
+
+    def pair(self, made: Factors, kept: Kept, triples: int) -> torch.Tensor:
+        """(tests, trains), weighed with the learning rate, of `triples` training triples."""
+        settings = self.settings
+        if kept.sketched is not None and made.shared is not None and made.shared.gram is not None:
+            made.shared.gram = product(made.shared.gram, kept.sketched.t(), settings.gram_dtype)
+        pairs = pair_scores(self.encoder, made, kept.factors, settings.gram_dtype)
+        if settings.both_directions:
+            pairs = pairs.view(2, triples, 2, kept.triples).sum((0, 2))
+        return pairs.t() * self.point.learning_rate
 
     def scores(self, kept: Kept, train: torch.Tensor) -> torch.Tensor:
         """(tests, trains), weighed with the learning rate."""
-        settings = self.settings
-        rows = rows_of(self.point.model, train, settings.both_directions)
-        made = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, others=kept.others)
-        pairs = pair_scores(self.encoder, made, kept.factors, settings.gram_dtype)
-        if settings.both_directions:
-            pairs = pairs.view(2, len(train), 2, kept.triples).sum((0, 2))
-        return pairs.t() * self.point.learning_rate
+        return self.pair(self.make(train, kept.others), kept, len(train))
+
+    def _project_maps(self, factors: Factors) -> None:
+        if self.sketch is not None and factors.encoded.maps.shape[1]:
+            factors.maps_low = factors.encoded.maps @ self.sketch.maps
 
     def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
         settings = self.settings

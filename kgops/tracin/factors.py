@@ -53,7 +53,8 @@ class Factors:
     relations_in: torch.Tensor | None
     pulled: bool
     scale: float
-    maps_low: torch.Tensor | None = None  # the feature maps rounded once, where a product takes them so
+    maps_low: torch.Tensor | None = None  # the maps rounded or projected, where products take them so
+    positives: Positives | None = None  # of the shared part, for who needs it again at other entities
 
     def spread(self, by_group: torch.Tensor) -> torch.Tensor:
         """Rows for groups → rows for samples."""
@@ -145,6 +146,7 @@ def factors_of(
         None if pulled is None else pulled.relations,
         pulled is not None,
         scale_of(loss, total),
+        positives=None if shared is None else g.positives,
     )
 
 

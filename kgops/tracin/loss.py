@@ -25,6 +25,11 @@ class KnownTails:
         self._first = counts.cumsum(0) - counts
         self._tails = rows[:, 2].contiguous()
 
+    @property
+    def digestible(self) -> tuple[torch.Tensor, ...]:
+        """All that answers depend on."""
+        return self._keys, self._counts, self._tails
+
     def positives(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Pairs (index into `rows`, entity): every known tail of each row and the row's own, each once."""
         at, known = self._find(rows)

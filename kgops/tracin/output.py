@@ -14,7 +14,7 @@ from kgops.models.encoder import Buffers
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.low_precision import product
 
-__all__ = ["OutputPass", "Places", "Positives", "output_pass", "own_weight", "scale_of"]
+__all__ = ["OutputPass", "Places", "Positives", "gradient_at", "output_pass", "own_weight", "scale_of"]
 
 
 def scale_of(loss: TracinLoss, num_entities: int) -> float:
@@ -52,12 +52,14 @@ class Positives:
 
 @dataclass
 class OutputPass:
-    """`delta` (entities, groups); `d_x` (groups, d); `gram` with the others' delta; `at` wanted places."""
+    """`delta` (entities, groups); `d_x` (groups, d); `gram` with the others' delta; `at` wanted places;
+    `norms` of a softmax, a pair for each group."""
 
     d_x: torch.Tensor
     delta: torch.Tensor | None
     gram: torch.Tensor | None
     at: torch.Tensor | None
+    norms: torch.Tensor | None = None
 
 
 @torch.no_grad()
@@ -89,6 +91,7 @@ def output_pass(
         None if wanted is None else x.new_empty(groups, len(wanted.entities)),
     )
     norms = _softmax_norms(x, entities, biases, chunk, buffers, low) if loss.kind == "softmax" else None
+    result.norms = None if norms is None else torch.cat(norms, dim=1)
     for number, start in enumerate(range(0, total, chunk)):
         stop = min(start + chunk, total)
         plane = _scores(x, entities, biases, start, stop, buffers, low)
@@ -113,6 +116,33 @@ def output_pass(
         back[wanted.order] = torch.arange(len(back), device=back.device)
         result.at = result.at.index_select(1, back)
     return result
+
+
+@torch.no_grad()
+def gradient_at(
+    loss: TracinLoss,
+    x: torch.Tensor,
+    entities: torch.Tensor,
+    biases: torch.Tensor,
+    wanted: torch.Tensor,
+    positives: Positives,
+    norms: torch.Tensor | None,
+) -> torch.Tensor:
+    """(groups, wanted): what `output_pass` found at these entities, without passing over the others."""
+    plane = torch.addmm(biases[wanted], x, entities[wanted].t())
+    order = wanted.argsort(stable=True)
+    places = Places(wanted[order], None, len(entities), len(entities))
+    # Every place of `wanted` that holds an entity which is positive for a group.
+    low = torch.searchsorted(places.entities, positives.places.entities)
+    many = torch.searchsorted(places.entities, positives.places.entities, right=True) - low
+    which = torch.repeat_interleave(many)
+    at = order[low[which] + torch.arange(len(which), device=x.device) - (many.cumsum(0) - many)[which]]
+    assert positives.places.groups is not None
+    whole = Places(at, positives.places.groups[which], len(wanted), len(wanted))
+    mine = Positives(whole, positives.share[which][whole.order])
+    pair = None if norms is None else (norms[:, :1], norms[:, 1:])
+    _to_gradient(loss, plane, pair, mine, 0, 0, len(entities))
+    return plane
 
 
 def _scores(

@@ -32,8 +32,8 @@ def pair_scores(
         out *= _both(train, test, _layer(train.encoded.x, test.encoded.x, with_x, with_biases))
     with_maps, with_bias = "project.weight" in names, "project.bias" in names
     if with_maps or with_bias:
-        theirs = test.encoded.maps if test.maps_low is None else test.maps_low
-        maps = _layer(train.encoded.maps, theirs, with_maps, with_bias, gram_dtype)
+        ours, theirs = (f.encoded.maps if f.maps_low is None else f.maps_low for f in (train, test))
+        maps = _layer(ours, theirs, with_maps, with_bias, gram_dtype)
         out.addcmul_(train.u @ test.u.t(), _both(train, test, maps))
     if train.norm is not None and test.norm is not None:
         out.addmm_(train.norm, test.norm.t())

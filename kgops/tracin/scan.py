@@ -16,7 +16,17 @@ from kgops.tracin.models import Facts, facts_of, shape_of
 from kgops.tracin.ranking import TopK
 from kgops.training.report import Progress, Report
 
-__all__ = ["AllScores", "Point", "Settings", "Sink", "TopTriples", "scan", "self_influence"]
+__all__ = [
+    "AllScores",
+    "Point",
+    "Settings",
+    "Sink",
+    "TopTriples",
+    "ordered_blocks",
+    "scan",
+    "self_influence",
+    "tests_that_fit",
+]
 
 
 class Sink(Protocol):
@@ -86,7 +96,7 @@ class TopTriples:
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     ids: torch.Tensor
     triples: torch.Tensor
 
@@ -115,13 +125,13 @@ def scan(
         _check_ids(facts, triples, what)
     device = facts.like.device
     train, tests = train.to(device), tests.to(device)
-    step = settings.tests_at_once or _tests_that_fit(engines, settings, facts.like.element_size())
+    step = settings.tests_at_once or tests_that_fit(engines, settings, facts.like.element_size())
     progress = None if report is None else Progress(report, "tracin", "pairs")
     done, total = 0, len(train) * len(tests)
     for first in range(0, len(tests), step):
         tile = tests[first : first + step]
         kept = [engine.keep(tile) for engine in engines]
-        for block in _blocks(train, settings.block):
+        for block in ordered_blocks(train, settings.block):
             _stop_if(stop_requested, done, total)
             sink.add(first, block.ids, _summed(engines, kept, block.triples))
             done += len(tile) * len(block.ids)
@@ -150,7 +160,7 @@ def self_influence(
     out = facts.like.new_zeros(len(triples))
     progress = None if report is None else Progress(report, "self-influence", "triples")
     done = 0
-    for block in _blocks(triples, settings.block):
+    for block in ordered_blocks(triples, settings.block):
         _stop_if(stop_requested, done, len(triples))
         for engine in engines:
             out[block.ids] += engine.self_scores(block.triples)
@@ -181,17 +191,17 @@ def _summed(engines: Sequence[AnyEngine], kept: Sequence[Any], triples: torch.Te
     return scores
 
 
-def _blocks(triples: torch.Tensor, size: int) -> Iterator[_Block]:
+def ordered_blocks(triples: torch.Tensor, size: int) -> Iterator[Block]:
     """By head and relation, so that those who share work stand in the same block."""
     order = triples[:, 2].argsort(stable=True)
     for column in (1, 0):
         order = order[triples[order, column].argsort(stable=True)]
     for start in range(0, len(triples), size):
         ids = order[start : start + size]
-        yield _Block(ids, triples[ids])
+        yield Block(ids, triples[ids])
 
 
-def _tests_that_fit(engines: Sequence[AnyEngine], settings: Settings, element_size: int) -> int:
+def tests_that_fit(engines: Sequence[AnyEngine], settings: Settings, element_size: int) -> int:
     each = sum(engine.numbers_each_test for engine in engines) * element_size
     each *= 2 if settings.both_directions else 1
     return max(1, min(4096, settings.test_mib * 2**20 // each))

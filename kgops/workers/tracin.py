@@ -27,13 +27,14 @@ from kgops.tracin.points import Loaded, find_checkpoints, load_point
 from kgops.tracin.results import Names, Table, write_self_influence
 from kgops.tracin.scan import self_influence
 from kgops.tracin.tests_to_trace import TestTriple
-from kgops.tracin.trace import Scoring, trace
+from kgops.tracin.trace import Scorer, Scoring, trace
 from kgops.training.batches import inverse_triples, query_rows
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import copy_file, hand_in, make_output_folder
 from kgops.workers.report import Reporter
 from kgops.workers.threads import choose_threads
 from kgops.workers.tracin_agreement import report_agreement
+from kgops.workers.tracin_index import built, from_index
 from kgops.workers.tracin_levers import (
     chosen_names,
     filters,
@@ -77,6 +78,8 @@ def trace_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
         scoring = work.scoring(loaded, device)
         if job.settings["self_influence"]:
             return work.with_itself(scoring)
+        if job.settings["build_index"]:
+            return built(scoring, graph.train, Path(job.settings["build_index"]), report, stop)
         figures = work.traced(scoring) | work.agreement(scoring)
         if job.settings["validate"]:
             figures |= work.validated(scoring, loaded[-1])
@@ -200,7 +203,7 @@ class _Work:
             outputs.tile(parts)
         begin = time.monotonic()
         pairs = trace(
-            scoring,
+            self._scorer(scoring),
             self.graph.train,
             tests,
             parts,
@@ -225,6 +228,12 @@ class _Work:
         if pairs:
             figures |= {"scored_pairs": pairs, "tracin_s": seconds, "pairs_per_s": pairs / seconds}
         return figures
+
+    def _scorer(self, scoring: Scoring | None) -> Scorer | None:
+        folder = _path(self.settings["use_index"])
+        if scoring is None or folder is None:
+            return scoring
+        return from_index(scoring, self.graph.train, folder, filters(self.job))
 
     def _ids(self) -> torch.Tensor:
         return torch.tensor([test.ids for test in self.tests() if test.ids is not None])

@@ -30,12 +30,15 @@ def report_agreement(
 ) -> dict[str, float]:
     """Each lever that changes scores beside the exact scores; nothing where none does."""
     settings = scoring.settings
-    exact = replace(settings, precision=None, gram_dtype=None)
+    exact = replace(settings, precision=None, gram_dtype=None, projection_dim=None)
     ways: list[tuple[str, str, Scoring]] = []
     if settings.precision is not None or settings.gram_dtype is not None:
-        plain = replace(scoring, settings=exact)
+        plain = replace(scoring, settings=replace(exact, projection_dim=settings.projection_dim))
         formats = [str(f).removeprefix("torch.") for f in (settings.precision, settings.gram_dtype) if f]
         ways.append(("precision", f"{' and '.join(dict.fromkeys(formats))} beside float32", plain))
+    if settings.projection_dim is not None:
+        what = f"projected to {settings.projection_dim} numbers beside not projected"
+        ways.append(("projection", what, replace(scoring, settings=exact)))
     if scoring.names is not None:
         everything = replace(scoring, settings=exact, names=None)
         ways.append(("last_layers", "these layers alone beside all of them", everything))

@@ -34,6 +34,8 @@ def scoring_settings(
         block=job.levers.get("block", plain.block),
         chunk=plain.chunk if chunk == "auto" else chunk,
         both_directions=both_directions,
+        projection_dim=job.settings["projection_dim"],
+        seed=job.settings["seed"],
         gram_dtype=_FORMATS[job.levers.get("gram_precision", "fp32")] if factored else None,
         precision=_FORMATS[precision_for(job, device)[0]] if factored else None,
     )

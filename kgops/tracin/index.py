@@ -1,0 +1,279 @@
+"""The training side of TracIn on disk: built once, asked many times without a pass of the model over it.
+
+A folder with one file for each block and checkpoint, mapped into memory when asked, and `index.json`,
+which is written last: a folder without it is unfinished, and building again goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pickle
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput, Interrupted, Unavailable
+from kgops.jobs.files import read_json, write_json
+from kgops.tracin.blocks import Engine, Kept, Point, Settings
+from kgops.tracin.encoder import Encoded
+from kgops.tracin.engines import engine_for
+from kgops.tracin.factors import Factors, Others
+from kgops.tracin.loss import TracinLoss
+from kgops.tracin.output import OutputPass, Places, Positives, gradient_at
+from kgops.tracin.scan import Sink, ordered_blocks, tests_that_fit
+from kgops.training.report import Progress, Report
+
+__all__ = ["Index", "build_index", "open_index"]
+
+FORMAT = 1
+HEADER, UNFINISHED = "index.json", "unfinished.json"
+BLOCK = 2048  # training triples in a file
+SPARE_BYTES = 1 << 30  # left free on the disk
+
+
+def describe(
+    points: Sequence[Point],
+    loss: TracinLoss,
+    train: torch.Tensor,
+    settings: Settings,
+    names: Collection[str] | None,
+) -> dict[str, Any]:
+    """Everything that the numbers in an index depend on."""
+    known = None if loss.known is None else _digest(*loss.known.digestible)
+    return {
+        "format": FORMAT,
+        "models": [_digest(*point.model.state_dict().values()) for point in points],
+        "learning rates": [point.learning_rate for point in points],
+        "training triples": _digest(train),
+        "loss": {"kind": loss.kind, "smoothing": loss.smoothing, "known": known},
+        "layers": None if names is None else sorted(names),
+        "both directions": settings.both_directions,
+        "projection": settings.projection_dim,
+        "seed": settings.seed if settings.projection_dim else None,
+        "block": BLOCK,
+    }
+
+
+def build_index(
+    points: Sequence[Point],
+    loss: TracinLoss,
+    train: torch.Tensor,
+    folder: Path,
+    *,
+    settings: Settings,
+    names: Collection[str] | None = None,
+    report: Report | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> int:
+    """Writes what is not there yet; the index's size in bytes."""
+    header = describe(points, loss, train, settings, names)
+    folder.mkdir(parents=True, exist_ok=True)
+    there = read_json(folder / HEADER) or read_json(folder / UNFINISHED)
+    if there is not None and there != header:
+        raise BadInput(
+            f"{folder} holds another index: {_difference(there, header)}.", hint="name another folder."
+        )
+    write_json(folder / UNFINISHED, header)
+    engines = [_engine(point, loss, settings, names) for point in points]
+    blocks = list(ordered_blocks(train.to(engines[0].encoder.entities.device), BLOCK))
+    progress = None if report is None else Progress(report, "index", "blocks")
+    todo = [
+        (p, b) for p in range(len(engines)) for b in range(len(blocks)) if not _file(folder, p, b).exists()
+    ]
+    for done, (p, b) in enumerate(todo):
+        if stop_requested():
+            raise Interrupted(
+                f"stopped after {done:,} of {len(todo):,} blocks.", hint="resume the run to go on."
+            )
+        _write(_file(folder, p, b), _to_file(engines[p], blocks[b].triples) | {"ids": blocks[b].ids.cpu()})
+        if done == 0:
+            _must_fit(folder, _file(folder, p, b).stat().st_size * len(todo))
+        if progress is not None:
+            progress(done + 1, len(todo))
+    write_json(folder / HEADER, header)
+    (folder / UNFINISHED).unlink(missing_ok=True)
+    return sum(path.stat().st_size for path in folder.glob("*.pt"))
+
+
+@dataclass(frozen=True)
+class Index:
+    """Answers queries; only the test triples pass through the models."""
+
+    folder: Path
+    engines: Sequence[Engine]
+    settings: Settings
+
+    def scan(
+        self,
+        tests: torch.Tensor,
+        sink: Sink,
+        *,
+        report: Report | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """As `scan` does; `ids` given to the sink are rows of the training triples it was built from."""
+        device = self.engines[0].encoder.entities.device
+        files = sorted(self.folder.glob("000-*.pt"))
+        tests = tests.to(device)
+        step = tests_that_fit(self.engines, self.settings, self.engines[0].encoder.entities.element_size())
+        progress = None if report is None else Progress(report, "tracin", "blocks")
+        tiles = math.ceil(len(tests) / step)
+        for number, first in enumerate(range(0, len(tests), step)):
+            kept = [engine.keep(tests[first : first + step]) for engine in self.engines]
+            for b in range(len(files)):
+                if stop_requested():
+                    raise Interrupted("stopped among the blocks of the index.", hint="resume to go on.")
+                ids, scores = self._block(b, kept, device)
+                sink.add(first, ids, scores)
+                if progress is not None:
+                    progress(number * len(files) + b + 1, tiles * len(files))
+            del kept
+        sink.finish()
+
+    def _block(self, b: int, kept: Sequence[Kept], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        total: torch.Tensor | None = None
+        for p, (engine, tests) in enumerate(zip(self.engines, kept, strict=True)):
+            stored = _read(_file(self.folder, p, b), device)
+            made = _from_file(engine, stored, tests)
+            scores = engine.pair(made, tests, len(stored["ids"]))
+            total = scores if total is None else total.add_(scores)
+        assert total is not None
+        return stored["ids"], total
+
+
+def open_index(
+    folder: Path,
+    points: Sequence[Point],
+    loss: TracinLoss,
+    train: torch.Tensor,
+    *,
+    settings: Settings,
+    names: Collection[str] | None = None,
+) -> Index:
+    """The index in `folder`, refused where it is not of these models, this loss and these triples."""
+    header = read_json(folder / HEADER)
+    if header is None:
+        unfinished = (folder / UNFINISHED).exists()
+        raise BadInput(
+            f"{folder} holds {'an unfinished' if unfinished else 'no'} index.",
+            hint="build it by --build-index" + (", which goes on where it stopped." if unfinished else "."),
+        )
+    expected = describe(points, loss, train, settings, names)
+    if header != expected:
+        raise BadInput(
+            f"the index in {folder} is of something else: {_difference(header, expected)}.",
+            hint="ask it with the settings it was built with, or build another.",
+        )
+    return Index(folder, [_engine(point, loss, settings, names) for point in points], settings)
+
+
+def _engine(point: Point, loss: TracinLoss, settings: Settings, names: Collection[str] | None) -> Engine:
+    engine = engine_for(point, loss, settings, names)
+    if not isinstance(engine, Engine):
+        raise BadInput(
+            f"an index cannot be built of {type(point.model).__name__} under this loss: its gradients do not "
+            "split into factors.",
+            hint="score it directly: leave the index away.",
+        )
+    return engine
+
+
+def _to_file(engine: Engine, triples: torch.Tensor) -> dict[str, Any]:
+    """Exactly as `Engine.make` has it; of the gradients at the scores all, or their projection."""
+    sketch = engine.sketch
+    # As many samples as make the way back worth its while: here it is walked once for all queries.
+    others = None if sketch is None else Others(sketch.scores, None, len(triples) + 1, None)
+    made = engine.make(triples, others, keep=sketch is None)
+    stored: dict[str, Any] = {name: getattr(made, name) for name in _PLAIN}
+    stored |= {"x": made.encoded.x, "maps": made.encoded.maps if made.maps_low is None else made.maps_low}
+    if made.shared is not None and made.positives is not None:
+        stored |= {"delta": made.shared.delta, "gram": made.shared.gram, "norms": made.shared.norms}
+        places = made.positives.places
+        stored |= {"at_entities": places.entities, "at_groups": places.groups, "share": made.positives.share}
+    return {k: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for k, v in stored.items()}
+
+
+_PLAIN = (
+    *("heads", "relations", "group", "tails", "own", "one_to_one", "sample", "u", "norm", "conv"),
+    *("heads_in", "relations_in", "pulled", "scale"),
+)
+
+
+def _from_file(engine: Engine, stored: Mapping[str, Any], kept: Kept) -> Factors:
+    """A block's factors, with what they are to say at the entities of the tests that ask."""
+    x, maps = stored["x"], stored["maps"]
+    nothing = x.new_empty(0)
+    shared = None
+    if "at_entities" in stored:
+        tests = kept.factors
+        wanted = torch.cat([tests.tails, tests.heads])
+        total = engine.total
+        positives = Positives(
+            Places(stored["at_entities"], stored["at_groups"], total, total), stored["share"]
+        )
+        encoder = engine.encoder
+        at = gradient_at(engine.loss, x, encoder.entities, encoder.biases, wanted, positives, stored["norms"])
+        gram = stored["gram"]
+        if gram is None and kept.others.delta is not None:
+            gram = stored["delta"].t() @ kept.others.delta.to(x.dtype)
+        shared = OutputPass(nothing, None, None if gram is None else gram.clone(), at)
+    return Factors(
+        Encoded(nothing, nothing, maps, nothing, x),
+        **{name: stored[name] for name in _PLAIN},
+        shared=shared,
+    )
+
+
+def _file(folder: Path, point: int, block: int) -> Path:
+    return folder / f"{point:03}-{block:07}.pt"
+
+
+def _write(path: Path, body: Mapping[str, Any]) -> None:
+    half = path.with_name(f".{path.name}.part")
+    try:
+        torch.save(dict(body), half)
+        half.replace(path)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
+        half.unlink(missing_ok=True)
+        raise Unavailable(
+            f"{path} cannot be written: {str(error)[:200]}.", hint="make room on that disk, then resume."
+        ) from error
+
+
+def _read(path: Path, device: torch.device) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = torch.load(path, weights_only=True, mmap=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
+        raise BadInput(
+            f"{path} is missing or damaged.", hint="remove it and build the index again: the rest stays."
+        ) from error
+    return {name: v.to(device) if isinstance(v, torch.Tensor) else v for name, v in body.items()}
+
+
+def _must_fit(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free - SPARE_BYTES:
+        raise Unavailable(
+            f"the index would take about {needed / 2**30:,.1f} GiB; {folder} has {free / 2**30:,.1f} GiB free.",
+            hint="give --projection-dim 256, fewer checkpoints by --last-checkpoints, or another disk.",
+        )
+
+
+def _difference(there: Any, here: Mapping[str, Any]) -> str:
+    if not isinstance(there, Mapping):
+        return "its description is not one of ours"
+    names = [name for name in here if there.get(name) != here[name]]
+    return f"other {', '.join(names)}" if names else "a later format"
+
+
+def _digest(*tensors: torch.Tensor) -> str:
+    whole = hashlib.sha256()
+    for tensor in tensors:
+        whole.update(str((tuple(tensor.shape), tensor.dtype)).encode())
+        whole.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return whole.hexdigest()

@@ -1,0 +1,32 @@
+"""Random projection of the two wide factors, feature maps and gradients at the scores.
+
+An inner product of outer products is a product of inner products; only the wide ones are estimated, each
+without bias, by a projection of its own, so that the product is estimated without bias as well. All short
+factors stay exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["Sketch"]
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """`maps` (features, dim) and `scores` (entities, dim): Gaussian, the same for the same seed anywhere."""
+
+    maps: torch.Tensor
+    scores: torch.Tensor
+
+    @classmethod
+    def draw(cls, features: int, entities: int, dim: int, seed: int, like: torch.Tensor) -> Sketch:
+        draw = torch.Generator().manual_seed(seed)  # on the CPU: a card would draw other numbers
+
+        def matrix(rows: int) -> torch.Tensor:
+            drawn = torch.randn(rows, dim, generator=draw, dtype=torch.float32).div_(dim**0.5)
+            return drawn.to(like.device, like.dtype)
+
+        return cls(matrix(features), matrix(entities))
