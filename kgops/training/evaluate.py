@@ -23,7 +23,7 @@ __all__ = ["Evaluation", "Evaluator", "Figures"]
 HITS_AT = (1, 3, 10)
 _QUERIES_AT_ONCE = 512
 _ENCODED_AT_ONCE = 256
-_PAIRS_AT_ONCE = 1 << 14
+_PAIRS_AT_ONCE = 1 << 10  # a bound on what settling them takes, which a prediction has to assume
 
 
 @dataclass(frozen=True)
