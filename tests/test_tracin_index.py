@@ -103,6 +103,23 @@ def test_projection_is_right_on_average_and_better_the_wider_it_is(loss: str) ->
     assert compare(exact, wide).mean_error < compare(exact, many[0]).mean_error / 4
 
 
+def test_checkpoints_are_projected_each_by_its_own_so_that_errors_do_not_add_up() -> None:
+    one = points(1)
+    exact = scanned(one, ONE_TO_N, Settings())
+    each = [scanned(one, ONE_TO_N, Settings(projection_dim=32, seed=seed)) for seed in range(8)]
+    alone = sum(compare(exact, found).mean_error for found in each) / len(each)
+    eight = compare(8 * exact, scanned(one * 8, ONE_TO_N, Settings(projection_dim=32))).mean_error
+    assert eight < 0.7 * alone
+
+
+def test_entity_that_the_model_lacks_is_refused_by_an_index_as_by_a_scan(tmp_path: Path) -> None:
+    of = points(1)
+    build_index(of, TARGET, TRAIN, tmp_path, settings=Settings())
+    sink = AllScores(1, len(TRAIN), like=of[0].model.entities)
+    with pytest.raises(BadInput, match="entity 50"):
+        open_index(tmp_path, of, TARGET, TRAIN, settings=Settings()).scan(torch.tensor([[50, 0, 1]]), sink)
+
+
 def test_top_triples_come_from_an_index_as_from_a_scan(tmp_path: Path) -> None:
     of = points(1)
     build_index(of, ONE_TO_N, TRAIN, tmp_path, settings=Settings())
@@ -144,6 +161,7 @@ def test_index_of_something_else_is_refused_with_what_differs(tmp_path: Path) ->
         ("other loss", of, TARGET, TRAIN, Settings()),
         ("other training triples", of, ONE_TO_N, TRAIN[1:], Settings()),
         ("other both directions", of, ONE_TO_N, TRAIN, Settings(both_directions=True)),
+        ("other precision", of, ONE_TO_N, TRAIN, Settings(precision=torch.bfloat16)),
         ("other projection, seed", of, ONE_TO_N, TRAIN, Settings(projection_dim=8)),
     ]
     for what, models, loss, train, settings in cases:

@@ -88,6 +88,7 @@ class Encoder:
     """The part of a model before the tails; `names` are the parameters that take part."""
 
     low: torch.dtype | None = None  # what factors of products are rounded to; None: nothing is
+    entities_low: torch.Tensor | None = None
     has_layers = True  # False where the way back costs so little that `tangents` saves nothing
 
     def __init__(
@@ -107,6 +108,9 @@ class Encoder:
         self.relations = model.relations.detach()
         like = self.entities
         self.weight, self.bias = model.project.weight.detach(), model.project.bias.detach()
+        # Once, not for each block.
+        self.weight_low = self.weight if low is None else self.weight.to(low)
+        self.entities_low = None if low is None else self.entities.to(low)
         self.input_norm = Norm.of(model.input_norm, like, c.channels)
         self.feature_norm = Norm.of(model.feature_norm, like, c.output_channels)
         self.output_norm = Norm.of(model.output_norm, like, c.embedding_dim)
@@ -137,7 +141,7 @@ class Encoder:
         if self.low is None:
             projected = torch.addmm(self.bias, flat, self.weight.t())
         else:
-            projected = product(flat, self.weight.t(), self.low).add_(self.bias)
+            projected = product(flat, self.weight_low.t(), self.low).add_(self.bias)
         return Encoded(image, patches, flat, projected, self.output_norm(projected).relu_())
 
     def patches(self, normed: torch.Tensor) -> torch.Tensor:
@@ -189,7 +193,7 @@ class Encoder:
         if self.low is None:
             torch.mm(u, self.weight, out=d_flat)
         else:
-            d_flat.copy_(product(u, self.weight, self.low))
+            d_flat.copy_(product(u, self.weight_low, self.low))
         maps = self.buffers.take("maps_again", tuple(d_flat.shape), u.dtype)
         torch.index_select(encoded.maps, 0, group, out=maps)
         torch.ops.aten.threshold_backward.grad_input(d_flat, maps, 0, grad_input=d_flat)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -14,7 +15,7 @@ from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import check_ready, facts_of
 from kgops.training.threads import step_gflop
 
-__all__ = ["AnyEngine", "block_gflop", "engine_for"]
+__all__ = ["AnyEngine", "block_gflop", "engine_for", "engines_for"]
 
 
 class AnyEngine(Protocol):
@@ -61,6 +62,16 @@ def engine_for(
     if loss.kind != "target" and is_distance(point.model):
         return DistanceEngine(point, loss, settings, names)
     return GenericEngine(point, loss, settings, names)
+
+
+def engines_for(
+    points: Sequence[Point], loss: TracinLoss, settings: Settings, names: Collection[str] | None = None
+) -> list[AnyEngine]:
+    """One for each checkpoint. Each has a projection of its own: errors of one shared would add up."""
+    return [
+        engine_for(point, loss, replace(settings, seed=settings.seed + n), names)
+        for n, point in enumerate(points)
+    ]
 
 
 def block_gflop(model: ConvE | Any, loss: TracinLoss, triples: int) -> float:

@@ -119,7 +119,7 @@ def factors_of(
             against=None if others is None else others.delta,
             wanted=None if others is None else others.wanted,
             gram_dtype=None if others is None else others.gram_dtype,
-            low=encoder.low,
+            entities_low=encoder.entities_low,
         )
         own = g.own
         d_x = shared.d_x.index_select(0, g.group)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import pickle
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,11 +22,12 @@ from kgops.errors import BadInput, Interrupted, Unavailable
 from kgops.jobs.files import read_json, write_json
 from kgops.tracin.blocks import Engine, Kept, Point, Settings
 from kgops.tracin.encoder import Encoded
-from kgops.tracin.engines import engine_for
+from kgops.tracin.engines import engines_for
 from kgops.tracin.factors import Factors, Others
 from kgops.tracin.loss import TracinLoss
+from kgops.tracin.models import facts_of
 from kgops.tracin.output import OutputPass, Places, Positives, gradient_at
-from kgops.tracin.scan import Sink, ordered_blocks, tests_that_fit
+from kgops.tracin.scan import Sink, check_ids, ordered_blocks, tests_that_fit
 from kgops.training.report import Progress, Report
 
 __all__ = ["Index", "build_index", "open_index"]
@@ -53,6 +55,7 @@ def describe(
         "loss": {"kind": loss.kind, "smoothing": loss.smoothing, "known": known},
         "layers": None if names is None else sorted(names),
         "both directions": settings.both_directions,
+        "precision": None if settings.precision is None else str(settings.precision),
         "projection": settings.projection_dim,
         "seed": settings.seed if settings.projection_dim else None,
         "block": BLOCK,
@@ -79,7 +82,7 @@ def build_index(
             f"{folder} holds another index: {_difference(there, header)}.", hint="name another folder."
         )
     write_json(folder / UNFINISHED, header)
-    engines = [_engine(point, loss, settings, names) for point in points]
+    engines = _engines(points, loss, settings, names)
     blocks = list(ordered_blocks(train.to(engines[0].encoder.entities.device), BLOCK))
     progress = None if report is None else Progress(report, "index", "blocks")
     todo = [
@@ -90,9 +93,10 @@ def build_index(
             raise Interrupted(
                 f"stopped after {done:,} of {len(todo):,} blocks.", hint="resume the run to go on."
             )
-        _write(_file(folder, p, b), _to_file(engines[p], blocks[b].triples) | {"ids": blocks[b].ids.cpu()})
+        body = _to_file(engines[p], blocks[b].triples) | {"ids": blocks[b].ids.cpu()}
         if done == 0:
-            _must_fit(folder, _file(folder, p, b).stat().st_size * len(todo))
+            _must_fit(folder, _bytes(body) * len(todo))
+        _write(_file(folder, p, b), body)
         if progress is not None:
             progress(done + 1, len(todo))
     write_json(folder / HEADER, header)
@@ -117,6 +121,7 @@ class Index:
         stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
         """As `scan` does; `ids` given to the sink are rows of the training triples it was built from."""
+        check_ids(facts_of(self.engines[0].point.model), tests, "test")
         device = self.engines[0].encoder.entities.device
         files = sorted(self.folder.glob("000-*.pt"))
         tests = tests.to(device)
@@ -169,18 +174,21 @@ def open_index(
             f"the index in {folder} is of something else: {_difference(header, expected)}.",
             hint="ask it with the settings it was built with, or build another.",
         )
-    return Index(folder, [_engine(point, loss, settings, names) for point in points], settings)
+    return Index(folder, _engines(points, loss, settings, names), settings)
 
 
-def _engine(point: Point, loss: TracinLoss, settings: Settings, names: Collection[str] | None) -> Engine:
-    engine = engine_for(point, loss, settings, names)
-    if not isinstance(engine, Engine):
+def _engines(
+    points: Sequence[Point], loss: TracinLoss, settings: Settings, names: Collection[str] | None
+) -> list[Engine]:
+    found = engines_for(points, loss, settings, names)
+    engines = [engine for engine in found if isinstance(engine, Engine)]
+    if len(engines) < len(found):
         raise BadInput(
-            f"an index cannot be built of {type(point.model).__name__} under this loss: its gradients do not "
-            "split into factors.",
+            f"an index cannot be built of {type(points[0].model).__name__} under this loss: its gradients do "
+            "not split into factors.",
             hint="score it directly: leave the index away.",
         )
-    return engine
+    return engines
 
 
 def _to_file(engine: Engine, triples: torch.Tensor) -> dict[str, Any]:
@@ -236,7 +244,10 @@ def _file(folder: Path, point: int, block: int) -> Path:
 def _write(path: Path, body: Mapping[str, Any]) -> None:
     half = path.with_name(f".{path.name}.part")
     try:
-        torch.save(dict(body), half)
+        with half.open("wb") as file:
+            torch.save(dict(body), file)
+            file.flush()
+            os.fsync(file.fileno())
         half.replace(path)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
         half.unlink(missing_ok=True)
@@ -253,6 +264,10 @@ def _read(path: Path, device: torch.device) -> dict[str, Any]:
             f"{path} is missing or damaged.", hint="remove it and build the index again: the rest stays."
         ) from error
     return {name: v.to(device) if isinstance(v, torch.Tensor) else v for name, v in body.items()}
+
+
+def _bytes(body: Mapping[str, Any]) -> int:
+    return sum(value.nbytes for value in body.values() if isinstance(value, torch.Tensor))
 
 
 def _must_fit(folder: Path, needed: int) -> None:

@@ -76,13 +76,15 @@ def output_pass(
     against: torch.Tensor | None = None,
     wanted: Places | None = None,
     gram_dtype: torch.dtype | None = None,
-    low: torch.dtype | None = None,
+    entities_low: torch.Tensor | None = None,
 ) -> OutputPass:
     """The shared part of the groups with vectors `x`; a softmax goes over the entities twice.
 
-    `gram_dtype` is that of the product with `against` alone, `low` that of the others; their sums over
-    chunks stay in x's own.
+    `gram_dtype` is that of the product with `against` alone. Given `entities_low`, the entities rounded, the
+    other products are in that format. Sums over chunks stay in x's own.
     """
+    low = None if entities_low is None else entities_low.dtype
+    rounded = entities if entities_low is None else entities_low
     groups, total = len(x), len(entities)
     result = OutputPass(
         torch.zeros_like(x),
@@ -90,16 +92,16 @@ def output_pass(
         None if against is None else x.new_zeros(groups, against.shape[1]),
         None if wanted is None else x.new_empty(groups, len(wanted.entities)),
     )
-    norms = _softmax_norms(x, entities, biases, chunk, buffers, low) if loss.kind == "softmax" else None
+    norms = _softmax_norms(x, rounded, biases, chunk, buffers, low) if loss.kind == "softmax" else None
     result.norms = None if norms is None else torch.cat(norms, dim=1)
     for number, start in enumerate(range(0, total, chunk)):
         stop = min(start + chunk, total)
-        plane = _scores(x, entities, biases, start, stop, buffers, low)
+        plane = _scores(x, rounded, biases, start, stop, buffers, low)
         _to_gradient(loss, plane, norms, positives, number, start, total)
         if low is None:
             result.d_x.addmm_(plane, entities[start:stop])
         else:
-            result.d_x += product(plane, entities[start:stop], low)
+            result.d_x += product(plane, rounded[start:stop], low)
         if result.delta is not None:
             result.delta[start:stop] = plane.t()
         if result.gram is not None and against is not None:

@@ -10,7 +10,7 @@ import torch
 
 from kgops.errors import BadInput, Interrupted
 from kgops.tracin.blocks import Point, Settings
-from kgops.tracin.engines import AnyEngine, engine_for
+from kgops.tracin.engines import AnyEngine, engines_for
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import Facts, facts_of, shape_of
 from kgops.tracin.ranking import TopK
@@ -22,6 +22,7 @@ __all__ = [
     "Settings",
     "Sink",
     "TopTriples",
+    "check_ids",
     "ordered_blocks",
     "scan",
     "self_influence",
@@ -122,7 +123,7 @@ def scan(
     engines = _engines(points, loss, settings, names)
     facts = facts_of(points[0].model)
     for triples, what in ((train, "training"), (tests, "test")):
-        _check_ids(facts, triples, what)
+        check_ids(facts, triples, what)
     device = facts.like.device
     train, tests = train.to(device), tests.to(device)
     step = settings.tests_at_once or tests_that_fit(engines, settings, facts.like.element_size())
@@ -155,7 +156,7 @@ def self_influence(
     settings = settings or Settings()
     engines = _engines(points, loss, settings, names)
     facts = facts_of(points[0].model)
-    _check_ids(facts, triples, "training")
+    check_ids(facts, triples, "training")
     triples = triples.to(facts.like.device)
     out = facts.like.new_zeros(len(triples))
     progress = None if report is None else Progress(report, "self-influence", "triples")
@@ -174,13 +175,13 @@ def _engines(
     points: Sequence[Point], loss: TracinLoss, settings: Settings, names: Collection[str] | None
 ) -> list[AnyEngine]:
     if not points:
-        raise BadInput("there is no checkpoint to score with.", hint="train with --checkpoint-every.")
+        raise BadInput("there is no checkpoint to score with.", hint="train with --checkpoint-frequency 2.")
     shape = shape_of(points[0].model)
     if any(shape_of(point.model) != shape for point in points):
         raise BadInput(
             "the checkpoints are of models of different shape.", hint="give those of one training."
         )
-    return [engine_for(point, loss, settings, names) for point in points]
+    return engines_for(points, loss, settings, names)
 
 
 def _summed(engines: Sequence[AnyEngine], kept: Sequence[Any], triples: torch.Tensor) -> torch.Tensor:
@@ -207,7 +208,7 @@ def tests_that_fit(engines: Sequence[AnyEngine], settings: Settings, element_siz
     return max(1, min(4096, settings.test_mib * 2**20 // each))
 
 
-def _check_ids(facts: Facts, triples: torch.Tensor, what: str) -> None:
+def check_ids(facts: Facts, triples: torch.Tensor, what: str) -> None:
     if triples.dim() != 2 or triples.shape[1] != 3 or not len(triples):
         raise BadInput(f"there are no {what} triples.", hint="each is head, relation, tail.")
     sizes = ((0, facts.entities, "entity"), (1, facts.relations, "relation"), (2, facts.entities, "entity"))
