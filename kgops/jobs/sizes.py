@@ -1,0 +1,47 @@
+"""How work is cut into pieces where a job does not say: what workers cut by, and what a budget predicts with.
+
+`tests/test_budget.py` holds these together with the workers' own, since this room loads no torch.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "EVALUATION_CHUNK",
+    "EVALUATION_ENCODED",
+    "EVALUATION_QUERIES",
+    "LARGEST_ALL_SCORES",
+    "LOSS_SCORES",
+    "TRACIN_BLOCK",
+    "TRACIN_CHUNK",
+    "TRACIN_MERGED_COLUMNS",
+    "TRACIN_ROWS_AT_ONCE",
+    "TRACIN_TESTS",
+    "TRACIN_TEST_BYTES",
+    "TRACIN_TOP_K_OF_A_RUN",
+    "TRAIN_BATCH",
+    "TRAIN_LOSS",
+    "TRAIN_ROWS_AT_ONCE",
+    "loss_chunk",
+]
+
+TRAIN_BATCH = 256
+TRAIN_LOSS = "kvsall-bce"
+TRAIN_ROWS_AT_ONCE = 256  # of feature maps on their way back
+LOSS_SCORES = {"cuda": 1 << 24, "cpu": 1 << 19}  # of one chunk of entities
+EVALUATION_CHUNK = {"cuda": 1 << 15, "cpu": 1024}  # entities
+EVALUATION_QUERIES = 512
+EVALUATION_ENCODED = 256
+
+TRACIN_BLOCK = 256  # training triples
+TRACIN_CHUNK = 2048  # entities
+TRACIN_TEST_BYTES = 512 << 20  # of what is kept of test triples
+TRACIN_TESTS = 4096  # at most at once
+TRACIN_ROWS_AT_ONCE = 128
+TRACIN_MERGED_COLUMNS = 2048  # of scores that wait for ranking
+TRACIN_TOP_K_OF_A_RUN = 100
+LARGEST_ALL_SCORES = 256 << 20  # bytes of all scores of a tile, where all are kept
+
+
+def loss_chunk(asked: int | None, batch_size: int, device: str) -> int:
+    """Entities scored at once in a training step, on "cuda" or "cpu"."""
+    return asked if asked is not None else max(256, LOSS_SCORES[device] // batch_size)

@@ -1,0 +1,120 @@
+"""Scores of all pairs of two blocks and their ranking as the allocator sees them, after
+`kgops.tracin.products`, `kgops.tracin.tangents` and `kgops.tracin.ranking`."""
+
+from __future__ import annotations
+
+from kgops.plans.factor_memory import Side
+from kgops.plans.ledger import Held, Ledger, Scratch
+from kgops.plans.shapes import TracinShape
+
+__all__ = ["walk_all_scores", "walk_pairs", "walk_ranking"]
+
+_ID = 8
+
+
+def walk_pairs(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, test: Side) -> Held:
+    """`pair_scores` and what `Engine.pair` makes of it: (tests, trains) of one checkpoint."""
+    part = "scores"
+    both, half = 4 * train.samples * test.samples, 4 * train.samples * test.groups
+    groups = 4 * train.groups * test.groups
+    out = ledger.take(part, both)
+    _delta_products(ledger, s, both, half)
+    ledger.flash(part, groups, half, both)
+    maps = _map_products(ledger, s, train, test)
+    _add_heads(ledger, both, 4 * train.groups * test.samples)
+    if train.moves_forward:
+        _tangents(ledger, s, scratch, train.groups)
+    else:
+        _add_heads(ledger, both, half)
+        _add_equal(ledger, s, train, test)
+    if s.loss.startswith("kvsall"):  # samples back to the rows they stand for
+        rows = ledger.take(part, 4 * train.rows * test.samples)
+        ledger.give(out)
+        out = ledger.take(part, 4 * train.rows * test.rows)
+        ledger.give(rows)
+    pairs = 4 * train.triples * test.triples
+    summed = [ledger.take(part, pairs)] if s.both_directions else []
+    weighed = ledger.take(part, pairs)
+    ledger.give(out, maps, *summed)
+    return weighed
+
+
+def _delta_products(ledger: Ledger, s: TracinShape, both: int, half: int) -> None:
+    part = "scores"
+    same, inner = ledger.take(part, both // 4), ledger.take(part, both)
+    ledger.flash(part, both)
+    if s.loss != "target":
+        theirs = ledger.take(part, both)
+        ledger.flash(part, both if s.loss.startswith("kvsall") else half)
+        ledger.flash(part, both)
+        ledger.give(theirs)
+    ledger.give(same, inner)
+
+
+def _map_products(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> Held:
+    """The product of the feature maps, in the format that was asked for; it stays until the end."""
+    part, groups = "scores", 4 * train.groups * test.groups
+    both = 4 * train.samples * test.samples
+    features = s.model.features
+    if s.gram != 4:
+        if s.on_card or not s.gram_in_wide_sums:
+            ledger.flash(part, 2 * train.groups * features, groups // 2, groups)
+        else:
+            wide = 4 * features * test.groups
+            ledger.flash(part, 2 * train.groups * features, 4 * train.groups * features)
+            ledger.flash(part, 4 * train.groups * features, wide, groups)
+    maps = ledger.take(part, groups)
+    ledger.flash(part, both, 4 * train.samples * test.groups, both)
+    return maps
+
+
+def _add_heads(ledger: Ledger, both: int, spread: int) -> None:
+    """Where a head vector also plays a tail's part; that some do is taken for granted."""
+    part = "scores"
+    across = ledger.take(part, both)
+    ledger.flash(part, spread, both)
+    ledger.flash(part, both, both // 4, both, both)
+    ledger.give(across)
+
+
+def _add_equal(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> None:
+    """Only columns with a common head or relation; with few relations that is all of them."""
+    columns = min(test.samples, train.samples * 4)
+    both = 4 * train.samples * columns
+    ledger.flash("scores", both // 4, train.groups * columns, both, both // 4, both)
+
+
+def _tangents(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int) -> None:
+    c, part = s.model, "activations"
+    taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
+    image, patches = 8 * groups * c.embedding_dim, 4 * groups * (taps + 1) * places
+    moving = ledger.take(part, image + image // 2)
+    ledger.flash(part, image, image, image)
+    own = ledger.take(part, patches)
+    scratch.take(part, "moving_maps", 4 * groups * c.features)
+    ledger.flash(part, 2 * patches, 4 * groups * c.embedding_dim)
+    ledger.give(moving, own)
+
+
+def walk_all_scores(ledger: Ledger, s: TracinShape, tests: int) -> list[Held]:
+    """`AllScores`, on the host."""
+    return [] if s.on_card else [ledger.take("scores", 4 * tests * s.counts.train)]
+
+
+def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: bool) -> None:
+    """`TopTriples.finish`: the highest, then the lowest; `again` beside those found in other columns."""
+    part, best = "scores", 12 * tests * k
+    pieces = ledger.take(part, 4 * tests * columns)
+    joined = ledger.take(part, 4 * tests * columns)
+    ledger.give(pieces)
+    highest = ledger.take(part, best)  # of this merge, while the lowest are looked for
+    negated = ledger.take(part, 4 * tests * columns)
+    both = tests * (columns + k if again else columns)
+    candidates = [ledger.take(part, 4 * both), ledger.take(part, _ID * both)]
+    ledger.give(negated)
+    if both > tests * k:
+        chosen = ledger.take(part, best)
+        ledger.flash(part, both, _ID * both)  # which tie with the last, and how many
+        candidates.append(chosen)
+    ledger.flash(part, *[_ID * tests * min(k, columns)] * 3)
+    ledger.give(*candidates, joined, highest)

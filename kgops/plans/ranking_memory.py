@@ -1,0 +1,174 @@
+"""Filtered evaluation as the allocator sees it, line by line after `kgops.training.evaluate`."""
+
+from __future__ import annotations
+
+from math import ceil, expm1, sqrt
+
+from kgops.jobs import sizes
+from kgops.jobs.conve_config import ConvEConfig
+from kgops.plans.counts import Answers
+from kgops.plans.ledger import Held, Ledger, Scratch
+from kgops.plans.shapes import TrainShape
+
+__all__ = ["encoded_rows", "walk_evaluation", "walk_evaluator"]
+
+_ID = 8
+_ROW = 3 * _ID
+_ONEDNN_CHANNELS = 16  # a CPU's convolution writes whole groups of so many channels, then copies them out
+_EPS = 1.2e-7  # of float32
+_PAIRS_AT_ONCE = 1 << 10
+
+
+def walk_evaluator(ledger: Ledger, s: TrainShape, known: int) -> list[Held]:
+    """`_Answers`: all known triples in both directions, sorted by query."""
+    copied = [ledger.take("evaluation", _ROW * known)] if s.on_card else []
+    rows = ledger.take("evaluation", 2 * _ROW * known)
+    ledger.flash("evaluation", _ROW * known, _ROW * known)
+    each = 2 * _ID * known
+    keys = ledger.take("evaluation", each)
+    ledger.flash("evaluation", *[each] * 3)
+    answers = ledger.take("evaluation", each)
+    ledger.flash("evaluation", each)
+    ledger.give(rows, *copied)
+    return [keys, answers]
+
+
+def walk_evaluation(ledger: Ledger, s: TrainShape, scratch: Scratch, triples: int) -> None:
+    """`Evaluator.__call__`; its buffers live on in `scratch`."""
+    part, c = "evaluation", s.model
+    held = [ledger.take(part, size * triples) for size in (2 * _ID, _ROW, _ROW)]
+    if s.on_card:
+        held.append(ledger.take(part, _ROW * triples))
+    tails, heads = s.known
+    if c.inverse:
+        held.append(ledger.take(part, 2 * _ROW * triples))
+        held.append(_order(ledger, 2 * triples))
+        batch = min(sizes.EVALUATION_QUERIES, 2 * triples)
+        known = max(_known(side, batch, triples, s.train) for side in (tails, heads))
+        _walk_blocks(ledger, s, scratch, 2 * triples, known)
+    else:
+        order = _order(ledger, triples)
+        batch = min(sizes.EVALUATION_QUERIES, triples)
+        _walk_blocks(ledger, s, scratch, triples, _known(tails, batch, triples, s.train))
+        ledger.give(order)
+        held.append(_order(ledger, triples))
+        _walk_heads(ledger, s, scratch, triples)
+    ledger.give(*held)
+
+
+def _order(ledger: Ledger, rows: int) -> Held:
+    order = ledger.take("evaluation", _ID * rows)
+    ledger.flash("evaluation", *[_ID * rows] * 4)
+    return order
+
+
+def _walk_blocks(ledger: Ledger, s: TrainShape, scratch: Scratch, queries: int, known: int) -> None:
+    """Two blocks of tail queries: the second is encoded while the first's vectors and buffers are there."""
+    before: Held | None = None
+    for start in range(0, min(queries, 2 * sizes.EVALUATION_QUERIES), sizes.EVALUATION_QUERIES):
+        batch = min(sizes.EVALUATION_QUERIES, queries - start)
+        block = ledger.take("evaluation", _ROW * batch)
+        vectors = _encode(ledger, s, batch, _distinct(s, queries, batch))
+        if before is not None:
+            ledger.give(before)
+        _ranks(ledger, s, scratch, batch, known)
+        ledger.give(block)
+        before = vectors
+    if before is not None:
+        ledger.give(before)
+
+
+def _distinct(s: TrainShape, queries: int, batch: int) -> int:
+    """Of a block's queries, in a set of so many: few where a small graph asks the same again and again."""
+    tails, heads = s.known
+    pool = 2 * (tails.queries + (heads.queries if s.model.inverse else 0))
+    pool = max(1, min(pool, s.model.num_entities * s.model.relation_rows))
+    return min(batch, ceil(pool * -expm1(-queries / pool)))
+
+
+def _walk_heads(ledger: Ledger, s: TrainShape, scratch: Scratch, triples: int) -> None:
+    """Head queries without inverse relations: all entities are encoded, once for each relation."""
+    entities = s.model.num_entities
+    batch = min(sizes.EVALUATION_QUERIES, triples)
+    everything = ledger.take("evaluation", _ID * entities)
+    vectors = _encode(ledger, s, entities, entities)
+    _ranks(ledger, s, scratch, batch, _known(s.known[1], batch, triples, s.train))
+    if s.model.num_relations > 1 and triples > 1:
+        second = ledger.take("evaluation", _ID * entities)
+        again = _encode(ledger, s, entities, entities)  # while the last relation's vectors are alive
+        ledger.give(vectors, everything)
+        vectors, everything = again, second
+    ledger.give(vectors, everything)
+
+
+def _encode(ledger: Ledger, s: TrainShape, queries: int, distinct: int) -> Held:
+    """`Evaluator._encode`: the distinct queries piece by piece, then a row for each query."""
+    part, vector = "evaluation", 4 * s.model.embedding_dim
+    pairs = [ledger.take(part, size) for size in (2 * _ID * queries, queries, 2 * _ID * distinct)]
+    piece = min(sizes.EVALUATION_ENCODED, distinct)
+    done = ledger.take(part, vector * (distinct - distinct % piece if distinct % piece else distinct - piece))
+    encoded_rows(ledger, part, s.model, piece, s.on_card)
+    last = ledger.take(part, vector * distinct - done.size)
+    joined = ledger.take(part, vector * distinct)
+    ledger.flash(part, _ID * queries, _ID * queries)
+    places = ledger.take(part, _ID * queries)
+    vectors = ledger.take(part, vector * queries)
+    ledger.give(places, joined, done, last, *pairs)
+    return vectors
+
+
+def encoded_rows(ledger: Ledger, part: str, c: ConvEConfig, rows: int, on_card: bool) -> None:
+    """`ConvE.encode` in evaluation, at its convolution: there most is alive."""
+    vectors, places = 4 * rows * c.embedding_dim, c.map_height * c.map_width
+    maps = 4 * rows * c.features
+    padded = -(-c.output_channels // _ONEDNN_CHANNELS) * _ONEDNN_CHANNELS
+    inside = maps if on_card else 4 * rows * padded * places
+    held = [ledger.take(part, size) for size in (vectors, vectors, 2 * vectors)]
+    ledger.flash(part, 2 * vectors)
+    ledger.flash(part, inside if rows > 1 else 0, maps)
+    ledger.give(held.pop())
+    ledger.flash(part, maps, maps)
+    ledger.give(*held)
+
+
+def _ranks(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, known: int) -> None:
+    """`Evaluator._ranks` on the first chunk of candidates."""
+    part, c = "evaluation", s.model
+    vectors, ids = 4 * batch * c.embedding_dim, _ID * (known + batch)
+    ledger.flash(part, vectors, vectors, vectors)
+    ledger.flash(part, 4 * c.num_entities)
+    rows = ledger.take(part, _ID * known)
+    ledger.flash(part, *[_ID * known] * 3)
+    answers = [rows, ledger.take(part, _ID * known)]
+    ledger.flash(part, ids, ids, ids)
+    flat = ledger.take(part, ids)
+    chunk = min(sizes.EVALUATION_CHUNK["cuda" if s.on_card else "cpu"], c.num_entities)
+    plane = chunk * batch
+    place = [ledger.take(part, ids), ledger.take(part, known + batch)]
+    scratch.take(part, "plane", 4 * plane)
+    ledger.flash(part, ids, ids)
+    scratch.take(part, "marks", 4 * plane)
+    near = ledger.take(part, plane)
+    ledger.flash(part, plane, plane)
+    if c.num_entities > chunk:  # the next chunk's, while the last one's is there
+        following = min(chunk, c.num_entities - chunk) * batch
+        ledger.flash(part, following, following, following)
+    pairs = min(_PAIRS_AT_ONCE, ceil(plane * _near_share(c)))
+    ledger.flash(part, 2 * _ID * pairs, *[4 * c.embedding_dim * pairs] * 3)
+    ledger.give(near, *place, flat, *answers)
+
+
+def _near_share(c: ConvEConfig) -> float:
+    """Of candidates, how many lie within rounding of the true score: the margin over how far scores spread.
+
+    Without batch norm an untrained model gives all the same score, so all of them may."""
+    return 4 * (c.embedding_dim + 2) * _EPS * sqrt(c.embedding_dim) if c.batch_norm else 1.0
+
+
+def _known(side: Answers, batch: int, triples: int, train: int) -> int:
+    """Known answers of a block of queries: many triples ask what has many answers, side by side."""
+    if not side.answers:
+        return 0
+    usual = side.squares / side.answers
+    times = min(batch, ceil(side.most * triples / max(train, 1)))
+    return ceil(max(times * side.most + (batch - times) * usual * 0.5, batch * usual))

@@ -1,0 +1,233 @@
+"""The numbers that a job's memory depends on, from its settings, its levers, its data and its card.
+
+Every default is the one that workers use (`kgops.jobs.sizes`, `kgops.jobs.conve_config`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from kgops.gpus.facts import CardFacts
+from kgops.jobs import sizes
+from kgops.jobs.conve_config import ConvEConfig
+from kgops.jobs.job import Job
+from kgops.plans.counts import Answers, Counts
+
+__all__ = ["Shape", "TracinShape", "TrainShape", "model_of_config", "tracin_shape", "train_shape"]
+
+_BF16, _FP16 = (8, 0), (7, 0)  # compute capabilities from which `auto` takes them
+_MODEL_KEYS = {field.name for field in fields(ConvEConfig)}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainShape:
+    """A training of kgops' own ConvE. `queries` are those of an epoch, inverses included where the model has
+    them; `chunk` is the entities scored at once; `low` the bytes of a number in the large products."""
+
+    model: ConvEConfig
+    on_card: bool
+    train: int
+    valid: int
+    test: int
+    queries: Answers
+    known: tuple[Answers, Answers]  # tails and heads of the training triples
+    loss: str
+    smoothing: bool
+    batch_size: int
+    chunk: int
+    precision: str
+    low: int
+    optimizer: str
+    weight_decay: bool
+    checkpointing: bool
+    validates: bool
+
+    @property
+    def batch(self) -> int:
+        """Queries of a usual batch."""
+        return min(self.batch_size, self.queries.queries)
+
+    @property
+    def largest_batch(self) -> int:
+        """A last query alone joins the batch before it."""
+        alone = self.queries.queries > self.batch_size and self.queries.queries % self.batch_size == 1
+        return self.batch + alone
+
+    @property
+    def positives(self) -> int:
+        """Of the batch of an epoch that has most, about."""
+        q = self.queries
+        mean, batch = q.answers / max(q.queries, 1), self.batch
+        variance = max(q.squares / max(q.queries, 1) - mean * mean, 0.0)
+        batches = max(q.queries / max(batch, 1), 1)
+        # A batch is drawn without replacement: the more of the queries it takes, the less its sum varies.
+        spread = math.sqrt(variance * batch * (1 - batch / max(q.queries, 1)))
+        likely = mean * batch + spread * math.sqrt(2 * math.log(1 + batches))
+        return min(q.answers, max(math.ceil(likely), min(q.most + round(mean * (batch - 1)), q.answers)))
+
+
+@dataclass(frozen=True, slots=True)
+class TracinShape:
+    """TracIn over `checkpoints` of one ConvE. `groups` are the distinct queries of a training block at most;
+    `known` the answers of queries where the loss needs them, `kept` None where all scores are kept."""
+
+    model: ConvEConfig
+    on_card: bool
+    counts: Counts
+    tests: int
+    checkpoints: int
+    loss: str  # target, one-to-n, or that of training
+    both_directions: bool
+    smoothing: bool
+    block: int
+    chunk: int
+    groups: int
+    top_k: int | None
+    gram: int  # bytes of a number in the two large products
+    filtered: bool
+    gram_in_wide_sums: bool = False  # fp16 on a CPU, which would sum in fp16
+
+    @property
+    def ranks(self) -> bool:
+        """Whether blocks are ranked as they come; else all scores are kept."""
+        return self.top_k is not None and not self.filtered
+
+    @property
+    def tests_of_a_tile(self) -> int:
+        """That `trace` hands to one scan."""
+        if self.ranks:
+            return min(self.tests, sizes.TRACIN_TESTS)
+        most = sizes.LARGEST_ALL_SCORES // (8 * max(self.counts.train, 1))
+        return min(self.tests, sizes.TRACIN_TESTS if self.top_k is not None else max(1, most))
+
+
+Shape = TrainShape | TracinShape
+
+
+def train_shape(job: Job, counts: Counts, card: CardFacts | None) -> TrainShape | None:
+    """Of a job `train`; None for PyKEEN's own pipeline, whose models have no formula. No `card`: on the CPU."""
+    settings, levers = job.settings, job.levers
+    if settings["engine"] != "kgops":
+        return None
+    model = model_of_settings(settings, counts)
+    precision = _effective(levers.get("precision", "fp32"), card)
+    batch_size = levers.get("batch_size", sizes.TRAIN_BATCH)
+    chunk = levers.get("entity_chunk", "auto")
+    device = "cpu" if card is None else "cuda"
+    loss = settings["loss"] or sizes.TRAIN_LOSS
+    return TrainShape(
+        model,
+        card is not None,
+        counts.train,
+        counts.valid,
+        counts.test,
+        _queries(counts, loss.startswith("1vsall"), model.inverse),
+        (counts.tails, counts.heads),
+        loss,
+        settings["label_smoothing"] > 0,
+        batch_size,
+        sizes.loss_chunk(None if chunk == "auto" else chunk, batch_size, device),
+        precision,
+        2 if precision in ("fp16", "bf16") else 4,
+        settings["optimizer"],
+        settings["weight_decay"] > 0,
+        bool(levers.get("gradient_checkpointing", False)),
+        settings["validate_every"] > 0 and counts.valid > 0,
+    )
+
+
+def tracin_shape(
+    job: Job,
+    counts: Counts,
+    card: CardFacts | None,
+    model: ConvEConfig,
+    *,
+    trained: Mapping[str, Any],
+    checkpoints: int,
+    tests: int,
+) -> TracinShape:
+    """Of a job `tracin` on `checkpoints` of `model`, tracing `tests` triples. `trained` has the `loss` and the
+    `label_smoothing` of its training, which count where the job asks for no loss of its own."""
+    settings, levers = job.settings, job.levers
+    asked = settings["loss"] or ("target" if settings["run"] is None else "train")
+    loss = trained["loss"] or sizes.TRAIN_LOSS if asked == "train" else asked
+    both = settings["both_directions"]
+    both = (asked == "train" and model.inverse) if both is None else both
+    block = levers.get("block", sizes.TRACIN_BLOCK)
+    chunk = levers.get("entity_chunk", "auto")
+    gram = levers.get("gram_precision", "fp32")
+    top_k = settings["top_k"] or (None if settings["run"] is None else sizes.TRACIN_TOP_K_OF_A_RUN)
+    return TracinShape(
+        model,
+        card is not None,
+        counts,
+        tests,
+        checkpoints,
+        loss,
+        both,
+        asked == "train" and bool(trained.get("label_smoothing")),
+        min(block, counts.train),
+        sizes.TRACIN_CHUNK if chunk == "auto" else chunk,
+        counts.groups.in_block(min(block, counts.train), both_directions=both),
+        top_k,
+        4 if gram == "fp32" else 2,
+        bool(levers.get("filtering", bool(settings["test_triples"]))),
+        card is None and gram == "fp16",
+    )
+
+
+def model_of_settings(settings: Mapping[str, Any], counts: Counts) -> ConvEConfig:
+    """As the worker builds it."""
+    told = {name: settings[name] for name in _MODEL_KEYS & settings.keys() if settings[name] is not None}
+    return ConvEConfig(num_entities=counts.entities, num_relations=counts.relations, **told)
+
+
+def model_of_config(config: Mapping[str, Any]) -> ConvEConfig | None:
+    """From the `config.json` that a training leaves beside its models; None where it is of another model."""
+    told = config.get("model")
+    if not isinstance(told, Mapping) or not {"num_entities", "num_relations"} <= told.keys() <= _MODEL_KEYS:
+        return None
+    return ConvEConfig(**told)
+
+
+def _queries(counts: Counts, one_positive: bool, inverse: bool) -> Answers:
+    if one_positive:
+        rows = counts.train * (2 if inverse else 1)
+        return Answers(rows, rows, rows, min(rows, 1))
+    tails, heads = counts.tails, counts.heads
+    if not inverse:
+        return tails
+    return Answers(
+        tails.queries + heads.queries,
+        tails.answers + heads.answers,
+        tails.squares + heads.squares,
+        max(tails.most, heads.most),
+    )
+
+
+def _effective(asked: str, card: CardFacts | None) -> str:
+    """What workers make of a number format on that card; an unknown capability is believed to have it."""
+    if card is None:
+        return asked if asked == "bf16" and _cpu_has_bf16() else "fp32"
+    capability = card.compute_capability
+    if asked == "auto":
+        if capability is None:
+            return "fp32"
+        return "bf16" if capability >= _BF16 else "fp16" if capability >= _FP16 else "fp32"
+    if asked in ("bf16", "tf32") and capability is not None and capability < _BF16:
+        return "fp32"
+    return asked
+
+
+@functools.cache
+def _cpu_has_bf16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text("utf-8", "replace").split("flags", 1)[-1].split("\n", 1)[0]
+    except OSError:
+        return False
+    return any(flag in flags.split() for flag in ("avx512_bf16", "amx_bf16"))
