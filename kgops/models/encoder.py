@@ -38,6 +38,8 @@ class Buffers:
             size *= side
         flat = self._flat.get((name, dtype))
         if flat is None or flat.numel() < size:
+            flat = None  # the old one goes before the new one comes, or for a moment there are both
+            self._flat.pop((name, dtype), None)
             flat = torch.empty(size, dtype=dtype, device=self.device)
             self._flat[name, dtype] = flat
         return flat[:size].view(shape)
