@@ -1,17 +1,18 @@
 """Which edges lie on a simple path between two vertices that is no longer than a limit: exactly.
 
-Paths are never enumerated. A simple path through the edge u - v is two paths from {u, v} to the two
-ends that share no vertex, so the shortest such path is a cheapest flow of two units. Most edges need no
-flow: if two paths of shortest-path trees happen to share no vertex, that is proof enough.
+Paths are never enumerated. A simple path through the edge u - v is a path from the head to one of them and
+one from the tail to the other that share no vertex. For most edges two paths of shortest-path trees happen
+to share none, and that is proof enough; for the others a few representative paths to each vertex decide.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from kgops.graphs.families import Families, representatives
 
 __all__ = ["Csr", "distances", "edges_on_short_paths"]
 
@@ -81,9 +82,7 @@ def edges_on_short_paths(graph: Csr, u: Ints, v: Ints, head: int, tail: int, lim
     backward = from_head[v] + 1 + from_tail[u] <= limit
     open_ = np.flatnonzero(inner & (forward | backward))
     open_ = _prove_by_trees(graph, u, v, on, open_, from_head, from_tail, limit)
-    search = _Search(graph, head, tail, limit, np.minimum(from_head, from_tail))
-    for i in open_.tolist():
-        on[i] = search.shortest_through(int(u[i]), int(v[i])) <= limit
+    _decide(graph, u, v, on, open_, head, tail, from_head, from_tail, limit)
     return on
 
 
@@ -136,81 +135,61 @@ def _disjoint(to_head: Ints, to_tail: Ints, a: Ints, b: Ints, steps: int) -> Boo
     return apart
 
 
-class _Search:
-    """Two paths from {u, v} to {head, tail} that share no vertex, of least total length."""
+def _decide(
+    graph: Csr,
+    u: Ints,
+    v: Ints,
+    on: Bools,
+    open_: Ints,
+    head: int,
+    tail: int,
+    from_head: Ints,
+    from_tail: Ints,
+    limit: int,
+) -> None:
+    """Marks the edges among `open_` that are on a path: two families of short paths tell for all at once."""
+    if not len(open_):
+        return
+    near = np.flatnonzero((from_head + from_tail <= limit) & (from_head > 0) & (from_tail > 0))
+    local = np.full(graph.size, -1, dtype=np.int64)
+    local[near] = np.arange(len(near))
+    sources, targets = graph.arcs(near)
+    inside = local[targets] >= 0
+    # The graph is undirected: sorted by their sources, arcs turned round are sorted by their targets.
+    arcs = local[targets[inside]], local[sources[inside]]
+    asked = np.zeros(len(near), dtype=np.bool_)
+    asked[local[u[open_]]] = asked[local[v[open_]]] = True
+    levels = limit - 2  # the edge itself, and at least one on its other side
 
-    def __init__(self, graph: Csr, head: int, tail: int, limit: int, to_end: Ints) -> None:
-        self.graph, self.head, self.tail, self.limit, self.to_end = graph, head, tail, limit, to_end
+    def families(root: int, to_other: Ints) -> list[Families]:
+        first = local[graph.of(root)]
 
-    def shortest_through(self, u: int, v: int) -> int:
-        """Edges of the shortest simple path that uses u - v; more than the limit if there is none."""
-        budget = self.limit - 1
-        first = self._first(u, v, budget)
-        if first is None:
-            return FAR
-        used = len(first) - 1
-        start = v if first[0] == u else u
-        goal = self.tail if first[-1] == self.head else self.head
-        rest = self._second(start, goal, first, budget - used)
-        return FAR if rest is None else 1 + used + rest
+        def useful(length: int) -> Bools:
+            fits: Bools = to_other[near] + length <= limit
+            return fits & asked if length == levels else fits
 
-    def _first(self, u: int, v: int, budget: int) -> list[int] | None:
-        """The shortest of all paths from u or v to one of the ends."""
-        came = {u: -1, v: -1}
-        layer = [u, v]
-        for depth in range(1, budget + 1):
-            after = []
-            for x in layer:
-                for y in self._towards(x, budget - depth):
-                    if y in came:
-                        continue
-                    came[y] = x
-                    if y in (self.head, self.tail):
-                        path = [y]
-                        while came[path[-1]] >= 0:
-                            path.append(came[path[-1]])
-                        return path[::-1]
-                    after.append(y)
-            layer = after
-        return None
+        return representatives(len(near), arcs, first[first >= 0], levels, useful, limit - 1)
 
-    def _towards(self, x: int, left: int) -> list[int]:
-        """Neighbours from which an end may be `left` edges away."""
-        near = self.graph.of(x)
-        found: list[int] = near[self.to_end[near] <= left].tolist()
-        return found
+    sides = families(head, from_tail), families(tail, from_head)
+    for one, other in ((u, v), (v, u)):
+        _meet(sides, local[one], local[other], on, open_, limit)
 
-    def _second(self, start: int, goal: int, first: list[int], budget: int) -> int | None:
-        """What a second path adds, where it may take over parts of the first (residual network).
 
-        Entering a vertex of the first path means to go back along it, at -1 an edge. States are
-        (vertex, whether it may be left by any edge), and costs are corrected until none improves.
-        """
-        before = dict(zip(first[1:], first, strict=False))
-        best: dict[tuple[int, bool], int] = {(start, True): 0}
-        waiting = deque([(start, True)])
-        # Each step back gains an edge and may lead an edge away from the goal.
-        slack = 2 * (len(first) - 1)
-
-        def reach(state: tuple[int, bool], cost: int) -> None:
-            if cost < best.get(state, FAR):
-                best[state] = cost
-                waiting.append(state)
-
-        while waiting:
-            x, free = waiting.popleft()
-            cost = best[x, free]
-            if x in before and not free:
-                reach((before[x], True), cost - 1)
-                continue
-            if x in before:
-                reach((before[x], True), cost - 1)
-            if x == goal or x == first[-1]:
-                continue
-            follows = first[first.index(x) + 1] if x in first else -1
-            for y in self._towards(x, budget + slack - cost - 1):
-                if y == follows or y == first[0]:
-                    continue
-                reach((y, y not in before), cost + 1)
-        found = best.get((goal, True))
-        return found if found is not None and found <= budget else None
+def _meet(
+    sides: tuple[list[Families], list[Families]], a: Ints, b: Ints, on: Bools, open_: Ints, limit: int
+) -> None:
+    """Marks edges with a path from the head to a and one from the tail to b that share no vertex."""
+    for i, heads in enumerate(sides[0], 1):
+        for tails in sides[1][: limit - 1 - i]:
+            for x in range(heads.filled.shape[1]):
+                left = open_[~on[open_]]
+                left = left[heads.filled[a[left], x]]
+                ours = heads.sets[a[left], x]
+                apart = ~(ours == b[left][:, None]).any(1)
+                left, ours = left[apart], ours[apart]
+                for y in range(tails.filled.shape[1]):
+                    theirs = tails.sets[b[left], y]
+                    meets = (theirs == a[left][:, None]).any(1)
+                    for column in range(ours.shape[1]):
+                        meets |= (theirs == ours[:, column, None]).any(1)
+                    on[left[tails.filled[b[left], y] & ~meets]] = True
