@@ -1,0 +1,72 @@
+"""TracIn's benchmark compares like with like: every contender that claims the exact scores has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kgops.bench import tracin as bench
+from kgops.bench.tracin_rivals import captum_scores, dattri_scores, installed
+from kgops.graphs.triples import read_graph
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.tracin.blocks import Point
+from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
+from kgops.tracin.scan import AllScores, scan
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A graph of 30 entities as files."""
+    draw = torch.Generator().manual_seed(0)
+    columns = [torch.randint(n, (400,), generator=draw).tolist() for n in (30, 3, 30)]
+    lines = sorted({f"e{h}\tr{r}\te{t}\n" for h, r, t in zip(*columns, strict=True)})
+    (tmp_path / "train.txt").write_text("".join(lines))
+    (tmp_path / "test.txt").write_text("".join(lines[:25]))
+    return tmp_path
+
+
+SMALL = ("--dim", "32", "--triples", "64", "--quick")
+
+
+def test_all_contenders_run_and_are_told_as_ratios_to_the_floor(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(["--data", str(data), *SMALL, "--tests", "1", "3", "--gram-bf16"]) == 0
+    told = capsys.readouterr().out
+    for name in ("floor", "kgops, factored", "Gram in bf16", "PyKEEN's model", "vmap", "for each test"):
+        assert name in told
+
+
+@pytest.mark.parametrize("what", ["--curves", "--batch"])
+def test_growth_and_batches_are_measured(data: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--data", str(data), *SMALL, what]) == 0
+    assert "farthest from a line" in (told := capsys.readouterr().out) or "all of it" in told
+
+
+def test_whole_of_a_graph_is_scored_and_says_what_it_took(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(["--data", str(data), *SMALL, "--full", "0.5"]) == 0
+    told = capsys.readouterr().out
+    many = len(read_graph(data / "train.txt").train)
+    assert f"{many} training x 12 test triples" in told and "peak RSS" in told
+
+
+@pytest.mark.parametrize("loss", [ONE_TO_N, TARGET])
+@pytest.mark.parametrize("library", ["captum", "dattri"])
+def test_other_libraries_give_our_scores(library: str, loss: TracinLoss) -> None:
+    if not installed(library):
+        pytest.skip(f"{library} is not installed: `pip install 'kgops[bench]'`")
+    torch.manual_seed(0)
+    model = ConvE(ConvEConfig(40, 3, embedding_dim=32, embedding_height=8, embedding_width=4)).eval()
+    train = torch.stack([torch.randint(n, (12,)) for n in (40, 3, 40)], dim=1)
+    sink = AllScores(4, 12, like=model.entities)
+    scan([Point(model, 1.0)], loss, train, train[:4], sink)
+    theirs = (
+        captum_scores(model, loss, train[:4])
+        if library == "captum"
+        else dattri_scores(model, loss, train[:4], projected=False)
+    )
+    torch.testing.assert_close(theirs(train), sink.scores, rtol=0, atol=1e-5 * float(sink.scores.abs().max()))
