@@ -5,7 +5,7 @@ Blocks are cut from the triples in the order of head, relation, tail, so the dat
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,11 @@ Sides = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """By size of a block, the most in any, first of the tail's direction alone and then of both: distinct
-    queries, the answers that all rows of the block have in training, and those of its distinct queries."""
+    """By size of a block, first of the tail's direction alone and then of both, the most in any: distinct
+    queries (also the fewest), the answers that its rows have in training, and those of its queries."""
 
     groups: Sides = ((), ())
+    fewest: Sides = ((), ())
     row_answers: Sides = ((), ())
     group_answers: Sides = ((), ())
 
@@ -35,14 +36,22 @@ class Groups:
     def of(cls, ordered: Sequence[Triple]) -> Groups:
         tails = Counter((head, relation) for head, relation, _ in ordered)
         heads = Counter((tail, relation) for _, relation, tail in ordered)
-        found = [_most(ordered, size, tails, heads) for size in _COUNTED]
-        one, both, rows, rows_both, queries, queries_both = zip(*found, strict=True)
-        return cls((one, both), (rows, rows_both), (queries, queries_both))
+        found = [_counted(ordered, size, tails, heads) for size in _COUNTED]
+        most = [tuple(max(column) for column in zip(*blocks, strict=True)) for blocks in found]
+        # A last block is smaller than the others, and says nothing of them.
+        least = [tuple(min(c) for c in zip(*(blocks[:-1] or blocks), strict=True)) for blocks in found]
+        one, both, rows, rows_both, queries, queries_both = zip(*most, strict=True)
+        return cls(
+            (one, both),
+            (tuple(few[0] for few in least), tuple(few[1] for few in least)),
+            (rows, rows_both),
+            (queries, queries_both),
+        )
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Groups:
         """Of a table that went through JSON."""
-        names = ("groups", "row_answers", "group_answers")
+        names = ("groups", "fewest", "row_answers", "group_answers")
         return cls(*[(tuple(table[name][0]), tuple(table[name][1])) for name in names])
 
     def in_block(self, size: int, *, both_directions: bool) -> int:
@@ -50,35 +59,43 @@ class Groups:
         rows = 2 * size if both_directions else size
         return min(rows, _at_most(self.groups[both_directions], size, rows))
 
+    def fewest_in_block(self, size: int, *, both_directions: bool) -> int:
+        """At least so many queries in every block of `size` triples."""
+        counted = self.fewest[both_directions]
+        place = bisect_right(_COUNTED, size) - 1
+        return counted[place] if counted and place >= 0 else 1
+
     def answers(self, size: int, *, both_directions: bool) -> tuple[int, int]:
         """At most so many known answers of a block's rows, and of its queries."""
         rows = _at_most(self.row_answers[both_directions], size, 0)
         return rows, _at_most(self.group_answers[both_directions], size, 0)
 
 
-def _most(
+def _counted(
     ordered: Sequence[Triple],
     size: int,
     tails: Mapping[tuple[int, int], int],
     heads: Mapping[tuple[int, int], int],
-) -> tuple[int, ...]:
+) -> list[tuple[int, ...]]:
+    """Of every block that is looked at, what `Groups` has the most of."""
     skipped = max(1, len(ordered) // _LOOKED_AT)
-    found: tuple[int, ...] = (0,) * 6
+    found: list[tuple[int, ...]] = []
     for start in range(0, len(ordered), size)[::skipped]:
         block = ordered[start : start + size]
         forward = Counter((head, relation) for head, relation, _ in block)
         backward = Counter((tail, relation) for _, relation, tail in block)
         rows = sum(many * tails[query] for query, many in forward.items())
         queries = sum(tails[query] for query in forward)
-        here = (
-            len(forward),
-            len(forward) + len(backward),
-            rows,
-            rows + sum(many * heads[query] for query, many in backward.items()),
-            queries,
-            queries + sum(heads[query] for query in backward),
+        found.append(
+            (
+                len(forward),
+                len(forward) + len(backward),
+                rows,
+                rows + sum(many * heads[query] for query, many in backward.items()),
+                queries,
+                queries + sum(heads[query] for query in backward),
+            )
         )
-        found = tuple(map(max, found, here))
     return found
 
 

@@ -45,10 +45,11 @@ class Side:
         by_rows, by_groups = s.counts.groups.answers(s.block, both_directions=s.both_directions)
         return cls(s.block, rows, groups, groups, by_rows, by_groups)
 
-    def fewer(self, test: Side, trains: int) -> Side | None:
+    def fewer(self, s: TracinShape, test: Side) -> Side | None:
         """A block with so few queries that it moves forward, where there may be one; None: not this way."""
         groups = min(self.groups, (self.rows - 1) // test.samples)
-        if self.group_answers or self.moves_forward or not groups or self.triples >= trains:
+        fewest = s.counts.groups.fewest_in_block(s.block, both_directions=s.both_directions)
+        if self.group_answers or self.moves_forward or groups < fewest or s.block >= s.counts.train:
             return None
         return replace(self, groups=groups, moves_forward=True)
 

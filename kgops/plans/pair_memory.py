@@ -101,9 +101,9 @@ def walk_all_scores(ledger: Ledger, s: TracinShape, tests: int) -> list[Held]:
     return [] if s.on_card else [ledger.take("scores", 4 * tests * s.counts.train)]
 
 
-def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: bool) -> None:
+def walk_ranking(ledger: Ledger, s: TracinShape, tests: int, columns: int, k: int, *, again: bool) -> None:
     """`TopTriples.finish`: the highest, then the lowest; `again` beside those found in other columns."""
-    part, best = "scores", 12 * tests * k
+    ledger.phase, part, best = "ranking", "scores", 12 * tests * min(k, columns)
     pieces = ledger.take(part, 4 * tests * columns)
     joined = ledger.take(part, 4 * tests * columns)
     ledger.give(pieces)
@@ -115,6 +115,10 @@ def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: boo
     if both > tests * k:
         chosen = ledger.take(part, best)
         ledger.flash(part, both, _ID * both)  # which tie with the last, and how many
+        if s.loss.startswith("kvsall"):  # triples of one query all have one score: where they tie, ids decide
+            torn = [ledger.take(part, size * both) for size in (4, _ID, _ID)]
+            ledger.flash(part, 4 * both, 4 * both, _ID * both)
+            ledger.give(*torn)
         candidates.append(chosen)
     ledger.flash(part, *[_ID * tests * min(k, columns)] * 3)
     ledger.give(*candidates, joined, highest)

@@ -33,8 +33,8 @@ def walk_evaluator(ledger: Ledger, s: TrainShape, known: int) -> list[Held]:
     return [keys, answers]
 
 
-def walk_evaluation(ledger: Ledger, s: TrainShape, scratch: Scratch, triples: int) -> None:
-    """`Evaluator.__call__`; its buffers live on in `scratch`."""
+def walk_evaluation(ledger: Ledger, s: TrainShape, scratch: Scratch, triples: int, known: int) -> None:
+    """`Evaluator.__call__` on `triples`, with so many `known`; its buffers live on in `scratch`."""
     part, c = "evaluation", s.model
     held = [ledger.take(part, size * triples) for size in (2 * _ID, _ROW, _ROW)]
     if s.on_card:
@@ -44,15 +44,15 @@ def walk_evaluation(ledger: Ledger, s: TrainShape, scratch: Scratch, triples: in
         held.append(ledger.take(part, 2 * _ROW * triples))
         held.append(_order(ledger, 2 * triples))
         batch = min(sizes.EVALUATION_QUERIES, 2 * triples)
-        known = max(_known(side, batch, triples, s.train) for side in (tails, heads))
-        _walk_blocks(ledger, s, scratch, 2 * triples, known)
+        answers = max(_known(s, side, batch, triples, known) for side in (tails, heads))
+        _walk_blocks(ledger, s, scratch, 2 * triples, answers)
     else:
         order = _order(ledger, triples)
         batch = min(sizes.EVALUATION_QUERIES, triples)
-        _walk_blocks(ledger, s, scratch, triples, _known(tails, batch, triples, s.train))
+        _walk_blocks(ledger, s, scratch, triples, _known(s, tails, batch, triples, known))
         ledger.give(order)
         held.append(_order(ledger, triples))
-        _walk_heads(ledger, s, scratch, triples)
+        _walk_heads(ledger, s, scratch, triples, known)
     ledger.give(*held)
 
 
@@ -83,16 +83,16 @@ def _distinct(s: TrainShape, queries: int, batch: int) -> int:
     tails, heads = s.known
     pool = 2 * (tails.queries + (heads.queries if s.model.inverse else 0))
     pool = max(1, min(pool, s.model.num_entities * s.model.relation_rows))
-    return min(batch, ceil(pool * -expm1(-queries / pool)))
+    return min(batch, ceil(1.1 * pool * -expm1(-queries / pool)))
 
 
-def _walk_heads(ledger: Ledger, s: TrainShape, scratch: Scratch, triples: int) -> None:
+def _walk_heads(ledger: Ledger, s: TrainShape, scratch: Scratch, triples: int, known: int) -> None:
     """Head queries without inverse relations: all entities are encoded, once for each relation."""
     entities = s.model.num_entities
     batch = min(sizes.EVALUATION_QUERIES, triples)
     everything = ledger.take("evaluation", _ID * entities)
     vectors = _encode(ledger, s, entities, entities)
-    _ranks(ledger, s, scratch, batch, _known(s.known[1], batch, triples, s.train))
+    _ranks(ledger, s, scratch, batch, _known(s, s.known[1], batch, triples, known))
     if s.model.num_relations > 1 and triples > 1:
         second = ledger.take("evaluation", _ID * entities)
         again = _encode(ledger, s, entities, entities)  # while the last relation's vectors are alive
@@ -165,10 +165,12 @@ def _near_share(c: ConvEConfig) -> float:
     return 4 * (c.embedding_dim + 2) * _EPS * sqrt(c.embedding_dim) if c.batch_norm else 1.0
 
 
-def _known(side: Answers, batch: int, triples: int, train: int) -> int:
-    """Known answers of a block of queries: many triples ask what has many answers, side by side."""
+def _known(s: TrainShape, side: Answers, batch: int, triples: int, known: int) -> int:
+    """Known answers of a block of queries: many triples ask what has many answers, side by side. Training is
+    what was counted; `known` says how many triples there are in all."""
     if not side.answers:
         return 0
-    usual = side.squares / side.answers
-    times = min(batch, ceil(side.most * triples / max(train, 1)))
-    return ceil(max(times * side.most + (batch - times) * usual * 0.5, batch * usual))
+    share = known / max(s.train, 1)
+    usual = 1.2 * share * side.squares / side.answers
+    times = min(batch, ceil(side.most * triples / max(s.train, 1)))
+    return ceil(max(times * side.most * share + (batch - times) * usual * 0.5, batch * usual))

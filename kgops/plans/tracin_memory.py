@@ -85,32 +85,42 @@ def _scan(ledger: Ledger, s: TracinShape, test: Side, tile: int) -> None:
     order = ledger.take("data", _ID * n)
     ledger.flash("data", *[_ID * n] * 4)
     train = Side.of_training(s, test)
-    columns = min(n, -(-sizes.TRACIN_MERGED_COLUMNS // s.block) * s.block)
     best = min(s.top_k or n, n)
-    again = s.ranks and (n > columns or tile > test.triples)
-    found = [ledger.take("scores", 12 * tile * best) for _ in (1, 2) if again]
     every = [] if s.ranks else walk_all_scores(ledger, s, tile)
-    # Scores of the blocks before this one wait until there are enough to be ranked together.
-    waiting = [ledger.take("scores", 4 * test.triples * (columns - s.block))] if s.ranks else []
-    few = train.fewer(test, n)
-    if few is not None:
-        _walk_block(ledger, s, scratches, few, test)
-    # Two blocks, since the second finds the buffers of the first.
-    for _ in range(2 if n > s.block else 1):
-        _walk_block(ledger, s, scratches, train, test)
-    ledger.give(*waiting)
-    if s.ranks:
-        ledger.phase = "ranking"
-        last = ledger.take("scores", 4 * test.triples * min(s.block, n))
-        walk_ranking(ledger, test.triples, columns, best, again=again)
+    earlier = [ledger.take("scores", 24 * (tile - test.triples) * best)] if s.ranks else []
+    full = -(-sizes.TRACIN_MERGED_COLUMNS // s.block) * s.block
+    rest = n % full if s.ranks else n
+    if n >= full and s.ranks:
+        _walk_blocks(ledger, s, scratches, train, test, full)
+        # The block that made it enough is still in the hands of who added it.
+        last = ledger.take("scores", 4 * test.triples * s.block)
+        walk_ranking(ledger, s, test.triples, full, best, again=n >= 2 * full)
         ledger.give(last)
-    ledger.give(order, *found, *[held for one in kept for held in one])
+    found = [ledger.take("scores", 12 * test.triples * best) for _ in (1, 2) if s.ranks and n >= full]
+    if rest:
+        _walk_blocks(ledger, s, scratches, train, test, rest)
+    ledger.give(order, *[held for one in kept for held in one])
+    if rest and s.ranks:  # what is left at the end is ranked when the tests' factors are gone
+        walk_ranking(ledger, s, test.triples, rest, best, again=n >= full)
+    ledger.give(*earlier, *found)
     for scratch in scratches:
         scratch.close()
     if every:
         ledger.phase = "results"  # each test's own, in the order of their strength
         ledger.flash("scores", 12 * tile * best, *[_ID * n] * 5)
     ledger.give(*every)
+
+
+def _walk_blocks(
+    ledger: Ledger, s: TracinShape, scratches: list[Scratch], train: Side, test: Side, columns: int
+) -> None:
+    """Blocks whose scores wait until they are so many; later ones find the buffers of those before."""
+    ledger.phase = "blocks"
+    waiting = ledger.take("scores", 4 * test.triples * max(0, columns - s.block) if s.ranks else 0)
+    few = train.fewer(s, test)
+    for side in (train, few or train, train) if s.counts.train > s.block else (train,):
+        _walk_block(ledger, s, scratches, side, test)
+    ledger.give(waiting)
 
 
 def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], train: Side, test: Side) -> None:

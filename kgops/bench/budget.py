@@ -1,0 +1,252 @@
+"""Predicted peak memory beside measured, over settings drawn at random.
+
+    python -m kgops.bench.budget [--settings N] [--seed S] [--only train|tracin]
+
+Each setting is run by the workers' own functions, and the most that torch's CPU allocator had handed out at
+one moment is compared with the prediction. The formula was tuned on seeds below 1000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.bench.budget_settings import TracinSetting, TrainSetting, draw_tracin, draw_train
+from kgops.bench.live_bytes import peak_live_bytes
+from kgops.graphs.triples import Graph
+from kgops.graphs.vocabulary import Vocabulary
+from kgops.models.conve import ConvE
+from kgops.plans.budget import predict
+from kgops.plans.counts import Counts, count_triples
+from kgops.plans.shapes import Shape, tracin_shape, train_shape
+from kgops.tracin import tests_to_trace
+from kgops.tracin.blocks import Settings
+from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
+from kgops.tracin.parts import Parts
+from kgops.tracin.points import Loaded, load_point
+from kgops.tracin.trace import Scoring, trace
+from kgops.training.batches import inverse_triples, query_rows
+from kgops.training.checkpoints import Checkpoint, write_checkpoint
+from kgops.workers.entry import StopRequest
+from kgops.workers.report import Reporter
+from kgops.workers.train import train_conve
+
+__all__ = ["Outcome", "compare_tracin", "compare_train", "main", "summary"]
+
+_CPU = torch.device("cpu")
+_FORMATS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`phase` is the one of the predicted peak; `error` is relative, negative where too little was predicted."""
+
+    kind: str
+    seed: int
+    predicted: int
+    measured: int
+    phase: str
+    predict_us: float
+    setting: str
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+
+def compare_train(setting: TrainSetting, seed: int) -> Outcome:
+    """One training, as its worker runs it on a CPU."""
+    graph, counts = _data(setting, seed)
+    job = setting.job()
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            train_conve(job, _copy(graph), _CPU, Path(folder), _Quiet(), StopRequest())
+
+    shape = train_shape(job, counts, None)
+    assert shape is not None
+    return _compared("train", seed, shape, work, setting)
+
+
+def compare_tracin(setting: TracinSetting, seed: int) -> Outcome:
+    """One TracIn run over checkpoints of an untrained model: memory does not ask what was learned."""
+    graph, counts = _data(setting, seed)
+    job, config = setting.job(), setting.config()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = [folder / f"{number}.pt" for number in range(setting.checkpoints)]
+        for path in paths:
+            _write_untrained(path, setting, graph)
+
+        def work() -> None:
+            own = _copy(graph)
+            loaded = [load_point(path, own, device=_CPU) for path in paths]
+            scoring = Scoring([one.point for one in loaded], _loss(setting, own, loaded), _cut(setting))
+            trace(
+                scoring,
+                own.train,
+                tests_to_trace.from_graph(own, own.test),
+                Parts(folder / "parts"),
+                top_k=setting.top_k,
+                near=None,
+                report=_Quiet(),
+                stop_requested=lambda: False,
+                when_done=lambda parts: None,
+            )
+
+        trained = {"loss": setting.trained_loss, "label_smoothing": setting.smoothing}
+        tests, checkpoints = len(graph.test), setting.checkpoints
+        shape = tracin_shape(job, counts, None, config, trained=trained, checkpoints=checkpoints, tests=tests)
+        return _compared("tracin", seed, shape, work, setting)
+
+
+def summary(outcomes: list[Outcome]) -> dict[str, float]:
+    """Of the relative errors: median and 95th percentile of their sizes, and the furthest on either side."""
+    errors = sorted(abs(outcome.error) for outcome in outcomes)
+    return {
+        "settings": len(outcomes),
+        "median_error": statistics.median(errors),
+        "within_5_percent": sum(error <= 0.05 for error in errors) / len(errors),
+        "p95_error": errors[min(len(errors) - 1, int(0.95 * len(errors)))],
+        "furthest_under": min(0.0, *(outcome.error for outcome in outcomes)),
+        "furthest_over": max(0.0, *(outcome.error for outcome in outcomes)),
+        "predict_us": statistics.median(outcome.predict_us for outcome in outcomes),
+    }
+
+
+def _compared(
+    kind: str, seed: int, shape: Shape, work: Callable[[], None], setting: TrainSetting | TracinSetting
+) -> Outcome:
+    started = time.perf_counter()
+    budget = predict(shape)
+    took = 1e6 * (time.perf_counter() - started)
+    gc.collect()  # what an earlier setting left behind would be freed in the middle, and counted below nothing
+    return Outcome(kind, seed, budget.live, peak_live_bytes(work), budget.phase, took, str(setting))
+
+
+def _data(setting: TrainSetting | TracinSetting, seed: int) -> tuple[Graph, Counts]:
+    generator = torch.Generator().manual_seed(seed)
+    split = [_triples(setting, many, generator) for many in (setting.train, setting.valid, setting.test)]
+    names = [Vocabulary.of(map(str, range(n))) for n in (setting.entities, setting.relations)]
+    rows = [[(h, r, t) for h, r, t in part.tolist()] for part in (split[0], split[2])]
+    counts = count_triples(rows[0], len(split[1]), rows[1], setting.entities, setting.relations)
+    return Graph(split[0], split[1], split[2], names[0], names[1]), counts
+
+
+def _triples(setting: TrainSetting | TracinSetting, many: int, generator: torch.Generator) -> torch.Tensor:
+    """Some heads, relations and tails are frequent, as in any graph."""
+    if not many:
+        return torch.empty(0, 3, dtype=torch.long)
+    columns = [
+        (torch.rand(many, generator=generator) ** power * size).long().clamp_max(size - 1)
+        for size, power in ((setting.entities, 2.0), (setting.relations, 1.5), (setting.entities, 2.0))
+    ]
+    distinct: torch.Tensor = torch.unique(torch.stack(columns, dim=1), dim=0)
+    return distinct
+
+
+def _copy(graph: Graph) -> Graph:
+    """Made within what is measured, so that the triples count."""
+    split = [part.clone() for part in (graph.train, graph.valid, graph.test)]
+    return Graph(split[0], split[1], split[2], graph.entities, graph.relations)
+
+
+def _write_untrained(path: Path, setting: TracinSetting, graph: Graph) -> None:
+    config = setting.config()
+    loss = {"name": setting.trained_loss, "label_smoothing": setting.smoothing}
+    digests = graph.entities.digest, graph.relations.digest
+    model = ConvE(config).state_dict()
+    write_checkpoint(path, Checkpoint(model, config.to_dict(), 1, 0, 0.1, loss, *digests, {}, {}))
+
+
+def _loss(setting: TracinSetting, graph: Graph, loaded: list[Loaded]) -> TracinLoss:
+    """As the worker `tracin` makes it."""
+    if setting.loss != "train":
+        return {"target": TARGET, "one-to-n": ONE_TO_N}[setting.loss]
+    config = setting.config()
+    rows = query_rows(graph.train, config.inverse)
+    if config.inverse:
+        rows = torch.cat([rows, inverse_triples(graph.train)])
+    assert loaded[0].loss is not None
+    return trained_loss(loaded[0].loss, rows, config.relation_rows)
+
+
+def _cut(setting: TracinSetting) -> Settings:
+    plain = Settings()
+    return Settings(
+        block=setting.levers.get("block", plain.block),
+        chunk=setting.levers.get("entity_chunk", plain.chunk),
+        both_directions=setting.both_directions,
+        gram_dtype=_FORMATS[setting.levers.get("gram_precision", "fp32")],
+    )
+
+
+class _Quiet(Reporter):
+    """A reporter that nobody listens to."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+    def send(self, kind: str, /, **fields: Any) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def artifact(self, path: Path, kind: str) -> None:
+        pass
+
+
+def _outcomes(kinds: list[str], settings: int, seed: int) -> Iterator[Outcome]:
+    for number in range(settings):
+        draw = seed + number
+        if kinds[number % len(kinds)] == "train":
+            yield compare_train(draw_train(random.Random(draw)), draw)
+        else:
+            yield compare_tracin(draw_tracin(random.Random(draw)), draw)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kgops.bench.budget", description=__doc__)
+    parser.add_argument("--settings", type=int, default=200, help="how many, half of them of each kind")
+    parser.add_argument("--seed", type=int, default=1000, help="of the first setting; the next has one more")
+    parser.add_argument("--only", choices=("train", "tracin"), help="one kind")
+    parser.add_argument("--json", action="store_true", help="outcomes and summary as JSON")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    outcomes: list[Outcome] = []
+    for outcome in _outcomes([args.only] if args.only else ["train", "tracin"], args.settings, args.seed):
+        outcomes.append(outcome)
+        if not args.json:
+            print(
+                f"{outcome.seed} {outcome.kind:6} {100 * outcome.error:+7.2f} % "
+                f"{outcome.measured / 2**20:9.2f} MiB {outcome.phase:10} {outcome.setting}",
+                flush=True,
+            )
+    found = {
+        kind: summary(some)
+        for kind in ("train", "tracin")
+        if (some := [one for one in outcomes if one.kind == kind])
+    } | {"all": summary(outcomes)}
+    if args.json:
+        print(json.dumps({"outcomes": [asdict(one) for one in outcomes], "summary": found}))
+        return 0
+    for kind, figures in found.items():
+        print(f"{kind:6} " + "  ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

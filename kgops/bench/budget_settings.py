@@ -1,0 +1,164 @@
+"""Settings of trainings and TracIn runs drawn at random, small enough to be run in a second or two."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from kgops.jobs.conve_config import ConvEConfig
+from kgops.jobs.job import Job, read_job
+
+__all__ = ["TracinSetting", "TrainSetting", "draw_tracin", "draw_train"]
+
+_FLOP = 2e10  # of a whole setting, at most
+
+
+@dataclass(frozen=True)
+class TrainSetting:
+    """How large the graph is, and what the job says of model and training."""
+
+    entities: int
+    relations: int
+    train: int
+    valid: int
+    test: int
+    settings: dict[str, Any]
+    levers: dict[str, Any] = field(default_factory=dict)
+
+    def job(self) -> Job:
+        table = {"dataset": "drawn", "num_epochs": 2, "checkpoint_frequency": 1, **self.settings}
+        return read_job({"workload": "train", "train": table, "levers": self.levers}, "a drawn setting")
+
+
+@dataclass(frozen=True)
+class TracinSetting:
+    """How large the graph and the model are, and what the job says."""
+
+    entities: int
+    relations: int
+    train: int
+    valid: int
+    test: int
+    embedding_dim: int
+    output_channels: int
+    inverse: bool
+    batch_norm: bool
+    checkpoints: int
+    loss: str
+    trained_loss: str
+    smoothing: float
+    both_directions: bool
+    top_k: int | None
+    levers: dict[str, Any] = field(default_factory=dict)
+
+    def config(self) -> ConvEConfig:
+        return ConvEConfig(
+            self.entities,
+            self.relations,
+            self.inverse,
+            self.embedding_dim,
+            output_channels=self.output_channels,
+            batch_norm=self.batch_norm,
+        )
+
+    def job(self) -> Job:
+        table: dict[str, Any] = dict.fromkeys(("model_path", "train", "test"), "drawn")
+        table |= {"loss": self.loss, "both_directions": self.both_directions}
+        table |= {} if self.top_k is None else {"top_k": self.top_k}
+        return read_job({"workload": "tracin", "tracin": table, "levers": self.levers}, "a drawn setting")
+
+
+def draw_train(rng: random.Random, *, most_entities: int = 200_000, flop: float = _FLOP) -> TrainSetting:
+    while True:
+        entities, relations = round(_between(rng, 14, most_entities)), rng.choice((1, 3, 20, 150))
+        dim, channels = rng.choice((16, 32, 64, 100, 128, 200, 256)), rng.choice((3, 8, 16, 32, 48))
+        batch = round(_between(rng, 8, 2048))
+        train = max(120, int(batch * rng.uniform(1.2, 5)))
+        valid, test = (int(train * rng.choice((0.0, *[rng.uniform(0.02, 0.3)] * 3))) for _ in (1, 2))
+        settings: dict[str, Any] = {
+            "embedding_dim": dim,
+            "output_channels": channels,
+            "inverse": rng.random() < 0.6,
+            "batch_norm": rng.random() < 0.75,
+            "loss": rng.choice(("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")),
+            "label_smoothing": rng.choice((0.0, 0.1)),
+            "optimizer": rng.choice(("adam", "adamw", "adagrad", "sgd")),
+            "weight_decay": rng.choice((0.0, 1e-4)),
+            "input_dropout": rng.choice((0.0, 0.2, 0.2)),
+            "output_dropout": rng.choice((0.0, 0.3, 0.3)),
+            "relation_dropout": rng.choice((0.0, 0.0, 0.1)),
+            "validate_every": rng.choice((0, 1, 1)),
+        }
+        levers: dict[str, Any] = {
+            "batch_size": batch,
+            "precision": rng.choice(("fp32", "fp32", "bf16")),
+            "gradient_checkpointing": rng.random() < 0.3,
+        }
+        if rng.random() < 0.5:
+            levers["entity_chunk"] = rng.choice((64, 500, 1024, 4096, 50_000))
+        setting = TrainSetting(entities, relations, train, valid, test, settings, levers)
+        if _train_flop(setting) <= flop:
+            return setting
+
+
+def draw_tracin(rng: random.Random, *, most_entities: int = 100_000, flop: float = _FLOP) -> TracinSetting:
+    while True:
+        inverse = rng.random() < 0.6
+        levers: dict[str, Any] = {"gram_precision": rng.choice(("fp32", "fp32", "bf16", "fp16"))}
+        if rng.random() < 0.5:
+            levers["block"] = rng.choice((64, 256, 512, 1000))
+        if rng.random() < 0.5:
+            levers["entity_chunk"] = rng.choice((500, 2048, 8192))
+        setting = TracinSetting(
+            entities=round(_between(rng, 60, most_entities)),
+            relations=rng.choice((1, 3, 20, 150)),
+            train=round(_between(rng, 512, 8192)),
+            valid=0,
+            test=rng.choice((1, rng.randint(2, 64), round(_between(rng, 32, 2048)))),
+            embedding_dim=rng.choice((32, 64, 100, 200)),
+            output_channels=rng.choice((3, 8, 16, 32)),
+            inverse=inverse,
+            batch_norm=rng.random() < 0.75,
+            checkpoints=rng.choice((1, 1, 2, 3)),
+            loss=rng.choice(("target", "one-to-n", "train")),
+            trained_loss=rng.choice(("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")),
+            smoothing=rng.choice((0.0, 0.1)),
+            both_directions=inverse and rng.random() < 0.4,
+            top_k=rng.choice((None, 1, 10, 100)),
+            levers=levers,
+        )
+        if _tracin_flop(setting) <= flop:
+            return setting
+
+
+def _between(rng: random.Random, low: float, high: float) -> float:
+    """Small numbers as often as large ones, by their magnitude."""
+    found: float = low * (high / low) ** rng.random()
+    return found
+
+
+def _train_flop(s: TrainSetting) -> float:
+    dim: int = s.settings["embedding_dim"]
+    inverse: bool = s.settings["inverse"]
+    a_query = float(s.settings["output_channels"] * 2 * dim * dim)
+    queries = 2 * s.train * (2 if inverse else 1)
+    ranked = 2 * (s.valid + s.test)
+    encoded = ranked if inverse else 2 * min(s.relations, ranked) * s.entities
+    chunk: int = s.levers.get("entity_chunk", s.entities)
+    batch: int = s.levers["batch_size"]
+    many_small = 1e8 * max(1, s.entities / chunk) * queries / batch
+    return (
+        6 * queries * (a_query + s.entities * dim)
+        + 2 * (encoded * a_query + ranked * s.entities * dim)
+        + many_small
+    )
+
+
+def _tracin_flop(s: TracinSetting) -> float:
+    directions = 2 if s.both_directions else 1
+    rows = s.checkpoints * directions * (s.train + s.test)
+    pairs = s.checkpoints * directions**2 * s.train * s.test
+    features = s.output_channels * 2 * s.embedding_dim
+    over_entities = 0 if s.loss == "target" else s.entities * (4 * s.embedding_dim * rows + 2 * pairs)
+    return 12 * rows * features * s.embedding_dim + 2 * pairs * features + over_entities

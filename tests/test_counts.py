@@ -1,0 +1,132 @@
+"""How large a job's data are is known without torch, agrees with what training reads, and is remembered."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kgops.graphs.triples import BUNDLED, Graph, read_graph, read_pykeen_dataset
+from kgops.plans.blocks import Groups
+from kgops.plans.counts import Counts, counts_of
+from kgops.tracin.blocks import rows_of
+from kgops.tracin.scan import ordered_blocks
+from kgops.training.batches import Batches
+
+
+def agree(counts: Counts | None, graph: Graph) -> None:
+    assert counts is not None
+    assert (counts.entities, counts.relations) == (graph.num_entities, graph.num_relations)
+    assert (counts.train, counts.valid, counts.test) == (len(graph.train), len(graph.valid), len(graph.test))
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled_graphs_are_counted_as_training_reads_them(name: str) -> None:
+    agree(counts_of({"dataset": name}), read_pykeen_dataset(name))
+
+
+def written(folder: Path, lines: int, seed: int = 0) -> dict[str, str]:
+    """Three files of random triples, one packed, with repeats, blank lines, a header and another line end."""
+    rng = random.Random(seed)
+    found = {}
+    for split, many in (("train", lines), ("valid", lines // 9), ("test", lines // 7)):
+        rows = [f"é{rng.randrange(60)}\tr {rng.randrange(5)}\t{rng.randrange(60)}" for _ in range(many)]
+        text = "head\trelation\ttail\r\n" + "\r\n".join([*rows, rows[0], "", ""])
+        path = folder / (f"{split}.gz" if split == "test" else f"{split}.tsv")
+        path.write_bytes(gzip.compress(text.encode()) if split == "test" else text.encode())
+        found[split] = str(path)
+    return found
+
+
+def test_files_are_counted_as_training_reads_them(tmp_path: Path) -> None:
+    files = written(tmp_path, 500)
+    agree(counts_of(files), read_graph(*(Path(files[split]) for split in ("train", "valid", "test"))))
+
+
+@pytest.mark.parametrize("start", ["", "3\n", "label\tid\n"])
+def test_a_vocabulary_says_how_many_there_are(tmp_path: Path, start: str) -> None:
+    triples, entities = tmp_path / "train.tsv", tmp_path / "entities.tsv"
+    triples.write_text("a\tr\tb\n")
+    entities.write_text(f"{start}a\t0\nb\t1\nunused\t2\n")
+    counts = counts_of({"train": str(triples), "entity_to_id": str(entities)})
+    agree(counts, read_graph(triples, entity_to_id=entities))
+    assert counts is not None and counts.entities == 3
+
+
+def test_queries_and_their_answers_are_those_of_the_batches(tmp_path: Path) -> None:
+    files = written(tmp_path, 700, seed=3)
+    graph, counts = read_graph(Path(files["train"])), counts_of({"train": files["train"]})
+    assert counts is not None
+    tails = Batches(graph.train, inverse=False, one_positive=False, batch_size=64, seed=0)
+    both = Batches(graph.train, inverse=True, one_positive=False, batch_size=64, seed=0)
+    assert counts.tails.queries == tails.num_queries
+    assert counts.tails.queries + counts.heads.queries == both.num_queries
+    sizes = [len(batch.positives) for batch in tails.epoch(1)]
+    assert counts.tails.answers == sum(sizes)
+
+
+@pytest.mark.parametrize("both_directions", [False, True])
+def test_queries_of_a_block_are_those_that_tracin_finds_in_it(tmp_path: Path, both_directions: bool) -> None:
+    from kgops.models.conve import ConvE, ConvEConfig
+
+    files = written(tmp_path, 900, seed=4)
+    graph, counts = read_graph(Path(files["train"])), counts_of({"train": files["train"]})
+    assert counts is not None
+    model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=8))
+    for size in (32, 256, 600, 5000):
+        blocks = [
+            rows_of(model, block.triples, both_directions) for block in ordered_blocks(graph.train, size)
+        ]
+        found = [len(torch.unique(rows[:, :2], dim=0)) for rows in blocks]
+        predicted = counts.groups.in_block(size, both_directions=both_directions)
+        assert max(found) <= predicted
+        if size in (32, 256):
+            assert max(found) == predicted
+            assert min(found[:-1]) == counts.groups.fewest_in_block(size, both_directions=both_directions)
+
+
+def test_counts_are_remembered_until_a_file_changes(tmp_path: Path) -> None:
+    files, memory = written(tmp_path, 300), tmp_path / "home" / "counts.json"
+    first = counts_of(files, memory)
+    assert first is not None and counts_of(files, memory) == first
+    told = json.loads(memory.read_text())
+    (key,) = told
+    told[key]["entities"] = 12345
+    memory.write_text(json.dumps(told))
+    second = counts_of(files, memory)
+    assert second is not None and second.entities == 12345  # nothing was read again
+    Path(files["train"]).write_text("a\tr\tb\n")
+    os.utime(files["train"], (1, 1))
+    third = counts_of(files, memory)
+    assert third is not None and third.train == 1
+
+
+def test_what_cannot_be_counted_is_unknown_and_never_an_error(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.tsv"
+    broken.write_text("only two\tcolumns\n")
+    assert counts_of({"dataset": "FB15k237"}) is None
+    assert counts_of({"train": str(broken)}) is None
+    assert counts_of({"train": str(tmp_path / "missing.tsv")}) is None
+    assert counts_of({}) is None
+
+
+def test_counting_loads_no_torch() -> None:
+    code = (
+        "import sys; from kgops.plans.counts import counts_of; import kgops.plans.budget;"
+        "assert counts_of({'dataset': 'nations'}).entities == 14;"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'pykeen')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 0
+
+
+def test_a_block_of_everything_is_the_whole_graph() -> None:
+    triples = [(h, r, h + 1) for h in range(40) for r in range(2)]
+    groups = Groups.of(sorted(triples))
+    assert groups.in_block(4096, both_directions=False) == len({t[:2] for t in triples})
