@@ -129,7 +129,7 @@ def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
 def test_sizes_are_those_the_workers_cut_by() -> None:
     import torch
 
-    from kgops.tracin import scan, trace
+    from kgops.tracin import ranking, scan, trace
     from kgops.tracin.blocks import Settings
     from kgops.training import evaluate, optimizers
     from kgops.training.settings import TrainSettings
@@ -142,6 +142,7 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
     assert (trace._MOST_TESTS, trace._SCORES_BYTES) == (sizes.TRACIN_TESTS, sizes.LARGEST_ALL_SCORES)
     assert tracin.TOP_K_OF_A_RUN == sizes.TRACIN_TOP_K_OF_A_RUN
     assert scan.TopTriples(1)._columns == sizes.TRACIN_MERGED_COLUMNS
+    assert ranking._TORN_AT_ONCE == sizes.TRACIN_TORN_AT_ONCE
     assert evaluate._QUERIES_AT_ONCE == sizes.EVALUATION_QUERIES
     assert evaluate._ENCODED_AT_ONCE == sizes.EVALUATION_ENCODED
     assert set(optimizers.OPTIMIZERS) == {"adam", "adamw", "adagrad", "sgd"}  # what a budget knows

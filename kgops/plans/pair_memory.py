@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from kgops.jobs import sizes
 from kgops.plans.factor_memory import Side
 from kgops.plans.ledger import Held, Ledger, Scratch
 from kgops.plans.shapes import TracinShape
@@ -116,9 +117,8 @@ def walk_ranking(ledger: Ledger, s: TracinShape, tests: int, columns: int, k: in
         chosen = ledger.take(part, best)
         ledger.flash(part, both, _ID * both)  # which tie with the last, and how many
         if s.loss.startswith("kvsall"):  # triples of one query all have one score: where they tie, ids decide
-            torn = [ledger.take(part, size * both) for size in (4, _ID, _ID)]
-            ledger.flash(part, 4 * both, 4 * both, _ID * both)
-            ledger.give(*torn)
+            torn = both // tests * min(tests, sizes.TRACIN_TORN_AT_ONCE)
+            ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
         candidates.append(chosen)
     ledger.flash(part, *[_ID * tests * min(k, columns)] * 3)
     ledger.give(*candidates, joined, highest)

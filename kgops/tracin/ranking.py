@@ -10,6 +10,8 @@ import torch
 
 __all__ = ["Ranking", "TopK"]
 
+_TORN_AT_ONCE = 64
+
 
 class Ranking:
     """The `k` highest scores for each test triple, highest first; fewer than `k` while fewer came by."""
@@ -29,8 +31,9 @@ class Ranking:
             last = best[:, -1:]
             torn = ((scores == last).sum(1) != (best == last).sum(1)).nonzero()[:, 0]
             kept = ids.gather(1, at)
-            if len(torn):
-                best[torn], kept[torn] = _sorted(scores[torn], ids[torn], self.k)
+            # Some at a time: under KvsAll nearly all rows may be torn, and sorting takes 36 bytes a score.
+            for some in torn.split(_TORN_AT_ONCE) if len(torn) else ():
+                best[some], kept[some] = _sorted(scores[some], ids[some], self.k)
             scores, ids = best, kept
         self.scores, self.ids = _sorted(scores, ids, self.k)
 
