@@ -32,7 +32,8 @@ class Ranking:
             torn = ((scores == last).sum(1) != (best == last).sum(1)).nonzero()[:, 0]
             kept = ids.gather(1, at)
             # Some at a time: under KvsAll nearly all rows may be torn, and sorting takes 36 bytes a score.
-            for some in torn.split(_TORN_AT_ONCE) if len(torn) else ():
+            for start in range(0, len(torn), _TORN_AT_ONCE):
+                some = torn[start : start + _TORN_AT_ONCE]
                 best[some], kept[some] = _sorted(scores[some], ids[some], self.k)
             scores, ids = best, kept
         self.scores, self.ids = _sorted(scores, ids, self.k)
