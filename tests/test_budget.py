@@ -17,7 +17,7 @@ from kgops.jobs import sizes
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import read_job
 from kgops.plans.allocator import reserved_bytes
-from kgops.plans.budget import predict
+from kgops.plans.budget import peak_live, predict
 from kgops.plans.counts import Answers, Counts
 from kgops.plans.learned import Pair, accuracy, learn
 from kgops.plans.shapes import TrainShape, model_of_config, train_shape
@@ -77,6 +77,12 @@ def test_parts_are_those_of_one_moment_and_sum_to_the_total() -> None:
         assert sum(budget.parts.values()) == budget.live == budget.phases[budget.phase]
         assert sum(row.size for row in budget.explain()) == budget.total
         assert budget.live <= budget.reserved <= budget.total
+
+
+def test_searching_finds_what_predicting_finds() -> None:
+    for card in (None, T4):
+        shape = shape_of({"batch_size": 512}, card)
+        assert peak_live(shape, card) == pytest.approx(predict(shape, card).live, rel=1e-3)
 
 
 def test_only_what_was_measured_is_called_measured() -> None:

@@ -19,7 +19,7 @@ from kgops.plans.shapes import Shape, TrainShape
 from kgops.plans.tracin_memory import walk_tracin
 from kgops.plans.train_memory import walk_training
 
-__all__ = ["Budget", "Row", "predict"]
+__all__ = ["Budget", "Row", "peak_live", "predict"]
 
 MIB = 1 << 20
 
@@ -124,13 +124,7 @@ def predict(
     """
     on_card = shape.on_card
     ledger = Ledger(GRANULE if on_card else 1, record=on_card)
-    if on_card:
-        ledger.phase = "loading"
-        ledger.take("workspace", _workspace(card))
-    if isinstance(shape, TrainShape):
-        walk_training(ledger, shape, resumed=resumed)
-    else:
-        walk_tracin(ledger, shape)
+    _walk(ledger, shape, card, resumed)
     peak = ledger.peak
     reserved = peak.live if ledger.events is None else reserved_bytes(ledger.events, expandable=expandable)
     return Budget(
@@ -143,6 +137,23 @@ def predict(
         on_card,
         correction,
     )
+
+
+def peak_live(shape: Shape, card: CardFacts | None = None, *, resumed: bool = False) -> int:
+    """`predict`'s `live` but for rounding, several times as fast on a card: to search with."""
+    ledger = Ledger()
+    _walk(ledger, shape, card, resumed)
+    return ledger.peak.live
+
+
+def _walk(ledger: Ledger, shape: Shape, card: CardFacts | None, resumed: bool) -> None:
+    if shape.on_card:
+        ledger.phase = "loading"
+        ledger.take("workspace", _workspace(card))
+    if isinstance(shape, TrainShape):
+        walk_training(ledger, shape, resumed=resumed)
+    else:
+        walk_tracin(ledger, shape)
 
 
 def _workspace(card: CardFacts | None) -> int:

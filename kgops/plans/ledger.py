@@ -11,10 +11,8 @@ from typing import NamedTuple
 __all__ = ["Held", "Ledger", "Peak", "Scratch"]
 
 
-class Held(NamedTuple):
-    part: str
-    size: int
-    number: int
+Held = tuple[str, int, int]
+"""Part, bytes and number of one allocation."""
 
 
 class Peak(NamedTuple):
@@ -34,28 +32,45 @@ class Ledger:
     def __init__(self, granule: int = 1, *, record: bool = False) -> None:
         self._granule = granule
         self._parts: dict[str, int] = {}
-        self._number = self._live = 0
-        self.phase = ""
-        self.rounded = 0  # of what lives, how much is rounding
-        self.peak = Peak(0, "", {})
-        self.peaks: dict[str, int] = {}  # by phase
+        self._at_peak: dict[str, int] = {}
+        self._is_peak = False  # as long as nothing is given back, the parts of the peak go on growing
+        self._number = self._live = self._most = 0
+        self._phase = self._peak_phase = ""
+        self._phases: dict[str, int] = {}
+        self._here = 0  # the peak of this phase so far
         self.events: list[tuple[int, int]] | None = [] if record else None
 
+    @property
+    def phase(self) -> str:
+        return self._phase
+
+    @phase.setter
+    def phase(self, name: str) -> None:
+        self._phases[self._phase] = self._here
+        self._phase, self._here = name, max(self._phases.get(name, 0), self._live)
+
+    @property
+    def peak(self) -> Peak:
+        self._settle()
+        return Peak(self._most, self._peak_phase, self._at_peak)
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """By phase."""
+        return {phase: most for phase, most in (self._phases | {self._phase: self._here}).items() if phase}
+
     def take(self, part: str, size: int) -> Held:
-        size = -(-size // self._granule) * self._granule
+        if self._granule > 1:
+            size = -(-size // self._granule) * self._granule
         self._number += 1
-        parts = self._parts
-        parts[part] = parts.get(part, 0) + size
-        self._live += size
-        if self._live > self.peak.live:
-            self.peak = Peak(self._live, self.phase, parts.copy())
-        if self._live > self.peaks.get(self.phase, 0):
-            self.peaks[self.phase] = self._live
+        self._add(part, size)
         if self.events is not None and size:
             self.events.append((self._number, size))
-        return Held(part, size, self._number)
+        return part, size, self._number
 
     def give(self, *held: Held) -> None:
+        if self._is_peak:
+            self._settle()
         for part, size, number in held:
             self._parts[part] -= size
             self._live -= size
@@ -64,7 +79,28 @@ class Ledger:
 
     def flash(self, part: str, *sizes: int) -> None:
         """What is alive together for a moment and then gone."""
-        self.give(*[self.take(part, size) for size in sizes])
+        if self.events is not None or self._granule > 1:
+            self.give(*[self.take(part, size) for size in sizes])
+            return
+        total = sum(sizes)
+        self._add(part, total)
+        if self._is_peak:
+            self._settle()
+        self._parts[part] -= total
+        self._live -= total
+
+    def _add(self, part: str, size: int) -> None:
+        self._parts[part] = self._parts.get(part, 0) + size
+        live = self._live = self._live + size
+        if live > self._here:
+            self._here = live
+            if live > self._most:
+                self._most, self._peak_phase, self._is_peak = live, self._phase, True
+
+    def _settle(self) -> None:
+        """Remembers the parts of a peak before anything of it goes."""
+        if self._is_peak:
+            self._at_peak, self._is_peak = self._parts.copy(), False
 
 
 class Scratch:

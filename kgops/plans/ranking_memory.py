@@ -106,9 +106,10 @@ def _encode(ledger: Ledger, s: TrainShape, queries: int, distinct: int) -> Held:
     part, vector = "evaluation", 4 * s.model.embedding_dim
     pairs = [ledger.take(part, size) for size in (2 * _ID * queries, queries, 2 * _ID * distinct)]
     piece = min(sizes.EVALUATION_ENCODED, distinct)
-    done = ledger.take(part, vector * (distinct - distinct % piece if distinct % piece else distinct - piece))
+    done_bytes = vector * (distinct - (distinct % piece or piece))
+    done = ledger.take(part, done_bytes)
     encoded_rows(ledger, part, s.model, piece, s.on_card)
-    last = ledger.take(part, vector * distinct - done.size)
+    last = ledger.take(part, vector * distinct - done_bytes)
     joined = ledger.take(part, vector * distinct)
     ledger.flash(part, _ID * queries, _ID * queries)
     places = ledger.take(part, _ID * queries)
