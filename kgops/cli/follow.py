@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from kgops.cli.output import duration, figure, say, tell
 from kgops.cli.session import Session
 from kgops.jobs.text import from_bytes, one_line
+from kgops.plans.ladder import stepped_down
 from kgops.runs import spool
 from kgops.runs.control import stop_run
 from kgops.runs.settle import settle
-from storage import attempts, reports
+from storage import attempts, reports, runs
 from storage.runs import Run
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _announce_attempt(session: Session, run: Run, line: Status | None) -> None:
     """A step down the ladder is never silent."""
     changed = reports.events(session.conn, run.id, kinds=("step_down", "again"))
     if changed:
-        _show_log_line(f"kgops: attempt {run.attempts}, {_step(changed[-1].body)}".encode(), line)
+        _show_log_line(f"kgops: attempt {run.attempts} {_step(changed[-1].body)}".encode(), line)
 
 
 def summary(session: Session, run: Run) -> str:
@@ -87,7 +88,7 @@ def summary(session: Session, run: Run) -> str:
     took = duration(run.ended_at - run.started_at) if run.started_at and run.ended_at else UNSTARTED
     parts = [f"run {run.id} {run.state}", took]
     if run.reason:
-        parts.append(one_line(run.reason, 200))
+        parts.append(one_line(run.reason, 320))
     if run.metric:
         parts.append(f"{one_line(run.metric, 40)} {figure(run.metric_value)}")
     if run.peak_host_mib is not None:
@@ -97,16 +98,32 @@ def summary(session: Session, run: Run) -> str:
     changed = [event.body for event in reports.events(session.conn, run.id, kinds=("step_down", "again"))]
     made = len(attempts.of_run(session.conn, run.id))
     if changed:
-        parts.append(f"{made} attempts: " + "; ".join(_step(body) for body in changed))
+        parts.append(f"{made} attempts")
+        lowered = _stepped_down(session, run)
+        if lowered is not None:
+            parts.append(lowered)
+            changed = [body for body in changed if "rung" not in body]
+        parts += [_step(body) for body in changed]
     return " · ".join(parts)
+
+
+def _stepped_down(session: Session, run: Run) -> str | None:
+    """What the ladder changed; a command's own rungs say themselves."""
+    rungs = runs.spec(session.conn, run.id).plan.get("ladder") or []
+    settings = [attempt.settings for attempt in attempts.of_run(session.conn, run.id)]
+    told = stepped_down(settings, rungs) if rungs else None
+    return None if told is None else one_line(told, 200)
 
 
 UNSTARTED = "never started"
 
 
 def _step(body: dict[str, object]) -> str:
-    settings = body.get("settings")
+    settings, rung = body.get("settings"), body.get("rung")
     what = str(body.get("after")).replace("_", " ")
+    if isinstance(rung, dict):
+        changes = [f"{c['lever']} {c['before']} → {c['after']}" for c in rung["changes"]]
+        return one_line(f"after {what}: {', '.join(changes)} ({rung['kind']}: {rung['reason']})", 200)
     if isinstance(settings, dict) and settings:
         return one_line(
             f"after {what} " + ", ".join(f"{name}={value}" for name, value in settings.items()), 120

@@ -18,7 +18,7 @@ from kgops.errors import BadJob
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.text import lines, one_line
 from kgops.plans.resolve import for_worker, resolve
-from kgops.runs.launch import child_command, launch
+from kgops.runs.launch import child_command, launch, rungs_below
 from kgops.runs.source import names_a_run, with_run
 from storage import reports, runs
 
@@ -58,6 +58,18 @@ def options(function: F) -> F:
                 metavar="MIB",
                 help="Keep this much of the log, the newest part.",
             ),
+            click.option(
+                "--memory-limit",
+                type=click.IntRange(1),
+                metavar="MIB",
+                help="Host memory each process of the run may have, on the CPU.",
+            ),
+            click.option(
+                "--allow-approximate",
+                is_flag=True,
+                default=None,
+                help="After an out-of-memory, also try what changes results.",
+            ),
             click.option("--tag", "tags", multiple=True, help="Tag the run; may be repeated."),
             click.option(
                 "--detach", is_flag=True, default=None, help="Print the run's number and come back at once."
@@ -94,6 +106,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
     check_tags(given["tags"])
     if given["dry_run"]:
         changed = "".join(f"\n# {one_line(str(choice))}" for choice in resolved.corrected)
+        changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in rungs_below(job))
         text = f"{job.as_toml().rstrip()}{changed}\n# {shlex.join(child_command(job))}"
         say(lines(text) if sys.stdout.isatty() else text)
         return 0
@@ -139,7 +152,13 @@ def _with_flags(job: Job, given: dict[str, Any]) -> Job:
             table[name] = given[name]
     flags = {
         "card": {"gpu": given["gpu"], "memory_mib": given["gpu_memory"], "exclusive": given["exclusive"]},
-        "limits": {"attempts": given["attempts"], "grace_s": given["grace"], "log_mib": given["log_limit"]},
+        "limits": {
+            "attempts": given["attempts"],
+            "grace_s": given["grace"],
+            "log_mib": given["log_limit"],
+            "memory_mib": given["memory_limit"],
+            "allow_approximate": given["allow_approximate"],
+        },
     }
     for part, values in flags.items():
         table[part] |= {name: value for name, value in values.items() if value is not None}

@@ -121,7 +121,7 @@ def _lever(
             reasons.append("the worker said nothing of it")
     kind = lever.kind if lever else LEVERS[name].kind if name in LEVERS else ""
     why = "; ".join(reason for reason in reasons if reason)
-    by = choice["chosen_by"] if choice else ""
+    by = lever.chosen_by if lever and lever.chosen_by else choice["chosen_by"] if choice else ""
     return name, asked or UNKNOWN, effective or UNKNOWN, kind, by, why
 
 

@@ -32,6 +32,8 @@ class Limits:
     attempts: int = 1  # worker processes that may be lost before the run is given up as interrupted
     grace_s: float = 30.0  # between asking a worker to stop and killing it
     log_mib: float = 256.0  # of worker.log kept on disk, the newest part
+    memory_mib: int | None = None  # of host memory, for each process of the worker
+    allow_approximate: bool = False  # after an out-of-memory, levers that change results may give way too
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,7 @@ class Job:
             self.workload: {name: value for name, value in self.settings.items() if value is not None},
             "levers": dict(self.levers),
             "card": {name: value for name, value in asdict(self.card).items() if value is not None},
-            "limits": {
-                "attempts": self.limits.attempts,
-                "grace_s": self.limits.grace_s,
-                "log_mib": self.limits.log_mib,
-            },
+            "limits": {name: value for name, value in asdict(self.limits).items() if value is not None},
         }
         return {name: value for name, value in whole.items() if value is not None}
 
@@ -91,6 +89,8 @@ _LIMITS = (
     Key("attempts", "int", check=at_least(1)),
     Key("grace_s", "float", 30.0, check=at_least(0)),
     Key("log_mib", "float", 256.0, check=at_least(1, 1 << 30)),
+    Key("memory_mib", "int", check=at_least(1, 1 << 30)),
+    Key("allow_approximate", "bool", False),
 )
 
 

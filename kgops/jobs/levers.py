@@ -42,6 +42,7 @@ LEVERS: dict[str, Lever] = {
         Lever("precision", "numeric", "number format of the heavy products", ("auto", *_FORMATS)),
         Lever("batch_size", "approximate", "examples per step; changes what training finds", (int,)),
         Lever("block", "exact", "training triples scored at a time", (int,)),
+        Lever("tests_at_once", "exact", "test triples whose factors are kept at a time", ("auto", int)),
         Lever("entity_chunk", "exact", "entities scored at a time; smaller needs less memory", ("auto", int)),
         Lever(
             "gradient_checkpointing",

@@ -177,6 +177,10 @@ def _gather(
         memory = oom.sign_of_out_of_memory(tail)
         if memory is None and seen.kernel_oom_kill:
             memory = "the kernel killed it: host memory ran out"
+    # Without memory for its libraries alone a worker has none on any rung.
+    has_started = any(e.attempt == number for e in reports.events(conn, plan.number, kinds=(events.STARTED,)))
+    if memory is not None and not has_started and not plan.is_command:
+        memory = f"too little memory to load the worker's libraries; {memory.removeprefix('Out of memory: ')}"
     lost, stepped = lost_and_stepped_down(conn, plan.number)
     identity = processes.identity_from(noted)
     facts = Facts(
@@ -190,7 +194,8 @@ def _gather(
         failure=failure,
         disk_full=code not in (0, None) and oom.says_disk_full(tail),
         rebooted=left is None and identity is not None and identity.boot != processes.boot_id(),
-        rungs_left=plan.rungs_left(stepped),
+        rungs_left=plan.rungs_left(stepped) if plan.is_command or has_started else 0,
+        last_resort=plan.last_resort if has_started else None,
         attempts_left=max(plan.attempts - lost - 1, 0),
     )
     return facts, result

@@ -31,6 +31,7 @@ class Facts:
     stop_requested: bool = False
     stop_sent: bool = False  # before the worker left
     out_of_memory: str | None = None  # what said so
+    last_resort: str | None = None  # what can be tried when there is no rung left
     failure: str | None = None  # the worker's own word
     disk_full: bool = False
     rebooted: bool = False
@@ -53,7 +54,9 @@ def decide(facts: Facts) -> Verdict:
     if facts.stop_requested and (facts.stop_sent or facts.exit_code is None):
         return Verdict("cancelled", "stopped as asked", "end")
     if facts.out_of_memory is not None:
-        return Verdict("out_of_memory", facts.out_of_memory, "step_down" if facts.rungs_left else "end")
+        if facts.rungs_left:
+            return Verdict("out_of_memory", facts.out_of_memory, "step_down")
+        return Verdict("out_of_memory", _and_try(facts.out_of_memory, facts.last_resort), "end")
     if facts.exit_code is not None:
         return Verdict("failed", _failure(facts, facts.exit_code), "end")
     if facts.exit_signal in _CRASHES:
@@ -71,6 +74,10 @@ def _failure(facts: Facts, code: int) -> str:
     if code == 0:
         return "the worker ended without a result"
     return f"exit code {code}"
+
+
+def _and_try(what: str, last_resort: str | None) -> str:
+    return what if last_resort is None else f"{what}; {last_resort}"
 
 
 def _loss(facts: Facts) -> str:

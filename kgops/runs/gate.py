@@ -7,6 +7,7 @@ worker left, so that the exit of a worker whose supervisor was killed is not los
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from dataclasses import asdict, dataclass
@@ -51,6 +52,7 @@ class Start:
     environment: dict[str, str]
     umask: int
     log: Path
+    memory_limit_mib: int | None = None
 
 
 def stand(start: Start, opening: int, keep: int) -> None:
@@ -102,6 +104,8 @@ def _become(start: Start, keep: int) -> None:
             signal.signal(number, signal.SIG_DFL)
         os.set_inheritable(keep, True)
         _prefer_as_victim()
+        if start.memory_limit_mib is not None:
+            _limit_memory(start.memory_limit_mib)
         os.umask(start.umask)
         os.chdir(start.cwd)
         os.execvpe(start.command[0], start.command, start.environment)
@@ -112,6 +116,15 @@ def _become(start: Start, keep: int) -> None:
         )
     finally:
         os._exit(COULD_NOT_START)
+
+
+def _limit_memory(mib: int) -> None:
+    """Of what a process may write to. A limit of addresses would count what libraries only reserve."""
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    wanted = mib << 20
+    limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    # Only the soft one: a worker that ran out lifts it, or it could not even say so.
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
 
 
 def _prefer_as_victim() -> None:

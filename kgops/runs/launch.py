@@ -18,6 +18,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.placeholders import fill_in, rungs
 from kgops.jobs.secrets import is_masked, masked_arguments
 from kgops.jobs.workloads import WORKLOADS
+from kgops.plans.ladder import Rung, ladder, last_resort
 from kgops.runs import locks, pending, queue, slot
 from kgops.runs.environment import describe_environment
 from kgops.runs.folder import RunFolder, folder_name
@@ -44,6 +45,15 @@ def child_command(job: Job) -> list[str]:
     return fill_in(shown, first[0]) if first else shown
 
 
+def rungs_below(job: Job) -> tuple[Rung, ...]:
+    """What gives way after each out-of-memory; nothing for a command, which brings rungs of its own."""
+    if WORKLOADS[job.workload].module is None:
+        return ()
+    from kgops.gpus.facts import facts_here
+
+    return ladder(job, facts_here(job.card.gpu))
+
+
 def _accept(home: Home, conn: Connection, job: Job, choices: list[dict[str, Any]]) -> int:
     command, shown = _commands(job)
     cwd = _working_folder(job)
@@ -51,6 +61,7 @@ def _accept(home: Home, conn: Connection, job: Job, choices: list[dict[str, Any]
         _must_be_startable(command[0], cwd)
     _must_have_inputs(job, cwd)
     _must_have_card(job)
+    _must_not_limit_a_card(job)
     masked = _masked(job, shown, cwd)
     environment = describe_environment()
     with ExitStack() as until_committed, transaction(conn):
@@ -91,6 +102,8 @@ def _remove_unless_committed(folder: Path) -> Callable[[type[BaseException] | No
 
 
 def _plan(number: int, job: Job, shown: list[str], cwd: Path, choices: list[dict[str, Any]]) -> Plan:
+    below = rungs_below(job)
+    is_command = WORKLOADS[job.workload].module is None
     return Plan(
         number=number,
         workload=job.workload,
@@ -106,7 +119,10 @@ def _plan(number: int, job: Job, shown: list[str], cwd: Path, choices: list[dict
         grace_s=job.limits.grace_s,
         log_mib=job.limits.log_mib,
         module=WORKLOADS[job.workload].module,
-        rungs=rungs(job.settings.get("on_oom") or {}),
+        rungs=rungs(job.settings.get("on_oom") or {}) if is_command else [{}, *(r.settings for r in below)],
+        ladder=[rung.as_table() for rung in below],
+        last_resort=None if is_command else last_resort(job),
+        memory_limit_mib=job.limits.memory_mib,
         progress_regex=job.settings.get("progress_regex"),
         metric_regex=job.settings.get("metric_regex"),
         choices=choices,
@@ -201,6 +217,14 @@ def _must_have_card(job: Job) -> None:
         opened.close()
     if not known or (wanted not in (None, "auto") and wanted not in known):
         raise Usage(f"this machine has no card {wanted or 'at all'}", "`kgops doctor` shows what it has")
+
+
+def _must_not_limit_a_card(job: Job) -> None:
+    if job.limits.memory_mib is not None and (job.card.gpu or job.card.memory_mib):
+        raise Usage(
+            "a limit of host memory is for runs on the CPU: a card's driver maps more than it uses",
+            "leave away --memory-limit, or --gpu and --gpu-memory",
+        )
 
 
 def resume(home: Home, conn: Connection, number: int) -> None:

@@ -13,6 +13,10 @@ _SIGNS = re.compile(
     rb"|CUBLAS_STATUS_ALLOC_FAILED"
     rb"|DefaultCPUAllocator: (?:can't allocate|not enough) memory"
     rb"|HIP out of memory"
+    rb"|^Out of memory: host memory ran out"
+    rb"|std::bad_alloc"
+    rb"|OpenBLAS error: Memory allocation still failed"
+    rb"|Cannot allocate memory"
     rb"|^(?:numpy\.(?:core\._exceptions\.)?_?(?:Array)?)?MemoryError\b",
     re.MULTILINE,
 )

@@ -33,6 +33,11 @@ class Plan:
     )  # settings per out-of-memory, the first for the start
     progress_regex: str | None = None
     metric_regex: str | None = None
+    ladder: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # what each rung after the first changes, and why
+    last_resort: str | None = None  # what a person can try when the last rung has run out too
+    memory_limit_mib: int | None = None  # of host memory, for each process of the worker
     choices: list[dict[str, Any]] = field(default_factory=list)  # of levers: who chose what, and rules' say
 
     @property

@@ -134,7 +134,13 @@ class Supervisor:
             self._home, self._folder, self._plan, private, number, settings, tree.tag, self._card
         )
         start = gate.Start(
-            attempt, command, Path(self._plan.cwd), environment, private.umask, self._folder.log
+            attempt,
+            command,
+            Path(self._plan.cwd),
+            environment,
+            private.umask,
+            self._folder.log,
+            self._plan.memory_limit_mib,
         )
         lock = self._worker_lock(number)
         opening, opener = os.pipe()
@@ -197,7 +203,10 @@ class Supervisor:
         """Another attempt follows, and never silently."""
         body: dict[str, object] = {"after": outcome, "reason": reason}
         if how == "step_down":
-            body["settings"] = self._plan.settings(lost_and_stepped_down(self._conn, self._plan.number)[1])
+            steps = lost_and_stepped_down(self._conn, self._plan.number)[1]
+            body["settings"] = self._plan.settings(steps)
+            if 0 < steps <= len(self._plan.ladder):
+                body["rung"] = self._plan.ladder[steps - 1]
         reports.add_event(self._conn, self._plan.number, number, time.time(), how, body)
         runs.set_state(self._conn, self._plan.number, "starting", reason)
 

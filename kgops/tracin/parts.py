@@ -12,6 +12,7 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.jobs.files import write_durably
+from kgops.training.out_of_memory import is_out_of_memory
 
 __all__ = ["Part", "Parts"]
 
@@ -72,4 +73,6 @@ def _read(path: Path) -> list[Part]:
     try:
         return [Part(**one) for one in torch.load(path, weights_only=True)]
     except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise BadInput(f"{path} is no part of a TracIn run.") from error

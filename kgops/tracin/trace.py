@@ -67,6 +67,7 @@ def trace(
     report: Report,
     stop_requested: Callable[[], bool],
     when_done: Callable[[Sequence[Part]], None],
+    tests_at_once: int | None = None,
 ) -> int:
     """Every test that `parts` lacks is traced and added there; the number of pairs that were scored.
 
@@ -75,7 +76,7 @@ def trace(
     """
     missing = [test for test in tests if test.number not in parts]
     done, pairs = len(tests) - len(missing), 0
-    for tile in _tiles(missing, len(train), top_k if near is None else None):
+    for tile in _tiles(missing, len(train), top_k if near is None else None, tests_at_once):
         telling = _TileReport(report, done, len(tile), len(tests))
         found = [Part(t.number, _none(), torch.empty(0), 0, t.trouble) for t in tile if t.ids is None]
         asked = [test for test in tile if test.ids is not None]
@@ -95,8 +96,12 @@ def trace(
     return pairs
 
 
-def _tiles(tests: Sequence[TestTriple], trains: int, top_k: int | None) -> Iterator[Sequence[TestTriple]]:
-    size = _MOST_TESTS if top_k is not None else max(1, min(_MOST_TESTS, _SCORES_BYTES // (8 * trains)))
+def _tiles(
+    tests: Sequence[TestTriple], trains: int, top_k: int | None, most: int | None
+) -> Iterator[Sequence[TestTriple]]:
+    """As many tests as scores are kept of; where only the strongest are, they take next to nothing."""
+    kept = min(most or _MOST_TESTS, max(1, _SCORES_BYTES // (8 * trains)))
+    size = _MOST_TESTS if top_k is not None else min(_MOST_TESTS, kept)
     for start in range(0, len(tests), size):
         yield tests[start : start + size]
 

@@ -21,6 +21,7 @@ from kgops.errors import BadInput, Unavailable
 from kgops.jobs.files import sync_folder, write_durably
 from kgops.jobs.manifest import digest_of
 from kgops.models.conve import ConvE, ConvEConfig
+from kgops.training.out_of_memory import is_out_of_memory
 
 __all__ = [
     "BadCheckpoint",
@@ -116,6 +117,8 @@ def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> Checkpoin
     except OSError as error:
         raise BadCheckpoint(f"{path} cannot be read: {error.strerror}.", hint="check the path.") from error
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise  # the file may be all right: a smaller attempt will read it
         raise BadCheckpoint(
             f"{path} is no checkpoint of kgops, or was cut short.", hint="use the checkpoint before it."
         ) from error

@@ -11,7 +11,15 @@ from kgops.models.conve import ConvE
 from kgops.training.checkpoints import Checkpoint
 from kgops.training.settings import TrainSettings
 
-__all__ = ["TrainState", "refuse_foreign"]
+__all__ = ["MAY_DIFFER", "TrainState", "refuse_foreign"]
+
+# What the ladder changes, how long to go on, and how often to look: everything else makes another training.
+MAY_DIFFER = frozenset(
+    {
+        *("batch_size", "precision", "entity_chunk", "gradient_checkpointing", "compile", "cuda_graphs"),
+        *("epochs", "patience", "validate_every", "checkpoint_every", "resume_every_s", "loss_every"),
+    }
+)
 
 
 @dataclass
@@ -36,13 +44,12 @@ def refuse_foreign(found: Checkpoint, graph: Graph, model: ConvE, settings: Trai
     """More epochs, smaller batches or another precision are fine: a run that was out of memory comes
     back with less. Another graph, model or data order is not."""
     theirs = found.settings
+    ours = settings.to_dict()
     same = {
         "entities": found.entities_digest == graph.entities.digest,
         "relations": found.relations_digest == graph.relations.digest,
         "model": dict(found.config) == model.config.to_dict(),
-        "seed": theirs["seed"] == settings.seed,
-        "loss": theirs["loss"] == settings.loss,
-        "optimizer": theirs["optimizer"] == settings.optimizer,
+        **{name: theirs.get(name, ours[name]) == ours[name] for name in ours if name not in MAY_DIFFER},
     }
     differs = [name for name, agrees in same.items() if not agrees]
     if differs:

@@ -10,19 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job_file
 from kgops.jobs.keys import nearest
 from kgops.jobs.levers import LEVERS
+from kgops.training.out_of_memory import describe, is_out_of_memory
 from kgops.workers.report import Reporter
-
-OUT_OF_MEMORY_SIGNS = (
-    "out of memory",
-    "DefaultCPUAllocator: ",
-    "could not create a primitive",
-    "ALLOC_FAILED",
-)
 
 
 class Stopped(Exception):
@@ -51,45 +46,44 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None
     folder = Path(os.environ.get("KGOPS_RUN_FOLDER", "."))
     reporter = Reporter(folder)
     stop = StopRequest()
+    ran_out = None
     try:
-        job = _with_settings(read_job_file(job_file))
+        job = _with_settings(read_job_file(job_file), reporter)
         work(job, folder, reporter, stop)
     except Stopped:
         # Ended by the signal it was asked with: not a success, and nobody's failure either.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
-    except KgopsError as error:
-        reporter.failed(error.message + (f" Hint: {error.hint}" if error.hint else ""))
-        print(
-            f"Error: {error.message}",
-            *([f"Hint: {error.hint}"] if error.hint else []),
-            sep="\n",
-            file=sys.stderr,
-        )
-        sys.exit(error.exit_code)
-    except (RuntimeError, MemoryError) as error:
-        detail = _out_of_memory(error)
-        if detail is None:
+    except Exception as error:
+        if is_out_of_memory(error):
+            ran_out = describe(error)
+        elif isinstance(error, KgopsError):
+            _fail(error, reporter)
+        else:
             raise
-        reporter.out_of_memory(detail)
-        print(f"Out of memory: {detail}", file=sys.stderr)
+    if ran_out is not None:
+        # Only now: inside the except block the traceback keeps every tensor alive, and to say this takes memory.
+        reporter.out_of_memory(ran_out)
+        print(f"Out of memory: {ran_out}", file=sys.stderr)
         sys.exit(1)
 
 
-def _with_settings(job: Job) -> Job:
+def _fail(error: KgopsError, reporter: Reporter) -> NoReturn:
+    reporter.failed(error.message + (f" Hint: {error.hint}" if error.hint else ""))
+    print(
+        f"Error: {error.message}",
+        *([f"Hint: {error.hint}"] if error.hint else []),
+        sep="\n",
+        file=sys.stderr,
+    )
+    sys.exit(error.exit_code)
+
+
+def _with_settings(job: Job, reporter: Reporter) -> Job:
     """The job with what the ladder changed for this attempt."""
     changed = json.loads(os.environ.get("KGOPS_SETTINGS", "{}"))
     unknown = [name for name in changed if name not in LEVERS]
     if unknown:
         raise KgopsError(f"the ladder changes {unknown[0]!r}, which is no lever{nearest(unknown[0], LEVERS)}")
+    reporter.stepped_down = {name: job.levers.get(name, "auto") for name in changed}
     return replace(job, levers={**job.levers, **changed})
-
-
-def _out_of_memory(error: BaseException) -> str | None:
-    text = str(error).strip().split("\n")[0][:300]
-    named = type(error).__name__ in ("OutOfMemoryError", "MemoryError")
-    return (
-        text or type(error).__name__
-        if named or any(sign in str(error) for sign in OUT_OF_MEMORY_SIGNS)
-        else None
-    )

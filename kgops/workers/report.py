@@ -17,6 +17,7 @@ class Reporter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.levers: dict[str, dict[str, Any]] = {}  # as last told of, for the file of results
+        self.stepped_down: dict[str, Any] = {}  # what was asked for of levers that the ladder has changed
         path = os.environ.get("KGOPS_EVENTS")
         self._fd = (
             os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -42,6 +43,9 @@ class Reporter:
     def lever(
         self, name: str, requested: Any, effective: Any, reason: str | None, chosen_by: str | None = None
     ) -> None:
+        if name in self.stepped_down:
+            requested, chosen_by = self.stepped_down[name], "ladder"
+            reason = "; ".join(filter(None, ["an earlier attempt ran out of memory", reason]))
         self.levers[name] = {"asked": requested, "effective": effective, "reason": reason}
         fields = {"reason": reason, "chosen_by": chosen_by}
         known = {field: value for field, value in fields.items() if value is not None}

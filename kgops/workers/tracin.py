@@ -15,6 +15,7 @@ from kgops.errors import BadInput, Interrupted
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.readable import read_edge_map, read_node_names
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.jobs.files import read_json, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.tracing import DATA, FILTERS
 from kgops.tracin import tests_to_trace
@@ -41,6 +42,7 @@ from kgops.workers.tracin_levers import (
     precision_for,
     report_levers,
     scoring_settings,
+    tests_at_once,
 )
 from kgops.workers.tracin_outputs import Outputs
 from kgops.workers.tracin_validate import validate_found
@@ -196,7 +198,7 @@ class _Work:
 
     def traced(self, scoring: Scoring | None) -> dict[str, float]:
         report = self.report
-        tests, parts = self.tests(), Parts(self.folder / "parts")
+        tests, parts = self.tests(), self._parts()
         outputs = self._outputs(tests, scoring)
         if len(parts):
             report.note(f"{len(parts):,} test triples were traced before and are taken as they are.")
@@ -212,6 +214,7 @@ class _Work:
             report=report,
             stop_requested=self.stop,
             when_done=outputs.tile,
+            tests_at_once=tests_at_once(self.job),
         )
         seconds = time.monotonic() - begin
         failed = outputs.finish(parts)
@@ -228,6 +231,16 @@ class _Work:
         if pairs:
             figures |= {"scored_pairs": pairs, "tracin_s": seconds, "pairs_per_s": pairs / seconds}
         return figures
+
+    def _parts(self) -> Parts:
+        """What an earlier attempt finished, unless the ladder has since changed what scores mean."""
+        path, folder = self.folder / "parts.json", self.folder / "parts"
+        meant = {"last_layers": self.job.levers.get("last_layers", False), "filtering": filters(self.job)}
+        if folder.exists() and read_json(path) not in (None, meant):
+            self.report.note("the ladder changed what scores mean: what was traced before is traced again.")
+            shutil.rmtree(folder)
+        write_json(path, meant)
+        return Parts(folder)
 
     def _scorer(self, scoring: Scoring | None) -> Scorer | None:
         folder = _path(self.settings["use_index"])

@@ -13,7 +13,7 @@ from kgops.tracin.blocks import Settings
 from kgops.tracin.layers import chosen_parameters, last_layers
 from kgops.workers.report import Reporter
 
-__all__ = ["chosen_names", "filters", "report_levers", "scoring_settings"]
+__all__ = ["chosen_names", "filters", "report_levers", "scoring_settings", "tests_at_once"]
 
 _FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _FACTORED = "no gradient of a triple is ever built: products of factors give the same scores"
@@ -33,12 +33,19 @@ def scoring_settings(
     return Settings(
         block=job.levers.get("block", plain.block),
         chunk=plain.chunk if chunk == "auto" else chunk,
+        tests_at_once=tests_at_once(job),
         both_directions=both_directions,
         projection_dim=job.settings["projection_dim"],
         seed=job.settings["seed"],
         gram_dtype=_FORMATS[job.levers.get("gram_precision", "fp32")] if factored else None,
         precision=_FORMATS[precision_for(job, device)[0]] if factored else None,
     )
+
+
+def tests_at_once(job: Job) -> int | None:
+    """None: as many as fit beside each other in a fixed share of memory."""
+    asked = job.levers.get("tests_at_once", "auto")
+    return None if asked == "auto" else int(asked)
 
 
 def precision_for(job: Job, device: torch.device) -> tuple[str, str | None]:
@@ -93,6 +100,8 @@ def _told(name: str, value: Any, device: torch.device) -> tuple[Any, str | None]
     off = value in (False, "off")
     if name == "entity_chunk":
         return (Settings().chunk if value == "auto" else value), None
+    if name == "tests_at_once":
+        return value, None
     if name == "batch_size":
         return (
             "off",

@@ -1,0 +1,91 @@
+"""Out of memory, recognised in whatever torch, Python or a library raises when there is none left."""
+
+from __future__ import annotations
+
+import errno
+import re
+import resource
+from pathlib import Path
+
+__all__ = ["describe", "is_out_of_memory", "make_room"]
+
+_SIGNS = (
+    "out of memory",
+    "DefaultCPUAllocator: ",
+    "could not create a primitive",  # oneDNN, for the scratch space of a product
+    "could not create a memory object",
+    "ALLOC_FAILED",
+    "std::bad_alloc",
+    "Cannot allocate memory",  # a library that cannot be mapped, a process that cannot be forked
+    "failed to map segment",
+)
+_ONLY_UNDER_A_LIMIT = ("can't start new thread",)  # whose stack has no room; else too many threads
+_ASKED = re.compile(r"tried to allocate (\d+) bytes")
+_MIB = 1 << 20
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this error, or one that it came from, is a lack of memory."""
+    return _lack(error) is not None
+
+
+def describe(error: BaseException) -> str:
+    """What was asked for, and what there was: for a card in its driver's words, for the host in figures."""
+    limit = make_room()
+    text = str(_lack(error) or error).strip().split("\n")[0]
+    if "CUDA" in text or "HIP" in text:
+        return text[:300]
+    asked = _ASKED.search(text)
+    parts = [f"{int(asked[1]) / _MIB:,.0f} MiB more were asked for"] if asked else []
+    used = _in_use()
+    if used is not None:
+        parts.append(f"{used / _MIB:,.0f} MiB were in use")
+    if limit is not None:
+        parts.append(f"the limit is {limit / _MIB:,.0f} MiB")
+    return f"host memory ran out: {', '.join(parts) or type(error).__name__}"
+
+
+def make_room() -> int | None:
+    """Lifts the limit that was run into as far as the system lets, and returns it: what failed has failed,
+    and to say so takes a little memory."""
+    limit = _limit()
+    for which in (resource.RLIMIT_DATA, resource.RLIMIT_AS):
+        most = resource.getrlimit(which)[1]
+        resource.setrlimit(which, (most, most))
+    return limit
+
+
+def _lack(error: BaseException) -> BaseException | None:
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        if _says_so(one):
+            return one
+        seen.add(id(one))
+        one = one.__cause__ or one.__context__
+    return None
+
+
+def _says_so(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    text = str(error)
+    if any(sign in text for sign in _SIGNS):
+        return isinstance(error, (RuntimeError, ImportError, OSError))
+    return _limit() is not None and any(sign in text for sign in _ONLY_UNDER_A_LIMIT)
+
+
+def _limit() -> int | None:
+    limits = [resource.getrlimit(which)[0] for which in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
+    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
+
+
+def _in_use() -> int | None:
+    """Of what counts against a limit of data; None where the system does not say."""
+    try:
+        found = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) << 10 if found else None

@@ -1,0 +1,200 @@
+"""The ladder: what gives way after an out-of-memory, in which order, and never without leave what changes results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from kgops.gpus.facts import CardFacts
+from kgops.jobs.job import Job, read_job
+from kgops.jobs.levers import LEVERS, kind_of
+from kgops.plans import ladder as plans
+from kgops.plans.ladder import ladder, stepped_down
+from kgops.tracin.blocks import Settings
+from kgops.training.out_of_memory import is_out_of_memory
+from kgops.training.resume import MAY_DIFFER
+from kgops.training.settings import TrainSettings
+from kgops.workers import train as train_worker
+
+T4 = CardFacts("Tesla T4", (7, 5))
+A100 = CardFacts("A100", (8, 0))
+P100 = CardFacts("P100", (6, 0))
+ORDER = ("exact", "numeric", "approximate")
+TRACED: dict[str, Any] = {"model_path": "m.pt", "dataset": "nations"}
+
+
+def job(
+    workload: str = "train", settings: dict[str, Any] | None = None, allow: bool = False, **levers: Any
+) -> Job:
+    default: dict[str, dict[str, Any]] = {
+        "train": {"dataset": "nations"},
+        "tracin": TRACED,
+        "pipeline": {"train": {"dataset": "nations"}, "tracin": {"top_k": 5}},
+    }
+    table = {
+        "workload": workload,
+        workload: {**default[workload], **(settings or {})},
+        "levers": levers,
+        "limits": {"allow_approximate": allow},
+    }
+    return read_job(table, "a test")
+
+
+def changed(job: Job, card: CardFacts | None = None) -> list[str]:
+    return [str(change) for rung in ladder(job, card) for change in rung.changes]
+
+
+@pytest.mark.parametrize("workload", ["train", "tracin", "pipeline"])
+@pytest.mark.parametrize("card", [None, P100, T4, A100])
+@pytest.mark.parametrize("allow", [False, True])
+def test_every_rung_changes_something_keeps_what_came_before_and_comes_in_its_order(
+    workload: str, card: CardFacts | None, allow: bool
+) -> None:
+    rungs = ladder(job(workload, allow=allow, cuda_graphs=True, compile="default"), card)
+    assert rungs
+    so_far: dict[str, Any] = {}
+    for rung in rungs:
+        assert rung.reason and rung.changes
+        assert all(change.before != change.after for change in rung.changes)
+        so_far |= {change.lever: change.after for change in rung.changes}
+        assert rung.settings == so_far
+        assert all(LEVERS[name].trouble(value) is None for name, value in rung.settings.items())
+        assert all(ORDER.index(kind_of(c.lever)) <= ORDER.index(rung.kind) for c in rung.changes)
+    kinds = [ORDER.index(rung.kind) for rung in rungs]
+    assert kinds == sorted(kinds)
+    assert any(rung.kind == "approximate" for rung in rungs) == allow
+
+
+def test_training_on_a_cpu_scores_fewer_entities_and_then_keeps_no_activations() -> None:
+    assert changed(job(entity_chunk=60_000)) == [
+        *("entity_chunk 60000 → 8192", "entity_chunk 8192 → 2048", "entity_chunk 2048 → 512"),
+        "gradient_checkpointing off → on",
+    ]
+
+
+def test_a_lever_that_is_there_already_is_no_rung() -> None:
+    assert changed(job(entity_chunk=256, gradient_checkpointing=True)) == []
+    assert changed(job("tracin", block=16, entity_chunk=100, tests_at_once=1)) == []
+
+
+def test_precision_is_a_rung_only_on_a_card_that_has_the_format() -> None:
+    def formats(card: CardFacts | None) -> list[Any]:
+        found = [c for rung in ladder(job(), card) for c in rung.changes if c.lever == "precision"]
+        return [change.after for change in found]
+
+    assert [formats(card) for card in (None, P100, T4, A100)] == [[], [], ["fp16"], ["bf16"]]
+    assert "precision fp32 → bf16" not in changed(job(settings={"device": "cpu"}), A100)
+    assert "precision" not in "".join(changed(job(precision="auto"), A100))
+
+
+def test_a_training_under_cuda_graphs_keeps_activations_until_the_graphs_are_gone() -> None:
+    """Checkpointing does not go with a mode that replays graphs: the rule of plans/rules.py."""
+    told = changed(job(compile="reduce-overhead"), A100)
+    assert told.index("compile reduce-overhead → default") + 1 == told.index(
+        "gradient_checkpointing off → on"
+    )
+    told = changed(job(cuda_graphs=True), A100)
+    assert told.index("cuda_graphs on → off") < told.index("gradient_checkpointing off → on")
+
+
+def test_what_changes_results_gives_way_in_small_steps_and_with_leave_alone() -> None:
+    assert [line for line in changed(job(allow=True)) if line.startswith("batch_size")] == [
+        *("batch_size 256 → 128", "batch_size 128 → 64", "batch_size 64 → 32", "batch_size 32 → 16"),
+    ]
+    told = changed(job("tracin", allow=True))
+    assert told[-2:] == ["last_layers off → 1", "filtering off → on"]
+    assert "filtering off → on" not in changed(job("tracin", {"self_influence": True}, allow=True))
+
+
+def test_a_pipeline_lowers_both_its_stages_at_once() -> None:
+    rungs = ladder(job("pipeline"), None)
+    assert {change.lever for change in rungs[0].changes} == {"entity_chunk", "tests_at_once"}
+    chunks = [c.after for rung in rungs for c in rung.changes if c.lever == "entity_chunk"]
+    assert chunks == sorted(chunks, reverse=True)
+
+
+def test_one_test_triple_is_not_traced_in_fewer_at_a_time() -> None:
+    assert "tests_at_once" not in "".join(changed(job("tracin", {"test_triple": "a,b,c"})))
+    assert changed(job("tracin"))[:3] == [
+        *("tests_at_once auto → 64", "tests_at_once 64 → 8", "tests_at_once 8 → 1"),
+    ]
+
+
+def test_pykeens_engine_has_no_rung_but_a_smaller_batch() -> None:
+    settings = {"engine": "pykeen", "model": "TransE"}
+    assert changed(job(settings=settings)) == []
+    assert changed(job(settings=settings, allow=True))[0] == "batch_size 256 → 128"
+
+
+def test_a_command_of_ones_own_has_no_ladder_here() -> None:
+    assert ladder(read_job({"workload": "exec", "exec": {"command": ["true"]}}, "a test"), A100) == ()
+
+
+def test_a_chunk_of_more_entities_than_there_are_counts_as_all_of_them() -> None:
+    rungs = ladder(job(entity_chunk=1_000_000), None, entities=3000)
+    assert str(rungs[0].changes[0]) == "entity_chunk 3000 → 512"
+
+
+@pytest.mark.parametrize("batch", [1, 100, 256, 1000, 4096])
+def test_the_ladder_starts_from_what_workers_take_unasked(batch: int) -> None:
+    for device, card in (("cpu", None), ("cuda", A100)):
+        taken = TrainSettings(batch_size=batch).chunk_for(torch.device(device))
+        first = next((c for r in ladder(job(batch_size=batch), card) for c in r.changes), None)
+        told = first.before if first is not None and first.lever == "entity_chunk" else None
+        assert told == (taken if taken > plans.SMALLEST_CHUNK else None)
+    assert plans.TRAIN_BATCH == train_worker.BATCH_SIZE
+    assert (Settings().block, Settings().chunk) == (plans.TRACIN_BLOCK, plans.TRACIN_CHUNK)
+
+
+def test_a_checkpoint_may_differ_in_all_the_ladder_changes_of_a_training_and_in_nothing_that_is_no_lever() -> (
+    None
+):
+    levers = {
+        c.lever
+        for card in (None, T4, A100)
+        for rung in ladder(job(allow=True, cuda_graphs=True, compile="max-autotune"), card)
+        for c in rung.changes
+    }
+    assert levers <= MAY_DIFFER
+    patience = {"epochs", "patience", "validate_every", "checkpoint_every", "resume_every_s", "loss_every"}
+    assert levers | patience == MAY_DIFFER
+
+
+def test_a_summary_says_what_gave_way_from_where_to_where() -> None:
+    rungs = [rung.as_table() for rung in ladder(job(entity_chunk=8192), None)]
+    assert stepped_down([{}], rungs) is None
+    assert stepped_down([{}, {"entity_chunk": 2048}], rungs) == (
+        "stepped down once: entity_chunk 8192 → 2048 (exact)"
+    )
+    lost = [{}, {"entity_chunk": 2048}, {"entity_chunk": 2048}, {"entity_chunk": 512}]
+    assert stepped_down(lost, rungs) == "stepped down twice: entity_chunk 8192 → 2048 → 512 (exact)"
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("could not create a primitive"), True),
+        (RuntimeError("std::bad_alloc"), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (ImportError("libfoo.so: failed to map segment from shared object"), True),
+        (raised(ImportError("numpy failed to import"), MemoryError()), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (RuntimeError("can't start new thread"), False),  # without a limit: too many threads
+        (OSError(28, "No space left on device"), False),
+        (ValueError("a label that says out of memory"), False),
+    ],
+)
+def test_a_lack_of_memory_is_told_from_other_errors(error: BaseException, is_memory: bool) -> None:
+    assert is_out_of_memory(error) == is_memory

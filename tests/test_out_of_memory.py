@@ -1,0 +1,161 @@
+"""Out of memory for real, without a card: a limit on the worker's memory, the ladder, and the record of both."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import Console, Done, wait_for
+
+ENTITIES = 60_000  # times a batch of 1024, the scores of all at once take 234 MiB
+ALL_AT_ONCE = ("--entity-chunk", str(ENTITIES))
+SMALL = (
+    *("--embedding-dim", "16", "--output-channels", "2", "--batch-size", "1024", "--device", "cpu"),
+    *("--num-epochs", "2", "--validate-every", "1", "--seed", "3", "--resume-every", "0"),
+)
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A graph of many entities and few triples: its plane of scores is what takes memory."""
+    folder = tmp_path_factory.mktemp("graph")
+    triples = [f"e{i}\tr{i % 3}\te{(i * 7 + 1) % ENTITIES}" for i in range(1200)]
+    (folder / "train.txt").write_text("\n".join(triples) + "\n")
+    (folder / "valid.txt").write_text("\n".join(triples[::40]) + "\n")
+    (folder / "entities.txt").write_text("".join(f"e{i}\t{i}\n" for i in range(ENTITIES)))
+    (folder / "relations.txt").write_text("".join(f"r{i}\t{i}\n" for i in range(3)))
+    named = {"train": "train", "valid": "valid", "entity-to-id": "entities", "relation-to-id": "relations"}
+    return [part for flag, name in named.items() for part in (f"--{flag}", str(folder / f"{name}.txt"))]
+
+
+def no_traceback(run_cli: Console, done: Done, number: int = 1) -> None:
+    log = (Path(run_cli.show(number)["path"]) / "worker.log").read_text()
+    for text in (done.out, done.err, log):
+        assert "Traceback" not in text
+        assert "MemoryError" not in text and "RuntimeError" not in text
+
+
+def figures(run: dict[str, Any]) -> dict[str, float]:
+    return {name: run["figure"][name] for name in ("best_valid_mrr", "best_epoch", "epochs")}
+
+
+def history(run: dict[str, Any]) -> list[float]:
+    entries = json.loads((Path(run["path"]) / "results" / "training_history.json").read_text())
+    return [entry["loss"] for entry in entries]
+
+
+@pytest.mark.slow
+def test_a_training_that_does_not_fit_steps_down_finishes_and_says_what_it_changed(
+    run_cli: Console, files: list[str]
+) -> None:
+    limited = ("run", "train", *files, *SMALL, *ALL_AT_ONCE, "--memory-limit", "480")
+    done = run_cli(*limited, env=ONE_THREAD)
+    assert done.code == 0, done.out + done.err
+    no_traceback(run_cli, done)
+    assert re.search(r"after out of memory: entity_chunk 60000 → 8192 \(exact: fewer", done.err)
+    assert re.search(r"MiB more were asked for, .* MiB were in use, the limit is 480 MiB", done.err)
+    assert "2 attempts · stepped down once: entity_chunk 60000 → 8192 (exact)" in done.out
+    run = run_cli.show(1)
+    assert [(a["outcome"], a["settings"]) for a in run["attempt"]] == [
+        ("out_of_memory", {}),
+        ("succeeded", {"entity_chunk": 8192}),
+    ]
+    assert "the limit is 480 MiB" in run["attempt"][0]["reason"]
+    assert [rung["changes"][0]["after"] for rung in run["plan"]["ladder"]][:3] == [8192, 2048, 512]
+    page = run_cli("show", "1").out
+    assert re.search(r"entity_chunk +60000 +8192 +exact +ladder +an earlier attempt ran out of memory", page)
+    assert re.search(r"2 +succeeded .* entity_chunk=8192", page)
+
+
+@pytest.mark.slow
+def test_a_training_that_ran_out_in_the_middle_goes_on_from_its_checkpoint_to_the_same_numbers(
+    run_cli: Console, files: list[str]
+) -> None:
+    """The limit falls on the running worker, from outside: its next allocation fails, wherever that is."""
+    small = ("--dataset", "nations", *SMALL, "--num-epochs", "60", "--entity-chunk", "8192")
+    plain = run_cli("run", "train", *small, env=ONE_THREAD)
+    assert plain.code == 0, plain.err
+    started = run_cli("run", "train", *small, "--detach", env=ONE_THREAD)
+    assert started.out.strip() == "2"
+    folder = Path(run_cli.show(2)["path"])
+    wait_for(
+        lambda: list((folder / "results" / "checkpoints").glob("resume_000000[3-9]_*.pt")), "a checkpoint"
+    )
+    worker = next(
+        e["pid"]
+        for e in map(json.loads, (folder / "events.jsonl").read_text().splitlines())
+        if e["event"] == "started"
+    )
+    resource.prlimit(worker, resource.RLIMIT_DATA, (64 << 20, resource.RLIM_INFINITY))
+    wait_for(lambda: run_cli.show(2)["ended_at"], "the end of the run", within_s=40)
+    run, never_failed = run_cli.show(2), run_cli.show(1)
+    assert [(a["outcome"], a["settings"]) for a in run["attempt"]] == [
+        ("out_of_memory", {}),
+        ("succeeded", {"entity_chunk": 2048}),
+    ]
+    log = (folder / "worker.log").read_text()
+    assert "Traceback" not in log
+    notes = [e["body"]["text"] for e in run["event"] if e["kind"] == "note"]
+    resumed = [int(found[1]) for note in notes if (found := re.match(r"resumed after epoch (\d+)", note))]
+    assert len(resumed) == 1 and resumed[0] >= 3
+    assert figures(run) == pytest.approx(figures(never_failed), rel=1e-3)
+    assert history(run) == pytest.approx(history(never_failed), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_after_the_last_rung_a_run_ends_with_the_numbers_and_what_to_try(
+    run_cli: Console, files: list[str]
+) -> None:
+    # More than loading libraries takes, and less than the graph and the weights need beside them.
+    done = run_cli("run", "train", *files, *SMALL, "--memory-limit", "235", env=ONE_THREAD)
+    assert done.code == 4, done.out + done.err
+    no_traceback(run_cli, done)
+    run = run_cli.show(1)
+    assert run["state"] == "out_of_memory"
+    assert [a["outcome"] for a in run["attempt"]] == ["out_of_memory"] * (len(run["plan"]["ladder"]) + 1)
+    assert run["attempt"][-1]["settings"] == {"gradient_checkpointing": True}
+    assert "the limit is 235 MiB; try --allow-approximate" in run["reason"]
+    assert "a --memory-limit above 235 MiB" in done.out
+
+
+def test_a_worker_without_memory_for_its_libraries_ends_at_once_in_one_sentence(
+    run_cli: Console, files: list[str]
+) -> None:
+    for number, limit in enumerate(("60", "120"), 1):
+        done = run_cli("run", "train", *files, *SMALL, *ALL_AT_ONCE, "--memory-limit", limit, env=ONE_THREAD)
+        assert done.code == 4, done.out + done.err
+        no_traceback(run_cli, done, number)
+        run = run_cli.show(number)
+        assert len(run["attempt"]) == 1  # no rung would help
+        assert run["reason"].startswith("too little memory to load the worker's libraries")
+
+
+def test_a_killed_allocation_of_a_command_is_an_out_of_memory_too(run_cli: Console) -> None:
+    script = "echo \"terminate called after throwing an instance of 'std::bad_alloc'\" >&2; kill -ABRT $$"
+    done = run_cli("run", "exec", "--", "sh", "-c", script)
+    assert done.code == 4
+    assert "std::bad_alloc" in run_cli.show(1)["reason"]
+
+
+def test_a_limit_of_memory_holds_for_commands_and_is_not_for_runs_on_a_card(run_cli: Console) -> None:
+    script = "import sys; x = bytearray(int(sys.argv[1]) << 20); print(len(x))"
+    args = ("--memory-limit", "100", "--on-oom", "mib=300,10", "--", "python3", "-c", script, "{mib}")
+    done = run_cli("run", "exec", *args)
+    assert done.code == 0, done.out + done.err
+    assert [a["outcome"] for a in run_cli.show(1)["attempt"]] == ["out_of_memory", "succeeded"]
+    refused = run_cli("run", "exec", "--memory-limit", "100", "--gpu-memory", "10", "--", "true")
+    assert refused.code == 2
+
+
+def test_a_dry_run_shows_the_ladder_and_only_with_leave_what_changes_results(run_cli: Console) -> None:
+    asked = ("run", "train", "--dataset", "nations", "--device", "cpu", "--dry-run")
+    plain, allowed = run_cli(*asked).out, run_cli(*asked, "--allow-approximate").out
+    assert "# after an out-of-memory: entity_chunk 2048 → 512 (exact:" in plain
+    assert "batch_size" not in plain
+    assert "# after an out-of-memory: batch_size 256 → 128 (approximate:" in allowed
+    assert "allow_approximate = true" in allowed
