@@ -39,10 +39,38 @@ def test_all_contenders_run_and_are_told_as_ratios_to_the_floor(
         assert name in told
 
 
-@pytest.mark.parametrize("what", ["--curves", "--batch"])
-def test_growth_and_batches_are_measured(data: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("what", "lines"),
+    [
+        ("--curves", ("training triples (", "test triples (", "checkpoints (")),
+        ("--batch", ("filtering", "all of it")),
+    ],
+)
+def test_growth_and_batches_are_measured(
+    data: Path, what: str, lines: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert bench.main(["--data", str(data), *SMALL, what]) == 0
-    assert "farthest from a line" in (told := capsys.readouterr().out) or "all of it" in told
+    told = capsys.readouterr().out
+    assert all(line in told for line in lines)
+
+
+def test_who_computes_the_tests_in_every_call_pays_for_training_triples_alone() -> None:
+    calls: list[int] = []
+    contender = bench.Contender("x", lambda triples: calls.append(len(triples)), 9, marginal=True)
+    contender.seconds_each(torch.zeros(20, 3))
+    assert calls == [9, 1]
+
+
+def test_every_way_of_our_own_gives_the_scores_it_is_timed_for() -> None:
+    torch.manual_seed(0)
+    model = ConvE(ConvEConfig(40, 3, embedding_dim=32, embedding_height=8, embedding_width=4)).eval()
+    train = torch.stack([torch.randint(n, (12,)) for n in (40, 3, 40)], dim=1)
+    sink = AllScores(4, 12, like=model.entities)
+    scan([Point(model, 1.0)], ONE_TO_N, train, train[:4], sink)
+    plain = bench.one_by_one(list(model.parameters()), lambda r: model(r[:1], r[1:2])[0], ONE_TO_N, train[:4])
+    for found in (plain(train), bench.vectorised(model, ONE_TO_N, train[:4])(train)):
+        assert isinstance(found, torch.Tensor)
+        torch.testing.assert_close(found, sink.scores, rtol=0, atol=1e-5 * float(sink.scores.abs().max()))
 
 
 def test_whole_of_a_graph_is_scored_and_says_what_it_took(
@@ -54,6 +82,7 @@ def test_whole_of_a_graph_is_scored_and_says_what_it_took(
     assert f"{many} training x 12 test triples" in told and "peak RSS" in told
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # dattri's own imports
 @pytest.mark.parametrize("loss", [ONE_TO_N, TARGET])
 @pytest.mark.parametrize("library", ["captum", "dattri"])
 def test_other_libraries_give_our_scores(library: str, loss: TracinLoss) -> None:

@@ -15,7 +15,7 @@ from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Point, Settings
-from kgops.tracin.loss import ONE_TO_N
+from kgops.tracin.loss import ONE_TO_N, TracinLoss
 from kgops.tracin.scan import AllScores, TopTriples, scan
 
 __all__ = ["curves", "filtered_batch", "whole"]
@@ -52,7 +52,7 @@ def _seconds(graph: Graph, model: ConvE, trains: int, tests: int, checkpoints: i
     return time.perf_counter() - begin
 
 
-def filtered_batch(graph: Graph, model: ConvE, rounds: int = 5) -> list[Line]:
+def filtered_batch(graph: Graph, model: ConvE, name: str, loss: TracinLoss, rounds: int = 3) -> list[Line]:
     """The group's kind of batch after loading: filter each, score the union, read each triple's part."""
     draw = torch.Generator().manual_seed(0)
     tests = graph.test[torch.randperm(len(graph.test), generator=draw)[:BATCH]]
@@ -65,7 +65,7 @@ def filtered_batch(graph: Graph, model: ConvE, rounds: int = 5) -> list[Line]:
         union = torch.unique(torch.cat(rows))
         between = time.perf_counter()
         sink = AllScores(len(tests), len(union), like=model.entities)
-        scan([Point(model, 1.0)], ONE_TO_N, graph.train[union], tests, sink)
+        scan([Point(model, 1.0)], loss, graph.train[union], tests, sink)
         for i, own in enumerate(rows):
             sink.scores[i, torch.searchsorted(union, own)].abs().argsort(descending=True)
         end = time.perf_counter()
@@ -73,7 +73,7 @@ def filtered_batch(graph: Graph, model: ConvE, rounds: int = 5) -> list[Line]:
         scoring.append(end - between)
         whole_batch.append(end - begin)
         sizes.append(float(len(union)))
-    what = f"{BATCH} test triples, 2 hops, paths of at most 3"
+    what = f"{BATCH} test triples, 2 hops, paths of at most 3, {name}"
     return [
         Line("tracin_batch_s", f"{what}: filtering", "s", tuple(filtering)),
         Line("tracin_batch_s", f"{what}: scoring and reading", "s", tuple(scoring)),
