@@ -25,10 +25,12 @@ Sides = tuple[tuple[int, ...], tuple[int, ...]]
 @dataclass(frozen=True, slots=True)
 class Groups:
     """By size of a block, first of the tail's direction alone and then of both, the most in any: distinct
-    queries (also the fewest), the answers that its rows have in training, and those of its queries."""
+    queries, the answers that its rows have in training, and those of its queries. `fewest` has the queries of
+    the block with fewest, `last` those of the last one, which is smaller than the others."""
 
     groups: Sides = ((), ())
     fewest: Sides = ((), ())
+    last: Sides = ((), ())
     row_answers: Sides = ((), ())
     group_answers: Sides = ((), ())
 
@@ -44,6 +46,7 @@ class Groups:
         return cls(
             (one, both),
             (tuple(few[0] for few in least), tuple(few[1] for few in least)),
+            (tuple(blocks[-1][0] for blocks in found), tuple(blocks[-1][1] for blocks in found)),
             (rows, rows_both),
             (queries, queries_both),
         )
@@ -51,7 +54,7 @@ class Groups:
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Groups:
         """Of a table that went through JSON."""
-        names = ("groups", "fewest", "row_answers", "group_answers")
+        names = ("groups", "fewest", "last", "row_answers", "group_answers")
         return cls(*[(tuple(table[name][0]), tuple(table[name][1])) for name in names])
 
     def in_block(self, size: int, *, both_directions: bool) -> int:
@@ -64,6 +67,11 @@ class Groups:
         counted = self.fewest[both_directions]
         place = bisect_right(_COUNTED, size) - 1
         return counted[place] if counted and place >= 0 else 1
+
+    def in_last_block(self, size: int, *, both_directions: bool) -> int | None:
+        """Queries of the last block of `size` triples; None where that size was not counted."""
+        counted = self.last[both_directions]
+        return counted[_COUNTED.index(size)] if counted and size in _COUNTED else None
 
     def answers(self, size: int, *, both_directions: bool) -> tuple[int, int]:
         """At most so many known answers of a block's rows, and of its queries."""

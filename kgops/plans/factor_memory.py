@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kgops.jobs import sizes
 from kgops.plans.ledger import Held, Ledger, Scratch
@@ -38,20 +38,29 @@ class Side:
         return cls(tests, rows, _distinct(s, tests), rows)
 
     @classmethod
-    def of_training(cls, s: TracinShape, test: Side) -> Side:
-        rows, groups = s.block * (2 if s.both_directions else 1), s.groups
-        if not s.loss.startswith("kvsall"):
-            return cls(s.block, rows, groups, rows, moves_forward=groups * test.samples < rows)
-        by_rows, by_groups = s.counts.groups.answers(s.block, both_directions=s.both_directions)
-        return cls(s.block, rows, groups, groups, by_rows, by_groups)
+    def of_training(cls, s: TracinShape, test: Side) -> list[Side]:
+        """The blocks that may take most, in an order in which each finds the buffers of the others: the one of
+        most queries, one of so few that it moves forward, and the last one, which is smaller."""
+        sides = [cls._of_block(s, test, s.block, s.groups)]
+        if s.block >= s.counts.train:
+            return sides
+        both, counted = s.both_directions, s.counts.groups
+        few = (sides[0].rows - 1) // test.samples
+        if not sides[0].moves_forward and few >= counted.fewest_in_block(s.block, both_directions=both):
+            sides.append(cls._of_block(s, test, s.block, min(few, s.groups)))
+        if last := s.counts.train % s.block:
+            groups = counted.in_last_block(s.block, both_directions=both)
+            most = min(s.groups, last * (2 if both else 1))
+            sides.append(cls._of_block(s, test, last, most if groups is None else groups))
+        return [*sides, sides[0]]
 
-    def fewer(self, s: TracinShape, test: Side) -> Side | None:
-        """A block with so few queries that it moves forward, where there may be one; None: not this way."""
-        groups = min(self.groups, (self.rows - 1) // test.samples)
-        fewest = s.counts.groups.fewest_in_block(s.block, both_directions=s.both_directions)
-        if self.group_answers or self.moves_forward or groups < fewest or s.block >= s.counts.train:
-            return None
-        return replace(self, groups=groups, moves_forward=True)
+    @classmethod
+    def _of_block(cls, s: TracinShape, test: Side, triples: int, groups: int) -> Side:
+        rows = triples * (2 if s.both_directions else 1)
+        if not s.loss.startswith("kvsall"):
+            return cls(triples, rows, groups, rows, moves_forward=groups * test.samples < rows)
+        by_rows, by_groups = s.counts.groups.answers(triples, both_directions=s.both_directions)
+        return cls(triples, rows, groups, groups, by_rows, by_groups)
 
 
 def _distinct(s: TracinShape, tests: int) -> int:

@@ -172,6 +172,6 @@ def _known(s: TrainShape, side: Answers, batch: int, triples: int, known: int) -
     if not side.answers:
         return 0
     share = known / max(s.train, 1)
-    usual = 1.2 * share * side.squares / side.answers
+    usual = 1.25 * share * side.squares / side.answers
     times = min(batch, ceil(side.most * triples / max(s.train, 1)))
     return ceil(max(times * side.most * share + (batch - times) * usual * 0.5, batch * usual))

@@ -26,10 +26,10 @@ def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
         triples += [ledger.take("data", _ROW * n) for n in (s.counts.valid, s.counts.test)]
     models = [_load(ledger, s) for _ in range(s.checkpoints)]
     known = _known_tails(ledger, s) if s.loss.startswith("kvsall") else []
-    largest = max(weight_sizes(s.model)) // 4
-    ledger.flash("checkpoint", 4 * largest, largest, largest, largest)  # are all of them finite?
     tile = s.tests_of_a_tile
     union = [] if s.ranks else _union(ledger, s)
+    largest = max(weight_sizes(s.model)) // 4
+    ledger.flash("checkpoint", 4 * largest, largest, largest, largest)  # are all of them finite?
     test = Side.of_tests(s, min(tile, _tests_at_once(s)))
     _scan(ledger, s, test, tile)
     ledger.give(*triples, *known, *union, *[held for model in models for held in model])
@@ -84,21 +84,21 @@ def _scan(ledger: Ledger, s: TracinShape, test: Side, tile: int) -> None:
     ledger.phase = "blocks"
     order = ledger.take("data", _ID * n)
     ledger.flash("data", *[_ID * n] * 4)
-    train = Side.of_training(s, test)
+    trains = Side.of_training(s, test)
     best = min(s.top_k or n, n)
     every = [] if s.ranks else walk_all_scores(ledger, s, tile)
     earlier = [ledger.take("scores", 24 * (tile - test.triples) * best)] if s.ranks else []
     full = -(-sizes.TRACIN_MERGED_COLUMNS // s.block) * s.block
     rest = n % full if s.ranks else n
     if n >= full and s.ranks:
-        _walk_blocks(ledger, s, scratches, train, test, full)
+        _walk_blocks(ledger, s, scratches, trains, test, full)
         # The block that made it enough is still in the hands of who added it.
         last = ledger.take("scores", 4 * test.triples * s.block)
         walk_ranking(ledger, s, test.triples, full, best, again=n >= 2 * full)
         ledger.give(last)
     found = [ledger.take("scores", 12 * test.triples * best) for _ in (1, 2) if s.ranks and n >= full]
     if rest:
-        _walk_blocks(ledger, s, scratches, train, test, rest)
+        _walk_blocks(ledger, s, scratches, trains, test, rest)
     ledger.give(order, *[held for one in kept for held in one])
     if rest and s.ranks:  # what is left at the end is ranked when the tests' factors are gone
         walk_ranking(ledger, s, test.triples, rest, best, again=n >= full)
@@ -112,13 +112,12 @@ def _scan(ledger: Ledger, s: TracinShape, test: Side, tile: int) -> None:
 
 
 def _walk_blocks(
-    ledger: Ledger, s: TracinShape, scratches: list[Scratch], train: Side, test: Side, columns: int
+    ledger: Ledger, s: TracinShape, scratches: list[Scratch], trains: list[Side], test: Side, columns: int
 ) -> None:
     """Blocks whose scores wait until they are so many; later ones find the buffers of those before."""
     ledger.phase = "blocks"
     waiting = ledger.take("scores", 4 * test.triples * max(0, columns - s.block) if s.ranks else 0)
-    few = train.fewer(s, test)
-    for side in (train, few or train, train) if s.counts.train > s.block else (train,):
+    for side in trains:
         _walk_block(ledger, s, scratches, side, test)
     ledger.give(waiting)
 
