@@ -11,7 +11,7 @@ from kgops.gpus.facts import CardFacts
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.levers import LEVERS, kind_of
 from kgops.plans import ladder as plans
-from kgops.plans.ladder import ladder, stepped_down
+from kgops.plans.ladder import ladder, stepped_down, told
 from kgops.tracin.blocks import Settings
 from kgops.training.out_of_memory import is_out_of_memory
 from kgops.training.resume import MAY_DIFFER
@@ -91,20 +91,20 @@ def test_precision_is_a_rung_only_on_a_card_that_has_the_format() -> None:
 
 def test_a_training_under_cuda_graphs_keeps_activations_until_the_graphs_are_gone() -> None:
     """Checkpointing does not go with a mode that replays graphs: the rule of plans/rules.py."""
-    told = changed(job(compile="reduce-overhead"), A100)
-    assert told.index("compile reduce-overhead → default") + 1 == told.index(
+    lines = changed(job(compile="reduce-overhead"), A100)
+    assert lines.index("compile reduce-overhead → default") + 1 == lines.index(
         "gradient_checkpointing off → on"
     )
-    told = changed(job(cuda_graphs=True), A100)
-    assert told.index("cuda_graphs on → off") < told.index("gradient_checkpointing off → on")
+    lines = changed(job(cuda_graphs=True), A100)
+    assert lines.index("cuda_graphs on → off") < lines.index("gradient_checkpointing off → on")
 
 
 def test_what_changes_results_gives_way_in_small_steps_and_with_leave_alone() -> None:
     assert [line for line in changed(job(allow=True)) if line.startswith("batch_size")] == [
         *("batch_size 256 → 128", "batch_size 128 → 64", "batch_size 64 → 32", "batch_size 32 → 16"),
     ]
-    told = changed(job("tracin", allow=True))
-    assert told[-2:] == ["last_layers off → 1", "filtering off → on"]
+    lines = changed(job("tracin", allow=True))
+    assert lines[-2:] == ["last_layers off → 1", "filtering off → on"]
     assert "filtering off → on" not in changed(job("tracin", {"self_influence": True}, allow=True))
 
 
@@ -142,8 +142,8 @@ def test_the_ladder_starts_from_what_workers_take_unasked(batch: int) -> None:
     for device, card in (("cpu", None), ("cuda", A100)):
         taken = TrainSettings(batch_size=batch).chunk_for(torch.device(device))
         first = next((c for r in ladder(job(batch_size=batch), card) for c in r.changes), None)
-        told = first.before if first is not None and first.lever == "entity_chunk" else None
-        assert told == (taken if taken > plans.SMALLEST_CHUNK else None)
+        before = first.before if first is not None and first.lever == "entity_chunk" else None
+        assert before == (taken if taken > plans.SMALLEST_CHUNK else None)
     assert plans.TRAIN_BATCH == train_worker.BATCH_SIZE
     assert (Settings().block, Settings().chunk) == (plans.TRACIN_BLOCK, plans.TRACIN_CHUNK)
 
@@ -165,6 +165,9 @@ def test_a_checkpoint_may_differ_in_all_the_ladder_changes_of_a_training_and_in_
 def test_a_summary_says_what_gave_way_from_where_to_where() -> None:
     rungs = [rung.as_table() for rung in ladder(job(entity_chunk=8192), None)]
     assert stepped_down([{}], rungs) is None
+    assert told(rungs[-1]) == (
+        "gradient_checkpointing off → on (exact: activations are computed again instead of kept)"
+    )
     assert stepped_down([{}, {"entity_chunk": 2048}], rungs) == (
         "stepped down once: entity_chunk 8192 → 2048 (exact)"
     )

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from driving import Console, Done, wait_for
+
+from kgops.tracin.parts import Part, parts_meaning
 
 ENTITIES = 60_000  # times a batch of 1024, the scores of all at once take 234 MiB
 ALL_AT_ONCE = ("--entity-chunk", str(ENTITIES))
 SMALL = (
     *("--embedding-dim", "16", "--output-channels", "2", "--batch-size", "1024", "--device", "cpu"),
-    *("--num-epochs", "2", "--validate-every", "1", "--seed", "3", "--resume-every", "0"),
+    *("--num-epochs", "1", "--validate-every", "1", "--seed", "3", "--resume-every", "0"),
 )
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -159,3 +162,48 @@ def test_a_dry_run_shows_the_ladder_and_only_with_leave_what_changes_results(run
     assert "batch_size" not in plain
     assert "# after an out-of-memory: batch_size 256 → 128 (approximate:" in allowed
     assert "allow_approximate = true" in allowed
+
+
+def test_scores_of_a_tracing_whose_meaning_the_ladder_changed_are_not_mixed_with_others(
+    tmp_path: Path,
+) -> None:
+    exact, cheaper = {"last_layers": False, "filtering": False}, {"last_layers": 1, "filtering": False}
+    parts, dropped = parts_meaning(exact, tmp_path / "parts")
+    parts.add([Part(0, torch.tensor([3, 1]), torch.tensor([0.5, 0.25]), 4)])
+    assert not dropped
+    again, dropped = parts_meaning(exact, tmp_path / "parts")
+    assert (len(again), dropped) == (1, False)
+    other, dropped = parts_meaning(cheaper, tmp_path / "parts")
+    assert (len(other), dropped) == (0, True)
+
+
+@pytest.mark.slow
+def test_a_tracing_in_fewer_tests_blocks_and_entities_at_a_time_finds_the_same_scores(
+    run_cli: Console,
+) -> None:
+    """A run on the ladder's last exact rung, against one that never left the ground."""
+    trained = run_cli(*("run", "train", "--dataset", "nations", *SMALL), env=ONE_THREAD)
+    assert trained.code == 0, trained.err
+    found = []
+    for number, levers in ((2, ""), (3, "block = 16\nentity_chunk = 5\ntests_at_once = 1\n")):
+        dry = ("run", "tracin", "--run", "1", "--max-triples", "3", "--top-k", "20", "--dry-run")
+        job = run_cli.cwd / f"{number}.toml"
+        text = run_cli(*dry).out
+        job.write_text(text.replace("[levers]\n", f"[levers]\n{levers}"))
+        done = run_cli("run", str(job), env=ONE_THREAD)
+        assert done.code == 0, done.out + done.err
+        lever = {one["name"]: one["effective"] for one in run_cli.show(number)["lever"]}
+        assert lever["block"] == ("16" if levers else "256")
+        results = Path(run_cli.show(number)["path"]) / "results" / "tracin.json"
+        found.append(json.loads(results.read_text()))
+    scores = [_numbers(one) for one in found]
+    assert len(scores[0]) == 60  # three tests, the 20 strongest of each
+    assert scores[1] == pytest.approx(scores[0], rel=1e-4, abs=1e-9)
+
+
+def _numbers(value: Any) -> list[float]:
+    """Every influence score of a file of results, in its order."""
+    if isinstance(value, dict):
+        own = [float(v) for k, v in value.items() if "score" in k and isinstance(v, (int, float))]
+        return own + [n for v in value.values() for n in _numbers(v)]
+    return [n for v in value for n in _numbers(v)] if isinstance(value, list) else []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kgops.cli.output import duration, figure, say, tell
 from kgops.cli.session import Session
 from kgops.jobs.text import from_bytes, one_line
-from kgops.plans.ladder import stepped_down
+from kgops.plans.ladder import stepped_down, told
 from kgops.runs import spool
 from kgops.runs.control import stop_run
 from kgops.runs.settle import settle
@@ -122,8 +122,7 @@ def _step(body: dict[str, object]) -> str:
     settings, rung = body.get("settings"), body.get("rung")
     what = str(body.get("after")).replace("_", " ")
     if isinstance(rung, dict):
-        changes = [f"{c['lever']} {c['before']} → {c['after']}" for c in rung["changes"]]
-        return one_line(f"after {what}: {', '.join(changes)} ({rung['kind']}: {rung['reason']})", 200)
+        return one_line(f"after {what}: {told(rung)}", 200)
     if isinstance(settings, dict) and settings:
         return one_line(
             f"after {what} " + ", ".join(f"{name}={value}" for name, value in settings.items()), 120

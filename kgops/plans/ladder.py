@@ -16,7 +16,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.levers import Kind, kind_of
 from kgops.plans.rules import shown
 
-__all__ = ["Change", "Rung", "ladder", "last_resort", "stepped_down"]
+__all__ = ["Change", "Rung", "ladder", "last_resort", "stepped_down", "told"]
 
 TRAIN_BATCH = 256  # what workers take where nothing is said; a test holds the numbers together
 TRACIN_BLOCK = 256
@@ -56,7 +56,7 @@ class Rung:
         return asdict(self)
 
     def __str__(self) -> str:
-        return f"{', '.join(map(str, self.changes))} ({self.kind}: {self.reason})"
+        return told(self.as_table())
 
 
 def ladder(job: Job, card: CardFacts | None, entities: int | None = None) -> tuple[Rung, ...]:
@@ -86,6 +86,12 @@ def ladder(job: Job, card: CardFacts | None, entities: int | None = None) -> tup
     return tuple(rungs)
 
 
+def told(rung: Mapping[str, Any]) -> str:
+    """`entity_chunk 2048 → 512 (exact: fewer entities scored at a time)`, of a rung as a plan keeps it."""
+    changes = [f"{c['lever']} {_word(c['before'])} → {_word(c['after'])}" for c in rung["changes"]]
+    return f"{', '.join(changes)} ({rung['kind']}: {rung['reason']})"
+
+
 def last_resort(job: Job) -> str:
     """What a person can still try when the last rung has run out too."""
     more = [] if job.limits.allow_approximate else ["--allow-approximate, which may change results"]
@@ -109,9 +115,9 @@ def stepped_down(attempts: Sequence[Mapping[str, Any]], rungs: Sequence[Mapping[
             chain = chains.setdefault(lever, [first[lever]] if lever in first else [])
             if not chain or chain[-1] != value:
                 chain.append(value)
-    told = [f"{name} {' → '.join(map(_word, chain))} ({kind_of(name)})" for name, chain in chains.items()]
+    changes = [f"{name} {' → '.join(map(_word, chain))} ({kind_of(name)})" for name, chain in chains.items()]
     often = {1: "once", 2: "twice"}.get(times, f"{times} times")
-    return f"stepped down {often}: {', '.join(told)}"
+    return f"stepped down {often}: {', '.join(changes)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import pickle
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from kgops.errors import BadInput
-from kgops.jobs.files import write_durably
+from kgops.jobs.files import read_json, write_durably, write_json
 from kgops.training.out_of_memory import is_out_of_memory
 
-__all__ = ["Part", "Parts"]
+__all__ = ["Part", "Parts", "parts_meaning"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,17 @@ class Parts:
     def __iter__(self) -> Iterator[Part]:
         """By number."""
         return (self.read(number) for number in sorted(self._files))
+
+
+def parts_meaning(meaning: dict[str, Any], folder: Path) -> tuple[Parts, bool]:
+    """The parts in `folder`, and whether some were thrown away because their scores meant something else:
+    a list may not hold scores of two kinds."""
+    beside = folder.with_suffix(".json")
+    dropped = folder.exists() and read_json(beside) not in (None, meaning)
+    if dropped:
+        shutil.rmtree(folder)
+    write_json(beside, meaning)
+    return Parts(folder), dropped
 
 
 def _read(path: Path) -> list[Part]:

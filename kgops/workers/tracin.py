@@ -15,7 +15,6 @@ from kgops.errors import BadInput, Interrupted
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.readable import read_edge_map, read_node_names
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.jobs.files import read_json, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.tracing import DATA, FILTERS
 from kgops.tracin import tests_to_trace
@@ -23,7 +22,7 @@ from kgops.tracin.blocks import Settings
 from kgops.tracin.engines import block_gflop
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.models import facts_of
-from kgops.tracin.parts import Parts
+from kgops.tracin.parts import Parts, parts_meaning
 from kgops.tracin.points import Loaded, find_checkpoints, load_point
 from kgops.tracin.results import Names, Table, write_self_influence
 from kgops.tracin.scan import self_influence
@@ -234,13 +233,11 @@ class _Work:
 
     def _parts(self) -> Parts:
         """What an earlier attempt finished, unless the ladder has since changed what scores mean."""
-        path, folder = self.folder / "parts.json", self.folder / "parts"
-        meant = {"last_layers": self.job.levers.get("last_layers", False), "filtering": filters(self.job)}
-        if folder.exists() and read_json(path) not in (None, meant):
+        meaning = {"last_layers": self.job.levers.get("last_layers", False), "filtering": filters(self.job)}
+        parts, dropped = parts_meaning(meaning, self.folder / "parts")
+        if dropped:
             self.report.note("the ladder changed what scores mean: what was traced before is traced again.")
-            shutil.rmtree(folder)
-        write_json(path, meant)
-        return Parts(folder)
+        return parts
 
     def _scorer(self, scoring: Scoring | None) -> Scorer | None:
         folder = _path(self.settings["use_index"])
