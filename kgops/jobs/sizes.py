@@ -39,7 +39,7 @@ TRACIN_TEST_BYTES = 512 << 20  # of what is kept of test triples
 TRACIN_TESTS = 4096  # at most at once
 TRACIN_ROWS_AT_ONCE = 128
 TRACIN_MERGED_COLUMNS = 2048  # of scores that wait for ranking
-TRACIN_TORN_AT_ONCE = 64  # tests whose last place is shared
+TRACIN_TORN_AT_ONCE = 16  # tests whose last place is shared
 TRACIN_TOP_K_OF_A_RUN = 100
 LARGEST_ALL_SCORES = 256 << 20  # bytes of all scores of a tile, where all are kept
 

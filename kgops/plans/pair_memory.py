@@ -102,7 +102,7 @@ def walk_all_scores(ledger: Ledger, s: TracinShape, tests: int) -> list[Held]:
     return [] if s.on_card else [ledger.take("scores", 4 * tests * s.counts.train)]
 
 
-def walk_ranking(ledger: Ledger, s: TracinShape, tests: int, columns: int, k: int, *, again: bool) -> None:
+def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: bool) -> None:
     """`TopTriples.finish`: the highest, then the lowest; `again` beside those found in other columns."""
     ledger.phase, part, best = "ranking", "scores", 12 * tests * min(k, columns)
     pieces = ledger.take(part, 4 * tests * columns)
@@ -116,9 +116,10 @@ def walk_ranking(ledger: Ledger, s: TracinShape, tests: int, columns: int, k: in
     if both > tests * k:
         chosen = ledger.take(part, best)
         ledger.flash(part, both, _ID * both)  # which tie with the last, and how many
-        if s.loss.startswith("kvsall"):  # triples of one query all have one score: where they tie, ids decide
-            torn = both // tests * min(tests, sizes.TRACIN_TORN_AT_ONCE)
-            ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
+        torn = (
+            both // tests * min(tests, sizes.TRACIN_TORN_AT_ONCE)
+        )  # some at a time: ids decide where they tie
+        ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
         candidates.append(chosen)
     ledger.flash(part, *[_ID * tests * min(k, columns)] * 3)
     ledger.give(*candidates, joined, highest)

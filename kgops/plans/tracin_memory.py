@@ -94,14 +94,14 @@ def _scan(ledger: Ledger, s: TracinShape, test: Side, tile: int) -> None:
         _walk_blocks(ledger, s, scratches, trains, test, full)
         # The block that made it enough is still in the hands of who added it.
         last = ledger.take("scores", 4 * test.triples * s.block)
-        walk_ranking(ledger, s, test.triples, full, best, again=n >= 2 * full)
+        walk_ranking(ledger, test.triples, full, best, again=n >= 2 * full)
         ledger.give(last)
     found = [ledger.take("scores", 12 * test.triples * best) for _ in (1, 2) if s.ranks and n >= full]
     if rest:
         _walk_blocks(ledger, s, scratches, trains, test, rest)
     ledger.give(order, *[held for one in kept for held in one])
     if rest and s.ranks:  # what is left at the end is ranked when the tests' factors are gone
-        walk_ranking(ledger, s, test.triples, rest, best, again=n >= full)
+        walk_ranking(ledger, test.triples, rest, best, again=n >= full)
     ledger.give(*earlier, *found)
     for scratch in scratches:
         scratch.close()

@@ -10,7 +10,7 @@ import torch
 
 __all__ = ["Ranking", "TopK"]
 
-_TORN_AT_ONCE = 64
+_TORN_AT_ONCE = 16
 
 
 class Ranking:
