@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from driving import Console, Done, wait_for
+from test_host_memory import small_group as small_group
 
 from kgops.tracin.parts import Part, parts_meaning
 
@@ -108,6 +109,23 @@ def test_a_training_that_ran_out_in_the_middle_goes_on_from_its_checkpoint_to_th
     assert len(resumed) == 1 and resumed[0] >= 3
     assert figures(run) == pytest.approx(figures(never_failed), rel=1e-3)
     assert history(run) == pytest.approx(history(never_failed), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_training_that_the_kernel_killed_for_memory_steps_down_too(
+    run_cli: Console, files: list[str], small_group: Path
+) -> None:
+    run_cli("run", "train", *files, *SMALL, *ALL_AT_ONCE, "--detach", env=ONE_THREAD)
+    events = Path(run_cli.show(1)["path"]) / "events.jsonl"
+    started = wait_for(lambda: re.search(r'"started".*"pid":(\d+)', events.read_text()), "the worker")
+    (small_group / "cgroup.procs").write_text(started[1])  # with what it has; what it adds counts
+    wait_for(lambda: run_cli.show(1)["ended_at"], "the end of the run", within_s=40)
+    run = run_cli.show(1)
+    assert [(a["outcome"], a["settings"]) for a in run["attempt"]] == [
+        ("out_of_memory", {}),
+        ("succeeded", {"entity_chunk": 8192}),
+    ]
+    assert "the kernel killed it" in run["attempt"][0]["reason"]
 
 
 @pytest.mark.slow
