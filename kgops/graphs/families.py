@@ -7,7 +7,6 @@ deep as there are vertices to avoid. Whatever avoids those vertices among all pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ __all__ = ["Families", "representatives"]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 NONE = -1
+_SPARE = 4
 
 
 @dataclass(frozen=True)
@@ -29,59 +29,84 @@ class Families:
 
 
 def representatives(
-    size: int,
-    arcs: tuple[Ints, Ints],
-    first: Ints,
-    levels: int,
-    useful: Callable[[int], Bools],
-    avoid: int,
+    size: int, arcs: tuple[Ints, Ints], first: Ints, wanted: list[Bools], avoid: int
 ) -> list[Families]:
-    """Families of the paths of length 1, 2, … `levels` from a root whose neighbours are `first`.
+    """Families of the paths of length 1, 2, … from a root whose neighbours are `first`.
 
-    The root and the other end are not among the `arcs` (from, to). A family of length n keeps what can avoid
-    `avoid` - n vertices. `useful(n)` says at which vertices paths of length n are asked for or go on.
+    The root and the other end are not among the `arcs` (from, to), which are sorted by where they lead. A
+    family of length n keeps what can avoid `avoid` - n vertices; it is made where `wanted[n - 1]` says so.
     """
     one = Families(np.empty((size, 1, 0), dtype=np.int64), np.zeros((size, 1), dtype=np.bool_))
-    one.filled[first] = True
+    one.filled[first, 0] = wanted[0][first]
     found = [one]
     sources, targets = arcs
-    for length in range(2, levels + 1):
-        reached: Bools = np.asarray(found[-1].filled.any(axis=1))
-        wanted = useful(length)[targets] & reached[sources]
-        found.append(_longer(found[-1], size, sources[wanted], targets[wanted], avoid - length))
+    for length, here in enumerate(wanted[1:], 2):
+        used = here[targets] & np.asarray(found[-1].filled.any(axis=1))[sources]
+        found.append(_longer(found[-1], size, sources[used], targets[used], avoid - length))
     return found
 
 
 def _longer(before: Families, size: int, sources: Ints, targets: Ints, avoid: int) -> Families:
     """The families of paths one edge longer, along arcs sorted by their targets."""
+    arcs = np.bincount(targets, minlength=size)
+    rank = np.arange(len(targets)) - (np.cumsum(arcs) - arcs)[targets]
+    # Paths over a few neighbours mostly avoid whatever has to be: a family is complete if no pick failed,
+    # wherever its members come from. Only where one did are all neighbours looked at.
+    few = avoid + _SPARE
+    at, paths, failed = _family(before, size, sources[rank < few], targets[rank < few], avoid)
+    doubtful = failed & (arcs > few)
+    if doubtful.any():
+        again = doubtful[targets]
+        more_at, more_paths, _ = _family(before, size, sources[again], targets[again], avoid)
+        sure = ~doubtful[at]
+        at, paths = np.concatenate([at[sure], more_at]), np.concatenate([paths[sure], more_paths])
+    return _packed(size, at, paths)
+
+
+def _family(
+    before: Families, size: int, sources: Ints, targets: Ints, avoid: int
+) -> tuple[Ints, Ints, Bools]:
+    """Members of families: the vertex they are at and what they hold; and where not every pick found one."""
     arc, slot = np.nonzero(before.filled[sources])
     source, target = sources[arc], targets[arc]
     inner = before.sets[source, slot]
-    simple = np.flatnonzero((inner != target[:, None]).all(axis=1))
+    simple = (inner != target[:, None]).all(axis=1)
     at, paths = target[simple], np.column_stack([inner[simple], source[simple]])
-    chosen: list[Ints] = []
-    _pick(at, paths, np.arange(len(at)), avoid, size, chosen)
-    picked = np.column_stack(chosen)
-    filled = picked != NONE
-    if not len(paths):
-        return Families(np.full((*picked.shape, paths.shape[1]), NONE, dtype=np.int64), filled)
-    return Families(np.where(filled[:, :, None], paths[picked], NONE), filled)
+    failed = np.zeros(size, dtype=np.bool_)
+    picked = _pick(at, paths, np.arange(len(at)), np.arange(size), avoid, failed)
+    chosen = np.unique(np.concatenate(picked))
+    return at[chosen], paths[chosen], failed
 
 
-def _pick(at: Ints, paths: Ints, left: Ints, depth: int, size: int, chosen: list[Ints]) -> None:
-    """For every vertex the first path among `left`; then, for each of its vertices, of those without it."""
-    first = np.full(size, NONE, dtype=np.int64)
+def _pick(at: Ints, paths: Ints, left: Ints, asked: Ints, depth: int, failed: Bools) -> list[Ints]:
+    """For every vertex the first path among `left`; then, for each of its vertices, of those without it.
+
+    What was `asked` and has none is marked as failed: nothing there avoids all that is barred so far.
+    """
     there = at[left]
     begins = np.ones(len(left), dtype=np.bool_)
     begins[1:] = there[1:] != there[:-1]
-    first[there[begins]] = left[begins]
-    chosen.append(first)
-    if depth <= 0:
-        return
+    found, first = there[begins], left[begins]
+    missing = np.zeros(len(failed), dtype=np.bool_)
+    missing[asked] = True
+    missing[found] = False
+    failed |= missing
+    picked = [first]
+    if depth <= 0 or not len(found):
+        return picked
+    members = np.repeat(first, np.diff(np.append(np.flatnonzero(begins), len(left))))
     for column in range(paths.shape[1]):
-        if len(left):
-            barred = paths[first[there], column]
-            left_now = left[(paths[left] != barred[:, None]).all(axis=1)]
-        else:
-            left_now = left
-        _pick(at, paths, left_now, depth - 1, size, chosen)
+        spared = (paths[left] != paths[members, column, None]).all(axis=1)
+        picked += _pick(at, paths, left[spared], found, depth - 1, failed)
+    return picked
+
+
+def _packed(size: int, at: Ints, paths: Ints) -> Families:
+    order = np.argsort(at, kind="stable")
+    at, paths = at[order], paths[order]
+    counts = np.bincount(at, minlength=size)
+    slot = np.arange(len(at)) - (np.cumsum(counts) - counts)[at]
+    filled = np.arange(counts.max(initial=0)) < counts[:, None]
+    sets = np.full((*filled.shape, paths.shape[1]), NONE, dtype=np.int64)
+    sets[at, slot] = paths
+    return Families(sets, filled)

@@ -7,7 +7,9 @@ to share none, and that is proof enough; for the others a few representative pat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,6 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 FAR = 1 << 30
-_ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,31 @@ def distances(graph: Csr, start: int, limit: int, without: int | None = None) ->
     return found
 
 
-def edges_on_short_paths(graph: Csr, u: Ints, v: Ints, head: int, tail: int, limit: int) -> Bools:
-    """For each edge u[i] - v[i] of the graph: does a simple path of at most `limit` edges use it?"""
+@dataclass(frozen=True)
+class _Question:
+    """Which ways a[i] → b[i], both directions of every edge, do paths from head to tail take?"""
+
+    graph: Csr
+    head: int
+    tail: int
+    limit: int
+    from_head: Ints
+    from_tail: Ints
+    a: Ints
+    b: Ints
+
+    def without(self, settled: Bools) -> _Question:
+        return replace(self, a=self.a[~settled], b=self.b[~settled])
+
+
+def edges_on_short_paths(
+    graph: Csr, u: Ints, v: Ints, head: int, tail: int, limit: int, trees: int = 4
+) -> Bools:
+    """For each edge u[i] - v[i] of the graph: does a simple path of at most `limit` edges use it?
+
+    No edge is on a path from an entity to itself, and no loop on any. `trees` says how many pairs of trees are
+    tried before families decide; it changes the time, never the answer.
+    """
     on = np.zeros(len(u), dtype=np.bool_)
     if head == tail or limit < 1:
         return on
@@ -72,124 +96,112 @@ def edges_on_short_paths(graph: Csr, u: Ints, v: Ints, head: int, tail: int, lim
     from_head = distances(graph, head, limit - 1, without=tail)
     from_tail = distances(graph, tail, limit - 1, without=head)
     from_head[tail] = from_tail[head] = FAR
-    ends = np.isin(u, (head, tail)) & np.isin(v, (head, tail))
-    on |= ends & (u != v)
-    for a, b in ((u, v), (v, u)):
-        on |= (a == head) & (1 + from_tail[b] <= limit)
-        on |= (a == tail) & (1 + from_head[b] <= limit)
-    inner = ~np.isin(u, (head, tail)) & ~np.isin(v, (head, tail)) & (u != v)
     forward = from_head[u] + 1 + from_tail[v] <= limit
     backward = from_head[v] + 1 + from_tail[u] <= limit
-    open_ = np.flatnonzero(inner & (forward | backward))
-    open_ = _prove_by_trees(graph, u, v, on, open_, from_head, from_tail, limit)
-    _decide(graph, u, v, on, open_, head, tail, from_head, from_tail, limit)
+    u_is_end, v_is_end = (u == head) | (u == tail), (v == head) | (v == tail)
+    # At an end there is nothing to share a vertex with: short enough is enough.
+    on |= (u_is_end | v_is_end) & (forward | backward)
+    on |= u_is_end & v_is_end
+    on &= u != v
+    inner = ~u_is_end & ~v_is_end & (u != v)
+    there, back = np.flatnonzero(inner & forward), np.flatnonzero(inner & backward)
+    edge = np.concatenate([there, back])
+    a, b = np.concatenate([u[there], v[back]]), np.concatenate([v[there], u[back]])
+    question = _Question(graph, head, tail, limit, from_head, from_tail, a, b)
+    for proof in (*_by_trees(question, trees), _by_families):
+        if not len(edge):
+            break
+        on[edge[proof(question)]] = True
+        settled = on[edge]
+        edge, question = edge[~settled], question.without(settled)
     return on
 
 
-def _prove_by_trees(
-    graph: Csr,
-    u: Ints,
-    v: Ints,
-    on: Bools,
-    open_: Ints,
-    from_head: Ints,
-    from_tail: Ints,
-    limit: int,
-) -> Ints:
-    """Marks edges whose tree paths are disjoint; returns those still open. Trees differ by the round."""
-    if not len(open_):
-        return open_
-    near = np.flatnonzero((from_head + from_tail <= limit) | (from_head == 0) | (from_tail == 0))
+def _by_trees(question: _Question, rounds: int) -> Iterator[Callable[[_Question], Bools]]:
+    """Proofs by the paths of two shortest-path trees, other trees each time. They prove, and never refute."""
+    graph, from_head, from_tail = question.graph, question.from_head, question.from_tail
+    near = np.flatnonzero((from_head + from_tail <= question.limit) | (from_head == 0) | (from_tail == 0))
     a, b = graph.arcs(near)
-    down_head, down_tail = from_head[b] == from_head[a] + 1, from_tail[b] == from_tail[a] + 1
-    arcs = [(a[down_head], b[down_head]), (a[down_tail], b[down_tail])]
+    arcs = []
+    for away in (from_head, from_tail):
+        down = away[b] == away[a] + 1
+        arcs.append((a[down], b[down]))
     generator = np.random.default_rng(0)  # any trees do; the answer does not depend on them
-    for _ in range(_ROUNDS):
-        parents = []
+    for taken in range(rounds):
+        to_root = []
         for parent, child in arcs:
             tree = np.arange(graph.size)
-            order = generator.permutation(len(parent))
+            # Whoever writes last is the parent. Both ends of the list cost no shuffling.
+            order = slice(None, None, 1 - 2 * taken) if taken < 2 else generator.permutation(len(parent))
             tree[child[order]] = parent[order]
-            parents.append(tree)
-        for one, other in ((u, v), (v, u)):
-            fits = from_head[one[open_]] + 1 + from_tail[other[open_]] <= limit
-            tried = open_[fits]
-            apart = _disjoint(parents[0], parents[1], one[tried], other[tried], limit - 1)
-            on[tried[apart]] = True
-        open_ = open_[~on[open_]]
-        if not len(open_):
-            break
-    return open_
+            to_root.append(tree)
+        yield partial(_apart, to_root[0], to_root[1])
 
 
-def _disjoint(to_head: Ints, to_tail: Ints, a: Ints, b: Ints, steps: int) -> Bools:
+def _apart(to_head: Ints, to_tail: Ints, question: _Question) -> Bools:
     """Whether the way from a[i] up one tree and from b[i] up the other share no vertex."""
-    ups, downs = [a], [b]
-    for _ in range(steps):
+    ups, downs = [question.a], [question.b]
+    # Only as far as ways can be; beyond its root a way stays there, where the other never comes.
+    for _ in range(question.limit - 3):
         ups.append(to_head[ups[-1]])
         downs.append(to_tail[downs[-1]])
-    apart = np.ones(len(a), dtype=np.bool_)
-    for x in ups:
-        for y in downs:
+    apart = np.ones(len(question.a), dtype=np.bool_)
+    for i, x in enumerate(ups):
+        for y in downs[: question.limit - 2 - i]:
             apart &= x != y
     return apart
 
 
-def _decide(
-    graph: Csr,
-    u: Ints,
-    v: Ints,
-    on: Bools,
-    open_: Ints,
-    head: int,
-    tail: int,
-    from_head: Ints,
-    from_tail: Ints,
-    limit: int,
-) -> None:
-    """Marks the edges among `open_` that are on a path: two families of short paths tell for all at once."""
-    if not len(open_):
-        return
+def _by_families(question: _Question) -> Bools:
+    """Proves or refutes: two families of short paths, from the head and from the tail, tell for all at once."""
+    from_head, from_tail, limit = question.from_head, question.from_tail, question.limit
     near = np.flatnonzero((from_head + from_tail <= limit) & (from_head > 0) & (from_tail > 0))
-    local = np.full(graph.size, -1, dtype=np.int64)
+    local = np.full(question.graph.size, -1, dtype=np.int64)
     local[near] = np.arange(len(near))
-    sources, targets = graph.arcs(near)
+    sources, targets = question.graph.arcs(near)
     inside = local[targets] >= 0
     # The graph is undirected: sorted by their sources, arcs turned round are sorted by their targets.
     arcs = local[targets[inside]], local[sources[inside]]
-    asked = np.zeros(len(near), dtype=np.bool_)
-    asked[local[u[open_]]] = asked[local[v[open_]]] = True
-    levels = limit - 2  # the edge itself, and at least one on its other side
+    a, b = local[question.a], local[question.b]
 
-    def families(root: int, to_other: Ints) -> list[Families]:
-        first = local[graph.of(root)]
+    def families(root: int, asked: Ints, longest: Ints, to_other: Ints) -> list[Families]:
+        latest = np.zeros(len(near), dtype=np.int64)
+        np.maximum.at(latest, asked, longest)
+        first = local[question.graph.of(root)]
+        wanted = _wanted(arcs, latest, limit - to_other[near], limit - 2)
+        return representatives(len(near), arcs, first[first >= 0], wanted, limit - 1)
 
-        def useful(length: int) -> Bools:
-            fits: Bools = to_other[near] + length <= limit
-            return fits & asked if length == levels else fits
-
-        return representatives(len(near), arcs, first[first >= 0], levels, useful, limit - 1)
-
-    sides = families(head, from_tail), families(tail, from_head)
-    for one, other in ((u, v), (v, u)):
-        _meet(sides, local[one], local[other], on, open_, limit)
+    heads = families(question.head, a, limit - 1 - from_tail[question.b], from_tail)
+    tails = families(question.tail, b, limit - 1 - from_head[question.a], from_head)
+    return _meet(heads, tails, a, b, limit)
 
 
-def _meet(
-    sides: tuple[list[Families], list[Families]], a: Ints, b: Ints, on: Bools, open_: Ints, limit: int
-) -> None:
-    """Marks edges with a path from the head to a and one from the tail to b that share no vertex."""
-    for i, heads in enumerate(sides[0], 1):
-        for tails in sides[1][: limit - 1 - i]:
-            for x in range(heads.filled.shape[1]):
-                left = open_[~on[open_]]
-                left = left[heads.filled[a[left], x]]
-                ours = heads.sets[a[left], x]
-                apart = ~(ours == b[left][:, None]).any(1)
-                left, ours = left[apart], ours[apart]
-                for y in range(tails.filled.shape[1]):
-                    theirs = tails.sets[b[left], y]
-                    meets = (theirs == a[left][:, None]).any(1)
-                    for column in range(ours.shape[1]):
-                        meets |= (theirs == ours[:, column, None]).any(1)
-                    on[left[tails.filled[b[left], y] & ~meets]] = True
+def _wanted(arcs: tuple[Ints, Ints], latest: Ints, longest: Ints, levels: int) -> list[Bools]:
+    """Where paths of length 1, 2, … are asked for, up to `latest`, or lead on to where longer ones are."""
+    sources, targets = arcs
+    wanted: list[Bools] = []
+    leads_on = np.zeros(len(latest), dtype=np.bool_)
+    for length in range(levels, 0, -1):
+        wanted.insert(0, (latest >= length) | (leads_on & (longest >= length)))
+        leads_on = np.zeros(len(latest), dtype=np.bool_)
+        leads_on[sources[wanted[0][targets]]] = True
+    return wanted
+
+
+def _meet(heads: list[Families], tails: list[Families], a: Ints, b: Ints, limit: int) -> Bools:
+    """Which a[i] → b[i] have a path from the head to a and one from the tail to b that share no vertex."""
+    met = np.zeros(len(a), dtype=np.bool_)
+    for i, ours in enumerate(heads, 1):
+        for theirs in tails[: limit - 1 - i]:
+            for x in range(ours.filled.shape[1]):
+                left = np.flatnonzero(~met & ours.filled[a, x])
+                here = ours.sets[a[left], x]
+                apart = (here != b[left][:, None]).all(axis=1)
+                left, here = left[apart], here[apart]
+                for y in range(theirs.filled.shape[1]):
+                    there = theirs.sets[b[left], y]
+                    shares = (there == a[left][:, None]).any(axis=1)
+                    for column in here.T:
+                        shares |= (there == column[:, None]).any(axis=1)
+                    met[left[theirs.filled[b[left], y] & ~shares]] = True
+    return met
