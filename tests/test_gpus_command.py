@@ -318,8 +318,9 @@ def test_watching_draws_again_what_changed_and_nothing_else_until_ctrl_c(
     standin.show(Machine(cards))
     terminal = watching()
     terminal.wait_for_text(b"222")
+    _read_until(terminal, standin, len(_readings(standin)) + 2)  # by then the whole of the first page is here
     drawn = len(terminal.seen)
-    wait_for(lambda: terminal.read() and len(_readings(standin)) >= 3, "more readings", within_s=20)
+    _read_until(terminal, standin, len(_readings(standin)) + 2)
     assert len(terminal.seen) == drawn  # nothing changed, so nothing was sent
     standin.show(Machine((cards[0], replace(cards[1], used_mib=333))))
     terminal.wait_for_text(b"333")
@@ -330,6 +331,10 @@ def test_watching_draws_again_what_changed_and_nothing_else_until_ctrl_c(
     assert terminal.wait() == 0
     assert b"Traceback" not in terminal.seen
     assert terminal.seen.rstrip().endswith(b"\x1b[?25h")  # the cursor is back
+
+
+def _read_until(terminal: Terminal, standin: StandIn, readings: int) -> None:
+    wait_for(lambda: (terminal.read(), len(_readings(standin)) >= readings)[1], "more readings", within_s=20)
 
 
 def _readings(standin: StandIn) -> list[str]:

@@ -159,6 +159,12 @@ class _Work:
         name, facts = self._loss_name(), facts_of(loaded[0].point.model)
         both = self.settings["both_directions"]
         if name != "train":
+            trained = str((loaded[0].loss or {}).get("name", ""))
+            if name == "one-to-n" and trained.startswith("kvsall"):
+                self.report.note(
+                    "the model was trained with every known tail as true; one-to-n takes the others for false. "
+                    "--loss train compares the gradients that training followed."
+                )
             return {"target": TARGET, "one-to-n": ONE_TO_N}[name], bool(both)
         if loaded[0].loss is None:
             raise BadInput(
