@@ -16,7 +16,7 @@ _SIGNS = re.compile(
     rb"|^Out of memory: host memory ran out"
     rb"|std::bad_alloc"
     rb"|OpenBLAS error: Memory allocation still failed"
-    rb"|Cannot allocate memory"
+    rb"|[Cc]annot allocate memory"
     rb"|^(?:numpy\.(?:core\._exceptions\.)?_?(?:Array)?)?MemoryError\b",
     re.MULTILINE,
 )

@@ -140,7 +140,8 @@ class Supervisor:
             environment,
             private.umask,
             self._folder.log,
-            self._plan.memory_limit_mib,
+            # Our workers limit themselves once their libraries are loaded: those fail in every way but the honest one.
+            self._plan.memory_limit_mib if self._plan.is_command else None,
         )
         lock = self._worker_lock(number)
         opening, opener = os.pipe()

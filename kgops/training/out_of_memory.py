@@ -7,7 +7,7 @@ import re
 import resource
 from pathlib import Path
 
-__all__ = ["describe", "is_out_of_memory", "make_room"]
+__all__ = ["describe", "is_at_its_limit", "is_out_of_memory", "limit_memory", "make_room"]
 
 _SIGNS = (
     "out of memory",
@@ -22,11 +22,30 @@ _SIGNS = (
 _ONLY_UNDER_A_LIMIT = ("can't start new thread",)  # whose stack has no room; else too many threads
 _ASKED = re.compile(r"tried to allocate (\d+) bytes")
 _MIB = 1 << 20
+_NEXT_TO_NOTHING = 32 * _MIB  # a library that loads asks for its memory in pieces of this order
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this error, or one that it came from, is a lack of memory."""
     return _lack(error) is not None
+
+
+def limit_memory(mib: int) -> None:
+    """From here on allocations beyond it fail; MemoryError where this process has already taken more."""
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    wanted = mib * _MIB
+    limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    # Only the soft one: who ran out lifts it, or could not even say so.
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+    if (_in_use() or 0) > limit:
+        raise MemoryError
+
+
+def is_at_its_limit() -> bool:
+    """Whether next to nothing is left of what this process may take. An extension module whose allocation
+    failed while it loads often says something else: SystemError, a RuntimeError of its own, anything."""
+    limit, used = _limit(), _in_use()
+    return limit is not None and used is not None and limit - used < _NEXT_TO_NOTHING
 
 
 def describe(error: BaseException) -> str:

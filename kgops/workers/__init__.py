@@ -4,7 +4,7 @@ import os
 import sys
 from types import TracebackType
 
-from kgops.training.out_of_memory import describe, is_out_of_memory
+from kgops.training.out_of_memory import describe, is_at_its_limit, is_out_of_memory
 
 # Before anything loads OpenMP. Its threads otherwise spin while they wait for each other, and on cores that
 # somebody else uses too they spin away the very time the others need. Whoever sets it has the last word.
@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 def _say_out_of_memory(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     try:
-        if not is_out_of_memory(error):
+        if not is_out_of_memory(error) and not is_at_its_limit():
             sys.__excepthook__(kind, error, trace)
             return
         told = describe(error)

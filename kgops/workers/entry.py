@@ -16,7 +16,7 @@ from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job_file
 from kgops.jobs.keys import nearest
 from kgops.jobs.levers import LEVERS
-from kgops.training.out_of_memory import describe, is_out_of_memory
+from kgops.training.out_of_memory import describe, is_at_its_limit, is_out_of_memory, limit_memory
 from kgops.workers.report import Reporter
 
 
@@ -49,6 +49,8 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None
     ran_out = None
     try:
         job = _with_settings(read_job_file(job_file), reporter)
+        if job.limits.memory_mib is not None:
+            limit_memory(job.limits.memory_mib)
         work(job, folder, reporter, stop)
     except Stopped:
         # Ended by the signal it was asked with: not a success, and nobody's failure either.
@@ -59,6 +61,8 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None
             ran_out = describe(error)
         elif isinstance(error, KgopsError):
             _fail(error, reporter)
+        elif is_at_its_limit():  # a library that says it in words of its own
+            ran_out = describe(error)
         else:
             raise
     if ran_out is not None:
