@@ -15,9 +15,11 @@ from typing import Any
 
 from kgops.bench.measure import PYTHON, Line, as_measurements, fingerprint, quietness, run_process, table
 from kgops.jobs.job import read_job
+from kgops.plans.targets import processor
 from kgops.runs import processes
 from kgops.runs.control import stop_run, wait_for_end
 from kgops.runs.launch import launch
+from kgops.runs.planning import Planned
 from kgops.settings import Home, find_home, make_home
 from storage import intake, measurements, runs, series
 from storage.database import fold_log, open_reader, open_writer, transaction
@@ -104,7 +106,7 @@ def idle_supervisor(path: Path, *, seconds: float) -> list[Line]:
     home = Home(path)
     make_home(home)
     conn = open_writer(home.database)
-    number = launch(home, conn, _job([PYTHON, "-c", f"import time; time.sleep({seconds + 30})"]))
+    number = launch(home, conn, _planned([PYTHON, "-c", f"import time; time.sleep({seconds + 30})"]))
     supervisor = _supervisor_of(home, number)
     time.sleep(5)  # start-up is not idling
     before = processes.cpu_seconds([supervisor])
@@ -136,7 +138,7 @@ def reporters(path: Path, *, seconds: float) -> list[Line]:
         "    os.write(fd, json.dumps(line).encode() + b'\\n')\n"
         f"    time.sleep(max(0, begin + (i + 1) / {POINTS_PER_S} - time.monotonic()))\n"
     )
-    numbers = [launch(home, conn, _job([PYTHON, "-I", "-S", "-c", code])) for _ in range(REPORTERS)]
+    numbers = [launch(home, conn, _planned([PYTHON, "-I", "-S", "-c", code])) for _ in range(REPORTERS)]
     reads = []
     reader = open_reader(home.database)
     while any(run.state in runs.UNFINISHED for run in runs.in_states(reader, runs.UNFINISHED)):
@@ -184,8 +186,9 @@ def _commit_for(database: str, number: int, seconds: float) -> list[float]:
     return took
 
 
-def _job(command: list[str]) -> Any:
-    return read_job({"workload": "exec", "exec": {"command": command}}, "the benchmark's job")
+def _planned(command: list[str]) -> Planned:
+    job = read_job({"workload": "exec", "exec": {"command": command}}, "the benchmark's job")
+    return Planned(job, (), processor())
 
 
 def _supervisor_of(home: Home, number: int) -> int:

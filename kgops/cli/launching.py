@@ -6,21 +6,26 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
 
 from kgops.cli.follow import follow
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import Session, existing, for_writing
+from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.text import lines, one_line
-from kgops.plans.resolve import for_worker, resolve
+from kgops.plans.resolve import Choice, for_worker, resolve
 from kgops.runs.launch import child_command, launch, rungs_below
+from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
+from kgops.settings import find_home
 from storage import reports, runs
+from storage.database import Connection
+from storage.errors import DatabaseMissing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,6 +75,12 @@ def options(function: F) -> F:
                 default=None,
                 help="After an out-of-memory, also try what changes results.",
             ),
+            click.option(
+                "--force",
+                is_flag=True,
+                default=None,
+                help="Start it also where it is predicted not to fit.",
+            ),
             click.option("--tag", "tags", multiple=True, help="Tag the run; may be repeated."),
             click.option(
                 "--detach", is_flag=True, default=None, help="Print the run's number and come back at once."
@@ -105,15 +116,21 @@ def start(job: Job, given: dict[str, Any]) -> int:
     os.environ |= for_worker(resolved.environment, os.environ)  # the worker gets this process's
     check_tags(given["tags"])
     if given["dry_run"]:
-        changed = "".join(f"\n# {one_line(str(choice))}" for choice in resolved.corrected)
-        changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in rungs_below(job))
+        planned = plan(replace(resolved, job=job), find_home(), _record())
+        job = planned.job
+        changed = "".join(f"\n# {one_line(str(choice))}" for choice in _told(planned))
+        changed += f"\n# {prediction(planned)}"
+        changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in rungs_below(planned))
         text = f"{job.as_toml().rstrip()}{changed}\n# {shlex.join(child_command(job))}"
         say(lines(text) if sys.stdout.isatty() else text)
         return 0
     session = for_writing()
-    for choice in resolved.corrected:
+    planned = plan(replace(resolved, job=job), session.home, session.conn)
+    for choice in _told(planned):
         tell(f"Note: {one_line(str(choice))}")
-    number = launch(session.home, session.conn, job, [choice.as_table() for choice in resolved.choices])
+    if not given["force"]:
+        refuse_what_cannot_fit(planned)
+    number = launch(session.home, session.conn, planned)
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
     if given["detach"]:
@@ -125,6 +142,28 @@ def start(job: Job, given: dict[str, Any]) -> int:
     elif job.workload in ("tracin", "pipeline"):
         _print_influences(session, number)
     return code
+
+
+def prediction(planned: Planned) -> str:
+    """`predicted: 215 MiB of 14,909 on Tesla T4`, or why there is none."""
+    if planned.predicted_mib is None:
+        return f"memory: not predicted ({planned.unknown})"
+    room = planned.target.usable_mib
+    of = f" of {room:,.0f}" if room is not None else ""
+    return f"memory: {planned.predicted_mib:,.0f} MiB predicted{of} on {planned.target.title}"
+
+
+def _told(planned: Planned) -> list[Choice]:
+    """What becomes of levers otherwise than asked, before any worker sees them."""
+    return [choice for choice in planned.choices if choice.is_corrected or choice.chosen_by == "planner"]
+
+
+def _record() -> Connection | None:
+    """What has been learned, where there is a record; a dry run makes none."""
+    try:
+        return for_reading().conn
+    except DatabaseMissing:
+        return None
 
 
 def _print_run(session: Session, number: int) -> None:

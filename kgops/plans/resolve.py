@@ -44,7 +44,7 @@ class Choice:
 
     def __str__(self) -> str:
         became = f"{shown(self.requested)} → {shown(self.effective)}"
-        return f"{self.lever}: {became} ({self.reason}; {self.source})"
+        return f"{self.lever}: {became} ({'; '.join(filter(None, (self.reason, self.source)))})"
 
 
 @dataclass(frozen=True, slots=True)

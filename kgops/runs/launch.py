@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -23,17 +23,15 @@ from kgops.runs import locks, pending, queue, slot
 from kgops.runs.environment import describe_environment
 from kgops.runs.folder import RunFolder, folder_name
 from kgops.runs.plan_file import Plan, Private, as_table, read_plan, write_plan
+from kgops.runs.planning import Planned
 from kgops.settings import Home, guard_files
 from storage import runs
 from storage.database import Connection, transaction
 
 
-def launch(home: Home, conn: Connection, job: Job, choices: Sequence[dict[str, Any]] = ()) -> int:
-    """The number of the new run, which is starting, or waiting for what its row says.
-
-    `choices`: of every lever who chose it, and what rules made of it, for the record.
-    """
-    number = _accept(home, conn, job, list(choices))
+def launch(home: Home, conn: Connection, planned: Planned) -> int:
+    """The number of the new run, which is starting, or waiting for what its row says."""
+    number = _accept(home, conn, planned)
     queue.dispatch(home, conn)
     return number
 
@@ -45,16 +43,15 @@ def child_command(job: Job) -> list[str]:
     return fill_in(shown, first[0]) if first else shown
 
 
-def rungs_below(job: Job) -> tuple[Rung, ...]:
+def rungs_below(planned: Planned) -> tuple[Rung, ...]:
     """What gives way after each out-of-memory; nothing for a command, which brings rungs of its own."""
-    if WORKLOADS[job.workload].module is None:
+    if WORKLOADS[planned.job.workload].module is None:
         return ()
-    from kgops.gpus.facts import facts_here
-
-    return ladder(job, facts_here(job.card.gpu))
+    return ladder(planned.job, planned.target.facts, planned.entities)
 
 
-def _accept(home: Home, conn: Connection, job: Job, choices: list[dict[str, Any]]) -> int:
+def _accept(home: Home, conn: Connection, planned: Planned) -> int:
+    job = planned.job
     command, shown = _commands(job)
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
@@ -67,7 +64,7 @@ def _accept(home: Home, conn: Connection, job: Job, choices: list[dict[str, Any]
     with ExitStack() as until_committed, transaction(conn):
         number = max(runs.next_number(conn), pending.highest_number(home) + 1)
         name = folder_name(number, job.workload, job.label)
-        plan = _plan(number, job, shown, cwd, choices)
+        plan = _plan(number, planned, shown, cwd)
         # The marker outlives the transaction: killed before the commit, the folder is the record.
         until_committed.enter_context(pending.announce(home, name))
         until_committed.push(_remove_unless_committed(home.runs / name))
@@ -101,8 +98,9 @@ def _remove_unless_committed(folder: Path) -> Callable[[type[BaseException] | No
     return remove
 
 
-def _plan(number: int, job: Job, shown: list[str], cwd: Path, choices: list[dict[str, Any]]) -> Plan:
-    below = rungs_below(job)
+def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
+    job = planned.job
+    below = rungs_below(planned)
     is_command = WORKLOADS[job.workload].module is None
     return Plan(
         number=number,
@@ -112,8 +110,10 @@ def _plan(number: int, job: Job, shown: list[str], cwd: Path, choices: list[dict
         submitted_at=time.time(),
         command=shown,
         cwd=str(cwd),
-        gpu=job.card.gpu or ("auto" if job.card.memory_mib else None),
-        reserved_mib=job.card.memory_mib,
+        gpu=planned.gpu,
+        reserved_mib=planned.reserved_mib,
+        predicted_mib=planned.predicted_mib,
+        forecast=planned.forecast(),
         exclusive=job.card.exclusive,
         attempts=job.limits.attempts,
         grace_s=job.limits.grace_s,
@@ -125,7 +125,7 @@ def _plan(number: int, job: Job, shown: list[str], cwd: Path, choices: list[dict
         memory_limit_mib=job.limits.memory_mib,
         progress_regex=job.settings.get("progress_regex"),
         metric_regex=job.settings.get("metric_regex"),
-        choices=choices,
+        choices=[choice.as_table() for choice in planned.choices],
     )
 
 

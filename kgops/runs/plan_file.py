@@ -27,6 +27,7 @@ class Plan:
     grace_s: float
     log_mib: float
     predicted_mib: float | None = None
+    forecast: dict[str, Any] | None = None  # what was predicted, for what, and from which parts
     module: str | None = None  # None: the command is the person's own
     rungs: list[dict[str, Any]] = field(
         default_factory=list

@@ -7,7 +7,7 @@ import re
 import resource
 from pathlib import Path
 
-__all__ = ["describe", "is_at_its_limit", "is_out_of_memory", "limit_memory", "make_room"]
+__all__ = ["describe", "host_memory_mib", "is_at_its_limit", "is_out_of_memory", "limit_memory", "make_room"]
 
 _SIGNS = (
     "out of memory",
@@ -101,10 +101,21 @@ def _limit() -> int | None:
     return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
 
 
+def host_memory_mib() -> float | None:
+    """That this process holds now."""
+    held = _status("VmRSS")
+    return None if held is None else held / _MIB
+
+
 def _in_use() -> int | None:
-    """Of what counts against a limit of data; None where the system does not say."""
+    """Of what counts against a limit of data."""
+    return _status("VmData")
+
+
+def _status(name: str) -> int | None:
+    """In bytes; None where the system does not say."""
     try:
-        found = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+        found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     except OSError:
         return None
     return int(found[1]) << 10 if found else None

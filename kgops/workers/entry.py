@@ -16,7 +16,13 @@ from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job_file
 from kgops.jobs.keys import nearest
 from kgops.jobs.levers import LEVERS
-from kgops.training.out_of_memory import describe, is_at_its_limit, is_out_of_memory, limit_memory
+from kgops.training.out_of_memory import (
+    describe,
+    host_memory_mib,
+    is_at_its_limit,
+    is_out_of_memory,
+    limit_memory,
+)
 from kgops.workers.report import Reporter
 
 
@@ -49,6 +55,8 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None
     ran_out = None
     try:
         job = _with_settings(read_job_file(job_file), reporter)
+        if (loaded := host_memory_mib()) is not None:
+            reporter.memory(libraries=loaded)
         if job.limits.memory_mib is not None:
             limit_memory(job.limits.memory_mib)
         work(job, folder, reporter, stop)

@@ -1,0 +1,238 @@
+"""Lever values that are predicted to fit, the fastest of them, and why: what `--profile auto` and `kgops suggest` take.
+
+The levers a person or a profile fixed stay. What a worker chooses by itself is kept wherever it fits, since it was
+tuned by measurement: the search moves away from it only for room, or for a predicted gain that is worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from kgops.jobs.levers import Kind, kind_of
+from kgops.plans import rules
+from kgops.plans.budget import Budget, predict
+from kgops.plans.ladder import ladder
+from kgops.plans.learned import Correction
+from kgops.plans.pace import Pace
+from kgops.plans.resolve import expands_segments, work_of
+from kgops.plans.shapes import Shape, TrainShape
+from kgops.plans.speed import Rates, rates_of, seconds
+from kgops.plans.subject import Subject
+from kgops.plans.targets import Target
+
+__all__ = ["MARGIN", "Known", "Option", "Suggestion", "need_mib", "suggest"]
+
+# Kept free beside a prediction. Under-prediction is what ends a run; on a card nothing was measured yet that
+# would allow less.
+MARGIN = 0.10
+_WORTH_IT = 0.05  # a predicted gain below this is noise in a roofline
+_OTHERS = 3
+_LARGEST_BATCH = 1 << 20
+_ORDER: tuple[Kind, ...] = ("exact", "numeric", "approximate")
+_TRAIN_CHUNKS = (512, 2048, 8192, 32768)
+_TRACIN_CHUNKS = (512, 1024, 8192, 32768)
+_BLOCKS = (32, 64, 128, 512, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What this machine's own runs have taught; nothing, before the first."""
+
+    correction: Correction | None = None
+    pace: Pace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """`changes` are the levers that differ from what was asked, `kind` the strongest of what they change.
+    `seconds` is modelled: of an epoch, or of the whole tracing."""
+
+    changes: dict[str, Any]
+    kind: Kind
+    budget: Budget
+    seconds: float
+
+    @property
+    def need_mib(self) -> float:
+        return need_mib(self.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """`chosen` is None where nothing that may be chosen fits; then `nearest` is what would, if anything does."""
+
+    subject: Subject
+    target: Target
+    asked: Option
+    chosen: Option | None
+    nearest: Option | None
+    others: tuple[Option, ...]
+    largest_batch: int | None = (
+        None  # that is predicted to fit, for training; None where it was not asked for
+    )
+
+    @property
+    def fits(self) -> bool:
+        return self.chosen is not None
+
+    @property
+    def best(self) -> Option:
+        """What would be run, fitting or not."""
+        return self.chosen or self.asked
+
+
+def need_mib(budget: Budget) -> float:
+    """What must be there for a run with this budget."""
+    return budget.total_mib * (1 + MARGIN)
+
+
+def suggest(
+    subject: Subject,
+    target: Target,
+    known: Known = Known(),
+    environment: Mapping[str, str] | None = None,
+    *,
+    thorough: bool = True,
+) -> Suggestion | None:
+    """None where the job has no formula. `thorough` also looks for the next best settings and the largest batch."""
+    search = _Search(subject, target, known, expands_segments(environment or {}))
+    asked = search.option({})
+    if asked is None:
+        return None
+    exact = (
+        [search.option(changes) for changes in search.exact_changes()]
+        if thorough or not search.fits(asked)
+        else []
+    )
+    found = [asked, *(option for option in exact if option is not None)]
+    fitting = sorted((option for option in found if search.fits(option)), key=_preference)
+    chosen = asked if search.fits(asked) else None
+    if fitting and (chosen is None or fitting[0].seconds < chosen.seconds * (1 - _WORTH_IT)):
+        chosen = fitting[0]
+    nearest = None if chosen is not None else search.nearest()
+    if not thorough:
+        return Suggestion(subject, target, asked, chosen, nearest, ())
+    more = [search.option(changes) for changes in search.numeric_changes()]
+    others = _different(
+        sorted((o for o in (*fitting, *more) if o is not None and search.fits(o)), key=_preference), chosen
+    )
+    batch = search.largest_batch(chosen.changes if chosen else {})
+    return Suggestion(subject, target, asked, chosen, nearest, others, batch)
+
+
+class _Search:
+    def __init__(self, subject: Subject, target: Target, known: Known, expandable: bool) -> None:
+        self.subject, self.target, self.known = subject, target, known
+        self.job = subject.job
+        self.levers = dict(self.job.levers)
+        self.work = work_of(self.job)
+        self.rates: Rates = rates_of(target)
+        self.expandable = expandable
+        self.entities = subject.counts.entities
+
+    def option(self, changes: Mapping[str, Any]) -> Option | None:
+        """With the asked levers changed so; None where rules do not let it stand, or there is no formula."""
+        levers = {**self.levers, **changes}
+        settled, corrections = rules.apply(levers, self.target.facts, self.work)
+        if any(correction.lever in changes for correction in corrections):
+            return None
+        shapes = self.subject.shapes(settled, self.target.facts)
+        if not shapes:
+            return None
+        budget = max((self._budget(shape) for shape in shapes), key=lambda one: one.total)
+        kinds: list[Kind] = ["exact", *(kind_of(name) for name in changes)]
+        kind = max(kinds, key=_ORDER.index)
+        return Option(dict(changes), kind, budget, sum(seconds(shape, self.rates) for shape in shapes))
+
+    def fits(self, option: Option) -> bool:
+        """An unknown size of memory is no reason to refuse."""
+        usable = self.target.usable_mib
+        return usable is None or option.need_mib <= usable
+
+    def exact_changes(self) -> Iterator[dict[str, Any]]:
+        """Values of the levers that nobody fixed, which give the same numbers."""
+        axes: list[list[tuple[str, Any] | None]] = []
+        if self._is_open("entity_chunk"):
+            chunks = _TRAIN_CHUNKS if self.subject.train is not None else _TRACIN_CHUNKS
+            axes.append([None, *(("entity_chunk", chunk) for chunk in chunks if chunk < self.entities)])
+        if self.subject.train is not None and self._is_open("gradient_checkpointing"):
+            axes.append([None, ("gradient_checkpointing", True)])
+        if self.subject.tracin is not None and self._is_open("block"):
+            axes.append(
+                [None, *(("block", block) for block in _BLOCKS if block <= self.subject.counts.train)]
+            )
+        for combination in product(*axes):
+            changes = dict(pair for pair in combination if pair is not None)
+            if changes:
+                yield changes
+
+    def numeric_changes(self) -> Iterator[dict[str, Any]]:
+        """Other number formats: for a person to choose, never chosen for them."""
+        if self.subject.train is not None:
+            formats = ("fp32", "tf32", "fp16", "bf16") if self.target.on_card else ("fp32", "bf16")
+            for precision in formats:
+                if precision != self.levers.get("precision", "fp32"):
+                    yield {"precision": precision}
+        elif self.levers.get("gram_precision", "fp32") == "fp32":
+            yield {"gram_precision": "bf16"}
+
+    def nearest(self) -> Option | None:
+        """The first rung of the ladder on which it fits, those that change results included."""
+        willing = replace(self.job, limits=replace(self.job.limits, allow_approximate=True))
+        for rung in ladder(willing, self.target.facts, self.entities):
+            option = self.option(rung.settings)
+            if option is not None and self.fits(option):
+                return option
+        return None
+
+    def largest_batch(self, changes: Mapping[str, Any]) -> int | None:
+        """That fits, by bisection over predictions to 2 %; a batch of all queries at most."""
+        usable = self.target.usable_mib
+        if self.subject.train is None or usable is None:
+            return None
+        room: float = usable
+
+        def fits(batch: int) -> bool:
+            shapes = self._shapes({**changes, "batch_size": batch})
+            return max(need_mib(self._budget(shape)) for shape in shapes) <= room
+
+        shape = next(one for one in self._shapes(changes) if isinstance(one, TrainShape))
+        most = max(1, min(_LARGEST_BATCH, shape.queries.queries))
+        low, high = 0, min(shape.batch_size, most)
+        while fits(high):
+            if high == most:
+                return most
+            low, high = high, min(most, high * 4)
+        while high - low > max(1, low // 50):
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low or None
+
+    def _shapes(self, changes: Mapping[str, Any]) -> list[Shape]:
+        return self.subject.shapes({**self.levers, **changes}, self.target.facts)
+
+    def _budget(self, shape: Shape) -> Budget:
+        return predict(shape, self.target.facts, correction=self.known.correction, expandable=self.expandable)
+
+    def _is_open(self, lever: str) -> bool:
+        return str(self.levers.get(lever, "auto")) == "auto"
+
+
+def _preference(option: Option) -> tuple[float, int, float]:
+    """Fastest first; of those that a roofline cannot tell apart the one that changes least, then the smallest."""
+    return (round(option.seconds, 12), len(option.changes), option.budget.total)
+
+
+def _different(options: Iterable[Option], chosen: Option | None) -> tuple[Option, ...]:
+    """The next ones worth a line: no two of the same need and pace."""
+    seen = {(round(chosen.need_mib), f"{chosen.seconds:.2g}")} if chosen else set()
+    found = []
+    for option in options:
+        key = (round(option.need_mib), f"{option.seconds:.2g}")
+        if key not in seen:
+            seen.add(key)
+            found.append(option)
+    return tuple(found[:_OTHERS])

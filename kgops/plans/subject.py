@@ -1,0 +1,162 @@
+"""A job as a planner sees it: how large its data and its model are, whatever levers are pulled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kgops.gpus.facts import CardFacts
+from kgops.jobs.conve_config import ConvEConfig
+from kgops.jobs.files import read_json
+from kgops.jobs.job import Job
+from kgops.jobs.pipelining import tracin_settings, train_settings
+from kgops.plans.counts import Counts, counts_of
+from kgops.plans.shapes import Shape, model_of_config, model_of_settings, tracin_shape, train_shape
+
+__all__ = ["Subject", "Traced", "subject_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What a TracIn run works on, as far as it can be told without torch."""
+
+    model: ConvEConfig
+    trained: Mapping[str, Any]  # its `loss` and `label_smoothing`
+    checkpoints: int
+    tests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """`train` and `tracin` are the stages of the job as jobs of their own; a pipeline has both."""
+
+    job: Job
+    counts: Counts
+    train: Job | None
+    tracin: Job | None
+    traced: Traced | None
+
+    def shapes(self, levers: Mapping[str, Any], card: CardFacts | None) -> list[Shape]:
+        """Of each stage, with these levers, on this card (None: the processor)."""
+        found: list[Shape] = []
+        if self.train is not None:
+            trained = train_shape(_with(self.train, levers), self.counts, card)
+            found += [trained] if trained else []
+        if self.tracin is not None and self.traced is not None:
+            told = self.traced
+            found.append(
+                tracin_shape(
+                    _with(self.tracin, levers),
+                    self.counts,
+                    card,
+                    told.model,
+                    trained=told.trained,
+                    checkpoints=told.checkpoints,
+                    tests=told.tests,
+                )
+            )
+        return found
+
+
+def subject_of(job: Job, remembered: Path | None = None) -> Subject | str:
+    """Of a job that is not a command: its sizes, or why nobody can know them before it starts.
+
+    `remembered`: see `counts_of`.
+    """
+    if job.workload == "train":
+        return _training(job, remembered)
+    if job.workload == "tracin":
+        return _tracing(job, remembered)
+    return _pipeline(job, remembered)
+
+
+def _with(job: Job, levers: Mapping[str, Any]) -> Job:
+    return replace(job, levers=dict(levers))
+
+
+def _training(job: Job, remembered: Path | None) -> Subject | str:
+    if job.settings["engine"] != "kgops":
+        return "there is no formula for PyKEEN's own models"
+    counts = counts_of(job.settings, remembered)
+    return _unknown_data(job.settings) if counts is None else Subject(job, counts, job, None, None)
+
+
+def _tracing(job: Job, remembered: Path | None) -> Subject | str:
+    settings = job.settings
+    config = _config_beside(settings)
+    model = model_of_config(config) if config is not None else None
+    if config is None or model is None:
+        return "no config.json beside the model says its shape, and its weights say it only to torch"
+    counts = counts_of(settings, remembered)
+    if counts is None:
+        return _unknown_data(settings)
+    told = config.get("training") or {}
+    trained = {"loss": told.get("loss"), "label_smoothing": told.get("label_smoothing")}
+    traced = Traced(model, trained, _checkpoints(settings), _tests(settings, counts))
+    return Subject(job, counts, None, job, traced)
+
+
+def _pipeline(job: Job, remembered: Path | None) -> Subject | str:
+    settings = train_settings(job.settings)
+    trace = tracin_settings(job.settings, "results/checkpoints", "results/best_model.pt")
+    counts = counts_of(settings, remembered)
+    if counts is None:
+        return _unknown_data(settings)
+    every = settings["checkpoint_frequency"]
+    kept = settings["num_epochs"] // every if every else 0
+    checkpoints = max(1, min(kept, trace["last_checkpoints"] or kept))
+    trained = {"loss": settings["loss"], "label_smoothing": settings["label_smoothing"]}
+    model = model_of_settings(settings, counts)
+    return Subject(
+        job,
+        counts,
+        replace(job, workload="train", settings=settings),
+        replace(job, workload="tracin", settings=trace),
+        Traced(model, trained, checkpoints, _tests(trace, counts)),
+    )
+
+
+def _unknown_data(settings: Mapping[str, Any]) -> str:
+    if settings.get("dataset"):
+        return f"the size of {settings['dataset']} is known once it was downloaded and read"
+    return "its files of triples cannot be counted; the run will say what is wrong with them"
+
+
+def _config_beside(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What training wrote beside its models, and beside the folder of its checkpoints."""
+    places = []
+    if settings["checkpoint_dir"]:
+        folder = Path(settings["checkpoint_dir"])
+        places += [folder.parent / "config.json", folder / "config.json"]
+    if settings["model_path"]:
+        places.append(Path(settings["model_path"]).parent / "config.json")
+    for place in places:
+        table = read_json(place)
+        if isinstance(table, dict):
+            return table
+    return None
+
+
+def _checkpoints(settings: Mapping[str, Any]) -> int:
+    folder = settings["checkpoint_dir"]
+    found = sum(1 for _ in Path(folder).glob("checkpoint_epoch_*.pt")) if folder else 1
+    return max(1, min(found, settings["last_checkpoints"] or found))
+
+
+def _tests(settings: Mapping[str, Any], counts: Counts) -> int:
+    """Test triples that are traced; of a file as many as it has lines."""
+    if settings["test_triple"]:
+        return 1
+    most: int | None = settings["max_triples"]
+    found = counts.test
+    if settings["test_triples"]:
+        try:
+            with Path(settings["test_triples"]).open("rb") as file:
+                found = sum(1 for line in file if line.strip())
+        except OSError:
+            found = 1  # the worker says what is wrong with the file
+    start: int = settings["start_index"]
+    found = max(found - start, 0)
+    return max(1, found if most is None else min(found, most))

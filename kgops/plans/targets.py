@@ -1,0 +1,134 @@
+"""What a plan is made for: a card of this machine, a card known by name, or the processor."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.errors import Usage
+from kgops.gpus.facts import CardFacts, facts_of_known, facts_of_reading, torch_build
+from kgops.gpus.known import KnownCard, known_by_name, known_by_short_name, short_names
+from kgops.gpus.nvml import Nvml, open_nvml
+from kgops.gpus.readings import CardReading
+from kgops.jobs.keys import nearest
+
+__all__ = ["Target", "cards_here", "find_targets", "processor", "target_of_job"]
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`facts` None is the processor. `usable_mib` is what one run can have at most, `free_mib` what is free now;
+    None is unknown, as of a card that is not here."""
+
+    title: str
+    facts: CardFacts | None
+    known: KnownCard | None
+    usable_mib: float | None
+    free_mib: float | None
+    gpu: str | None = None  # what `--gpu` calls it, where it is in this machine
+    uuid: str | None = None
+
+    @property
+    def on_card(self) -> bool:
+        return self.facts is not None
+
+
+def find_targets(asked: str | None) -> list[Target]:
+    """`t4` of the known cards, `cpu`, an index or UUID here, `all` of them; None: what a run here would get."""
+    if asked == "cpu":
+        return [processor()]
+    known = known_by_short_name(asked) if asked else None
+    if known is not None:
+        return [_known(known)]
+    here = cards_here()
+    if asked in (None, "auto"):
+        return [_weakest(here)] if here else [processor()]
+    found = [target for target in here if asked == "all" or target.gpu == asked or target.uuid == asked]
+    if found:
+        return found
+    hint = nearest(asked or "", dict.fromkeys(("all", "cpu", *short_names())))
+    has = ", ".join(f"{target.gpu} ({target.title})" for target in here) or "none"
+    raise Usage(
+        f"there is no card {asked!r:.60}{hint}",
+        f"cards here: {has}; cards by name: {', '.join(short_names())}",
+    )
+
+
+def target_of_job(gpu: str | None, device: str) -> Target:
+    """Where a run with this `--gpu` and `device` setting would be: a card that torch can use, else the processor."""
+    if device == "cpu":
+        return processor()
+    here = cards_here()
+    build = torch_build()
+    if build is not None and build.cuda is None:
+        here = []
+    asked = [target for target in here if gpu in (None, "auto", target.gpu, target.uuid)]
+    return _weakest(asked) if asked else processor()
+
+
+def cards_here() -> list[Target]:
+    """Of every card that answers."""
+    opened = open_nvml()
+    if not isinstance(opened, Nvml):
+        return []
+    with opened:
+        return [_here(card) for card in opened.cards() if card.problem is None]
+
+
+def processor() -> Target:
+    """Its memory is the machine's, or what the control group leaves of it."""
+    told = _meminfo()
+    total, free = told.get("MemTotal"), told.get("MemAvailable")
+    limit = _group_limit()
+    if limit is not None and (total is None or limit < total):
+        total, free = limit, None if free is None else min(free, limit)
+    return Target("the processor", None, None, total, free)
+
+
+def _known(card: KnownCard) -> Target:
+    # Without a dump of the driver's reserve the nominal memory is all there is to go by.
+    usable = card.usable_mib if card.usable_mib is not None else card.memory_mib
+    return Target(card.title, facts_of_known(card), card, usable, None)
+
+
+def _here(card: CardReading) -> Target:
+    total = card.memory_total_mib
+    usable = None if total is None else total - (card.memory_reserved_mib or 0)
+    known = known_by_name(card.name) if card.name else None
+    facts = facts_of_reading(card)
+    return Target(facts.name, facts, known, usable, card.memory_free_mib, str(card.index), card.uuid)
+
+
+def _weakest(targets: list[Target]) -> Target:
+    """While the choice is open: what suits the one of least capability and memory suits all."""
+    return min(
+        targets, key=lambda t: ((t.facts and t.facts.compute_capability) or (99, 0), t.usable_mib or 0)
+    )
+
+
+def _meminfo() -> dict[str, float]:
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return {}
+    return {name: int(kib) / 1024 for name, kib in re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)}
+
+
+def _group_limit() -> float | None:
+    """Of the control group this process is in, version 2; its parents' count too."""
+    try:
+        path = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
+    except OSError:
+        return None
+    folder, limits = Path("/sys/fs/cgroup") / path, []
+    for one in (folder, *folder.parents):
+        try:
+            text = (one / "memory.max").read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            limits.append(int(text) / _MIB)
+    return min(limits, default=None)

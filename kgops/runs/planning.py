@@ -1,0 +1,187 @@
+"""A resolved job becomes a plan: what it will need, whether that fits, and what this machine's runs say of it."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kgops.errors import WontFit
+from kgops.jobs.job import Job
+from kgops.jobs.workloads import WORKLOADS
+from kgops.plans import learned, pace
+from kgops.plans.planner import Known, Option, Suggestion, need_mib, suggest
+from kgops.plans.resolve import Choice, Resolved
+from kgops.plans.subject import subject_of
+from kgops.plans.targets import Target, processor, target_of_job
+from kgops.settings import Home
+from storage import forecasts
+from storage.database import Connection
+
+__all__ = ["Planned", "known_of", "plan", "refuse_what_cannot_fit", "told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """`job` has the levers as they will be pulled. Where nothing can be predicted, `unknown` says why."""
+
+    job: Job
+    choices: tuple[Choice, ...]
+    target: Target
+    suggestion: Suggestion | None = None
+    unknown: str | None = None
+
+    @property
+    def best(self) -> Option | None:
+        return self.suggestion.best if self.suggestion else None
+
+    @property
+    def predicted_mib(self) -> float | None:
+        return self.best.budget.total_mib if self.best else None
+
+    @property
+    def entities(self) -> int | None:
+        return self.suggestion.subject.counts.entities if self.suggestion else None
+
+    @property
+    def gpu(self) -> str | None:
+        """The card that the queue is asked for: a run that will use one gets it from there."""
+        asked = self.job.card.gpu
+        if asked is not None or not self._uses_card:
+            return asked or ("auto" if self.job.card.memory_mib else None)
+        return "auto"
+
+    @property
+    def reserved_mib(self) -> int | None:
+        """Of the card; None: unknown, so it gets a card to itself."""
+        if self.job.card.memory_mib is not None or self.gpu is None:
+            return self.job.card.memory_mib
+        return math.ceil(need_mib(self.best.budget)) if self.best else None
+
+    def forecast(self) -> dict[str, Any] | None:
+        """For the record: what formulas said, and for what."""
+        if self.best is None:
+            return None
+        budget = self.best.budget
+        plain = budget if budget.correction is None else replace(budget, correction=None)
+        return {
+            "on": _name(self.target),
+            "on_card": self.target.on_card,
+            "predicted_mib": plain.total_mib,
+            "modelled_s": self.best.seconds,
+            "usable_mib": self.target.usable_mib,
+            "budget": budget.as_table(),
+        }
+
+    @property
+    def _uses_card(self) -> bool:
+        # `--device cuda:1` goes past the queue, as it says: cards are hidden from whoever got one there.
+        return (
+            WORKLOADS[self.job.workload].module is not None
+            and self.target.on_card
+            and not _device(self.job).startswith("cuda:")
+        )
+
+
+def plan(
+    resolved: Resolved,
+    home: Home,
+    conn: Connection | None,
+    target: Target | None = None,
+    *,
+    thorough: bool = False,
+) -> Planned:
+    """For `target`, else for what this machine would run it on. `thorough`: see `planner.suggest`."""
+    job = resolved.job
+    if WORKLOADS[job.workload].module is None:
+        return Planned(job, resolved.choices, processor(), unknown="only your command knows what it needs")
+    on = target or target_of_job(job.card.gpu, _device(job))
+    subject = subject_of(job, home.path / "counts.json" if home.path.is_dir() else None)
+    if isinstance(subject, str):
+        return Planned(job, resolved.choices, on, unknown=subject)
+    known = known_of(conn, on, job.workload) if conn is not None else Known()
+    suggestion = suggest(subject, on, known, resolved.environment, thorough=thorough)
+    if suggestion is None:
+        return Planned(job, resolved.choices, on, unknown="there is no formula for it")
+    changes = suggestion.best.changes
+    return Planned(
+        replace(job, levers={**job.levers, **changes}),
+        (*_kept(resolved.choices, changes), *_chosen(resolved.choices, suggestion)),
+        on,
+        suggestion,
+    )
+
+
+def known_of(conn: Connection, target: Target, workload: str) -> Known:
+    """What runs on this card, or on this machine's processor, have shown so far."""
+    seen = forecasts.newest(conn, on=_name(target))
+    pairs = [
+        learned.Pair(one.predicted_mib, one.measured_mib) for one in seen if one.measured_mib is not None
+    ]
+    paces = [
+        pace.Measured(one.modelled_s, one.measured_s)
+        for one in seen
+        if one.workload == workload and one.modelled_s and one.measured_s
+    ]
+    # Beside tensors a process holds labels and libraries: on a processor its size corrects no prediction of tensors.
+    return Known(learned.learn(pairs) if target.on_card else None, pace.pace_of(paces))
+
+
+def refuse_what_cannot_fit(planned: Planned) -> None:
+    """Raises WontFit with the numbers and the nearest change that would fit."""
+    suggestion = planned.suggestion
+    if suggestion is None or suggestion.fits:
+        return
+    need = suggestion.asked.need_mib
+    room = planned.target.usable_mib or 0
+    near = suggestion.nearest
+    hint = "no setting kgops knows of would fit; take a smaller model (--embedding-dim)"
+    if near is not None:
+        hint = f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.kind})"
+    raise WontFit(
+        f"{planned.job.label} needs about {need:,.0f} MiB on {planned.target.title}, which has {room:,.0f} MiB",
+        f"{hint}. --force tries as it is; `kgops suggest` shows more",
+    )
+
+
+def told(changes: Mapping[str, Any]) -> str:
+    """`batch_size 512, gradient_checkpointing on`."""
+    return ", ".join(
+        f"{name} {'on' if v is True else 'off' if v is False else v}" for name, v in changes.items()
+    )
+
+
+def _device(job: Job) -> str:
+    stages = [job.settings]
+    if job.workload == "pipeline":
+        stages = [job.settings["train"] or {}, job.settings["tracin"] or {}]
+    named = [stage.get("device", "auto") for stage in stages]
+    return next((device for device in named if device != "auto"), "auto")
+
+
+def _name(target: Target) -> str:
+    return target.title if target.on_card else f"the processor of {platform.node()}"
+
+
+def _kept(choices: tuple[Choice, ...], changes: Mapping[str, Any]) -> list[Choice]:
+    return [choice for choice in choices if choice.lever not in changes]
+
+
+def _chosen(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]:
+    """What the planner took instead, and why."""
+    asked = {choice.lever: choice.requested for choice in choices}
+    best, first = suggestion.best, suggestion.asked
+    if best.changes and best.need_mib < first.need_mib and not _fitted(suggestion, first):
+        why = f"{first.need_mib:,.0f} MiB would be needed without, of {suggestion.target.usable_mib:,.0f}"
+    else:
+        why = f"predicted {first.seconds / best.seconds:.2f}x as fast, by a roofline"
+    return [
+        Choice(name, asked.get(name, "auto"), value, "planner", why) for name, value in best.changes.items()
+    ]
+
+
+def _fitted(suggestion: Suggestion, option: Option) -> bool:
+    usable = suggestion.target.usable_mib
+    return usable is None or option.need_mib <= usable
