@@ -1,0 +1,33 @@
+"""`kgops tui`: the screens. Only this command imports them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from kgops.errors import Usage
+
+
+@click.command(epilog="\b\nExample:  kgops tui")
+def command() -> None:
+    """Open the screens: cards, runs, their curves and logs. Leaving them does not touch a run.
+
+    KGOPS_THEME is dark, light or safe (for the colour-blind); NO_COLOR is honoured.
+    """
+    open_screens()
+
+
+def open_screens() -> None:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Usage("the screens need a terminal", "`kgops runs` and `kgops show` print to a file or a pipe")
+    # Our colours are among the 256 that have numbers: shorter to send, and the same everywhere.
+    ours = "TEXTUAL_COLOR_SYSTEM" not in os.environ
+    if ours:
+        os.environ["TEXTUAL_COLOR_SYSTEM"] = "256"
+    from screens.app import open_screens as show
+
+    if ours:
+        del os.environ["TEXTUAL_COLOR_SYSTEM"]  # read at the import; no run started from here shall have it
+    show()

@@ -1,0 +1,158 @@
+"""All that is known of one run at one moment, frozen, for any console that shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs.levers import LEVERS
+from kgops.jobs.text import from_bytes, one_line
+from kgops.runs import spool
+from kgops.runs.folder import RunFolder
+from kgops.settings import Home
+from storage import attempts, reports, runs, series
+from storage.attempts import Attempt
+from storage.database import Connection
+from storage.reports import Artifact, Event, Lever, Note
+from storage.runs import Run
+from storage.series import Bucket
+
+__all__ = ["Curve", "Dossier", "LeverRow", "LogTail", "dossier", "lever_rows"]
+
+_STEPS = ("step_down", "again")
+_TAIL_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class LeverRow:
+    """What was asked, what took effect, and why; None where nobody has said yet."""
+
+    name: str
+    asked: str | None
+    effective: str | None
+    kind: str
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    name: str
+    n: int
+    last: float | None
+    buckets: tuple[Bucket, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dossier:
+    run: Run
+    path: Path
+    attempts: tuple[Attempt, ...]
+    steps: tuple[Event, ...]  # what happened between attempts
+    levers: tuple[LeverRow, ...]
+    curves: tuple[Curve, ...]
+    figures: tuple[tuple[str, float], ...]
+    artifacts: tuple[Artifact, ...]
+    tags: tuple[str, ...]
+    notes: tuple[Note, ...]
+    job: Mapping[str, Any]
+    environment: Mapping[str, Any]
+
+
+def dossier(home: Home, conn: Connection, number: int, *, points: int = 240) -> Dossier | None:
+    """None where there is no such run. Curves come in at most about `points` buckets each."""
+    run = runs.get(conn, number)
+    if run is None:
+        return None
+    spec = runs.spec(conn, number)
+    return Dossier(
+        run=run,
+        path=home.runs / run.folder,
+        attempts=tuple(attempts.of_run(conn, number)),
+        steps=tuple(reports.events(conn, number, kinds=_STEPS)),
+        levers=tuple(lever_rows(run, reports.levers(conn, number), spec.plan.get("choices") or [])),
+        curves=tuple(
+            Curve(
+                one.name, one.n, one.last_value, tuple(series.curve(conn, number, one.name, at_most=points))
+            )
+            for one in series.of_run(conn, number)
+        ),
+        figures=tuple(reports.figures(conn, number).items()),
+        artifacts=tuple(reports.artifacts(conn, number)),
+        tags=tuple(reports.tags(conn, number)),
+        notes=tuple(reports.notes(conn, number)),
+        job=spec.job,
+        environment=spec.environment,
+    )
+
+
+def lever_rows(run: Run, reported: list[Lever], choices: list[dict[str, Any]]) -> list[LeverRow]:
+    """As the newest attempt reported them, with who chose them and what rules had changed before."""
+    newest = max((lever.attempt for lever in reported), default=0)
+    said = {lever.name: lever for lever in reported if lever.attempt == newest}
+    chosen = {choice["lever"]: choice for choice in choices}
+    return [_lever_row(name, said.get(name), chosen.get(name), run) for name in sorted({*said, *chosen})]
+
+
+def _lever_row(name: str, lever: Lever | None, choice: dict[str, Any] | None, run: Run) -> LeverRow:
+    asked = _shown(choice["requested"]) if choice else lever.requested if lever else None
+    effective = lever.effective if lever else None
+    reasons = [choice["reason"] if choice else None, lever.reason if lever else None]
+    if lever is None and choice is not None:
+        if choice["reason"] or name not in LEVERS:  # settled before any worker: there is nothing to report
+            effective = _shown(choice["effective"])
+        elif run.ended:
+            reasons.append("the worker said nothing of it")
+    kind = lever.kind if lever else LEVERS[name].kind if name in LEVERS else ""
+    by = lever.chosen_by if lever and lever.chosen_by else choice["chosen_by"] if choice else ""
+    return LeverRow(name, asked, effective, kind, by, "; ".join(reason for reason in reasons if reason))
+
+
+def _shown(value: Any) -> str:
+    """As workers' values are kept: what is switched is on or off."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class LogTail:
+    """The newest lines of a run's log, followed; bounded, harmless to show."""
+
+    def __init__(self, folder: Path, at_most: int = 2000) -> None:
+        self._log = RunFolder(folder).log
+        self._at_most = at_most
+        self._offset: int | None = None
+        self._lines: tuple[str, ...] = ()
+
+    def look(self, *, final: bool) -> tuple[str, ...]:
+        """The same tuple again where nothing was written since. `final`: nobody writes any more."""
+        if self._offset is None or self._was_cut():
+            self._begin()
+        new: list[str] = []
+        while True:
+            found, behind = spool.read_lines(self._log, self._offset or 0, final=final)
+            if behind == self._offset:
+                break
+            self._offset = behind
+            new += [_harmless(line) for line in found]
+            new = new[-self._at_most :]
+        if new:
+            self._lines = (*self._lines, *new)[-self._at_most :]
+        return self._lines
+
+    def _begin(self) -> None:
+        """Somewhere near the end, at the beginning of a line."""
+        size = self._log.stat().st_size if self._log.exists() else 0
+        start = max(size - _TAIL_BYTES, 0)
+        skipped = spool.last_bytes(self._log, _TAIL_BYTES).find(b"\n") + 1 if start else 0
+        self._offset, self._lines = start + skipped, ()
+
+    def _was_cut(self) -> bool:
+        return self._log.exists() and self._log.stat().st_size < (self._offset or 0)
+
+
+def _harmless(line: bytes | None) -> str:
+    return "(a line longer than 1 MiB)" if line is None else one_line(from_bytes(line), 4096)

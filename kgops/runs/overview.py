@@ -1,0 +1,212 @@
+"""What a console shows first: what runs, what waits for what, what ended lately, and what should worry somebody."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kgops.gpus.readings import CardReading
+from kgops.plans.ladder import stepped_down
+from kgops.runs.on_cards import Owners
+from kgops.settings import Home
+from storage import attempts, reports, runs, series
+from storage.database import Connection
+from storage.reports import Lever
+from storage.runs import Run
+from storage.series import Series
+
+__all__ = [
+    "Alert",
+    "CardNow",
+    "Ended",
+    "Going",
+    "Overview",
+    "eta_s",
+    "is_ineffective",
+    "on_cards",
+    "overview",
+]
+
+AlertKind = Literal["out of memory", "lever", "diverged", "disk"]
+
+_MIB = 1 << 20
+_NEARLY_FULL_MIB = 1024  # a checkpoint of a large model does not fit any more
+_NEARLY_FULL_SHARE = 0.02
+_UNDECIDED = (None, "auto", "default", "none")  # asked for nothing in particular
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """`text` as a sentence; `run` None where it is about the machine."""
+
+    kind: AlertKind
+    run: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A run that is starting or running, with the newest part of its most telling curve."""
+
+    run: Run
+    eta_s: float | None
+    curve: tuple[float | None, ...]
+    alerts: tuple[Alert, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that ended lately; `steps` says what the ladder changed on the way."""
+
+    run: Run
+    steps: str | None
+    alerts: tuple[Alert, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    running: tuple[Going, ...]
+    waiting: tuple[Run, ...]  # `reason` says what each waits for
+    lately: tuple[Ended, ...]  # newest first
+    alerts: tuple[Alert, ...]
+    count: int  # of all runs there are
+
+
+@dataclass(frozen=True, slots=True)
+class CardNow:
+    """A card, the runs of ours that are on it, and what they have reserved."""
+
+    reading: CardReading
+    runs: tuple[int, ...]
+    reserved_mib: int
+
+
+def overview(
+    home: Home, conn: Connection, before: Overview | None = None, *, lately: int = 8, points: int = 16
+) -> Overview:
+    """Everything of one moment. With the one `before`, ended runs that have not changed are not read again."""
+    known = {ended.run: ended for ended in before.lately} if before is not None else {}
+    active = runs.in_states(conn, runs.ACTIVE)
+    running = tuple(_going(conn, run, points) for run in active)
+    newest = runs.page(conn, runs.Filter(runs.ENDED), sort="ended_at", limit=lately)
+    ended = tuple(known.get(run) or _ended(conn, run) for run in newest)
+    found = [*(a for one in running for a in one.alerts), *(a for one in ended for a in one.alerts)]
+    return Overview(
+        running,
+        tuple(runs.in_states(conn, runs.WAITING)),
+        ended,
+        (*_of_disk(home), *found),
+        runs.count(conn),
+    )
+
+
+def eta_s(run: Run) -> float | None:
+    """As of the last report; None where nothing tells."""
+    if run.done is None or run.total is None or run.done > run.total:
+        return None
+    rate = run.rate or _rate_so_far(run)
+    return (run.total - run.done) / rate if rate else None
+
+
+def is_ineffective(lever: Lever) -> bool:
+    """Somebody asked for something, and something else happened."""
+    if lever.requested in _UNDECIDED or lever.effective is None or lever.requested == lever.effective:
+        return False
+    return bool(lever.reason)
+
+
+def on_cards(
+    home: Home, conn: Connection | None, cards: Sequence[CardReading], going: Iterable[Run]
+) -> tuple[CardNow, ...]:
+    """The cards with whose they are; without a database nobody of ours is on them."""
+    if conn is None:
+        return tuple(CardNow(card, (), 0) for card in cards)
+    active = tuple(going)
+    owners = Owners(home, conn) if active else None
+    return tuple(
+        CardNow(
+            card,
+            tuple(held.run for held in owners.on_card(card)) if owners is not None else (),
+            sum(run.reserved_mib or 0 for run in active if run.card is not None and run.card == card.uuid),
+        )
+        for card in cards
+    )
+
+
+def _rate_so_far(run: Run) -> float | None:
+    """For a command that tells how far it is and not how fast, in its first attempt."""
+    if run.attempts > 1 or not run.done or run.started_at is None or run.reported_at is None:
+        return None
+    took = run.reported_at - run.started_at
+    return run.done / took if took > 0 else None
+
+
+def _going(conn: Connection, run: Run, points: int) -> Going:
+    curves = series.of_run(conn, run.id)
+    name = run.metric or ("loss" if any(one.name == "loss" for one in curves) else None)
+    curve = tuple(b.mean for b in series.curve(conn, run.id, name, at_most=256)[-points:]) if name else ()
+    return Going(run, eta_s(run), curve, _alerts(conn, run, curves))
+
+
+def _ended(conn: Connection, run: Run) -> Ended:
+    steps = None
+    if run.attempts > 1:
+        rungs = runs.spec(conn, run.id).plan.get("ladder") or []
+        settings = [attempt.settings for attempt in attempts.of_run(conn, run.id)]
+        steps = stepped_down(settings, rungs)
+    return Ended(run, steps, _alerts(conn, run, series.of_run(conn, run.id)))
+
+
+def _alerts(conn: Connection, run: Run, curves: list[Series]) -> tuple[Alert, ...]:
+    return (*_of_memory(conn, run), *_of_levers(conn, run), *_of_curves(run, curves))
+
+
+def _of_memory(conn: Connection, run: Run) -> list[Alert]:
+    if run.state == "out_of_memory":
+        return [Alert("out of memory", run.id, run.reason or "out of memory after the last rung")]
+    if run.attempts < 2:
+        return []
+    made = attempts.of_run(conn, run.id)
+    times = sum(attempt.outcome == "out_of_memory" for attempt in made)
+    if not times:
+        return []
+    often = "once" if times == 1 else f"{times} times"
+    return [Alert("out of memory", run.id, f"out of memory {often}, now in attempt {run.attempts}")]
+
+
+def _of_levers(conn: Connection, run: Run) -> list[Alert]:
+    """Only what a person asked for: a profile asks for what a card may lack, and says so itself."""
+    reported = reports.levers(conn, run.id)
+    newest = max((lever.attempt for lever in reported), default=0)
+    ineffective = [lever for lever in reported if lever.attempt == newest and is_ineffective(lever)]
+    if not ineffective:
+        return []
+    choices = runs.spec(conn, run.id).plan.get("choices") or []
+    by = {choice["lever"]: choice["chosen_by"] for choice in choices}
+    return [
+        Alert(
+            "lever",
+            run.id,
+            f"{lever.name} {lever.requested} asked, {lever.effective} effective: {lever.reason}",
+        )
+        for lever in ineffective
+        if by.get(lever.name, lever.chosen_by) == "person"
+    ]
+
+
+def _of_curves(run: Run, curves: list[Series]) -> list[Alert]:
+    lost = [one.name for one in curves if one.n and one.last_value is None]
+    return [Alert("diverged", run.id, f"diverged: {', '.join(lost)} is no number any more")] if lost else []
+
+
+def _of_disk(home: Home) -> list[Alert]:
+    disk = os.statvfs(home.path)
+    free_mib = disk.f_bavail * disk.f_frsize // _MIB
+    whole_mib = disk.f_blocks * disk.f_frsize // _MIB
+    if free_mib > max(_NEARLY_FULL_MIB, _NEARLY_FULL_SHARE * whole_mib):
+        return []
+    # In steps, so that a disk that fills up does not change this line every second.
+    shown = f"less than {free_mib // 256 * 256 + 256:,} MiB"
+    return [Alert("disk", None, f"the disk of {home.path} is nearly full: {shown} left")]

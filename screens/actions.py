@@ -1,0 +1,80 @@
+"""Everything a person can do: the one table that keys, footer, command palette and help are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from textual.binding import Binding, BindingType
+
+from storage.runs import Run
+
+__all__ = ["ACTIONS", "Action", "bindings", "holding"]
+
+Place = Literal["dashboard", "run"]
+Needs = Literal["nothing", "run", "unfinished run", "ended run", "resumable run"]
+
+EVERYWHERE: frozenset[Place] = frozenset({"dashboard", "run"})
+DASHBOARD: frozenset[Place] = frozenset({"dashboard"})
+RUN: frozenset[Place] = frozenset({"run"})
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """`does` is Textual's name of it; `sign` is what people call the key."""
+
+    key: str
+    sign: str
+    name: str
+    help: str
+    does: str
+    where: frozenset[Place] = EVERYWHERE
+    needs: Needs = "nothing"
+    in_footer: bool = True
+
+    def holds(self, place: Place, run: Run | None) -> bool:
+        """Whether it can be done here and now, to the run in question."""
+        return place in self.where and _has_it(self.needs, run)
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("enter", "⏎", "open", "Open the run under the cursor.", "open", DASHBOARD, "run"),
+    Action("escape", "esc", "back", "Back to where you came from.", "back", RUN),
+    Action("l", "l", "log", "Give the log more room, or less.", "log", RUN),
+    Action("s", "s", "stop", "Ask the run to stop; it can be resumed.", "stop", needs="unfinished run"),
+    Action("r", "r", "resume", "Go on with a run that did not succeed.", "resume", needs="resumable run"),
+    Action("a", "a", "again", "Start the same job once more.", "again", needs="ended run"),
+    Action("t", "t", "tag", "Add tags, or take them away.", "tag", needs="run"),
+    Action("m", "m", "note", "Write a note on the run.", "note", needs="run"),
+    Action("p", "p", "pause", "Look no more until you press it again.", "pause", in_footer=False),
+    Action(
+        "c", "c", "colours", "The next theme: dark, light, colour-blind-safe.", "colours", in_footer=False
+    ),
+    Action("ctrl+p", "^p", "commands", "All of this by name.", "command_palette", in_footer=False),
+    Action("question_mark", "?", "help", "What can be done here.", "help"),
+    Action("q,ctrl+q,ctrl+c", "q", "quit", "Leave; runs go on.", "quit"),
+    Action("ctrl+z", "^z", "suspend", "Back to the shell; `fg` returns.", "suspend_process", in_footer=False),
+)
+
+
+def bindings() -> list[BindingType]:
+    return [
+        Binding(action.key, action.does, action.name, show=False, priority=action.key == "ctrl+p")
+        for action in ACTIONS
+    ]
+
+
+def holding(place: Place, run: Run | None) -> Iterator[Action]:
+    """What can be done at this place with this run, in the table's order."""
+    return (action for action in ACTIONS if action.holds(place, run))
+
+
+def _has_it(needs: Needs, run: Run | None) -> bool:
+    if needs == "nothing" or run is None:
+        return needs == "nothing"
+    if needs == "unfinished run":
+        return not run.ended
+    if needs == "resumable run":
+        return run.ended and run.state != "succeeded"
+    return run.ended if needs == "ended run" else True

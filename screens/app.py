@@ -1,0 +1,218 @@
+"""The application: which screen is shown, what its keys do to runs, and the thread that looks for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.message import Message
+
+from kgops.errors import KgopsError
+from kgops.settings import Home, find_home
+from screens.actions import ACTIONS, bindings, holding
+from screens.dashboard import Dashboard
+from screens.feed import Feed, Moment
+from screens.place import Place
+from screens.signs import PlainSigns, speaks_unicode
+from screens.themes import THEMES, Tones, tones_of
+from storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from textual.filter import LineFilter
+    from textual.screen import Screen
+
+    from kgops.cli.session import Session
+    from storage.runs import Run
+
+__all__ = ["KgopsApp", "open_screens"]
+
+THEME_VARIABLE = "KGOPS_THEME"
+
+
+class Looked(Message):
+    """The feed has something new to show; of several that wait only the newest is worth showing."""
+
+    def __init__(self, moment: Moment) -> None:
+        super().__init__()
+        self.moment = moment
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Looked)
+
+
+class KgopsApp(App[None], inherit_bindings=False):
+    CSS_PATH = "kgops.tcss"
+    BINDINGS: ClassVar = bindings()
+    TITLE = "kgops"
+
+    def __init__(self, home: Home, *, unicode: bool | None = None) -> None:
+        no_color = os.environ.get("NO_COLOR")
+        super().__init__()
+        if no_color is not None:  # Textual takes it away, and the runs started from here shall have it
+            os.environ["NO_COLOR"] = no_color
+        self.home = home
+        self.feed = Feed(home, self._post)
+        self.animation_level = "none"  # every frame of one would go over SSH
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        wanted = f"kgops-{os.environ.get(THEME_VARIABLE, 'dark')}"
+        self.set_reactive(App.theme, wanted if wanted in THEMES else "kgops-dark")
+        self._tones: tuple[str, tuple[Tones, Tones]] | None = None
+        self._plain = PlainSigns() if not (speaks_unicode() if unicode is None else unicode) else None
+        self._one_change_at_a_time = asyncio.Lock()
+
+    # --- what Textual asks ---
+
+    def get_default_screen(self) -> Screen[None]:
+        return Dashboard()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = super().get_line_filters()
+        return filters if self._plain is None else [*filters, self._plain]
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette offers what the keys do, for the screen it was opened from."""
+        here = screen if isinstance(screen, Place) else None
+        for action in holding(here.place, here.subject) if here is not None else ACTIONS:
+            if action.does != "command_palette":
+                yield SystemCommand(
+                    action.name,
+                    f"{action.help} ({action.sign})",
+                    lambda does=action.does: self.run_action(does),
+                )
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self.feed.start)  # what is there already is painted first
+
+    def on_unmount(self) -> None:
+        self.feed.stop()
+
+    def on_looked(self, message: Looked) -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, Place):
+                screen.show_moment(message.moment)
+
+    @property
+    def tones(self) -> tuple[Tones, Tones]:
+        """Of the theme: what a tone looks like, and the same under the cursor."""
+        if self._tones is None or self._tones[0] != self.theme:
+            self._tones = (self.theme, tones_of(self.theme))
+        return self._tones[1]
+
+    def _post(self, moment: Moment) -> None:
+        """Called from the feed's thread."""
+        self.post_message(Looked(moment))
+
+    # --- what the keys do ---
+
+    @property
+    def here(self) -> Place | None:
+        """The screen that keys are meant for; none while a question is being asked."""
+        return self.screen if isinstance(self.screen, Place) else None
+
+    def say(self, text: str, tone: str = "strong") -> None:
+        if self.here is not None:
+            self.here.say(text, tone)
+
+    def action_open(self) -> None:
+        if self.here is not None and self.here.subject is not None:
+            from screens.run import RunScreen
+
+            self.push_screen(RunScreen(self.here.subject))
+
+    async def action_back(self) -> None:
+        if len(self.screen_stack) > 1:
+            await self.pop_screen()
+
+    def action_log(self) -> None:
+        from screens.run import RunScreen
+
+        if isinstance(self.screen, RunScreen):
+            self.screen.give_log_room()
+
+    def action_pause(self) -> None:
+        self.feed.pause(not self.feed.paused)
+        for screen in self.screen_stack:
+            if isinstance(screen, Place):
+                screen.show_title()
+
+    def action_colours(self) -> None:
+        names = list(THEMES)
+        self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
+        for screen in self.screen_stack:
+            screen.refresh(layout=True)
+            for widget in screen.query("Lines"):
+                widget.refresh()
+        self.say(f"theme {self.theme.removeprefix('kgops-')}; {THEME_VARIABLE} sets it for good")
+
+    def action_help(self) -> None:
+        from screens.help import HelpScreen
+
+        if self.here is not None:
+            self.push_screen(HelpScreen(self.here.place, self.here.subject))
+
+    def action_stop(self) -> None:
+        from screens import changes
+
+        self._change(changes.stop, lambda run: not run.ended)
+
+    def action_resume(self) -> None:
+        from screens import changes
+
+        self._change(changes.resume, lambda run: run.ended and run.state != "succeeded")
+
+    def action_again(self) -> None:
+        from screens import changes
+
+        self._change(changes.again, lambda run: run.ended)
+
+    def action_tag(self) -> None:
+        from screens import changes
+
+        self._ask("tags for run {}: words add them, -word takes one away", changes.tag)
+
+    def action_note(self) -> None:
+        from screens import changes
+
+        self._ask("a note on run {}", changes.note)
+
+    def _ask(self, question: str, change: Callable[[Session, Run, str], str]) -> None:
+        from screens.ask import Ask
+
+        run = self.here.subject if self.here is not None else None
+        if run is None:
+            return
+
+        def answered(words: str | None) -> None:
+            if words:
+                self._start(lambda session: change(session, run, words))
+
+        self.push_screen(Ask(question.format(run.id)), answered)
+
+    def _change(self, change: Callable[[Session, Run], str], can: Callable[[Run], bool]) -> None:
+        run = self.here.subject if self.here is not None else None
+        if run is not None and can(run):
+            self._start(lambda session: change(session, run))
+
+    def _start(self, change: Callable[[Session], str]) -> None:
+        """In a thread: a start waits for disks and drivers, and the screen for nobody."""
+        self.run_worker(self._changed(change))
+
+    async def _changed(self, change: Callable[[Session], str]) -> None:
+        from screens import changes
+
+        async with self._one_change_at_a_time:
+            try:
+                self.say(await asyncio.to_thread(changes.with_session, self.home, change))
+            except (KgopsError, StorageError) as error:
+                hint = f" — {error.hint}" if error.hint else ""
+                self.say(f"{error.message}{hint}", "bad")
+        self.feed.look_now()
+
+
+def open_screens() -> None:
+    """`kgops tui`: comes back when the person leaves."""
+    KgopsApp(find_home()).run()

@@ -1,0 +1,62 @@
+"""What all screens that show runs have in common: a title, a footer, a run that keys are meant for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
+
+from textual.screen import Screen
+
+from screens.actions import Action, holding
+from screens.rows import Row
+from screens.widgets.keys import Keys
+from screens.widgets.lines import Lines
+
+if TYPE_CHECKING:
+    from screens.app import KgopsApp
+    from screens.feed import Moment, Wanted
+    from storage.runs import Run
+
+__all__ = ["Place"]
+
+
+class Place(Screen[None]):
+    """Subclasses say what they want from the feed, and how a moment looks as rows."""
+
+    place: ClassVar[Literal["dashboard", "run"]]
+    AUTO_FOCUS = "#body"
+
+    @property
+    def kgops(self) -> KgopsApp:
+        return cast("KgopsApp", self.app)
+
+    @property
+    def wanted(self) -> Wanted:
+        """What the feed looks at while this screen is in front."""
+        raise NotImplementedError
+
+    @property
+    def subject(self) -> Run | None:
+        """The run that keys are meant for."""
+        raise NotImplementedError
+
+    def title_row(self, width: int) -> Row:
+        raise NotImplementedError
+
+    def show_moment(self, moment: Moment) -> None:
+        raise NotImplementedError
+
+    def say(self, text: str, tone: str) -> None:
+        self.query_one(Keys).say(text, tone)
+
+    @property
+    def offered(self) -> list[Action]:
+        """What can be done right now."""
+        return list(holding(self.place, self.subject))
+
+    def show_title(self) -> None:
+        self.query_one("#title", Lines).show([self.title_row(self.size.width)])
+        self.query_one(Keys).offer(self.offered)
+
+    def on_screen_resume(self) -> None:
+        self.kgops.feed.want(self.wanted)
+        self.show_title()

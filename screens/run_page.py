@@ -1,0 +1,231 @@
+"""All of a run but its log, as rows for a screen of some width."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kgops.cli.output import UNKNOWN, duration, figure, fitted, moment
+from kgops.jobs.text import one_line
+from kgops.plans.ladder import told
+from kgops.runs.overview import eta_s
+from screens.rows import BLANK, Column, Columns, Piece, Row, said
+from screens.widgets.bar import share_bar
+from screens.widgets.panels import panels
+from screens.words import metric_of, pace_of, progress_of
+
+if TYPE_CHECKING:
+    from kgops.runs.dossier import Dossier, LeverRow
+    from storage.attempts import Attempt
+    from storage.runs import Run
+
+__all__ = ["rows"]
+
+_BAR = 24
+_FILES_SHOWN = 12
+
+
+def rows(known: Dossier, width: int) -> list[Row]:
+    sections = (
+        _state(known, width),
+        panels(known, width),
+        _levers(known, width),
+        _attempts(known, width),
+        _figures(known, width),
+        _words(known, width),
+        _table("JOB", known.job, width),
+        _artifacts(known, width),
+        _table("ENVIRONMENT", known.environment, width),
+    )
+    out: list[Row] = []
+    for section in sections:
+        if section:
+            out += [BLANK, *section] if out else section
+    return out
+
+
+def _state(known: Dossier, width: int) -> list[Row]:
+    run = known.run
+    out = []
+    if run.reason:
+        before = "waits for " if run.state == "queued" else ""
+        tone = "dim" if run.state in ("queued", "cancelled") else "bad"
+        out.append(said(f"{before}{run.reason}", width, tone))
+    if run.done is not None:
+        out.append(Row(tuple(_progress(run))))
+    memory = [
+        f"{what} peak {figure(mib, 'MiB')}"
+        for what, mib in (("card", run.peak_card_mib), ("host", run.peak_host_mib))
+        if mib is not None
+    ]
+    if run.predicted_mib is not None:
+        memory.append(f"predicted {figure(run.predicted_mib, 'MiB')}")
+    facts = [run.profile and f"profile {run.profile}", run.card and f"card {run.card}", *memory]
+    shown = " · ".join(one_line(fact) for fact in facts if fact)
+    return [*out, said(shown, width, "dim")] if shown else out
+
+
+def _progress(run: Run) -> Iterator[Piece]:
+    if run.total:
+        yield from share_bar(min((run.done or 0) / run.total, 1.0), _BAR)
+        yield Piece("  ")
+    yield Piece(progress_of(run))
+    if pace_of(run):
+        yield Piece("  ")
+        yield Piece(pace_of(run))
+    left = eta_s(run)
+    if left is not None and not run.ended:
+        yield Piece("  ETA ", "dim")
+        yield Piece(duration(left))
+    if run.metric is not None:
+        yield Piece("  ")
+        yield Piece(metric_of(run), "strong")
+
+
+def _levers(known: Dossier, width: int) -> list[Row]:
+    if not known.levers:
+        return []
+    columns = Columns(
+        (
+            Column("LEVER", 22),
+            Column("asked", 12),
+            Column("effective", 12),
+            Column("why", 20, grows=True),
+            Column("by", 14),
+            Column("kind", 11),
+        ),
+        width,
+    )
+    return [columns.heading(), *(_lever(lever, columns) for lever in known.levers)]
+
+
+def _lever(lever: LeverRow, columns: Columns) -> Row:
+    changed = lever.asked not in (None, "auto", "default") and lever.effective not in (None, lever.asked)
+    return columns.row(
+        (
+            Piece(lever.name),
+            Piece(lever.asked or UNKNOWN),
+            Piece(lever.effective or UNKNOWN, "warn" if changed else "text"),
+            Piece(lever.why, "text" if changed else "dim"),
+            Piece(lever.by, "dim"),
+            Piece(lever.kind, "dim"),
+        )
+    )
+
+
+def _attempts(known: Dossier, width: int) -> list[Row]:
+    """With one attempt there is nothing to tell that the title does not."""
+    if len(known.attempts) < 2 and not any(made.adoptions for made in known.attempts):
+        return []
+    columns = Columns(
+        (
+            Column("ATTEMPT", 7, right=True),
+            Column("outcome", 14),
+            Column("took", 8, right=True),
+            Column("host MiB", 8, right=True),
+            Column("why and what changed", 24, grows=True),
+        ),
+        width,
+    )
+    after = {step.attempt: step.body for step in known.steps}
+    return [columns.heading(), *(_attempt(made, after.get(made.number), columns) for made in known.attempts)]
+
+
+def _attempt(made: Attempt, step: Mapping[str, Any] | None, columns: Columns) -> Row:
+    outcome = (made.outcome or "going on").replace("_", " ")
+    bad = made.outcome not in (None, "succeeded", "cancelled")
+    rung = (step or {}).get("rung")
+    parts = [made.reason, f"→ {told(rung)}" if isinstance(rung, dict) else _setting(step)]
+    if made.adoptions:
+        parts.append(f"its supervisor was replaced {made.adoptions}×")
+    return columns.row(
+        (
+            Piece(str(made.number)),
+            Piece(outcome, "bad" if bad else "text"),
+            Piece(duration((made.ended_at or time.time()) - made.started_at) if made.ended_at else ""),
+            Piece("" if made.peak_host_mib is None else f"{made.peak_host_mib:,.0f}"),
+            Piece("; ".join(part for part in parts if part)),
+        )
+    )
+
+
+def _setting(step: Mapping[str, Any] | None) -> str | None:
+    settings = (step or {}).get("settings")
+    if not isinstance(settings, dict) or not settings:
+        return None
+    return "→ " + ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def _figures(known: Dossier, width: int) -> list[Row]:
+    """In as many columns as there is room for, read downwards."""
+    if not known.figures:
+        return []
+    name_width = min(max(len(name) for name, _ in known.figures), 28)
+    cell = name_width + 2 + 10
+    across = max((width + 4) // (cell + 4), 1)
+    down = -(-len(known.figures) // across)
+    out = [said("FIGURES", width, "strong")]
+    for y in range(down):
+        pieces: list[Piece] = []
+        for name, value in known.figures[y::down]:
+            if pieces:
+                pieces.append(Piece("    "))
+            pieces.append(Piece(f"{fitted(one_line(name), name_width):<{name_width}}  ", "dim"))
+            pieces.append(Piece(f"{figure(value):>10}"))
+        out.append(Row(tuple(pieces)))
+    return out
+
+
+def _words(known: Dossier, width: int) -> list[Row]:
+    out = []
+    if known.tags:
+        out += [said("TAGS", width, "strong"), said(" ".join(known.tags), width, "accent")]
+    for note in known.notes:
+        out += [BLANK] if out else []
+        out.append(said(f"NOTE of {moment(note.at)}", width, "strong"))
+        out += [said(line, width) for line in note.text.split("\n")]
+    return out
+
+
+def _table(title: str, table: Mapping[str, Any], width: int) -> list[Row]:
+    entries = list(_flat(table))
+    if not entries:
+        return []
+    names = min(max(len(name) for name, _ in entries), 30)
+    out = [said(title, width, "strong")]
+    for name, value in entries:
+        shown = Piece(f"{fitted(one_line(name), names):<{names}}  ", "dim")
+        out.append(Row((shown, *said(value, width - names - 2).pieces)))
+    return out
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """What was given, without the many settings that were left alone."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        elif value is not None and value != []:
+            yield f"{before}{name}", value if isinstance(value, str) else json.dumps(value)
+
+
+def _artifacts(known: Dossier, width: int) -> list[Row]:
+    columns = Columns(
+        (Column("ARTIFACT", 14), Column("MiB", 8, right=True), Column("file", 20, grows=True)), width
+    )
+    newest = known.artifacts[-_FILES_SHOWN:]
+    listed = [
+        columns.row(
+            (
+                Piece(one.kind, "dim"),
+                Piece("" if one.bytes is None else f"{one.bytes / 2**20:,.2f}"),
+                Piece(one.path),
+            )
+        )
+        for one in newest
+    ]
+    more = len(known.artifacts) - len(newest)
+    before = [said(f"… and {more} before these", width, "dim")] if more else []
+    head = [columns.heading()] if listed else [said("ARTIFACTS", width, "strong")]
+    return [*head, *before, *listed, said(f"in {known.path}", width, "dim")]

@@ -1,0 +1,72 @@
+"""Three themes and the tones that text is drawn in. Colours have fixed meanings, and never mean anything alone.
+
+Every colour is one of the 256 that terminals know by number: its code is half as long over SSH, and it
+looks the same where a terminal has no more.
+"""
+
+from __future__ import annotations
+
+from rich.style import Style
+from textual.theme import Theme
+
+__all__ = ["THEMES", "Tones", "tones_of"]
+
+Tones = dict[str, Style]
+
+_DARK = {
+    "text": "#d0d0d0",
+    "strong": "#ffffff",
+    "dim": "#808080",
+    "accent": "#5fafff",
+    "good": "#87d787",
+    "warn": "#ffaf5f",
+    "bad": "#ff5f5f",
+    "back": "#121212",
+    "cursor": "#303030",
+}
+_LIGHT = {
+    "text": "#303030",
+    "strong": "#000000",
+    "dim": "#767676",
+    "accent": "#005faf",
+    "good": "#008700",
+    "warn": "#af5f00",
+    "bad": "#d70000",
+    "back": "#ffffff",
+    "cursor": "#dadada",
+}
+# Blue, yellow and vermilion stay apart for every kind of colour blindness.
+_SAFE = {**_DARK, "accent": "#d7afff", "good": "#5fafff", "warn": "#ffd75f", "bad": "#ff8700"}
+
+_COLOURS = {"kgops-dark": _DARK, "kgops-light": _LIGHT, "kgops-safe": _SAFE}
+
+
+def _theme(name: str, colours: dict[str, str]) -> Theme:
+    return Theme(
+        name=name,
+        primary=colours["accent"],
+        accent=colours["accent"],
+        warning=colours["warn"],
+        error=colours["bad"],
+        success=colours["good"],
+        foreground=colours["text"],
+        background=colours["back"],
+        surface=colours["back"],
+        panel=colours["cursor"],
+        dark=colours is not _LIGHT,
+    )
+
+
+THEMES = {name: _theme(name, colours) for name, colours in _COLOURS.items()}
+
+
+def tones_of(theme: str) -> tuple[Tones, Tones]:
+    """What each tone looks like, and the same under the cursor."""
+    colours = _COLOURS.get(theme, _DARK)
+    named = [name for name in colours if name not in ("back", "cursor")]
+    apart = {"strong": True}
+
+    def drawn(back: str) -> Tones:
+        return {n: Style(color=colours[n], bgcolor=back, bold=apart.get(n)) for n in named}
+
+    return drawn(colours["back"]), drawn(colours["cursor"])

@@ -1,0 +1,36 @@
+"""A card's memory as a bar: what is used, what our runs have reserved beyond it, and where that ends."""
+
+from __future__ import annotations
+
+from screens.rows import Piece
+
+__all__ = ["memory_bar", "share_bar"]
+
+_TIGHT = 0.92  # of what there is: the next tensor may not fit
+
+
+def memory_bar(used: float | None, reserved: float, total: float | None, width: int) -> list[Piece]:
+    """`width` columns: ▇ used, ░ reserved and not used yet, ▏ the reservation's end."""
+    if used is None or not total or width < 1:
+        return [Piece(" " * width, "dim")]
+    full = _columns(used, total, width)
+    mark = _columns(reserved, total, width)
+    held = max(mark - full, 0)
+    tone = "warn" if max(used, reserved) > _TIGHT * total else "accent"
+    rest = width - full - held
+    end = "▏" if reserved and rest else ""
+    return [
+        Piece("▇" * full, tone),
+        Piece("░" * held + end, tone if held else "dim"),
+        Piece("·" * (rest - len(end)), "dim"),
+    ]
+
+
+def share_bar(done: float, width: int) -> list[Piece]:
+    """How much of something is done, 0 to 1."""
+    full = _columns(done, 1.0, width)
+    return [Piece("▇" * full, "accent"), Piece("·" * (width - full), "dim")]
+
+
+def _columns(part: float, whole: float, width: int) -> int:
+    return min(max(round(part / whole * width), 1 if part > 0 else 0), width)

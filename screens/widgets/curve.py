@@ -1,0 +1,66 @@
+"""Curves in braille: two points a column, four levels a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["braille", "level_of", "sparkline", "spread_over"]
+
+_LEFT = (0x40, 0x04, 0x02, 0x01)  # dots of the left column, from the bottom
+_RIGHT = (0x80, 0x20, 0x10, 0x08)
+
+Values = Sequence[float | None]
+
+
+def sparkline(values: Values, width: int) -> str:
+    """The newest `2 * width` values, filled down to the ground; blank where there is none."""
+    newest: list[float | None] = list(values)[-2 * width :]
+    if not any(value is not None for value in newest):
+        return " " * width
+    known = [value for value in newest if value is not None]
+    low, high = min(known), max(known)
+    newest = [*[None] * (2 * width - len(newest)), *newest]
+    levels = [None if value is None else level_of(value, low, high, 4) for value in newest]
+    out = []
+    for left, right in zip(levels[::2], levels[1::2], strict=True):
+        dots = sum(_LEFT[: left + 1] if left is not None else ())
+        dots += sum(_RIGHT[: right + 1] if right is not None else ())
+        out.append(chr(0x2800 + dots) if dots else " ")
+    return "".join(out)
+
+
+def braille(values: Values, width: int, height: int, low: float, high: float) -> list[str]:
+    """A curve of `height` lines, the top one first; neighbours are joined, so that a jump stays a line."""
+    levels = 4 * height
+    grid = [[0] * width for _ in range(height)]
+    before: int | None = None
+    for x, value in enumerate(spread_over(values, 2 * width)):
+        if value is None:
+            before = None
+            continue
+        level = level_of(value, low, high, levels)
+        start = level if before is None else before + (before < level) - (before > level)
+        for at in range(min(start, level), max(start, level) + 1):
+            line, dot = divmod(at, 4)
+            grid[height - 1 - line][x // 2] |= (_RIGHT if x % 2 else _LEFT)[dot]
+        before = level
+    return ["".join(chr(0x2800 + dots) if dots else " " for dots in line) for line in grid]
+
+
+def spread_over(values: Values, count: int) -> list[float | None]:
+    """As many values as there are places: the mean of those that share one, each repeated where there are few."""
+    have = len(values)
+    if not have:
+        return [None] * count
+    out: list[float | None] = []
+    for i in range(count):
+        start, stop = i * have // count, max((i + 1) * have // count, i * have // count + 1)
+        known = [value for value in values[start:stop] if value is not None]
+        out.append(sum(known) / len(known) if known else None)
+    return out
+
+
+def level_of(value: float, low: float, high: float, levels: int) -> int:
+    if high <= low:
+        return levels // 2 - 1 if levels > 1 else 0
+    return min(max(int((value - low) / (high - low) * levels), 0), levels - 1)

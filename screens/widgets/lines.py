@@ -1,0 +1,197 @@
+"""Rows drawn line by line: of what changes only the changed pieces are sent to the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, cast
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from screens.rows import BLANK, Piece, Row
+
+if TYPE_CHECKING:
+    from textual import events
+
+    from screens.app import KgopsApp
+
+__all__ = ["Lines"]
+
+
+class Lines(ScrollView):
+    """Shows rows, with a cursor over those that have a key. The cursor stays with its key, wherever that moves."""
+
+    BINDINGS = [  # noqa: RUF012
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("home,g", "edge(False)", show=False),
+        Binding("end,G", "edge(True)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+    ]
+
+    class Chosen(Message):
+        """Somebody clicked the row that the cursor is on."""
+
+        def __init__(self, key: Hashable) -> None:
+            super().__init__()
+            self.key = key
+
+    class Pointed(Message):
+        """The cursor is on another row now."""
+
+    def __init__(self, *, id: str, scrolls: bool = False, cursor: bool = False) -> None:
+        super().__init__(id=id)
+        self.can_focus = scrolls or cursor
+        self.has_cursor = cursor
+        self.rows: Sequence[Row] = ()
+        self.key: Hashable | None = None
+        self.ends_followed = False  # whether its end is what people want to see while it grows
+        self.follows = False
+
+    @property
+    def kgops(self) -> KgopsApp:
+        return cast("KgopsApp", self.app)
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Paints what differs from what is shown."""
+        before, self.rows = self.rows, rows
+        if self.has_cursor:
+            self._keep_cursor(before)
+        if len(before) != len(self.rows):
+            self._resize_to_rows()
+        top = round(self.scroll_y)
+        for y in range(top, top + self.size.height):
+            old, new = _at(before, y), _at(self.rows, y)
+            if old.pieces != new.pieces:
+                for left, width in _changes(old, new):
+                    self.refresh(Region(left, y - top, width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        row = _at(self.rows, y + round(self.scroll_y))
+        plain, under_cursor = self.kgops.tones
+        tones = under_cursor if row.key is not None and row.key == self.key else plain
+        segments = [Segment(piece.text, _style(tones, piece)) for piece in row.pieces if piece.text]
+        return Strip(segments).adjust_cell_length(self.size.width, tones["text"])
+
+    # --- the cursor ---
+
+    def point_at(self, key: Hashable | None) -> None:
+        """Moves the cursor to the row of that key and brings it into sight."""
+        if key != self.key:
+            before, self.key = self.key, key
+            for old in (before, key):
+                self._repaint(old)
+            self.post_message(self.Pointed())
+        place = self._place(key)
+        if place is not None:
+            self._bring_into_sight(place)
+
+    def action_move(self, by: int) -> None:
+        places = [y for y, row in enumerate(self.rows) if row.key is not None] if self.has_cursor else []
+        if not places:
+            self._scroll_by(by)
+            return
+        now = self._place(self.key)
+        index = places.index(now) + by if now in places else 0
+        if index < 0:
+            self.scroll_to(y=0, animate=False)  # what stands above the first is wanted too
+        elif index >= len(places):
+            self.scroll_to(y=self.max_scroll_y, animate=False)
+        else:
+            self.point_at(self.rows[places[index]].key)
+
+    def action_edge(self, last: bool) -> None:
+        keyed = [row.key for row in self.rows if row.key is not None] if self.has_cursor else []
+        if keyed:
+            self.point_at(keyed[-1] if last else keyed[0])
+        self._scroll_by(len(self.rows) if last else -len(self.rows))
+
+    def action_page(self, by: int) -> None:
+        self._scroll_by(by * max(self.size.height - 1, 1))
+
+    def on_click(self, event: events.Click) -> None:
+        row = _at(self.rows, event.y + round(self.scroll_y))
+        if row.key is None:
+            return
+        if row.key == self.key:
+            self.post_message(self.Chosen(row.key))
+        self.point_at(row.key)
+
+    def _scroll_by(self, lines: int) -> None:
+        """Whoever scrolls to the end follows it from there, and whoever leaves it does not."""
+        wanted = min(max(self.scroll_y + lines, 0), self.max_scroll_y)
+        self.follows = self.ends_followed and wanted >= self.max_scroll_y
+        self.scroll_to(y=wanted, animate=False)
+
+    # --- the rest ---
+
+    def on_resize(self) -> None:
+        self._resize_to_rows()
+
+    def _resize_to_rows(self) -> None:
+        self.virtual_size = Size(self.size.width, len(self.rows))
+        if self.follows:
+            self.scroll_to(y=self.max_scroll_y, animate=False)
+
+    def _keep_cursor(self, before: Sequence[Row]) -> None:
+        if self._place(self.key) is not None:
+            return
+        keyed = [row.key for row in self.rows if row.key is not None]
+        above = sum(row.key is not None for row in before[: _place_in(before, self.key) or 0])
+        self.key = keyed[min(above, len(keyed) - 1)] if keyed else None
+        self._repaint(self.key)
+
+    def _place(self, key: Hashable | None) -> int | None:
+        return _place_in(self.rows, key)
+
+    def _bring_into_sight(self, place: int) -> None:
+        top = round(self.scroll_y)
+        if place < top:
+            self.scroll_to(y=place, animate=False)
+        elif place >= top + self.size.height:
+            self.scroll_to(y=place - self.size.height + 1, animate=False)
+
+    def _repaint(self, key: Hashable | None) -> None:
+        place = self._place(key)
+        if place is not None:
+            self.refresh(Region(0, place - round(self.scroll_y), self.size.width, 1))
+
+
+def _at(rows: Sequence[Row], y: int) -> Row:
+    return rows[y] if 0 <= y < len(rows) else BLANK
+
+
+def _place_in(rows: Sequence[Row], key: Hashable | None) -> int | None:
+    if key is None:
+        return None
+    return next((y for y, row in enumerate(rows) if row.key == key), None)
+
+
+def _style(tones: dict[str, Style], piece: Piece) -> Style:
+    style = tones[piece.tone]
+    return style if piece.action is None else style + Style.from_meta({"@click": piece.action})
+
+
+def _changes(old: Row, new: Row) -> Iterator[tuple[int, int]]:
+    """Spans (left, width) that have to be painted again. All of the row where its columns moved."""
+    if old.key != new.key or [cell_len(p.text) for p in old.pieces] != [cell_len(p.text) for p in new.pieces]:
+        yield 0, max(_width(old), _width(new))
+        return
+    left = 0
+    for before, after in zip_longest(old.pieces, new.pieces, fillvalue=Piece("")):
+        width = cell_len(after.text)
+        if before != after:
+            yield left, width
+        left += width
+
+
+def _width(row: Row) -> int:
+    return sum(cell_len(piece.text) for piece in row.pieces)
