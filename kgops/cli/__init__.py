@@ -19,6 +19,7 @@ from storage.errors import StorageError
 # verb → what it does. The help page is printed from here, so that it imports no verb.
 COMMANDS: dict[str, str] = {
     "run": "Start a job: a command, a job file, or the default job.",
+    "suggest": "Plan a job: what fits, how fast, and why.",
     "runs": "List runs; filter, sort and search them.",
     "show": "Show all that is known of one run.",
     "influences": "Show the training triples that a TracIn run found.",

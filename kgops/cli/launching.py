@@ -148,7 +148,7 @@ def prediction(planned: Planned) -> str:
     """`predicted: 215 MiB of 14,909 on Tesla T4`, or why there is none."""
     if planned.predicted_mib is None:
         return f"memory: not predicted ({planned.unknown})"
-    room = planned.target.usable_mib
+    room = planned.target.room_mib
     of = f" of {room:,.0f}" if room is not None else ""
     return f"memory: {planned.predicted_mib:,.0f} MiB predicted{of} on {planned.target.title}"
 

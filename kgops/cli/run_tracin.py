@@ -8,14 +8,14 @@ import click
 
 from kgops.cli.key_options import add_options, given_settings, key_options
 from kgops.cli.launching import merged, options, start
-from kgops.jobs.job import read_job
+from kgops.jobs.job import Job, read_job
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.tracing import FILES, FILTERS, FOLDERS, TRACIN, WRITTEN
 
 LAST_LAYERS = 2  # of --use-last-layers-only, where no number is given
 
 
-class _TestTripleOfThree(click.Command):
+class TestTripleOfThree(click.Command):
     """`--test-triple a treats b` means what `--test-triple 'a treats b'` means, with spaces in labels safe."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -29,7 +29,7 @@ class _TestTripleOfThree(click.Command):
 
 @click.command(
     "tracin",
-    cls=_TestTripleOfThree,
+    cls=TestTripleOfThree,
     epilog="\b\nExample:  kgops run tracin --run 1 --test-triple 'usa,embassy,china' --top-k 10",
 )
 @options
@@ -40,12 +40,18 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     Exact TracIn over all checkpoints. Every flag of run_tracin.py and batch_tracin_with_filtering.py means
     what it meant there; one that buys nothing any more is accepted, and the run says what happens instead.
     """
+    ctx.exit(start(job_of(given), merged(ctx, given)))
+
+
+def job_of(given: dict[str, Any]) -> Job:
+    """Takes what is the job's out of the flags that were given."""
     filtering = any(given[name] is not None for name in FILTERS) or bool(given["test_triples"])
     settings = given_settings(TRACIN.keys, given, (*FILES, *FOLDERS, *WRITTEN))
     last = given.pop("num_last_layers")
     levers: dict[str, Any] = {
         "block": given.pop("batch_size"),
         "entity_chunk": given.pop("entity_chunk"),
+        "tests_at_once": given.pop("tests_at_once"),
         "precision": given.pop("precision") or ("auto" if given.pop("use_mixed_precision") else None),
         "gram_precision": given.pop("gram_precision"),
         "last_layers": (last or LAST_LAYERS) if given.pop("use_last_layers_only") or last else None,
@@ -63,7 +69,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         "tracin": settings,
         "levers": {name: value for name, value in levers.items() if value is not None},
     }
-    ctx.exit(start(read_job(table, "this command"), merged(ctx, given)))
+    return read_job(table, "this command")
 
 
 def _vectorized(given: dict[str, Any]) -> bool | None:
@@ -77,33 +83,32 @@ def _flag(name: str, help: str) -> click.Option:
 
 
 _ACCEPTED = "Accepted; the run says what happens instead."
-add_options(
-    command,
-    [
-        *key_options(TRACIN.keys),
-        click.Option(["--batch-size"], type=int, help="Training triples scored at a time.  [default: 256]"),
-        click.Option(["--entity-chunk"], type=int, help="Entities scored at a time.  [default: 2048]"),
-        click.Option(
-            ["--precision"],
-            type=click.Choice(LEVERS["precision"].values),
-            help="Number format of everything.",
-        ),
-        click.Option(
-            ["--gram-precision"],
-            type=click.Choice(LEVERS["gram_precision"].values),
-            help="Number format of the two largest products alone.",
-        ),
-        _flag("--use-mixed-precision", "The same as --precision auto."),
-        _flag("--use-last-layers-only", "Gradients of the last layers only: other triples are found."),
-        click.Option(["--num-last-layers"], type=int, help=f"How many.  [default: {LAST_LAYERS}]"),
-        _flag("--skip-filtering", "Score all training triples, in a batch too."),
-        _flag("--use-gradient-checkpointing", _ACCEPTED),
-        _flag("--disable-memory-cleanup", _ACCEPTED),
-        _flag("--use-torch-compile", _ACCEPTED),
-        _flag("--enable-multi-gpu", _ACCEPTED),
-        _flag("--use-optimized-tracin", _ACCEPTED),
-        _flag("--use-vectorized-gradients", _ACCEPTED),
-        _flag("--disable-vectorized-gradients", _ACCEPTED),
-        _flag("--disable-test-gradient-caching", _ACCEPTED),
-    ],
-)
+FLAGS = [
+    *key_options(TRACIN.keys),
+    click.Option(["--batch-size"], type=int, help="Training triples scored at a time.  [default: 256]"),
+    click.Option(["--entity-chunk"], type=int, help="Entities scored at a time.  [default: 2048]"),
+    click.Option(["--tests-at-once"], type=int, help="Test triples whose factors are kept at a time."),
+    click.Option(
+        ["--precision"],
+        type=click.Choice(LEVERS["precision"].values),
+        help="Number format of everything.",
+    ),
+    click.Option(
+        ["--gram-precision"],
+        type=click.Choice(LEVERS["gram_precision"].values),
+        help="Number format of the two largest products alone.",
+    ),
+    _flag("--use-mixed-precision", "The same as --precision auto."),
+    _flag("--use-last-layers-only", "Gradients of the last layers only: other triples are found."),
+    click.Option(["--num-last-layers"], type=int, help=f"How many.  [default: {LAST_LAYERS}]"),
+    _flag("--skip-filtering", "Score all training triples, in a batch too."),
+    _flag("--use-gradient-checkpointing", _ACCEPTED),
+    _flag("--disable-memory-cleanup", _ACCEPTED),
+    _flag("--use-torch-compile", _ACCEPTED),
+    _flag("--enable-multi-gpu", _ACCEPTED),
+    _flag("--use-optimized-tracin", _ACCEPTED),
+    _flag("--use-vectorized-gradients", _ACCEPTED),
+    _flag("--disable-vectorized-gradients", _ACCEPTED),
+    _flag("--disable-test-gradient-caching", _ACCEPTED),
+]
+add_options(command, FLAGS)

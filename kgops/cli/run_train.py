@@ -9,7 +9,7 @@ import click
 from kgops.cli.key_options import add_options, given_settings, key_options
 from kgops.cli.launching import merged, options, start
 from kgops.jobs import recipes
-from kgops.jobs.job import read_job
+from kgops.jobs.job import Job, read_job
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.training import FILES, TRAIN
 
@@ -24,6 +24,11 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
     Every flag of train_pytorch.py means what it meant there.
     """
+    ctx.exit(start(job_of(given), merged(ctx, given)))
+
+
+def job_of(given: dict[str, Any]) -> Job:
+    """Takes what is the job's out of the flags that were given."""
     recipe = given.pop("recipe")
     settings = given_settings(TRAIN.keys, given, (*FILES, "output_dir"))
     levers: dict[str, Any] = {
@@ -44,32 +49,28 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     }
     if recipe is not None:
         table = recipes.with_changes(recipe, table)
-    ctx.exit(start(read_job(table, "this command"), merged(ctx, given)))
+    return read_job(table, "this command")
 
 
-add_options(
-    command,
-    [
-        click.Option(
-            ["--recipe"], metavar="NAME", help=f"A job that ships with kgops: {', '.join(recipes.names())}."
-        ),
-        *key_options(TRAIN.keys),
-        click.Option(["--batch-size"], type=int, help="Queries per step.  [default: 256]"),
-        click.Option(
-            ["--precision"], type=click.Choice(PRECISIONS), help="Number format of the heavy products."
-        ),
-        click.Option(["--use-mixed-precision"], is_flag=True, help="The same as --precision auto."),
-        click.Option(["--entity-chunk"], type=int, help="Entities scored at a time; default: by the device."),
-        click.Option(
-            ["--use-gradient-checkpointing"], is_flag=True, help="Compute activations again, keep none."
-        ),
-        click.Option(
-            ["--compile"], type=click.Choice(LEVERS["compile"].values), help="Kernels made by torch.compile."
-        ),
-        click.Option(["--cuda-graphs"], is_flag=True, help="Replay a whole step as one launch, on a card."),
-        click.Option(["--disable-memory-cleanup"], is_flag=True, help="Never give cached card memory back."),
-        click.Option(
-            ["--num-workers"], type=int, help="Accepted; there is nothing to load, and the run says so."
-        ),
-    ],
-)
+FLAGS = [
+    click.Option(
+        ["--recipe"], metavar="NAME", help=f"A job that ships with kgops: {', '.join(recipes.names())}."
+    ),
+    *key_options(TRAIN.keys),
+    click.Option(["--batch-size"], type=int, help="Queries per step.  [default: 256]"),
+    click.Option(["--precision"], type=click.Choice(PRECISIONS), help="Number format of the heavy products."),
+    click.Option(["--use-mixed-precision"], is_flag=True, help="The same as --precision auto."),
+    click.Option(["--entity-chunk"], type=int, help="Entities scored at a time; default: by the device."),
+    click.Option(
+        ["--use-gradient-checkpointing"], is_flag=True, help="Compute activations again, keep none."
+    ),
+    click.Option(
+        ["--compile"], type=click.Choice(LEVERS["compile"].values), help="Kernels made by torch.compile."
+    ),
+    click.Option(["--cuda-graphs"], is_flag=True, help="Replay a whole step as one launch, on a card."),
+    click.Option(["--disable-memory-cleanup"], is_flag=True, help="Never give cached card memory back."),
+    click.Option(
+        ["--num-workers"], type=int, help="Accepted; there is nothing to load, and the run says so."
+    ),
+]
+add_options(command, FLAGS)

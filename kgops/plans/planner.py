@@ -70,6 +70,7 @@ class Suggestion:
     chosen: Option | None
     nearest: Option | None
     others: tuple[Option, ...]
+    known: Known
     largest_batch: int | None = (
         None  # that is predicted to fit, for training; None where it was not asked for
     )
@@ -114,13 +115,13 @@ def suggest(
         chosen = fitting[0]
     nearest = None if chosen is not None else search.nearest()
     if not thorough:
-        return Suggestion(subject, target, asked, chosen, nearest, ())
+        return Suggestion(subject, target, asked, chosen, nearest, (), known)
     more = [search.option(changes) for changes in search.numeric_changes()]
     others = _different(
         sorted((o for o in (*fitting, *more) if o is not None and search.fits(o)), key=_preference), chosen
     )
     batch = search.largest_batch(chosen.changes if chosen else {})
-    return Suggestion(subject, target, asked, chosen, nearest, others, batch)
+    return Suggestion(subject, target, asked, chosen, nearest, others, known, batch)
 
 
 class _Search:
@@ -149,7 +150,7 @@ class _Search:
 
     def fits(self, option: Option) -> bool:
         """An unknown size of memory is no reason to refuse."""
-        usable = self.target.usable_mib
+        usable = self.target.room_mib
         return usable is None or option.need_mib <= usable
 
     def exact_changes(self) -> Iterator[dict[str, Any]]:
@@ -190,7 +191,7 @@ class _Search:
 
     def largest_batch(self, changes: Mapping[str, Any]) -> int | None:
         """That fits, by bisection over predictions to 2 %; a batch of all queries at most."""
-        usable = self.target.usable_mib
+        usable = self.target.room_mib
         if self.subject.train is None or usable is None:
             return None
         room: float = usable

@@ -57,8 +57,11 @@ def apply(job: Job) -> Job:
     """The job with its profile's levers where the person gave none; `resolve` adds what rules say."""
     if job.profile is None:
         return job
-    profile = find(job.profile)
-    return replace(job, levers={**profile.levers, **job.levers})
+    levers = find(job.profile).levers
+    if job.workload == "tracin":
+        # Fewer bits find other triples: that is for a person to ask, with --precision.
+        levers = {name: value for name, value in levers.items() if name != "precision"}
+    return replace(job, levers={**levers, **job.levers})
 
 
 def _shipped() -> Iterator[Path]:

@@ -32,6 +32,12 @@ class Target:
     uuid: str | None = None
 
     @property
+    def room_mib(self) -> float | None:
+        """What a prediction is held against. A run waits until its card has room; for host memory it does not,
+        and what others hold of that is not there."""
+        return self.usable_mib if self.on_card else self.free_mib or self.usable_mib
+
+    @property
     def on_card(self) -> bool:
         return self.facts is not None
 

@@ -135,7 +135,7 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
     if suggestion is None or suggestion.fits:
         return
     need = suggestion.asked.need_mib
-    room = planned.target.usable_mib or 0
+    room = planned.target.room_mib or 0
     near = suggestion.nearest
     hint = "no setting kgops knows of would fit; take a smaller model (--embedding-dim)"
     if near is not None:
@@ -174,7 +174,7 @@ def _chosen(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]
     asked = {choice.lever: choice.requested for choice in choices}
     best, first = suggestion.best, suggestion.asked
     if best.changes and best.need_mib < first.need_mib and not _fitted(suggestion, first):
-        why = f"{first.need_mib:,.0f} MiB would be needed without, of {suggestion.target.usable_mib:,.0f}"
+        why = f"{first.need_mib:,.0f} MiB would be needed without, of {suggestion.target.room_mib:,.0f}"
     else:
         why = f"predicted {first.seconds / best.seconds:.2f}x as fast, by a roofline"
     return [
@@ -183,5 +183,5 @@ def _chosen(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]
 
 
 def _fitted(suggestion: Suggestion, option: Option) -> bool:
-    usable = suggestion.target.usable_mib
+    usable = suggestion.target.room_mib
     return usable is None or option.need_mib <= usable

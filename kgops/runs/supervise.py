@@ -39,6 +39,8 @@ from storage.errors import DatabaseBusy, DatabaseFull, DatabaseReadOnly
 from storage.series import Point
 
 TICK_S = 0.5  # at 0.25 an idle supervisor took 0.23 % of a core; a stop is seen within this time
+# To give back the memory of a killed process takes the kernel a second for some ten GB.
+KILLED_LATELY_S = 10.0
 COMMIT_EVERY_S = 0.5
 CHUNKS_AT_ONCE = 16  # MiB taken in by one commit: a talkative worker is not shown late, nor a stop
 SAMPLE_EVERY_S = 2.0
@@ -87,6 +89,7 @@ class Supervisor:
         self._card = card
         self._intake = new_intake(conn, folder, plan)
         self._kernel_kills: int | None = None
+        self._kernel_killed_at: float | None = None
         self._card_way: str | None = None
 
     def bring_to_its_end(self) -> None:
@@ -196,9 +199,16 @@ class Supervisor:
         return True
 
     def _kernel_killed_just_now(self) -> bool:
-        """Since the last tick, that is: a kill for memory hours ago, of somebody else, says nothing."""
+        """A kill for memory hours ago, of somebody else, says nothing."""
+        self._look_for_kernel_kills()
+        at = self._kernel_killed_at
+        return at is not None and time.monotonic() - at < KILLED_LATELY_S
+
+    def _look_for_kernel_kills(self) -> None:
         kills = processes.kernel_oom_kills()
-        return kills is not None and self._kernel_kills is not None and kills > self._kernel_kills
+        if kills is not None and self._kernel_kills is not None and kills > self._kernel_kills:
+            self._kernel_killed_at = time.monotonic()
+        self._kernel_kills = kills
 
     def _go_on(self, number: int, how: str, outcome: str, reason: str | None) -> None:
         """Another attempt follows, and never silently."""
@@ -235,10 +245,10 @@ class Supervisor:
         next_sample = next_commit = next_write = 0.0
         kill_at: float | None = None
         asked_at: float | None = None
-        self._kernel_kills = processes.kernel_oom_kills()
+        self._kernel_kills, self._kernel_killed_at = processes.kernel_oom_kills(), None
         while not poll.poll(TICK_S * 1000) or (kill_at is not None and _somebody_is_left(tree)):
             now = time.monotonic()
-            self._kernel_kills = processes.kernel_oom_kills()
+            self._look_for_kernel_kills()
             stop = read_stop(self._folder)
             if stop is not None and stop.at != asked_at:
                 if kill_at is None:

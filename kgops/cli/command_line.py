@@ -1,0 +1,75 @@
+"""A job as the command that starts it: what suggestions print and screens let a person copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgops.jobs.job import Job
+from kgops.jobs.workloads import WORKLOADS
+
+__all__ = ["as_command"]
+
+_ON = object()  # a flag without a value, for the lever's `true`
+_OFF = object()  # the same for `false`
+_COMMON = {"entity_chunk": ("--entity-chunk", None), "precision": ("--precision", None)}
+_LEVERS: dict[str, dict[str, tuple[str, object]]] = {
+    "train": {
+        **_COMMON,
+        "batch_size": ("--batch-size", None),
+        "compile": ("--compile", None),
+        "num_workers": ("--num-workers", None),
+        "gradient_checkpointing": ("--use-gradient-checkpointing", _ON),
+        "cuda_graphs": ("--cuda-graphs", _ON),
+        "memory_cleanup": ("--disable-memory-cleanup", _OFF),
+    },
+    "tracin": {
+        **_COMMON,
+        "block": ("--batch-size", None),
+        "tests_at_once": ("--tests-at-once", None),
+        "gram_precision": ("--gram-precision", None),
+        "last_layers": ("--num-last-layers", None),
+        "memory_cleanup": ("--disable-memory-cleanup", _OFF),
+    },
+}
+
+
+def as_command(job: Job) -> list[str] | None:
+    """None where flags cannot say it all, and the job wants a file."""
+    known = _LEVERS.get(job.workload)
+    if known is None:
+        return None
+    words = ["kgops", "run", job.workload]
+    for key in WORKLOADS[job.workload].keys:
+        value = job.settings[key.name]
+        if value is not None and value != key.default:
+            words += _setting(key.name, value)
+    for lever, value in job.levers.items():
+        flag, when = known.get(lever, (None, None))
+        if flag is None:
+            return None
+        if when is None:
+            words += [flag, str(value)]
+        elif (when is _ON) == (value is True):
+            words.append(flag)
+        # The other of the two is what happens anyway.
+    for flag, given in (
+        ("--profile", job.profile),
+        ("--gpu", job.card.gpu),
+        ("--gpu-memory", job.card.memory_mib),
+    ):
+        if given is not None:
+            words += [flag, str(given)]
+    if job.card.exclusive:
+        words.append("--exclusive")
+    if job.limits.allow_approximate:
+        words.append("--allow-approximate")
+    return words
+
+
+def _setting(name: str, value: Any) -> list[str]:
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    if isinstance(value, list):
+        return [word for one in value for word in (f"--{flag}", str(one))]
+    return [f"--{flag}", str(value)]

@@ -1,0 +1,163 @@
+"""`kgops suggest`: what a job will need, what to set so that it fits and is fast, and why."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kgops.cli.key_options import add_options
+from kgops.cli.output import print_json, say
+from kgops.cli.session import for_reading
+from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
+from kgops.errors import Usage
+from kgops.jobs.job import Job, read_job_file
+from kgops.jobs.keys import nearest
+from kgops.plans.resolve import resolve
+from kgops.plans.targets import Target, find_targets
+from kgops.runs.planning import Planned, plan
+from kgops.runs.source import names_a_run, with_run
+from kgops.settings import find_home
+from storage import forecasts
+from storage.errors import DatabaseMissing
+
+WORKLOADS: dict[str, str] = {
+    "train": "Plan a training; takes the flags of `kgops run train`.",
+    "tracin": "Plan a tracing; takes the flags of `kgops run tracin`.",
+}
+PROFILE = "auto"  # what leaves the choice to the planner, where the job names no profile
+
+
+class _Workloads(click.Group):
+    """`kgops suggest train …`, but also `kgops suggest job.toml`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(WORKLOADS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _command_for(cmd_name) if cmd_name in WORKLOADS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Workloads"):
+            formatter.write_dl(list(WORKLOADS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in WORKLOADS:
+            if not args[0].endswith(".toml") and not Path(args[0]).is_file():
+                ctx.fail(f"no such workload or job file: {args[0]!r}{nearest(args[0], WORKLOADS)}")
+            return "FILE", _file, args
+        return super().resolve_command(ctx, args)
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        (
+            click.option("--profile", help="Take this one instead of `auto`; what it fixes stays fixed."),
+            click.option(
+                "--gpu",
+                metavar="CARD",
+                help="A card here by index or UUID, `all` of them, one by name (t4, a100-40, …), or cpu.",
+            ),
+            click.option(
+                "--explain", is_flag=True, help="Every part of the budget, and where reasons come from."
+            ),
+            click.option("--json", "as_json", is_flag=True, help="JSON on stdout."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(
+    cls=_Workloads,
+    invoke_without_command=True,
+    epilog="\b\nExample:  kgops suggest train --dataset nations --gpu t4 --explain",
+)
+@click.option("--accuracy", is_flag=True, help="How good predictions have been over the runs so far.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@click.pass_context
+def command(ctx: click.Context, accuracy: bool, as_json: bool) -> None:
+    """Plan a job without starting it: levers with reasons, predicted memory by part, pace, what else would fit.
+
+    Works without the card in question: cards are known by name.
+    """
+    if accuracy:
+        _accuracy(as_json)
+        ctx.exit(0)
+    if ctx.invoked_subcommand is None:
+        say(ctx.get_help())
+
+
+@click.command("FILE", hidden=True)
+@click.argument("path", type=click.Path(path_type=Path))
+@_options
+@click.pass_context
+def _file(ctx: click.Context, /, path: Path, **given: Any) -> None:
+    """Plan the job in a file."""
+    ctx.exit(_suggest(read_job_file(path), given))
+
+
+def _command_for(workload: str) -> click.Command:
+    room = importlib.import_module(f"kgops.cli.run_{workload}")
+
+    @click.command(workload, cls=type(room.command), epilog=_example(workload), help=WORKLOADS[workload])
+    @_options
+    @click.pass_context
+    def planned(ctx: click.Context, /, **given: Any) -> None:
+        ctx.exit(_suggest(room.job_of(given), given))
+
+    found: click.Command = planned
+    add_options(found, room.FLAGS)
+    return found
+
+
+def _example(workload: str) -> str:
+    flags = "--dataset umls --gpu t4" if workload == "train" else "--run 1 --gpu t4"
+    return f"\b\nExample:  kgops suggest {workload} {flags}"
+
+
+def _suggest(job: Job, given: dict[str, Any]) -> int:
+    """Exit code 3 where nothing that may be chosen fits."""
+    home = find_home()
+    try:
+        conn = for_reading().conn
+    except DatabaseMissing:
+        conn = None
+    if names_a_run(job):
+        if conn is None:
+            raise Usage("there are no runs yet", "train one first: kgops run train --dataset nations")
+        job = with_run(home, conn, job)
+    asked = replace(job, profile=given["profile"] or job.profile or PROFILE)
+    targets = find_targets(given["gpu"])
+    plans = [
+        _plan_for(asked, target, lambda r, t: plan(r, home, conn, t, thorough=True)) for target in targets
+    ]
+    if given["as_json"]:
+        print_json([as_table(asked, one) for one in plans])
+    for i, one in enumerate(() if given["as_json"] else plans):
+        for line in (*([""] if i else []), *page(asked, one, explain=given["explain"])):
+            say(line)
+    return 3 if any(one.suggestion is not None and not one.suggestion.fits for one in plans) else 0
+
+
+def _plan_for(job: Job, target: Target, plan_it: Callable[[Any, Target], Planned]) -> Planned:
+    """As if it ran there: rules are asked about that card, not about this machine's."""
+    return plan_it(resolve(job, lambda _: target.facts), target)
+
+
+def _accuracy(as_json: bool) -> None:
+    try:
+        seen = forecasts.newest(for_reading().conn)
+    except DatabaseMissing:
+        seen = []
+    if as_json:
+        print_json(accuracy_table(seen))
+        return
+    for line in accuracy_page(seen):
+        say(line)

@@ -1,0 +1,265 @@
+"""A plan as a page of text, and how good plans have been."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from kgops.cli.command_line import as_command
+from kgops.cli.output import UNKNOWN, table
+from kgops.jobs.job import Job
+from kgops.jobs.levers import LEVERS
+from kgops.jobs.text import one_line
+from kgops.plans.learned import Accuracy, Pair, accuracy
+from kgops.plans.planner import MARGIN, Option, Suggestion
+from kgops.plans.rules import shown
+from kgops.plans.shapes import TrainShape
+from kgops.runs.planning import Planned, told
+from storage.forecasts import Forecast
+
+_MIB = 1 << 20
+
+
+def page(asked: Job, planned: Planned, *, explain: bool) -> list[str]:
+    """What to set and why, what it needs, how fast, what else would fit, and the command."""
+    suggestion = planned.suggestion
+    head = f"{asked.workload} {one_line(asked.label)} on {_where(planned)}"
+    if suggestion is None:
+        return [head, "", *_levers(asked, planned, explain), "", f"memory: not predicted: {planned.unknown}"]
+    return [
+        f"{head}: {_verdict(suggestion)}",
+        "",
+        *_levers(asked, planned, explain),
+        "",
+        *(_parts(suggestion) if explain else [_budget_line(suggestion)]),
+        _pace_line(planned, suggestion),
+        *_more(suggestion),
+        "",
+        _command(asked, suggestion),
+    ]
+
+
+def as_table(asked: Job, planned: Planned) -> dict[str, Any]:
+    suggestion = planned.suggestion
+    whole: dict[str, Any] = {
+        "workload": asked.workload,
+        "label": asked.label,
+        "on": planned.target.title,
+        "gpu": planned.target.gpu,
+        "usable_mib": planned.target.usable_mib,
+        "free_mib": planned.target.free_mib,
+        "profile": asked.profile,
+        "levers": [choice.as_table() for choice in planned.choices],
+        "unknown": planned.unknown,
+    }
+    if suggestion is None:
+        return whole
+    found = suggestion.largest_batch
+    return {
+        **whole,
+        "fits": suggestion.fits,
+        "budget": suggestion.best.budget.as_table(),
+        "need_mib": suggestion.best.need_mib,
+        "margin": MARGIN,
+        "modelled_s": suggestion.best.seconds,
+        "expected_s": _expected(suggestion),
+        "others": [_option(one, suggestion) for one in suggestion.others],
+        "nearest": _option(suggestion.nearest, suggestion) if suggestion.nearest else None,
+        "largest_batch": found,
+        "command": as_command(_with(asked, suggestion)),
+    }
+
+
+def accuracy_page(seen: Iterable[Forecast]) -> list[str]:
+    rows = []
+    for on, on_card, pairs, found in _accuracies(seen):
+        errors = (
+            (f"{found.median_error:.1%}", f"{found.worst_under:+.1%}", f"{found.worst_over:+.1%}")
+            if found
+            else (UNKNOWN, UNKNOWN, UNKNOWN)
+        )
+        rows.append((one_line(on), str(len(pairs)), *errors, _compared(on_card)))
+    if not rows:
+        return ["No run was predicted and measured yet: start one, `kgops run`."]
+    heads = ("ON", "RUNS", "MEDIAN ERROR", "WORST UNDER", "WORST OVER", "COMPARED")
+    return table(heads, rows, right=frozenset(heads[1:5]))
+
+
+def accuracy_table(seen: Iterable[Forecast]) -> list[dict[str, Any]]:
+    return [
+        {
+            "on": on,
+            "compared": _compared(on_card),
+            "runs": len(pairs),
+            "median_error": found.median_error if found else None,
+            "worst_under": found.worst_under if found else None,
+            "worst_over": found.worst_over if found else None,
+        }
+        for on, on_card, pairs, found in _accuracies(seen)
+    ]
+
+
+def _accuracies(seen: Iterable[Forecast]) -> list[tuple[str, bool, list[Pair], Accuracy | None]]:
+    by: dict[tuple[str, bool], list[Pair]] = defaultdict(list)
+    for one in seen:
+        if one.measured_mib is not None:
+            by[one.on, one.on_card].append(Pair(one.predicted_mib, one.measured_mib))
+    return [(on, on_card, pairs, accuracy(pairs)) for (on, on_card), pairs in sorted(by.items())]
+
+
+def _compared(on_card: bool) -> str:
+    if on_card:
+        return "all that the run held on the card"
+    return "tensors predicted; measured what the process grew by, labels and Python's objects included"
+
+
+def _where(planned: Planned) -> str:
+    target = planned.target
+    name = f"card {target.gpu} {one_line(target.title)}" if target.gpu else one_line(target.title)
+    if target.usable_mib is None:
+        return f"{name} (its memory is unknown)"
+    free = f", {target.free_mib:,.0f} free now" if target.free_mib is not None else ""
+    return f"{name} ({target.usable_mib:,.0f} MiB{free})"
+
+
+def _verdict(suggestion: Suggestion) -> str:
+    usable = suggestion.target.room_mib
+    if not suggestion.fits:
+        return f"WILL NOT FIT, needs {suggestion.asked.need_mib:,.0f} MiB"
+    if usable is None:
+        return f"needs {suggestion.best.need_mib:,.0f} MiB"
+    return f"fits, {usable - suggestion.best.need_mib:,.0f} MiB to spare"
+
+
+def _levers(asked: Job, planned: Planned, explain: bool) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    for choice in sorted(
+        planned.choices, key=lambda one: list(LEVERS).index(one.lever) if one.lever in LEVERS else 99
+    ):
+        why = choice.reason or (LEVERS[choice.lever].summary if choice.lever in LEVERS else "")
+        if explain and choice.source:
+            why = f"{why} ({choice.source})"
+        value = _effective(choice.lever, choice.effective, planned)
+        rows.append((choice.lever, shown(choice.requested), value, choice.chosen_by, why))
+    rows += _left_alone(asked, planned)
+    return table(("LEVER", "ASKED", "VALUE", "BY", "WHY"), rows)
+
+
+def _effective(lever: str, value: Any, planned: Planned) -> str:
+    """`auto` as a worker will take it there."""
+    if value != "auto" or planned.suggestion is None:
+        return shown(value)
+    shapes = planned.suggestion.subject.shapes(planned.job.levers, planned.target.facts)
+    trained = next((shape for shape in shapes if isinstance(shape, TrainShape)), None)
+    if lever == "precision" and trained is not None:
+        return trained.precision
+    if lever == "entity_chunk":
+        return f"{min(shapes[0].chunk, shapes[0].model.num_entities):,}"
+    return shown(value)
+
+
+def _left_alone(asked: Job, planned: Planned) -> list[tuple[str, ...]]:
+    """What nobody set and a person will look for."""
+    chosen = {choice.lever for choice in planned.choices}
+    suggestion = planned.suggestion
+    if suggestion is None:
+        return []
+    rows: list[tuple[str, ...]] = []
+    if suggestion.subject.train is not None and "batch_size" not in chosen:
+        rows.append(("batch_size", UNKNOWN, "256", "default", _largest(suggestion)))
+    if suggestion.subject.train is not None and "gradient_checkpointing" not in chosen:
+        rows.append(("gradient_checkpointing", UNKNOWN, "false", "default", "not needed: activations fit"))
+    if "compile" not in chosen:
+        why = "nobody measured here that it pays; a profile or --compile turns it on"
+        rows.append(("compile", UNKNOWN, "off", "default", why))
+    return rows
+
+
+def _largest(suggestion: Suggestion) -> str:
+    most = suggestion.largest_batch
+    return "changes what is found" + (f"; up to {most:,} would fit" if most else "")
+
+
+def _budget_line(suggestion: Suggestion) -> str:
+    rows = suggestion.best.budget.explain()
+    told_parts = " · ".join(f"{row.part} {row.size / _MIB:,.0f}" for row in rows if row.size >= _MIB / 2)
+    best = suggestion.best
+    return (
+        f"memory  {best.budget.total_mib:,.0f} MiB + {MARGIN:.0%} margin = {best.need_mib:,.0f}: {told_parts}"
+    )
+
+
+def _parts(suggestion: Suggestion) -> list[str]:
+    best = suggestion.best
+    rows = [
+        (row.part, f"{row.size / _MIB:,.1f}", "yes" if row.is_measured else "not yet", row.says)
+        for row in best.budget.explain()
+    ]
+    rows.append(("total", f"{best.budget.total_mib:,.1f}", "", f"at its peak, while {best.budget.phase}"))
+    rows.append(
+        ("with margin", f"{best.need_mib:,.1f}", "", f"{MARGIN:.0%}, against what was predicted too low")
+    )
+    heads = ("PART", "MIB", "CHECKED", "WHAT IT IS")
+    return table(heads, rows, right=frozenset({"MIB"}))
+
+
+def _pace_line(planned: Planned, suggestion: Suggestion) -> str:
+    what = "an epoch" if planned.job.workload == "train" else "all of it"
+    expected = _expected(suggestion)
+    if expected is None:
+        return (
+            f"pace    no run was measured on {one_line(suggestion.target.title)} yet: only ratios are known"
+        )
+    middle, low, high, runs = expected["s"], expected["low_s"], expected["high_s"], expected["runs"]
+    return f"pace    {middle:.3g} s {what} ({low:.3g} to {high:.3g}, from {runs} runs here)"
+
+
+def _expected(suggestion: Suggestion) -> dict[str, Any] | None:
+    pace = suggestion.known.pace
+    if pace is None:
+        return None
+    middle, low, high = pace.expected_s(suggestion.best.seconds)
+    return {"s": middle, "low_s": low, "high_s": high, "runs": pace.samples}
+
+
+def _more(suggestion: Suggestion) -> list[str]:
+    if not suggestion.fits:
+        near = suggestion.nearest
+        return ["", f"nearest that fits: {_line(near)}" if near else "nothing kgops could set makes it fit"]
+    if not suggestion.others:
+        return []
+    rows = [
+        (told(one.changes) or "as asked", one.kind, f"{one.need_mib:,.0f}", _ratio(one, suggestion))
+        for one in suggestion.others
+    ]
+    heads = ("ALSO FITS", "KIND", "MIB", "PACE")
+    return ["", *table(heads, rows, right=frozenset({"MIB", "PACE"}))]
+
+
+def _line(option: Option) -> str:
+    return f"{told(option.changes)} ({option.kind}), {option.need_mib:,.0f} MiB"
+
+
+def _ratio(option: Option, suggestion: Suggestion) -> str:
+    return f"{suggestion.best.seconds / option.seconds:.2f}x" if option.seconds else UNKNOWN
+
+
+def _option(option: Option, suggestion: Suggestion) -> dict[str, Any]:
+    return {
+        "changes": option.changes,
+        "kind": option.kind,
+        "need_mib": option.need_mib,
+        "modelled_pace": suggestion.best.seconds / option.seconds if option.seconds else None,
+    }
+
+
+def _with(asked: Job, suggestion: Suggestion) -> Job:
+    return replace(asked, levers={**asked.levers, **suggestion.best.changes})
+
+
+def _command(asked: Job, suggestion: Suggestion) -> str:
+    words = as_command(_with(asked, suggestion))
+    return shlex.join(words) if words else "kgops run FILE.toml: flags cannot say all of this job"
