@@ -60,6 +60,7 @@ class KgopsApp(App[None], inherit_bindings=False):
             self.register_theme(theme)
         wanted = f"kgops-{os.environ.get(THEME_VARIABLE, 'dark')}"
         self.set_reactive(App.theme, wanted if wanted in THEMES else "kgops-dark")
+        self.stylesheet.set_variables(self.get_css_variables())  # before it is read, not once more after
         self._tones: tuple[str, tuple[Tones, Tones]] | None = None
         self._plain = PlainSigns() if not (speaks_unicode() if unicode is None else unicode) else None
         self._one_change_at_a_time = asyncio.Lock()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dashboard"]
 
+_MOST_ALERTS = 4
 _NO_RUNS = (
     "No runs yet. In any shell of this machine:",
     "",
@@ -34,7 +35,7 @@ _NO_RUNS = (
     "",
     "It shows up here at once, and goes on when you close this.",
 )
-_SPARK = 8
+_SPARK, _WIDE_SPARK = 8, 16  # columns; half of the points of a curve
 
 
 class Dashboard(Place):
@@ -74,10 +75,7 @@ class Dashboard(Place):
                 looked=True,
             )
         self._moment = moment
-        self._draw()
-
-    def on_resize(self) -> None:
-        self._draw()
+        self.draw()
 
     def on_lines_pointed(self) -> None:
         self.query_one(Keys).offer(self.offered)
@@ -95,7 +93,7 @@ class Dashboard(Place):
             (Piece(left, "strong"), Piece(" " * gap), Piece(paused, "warn"), Piece("  "), Piece(right, "dim"))
         )
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
         body = self.query_one("#body", Lines)
         body.show(_rows(self._moment, self.size.width))
         self.show_title()
@@ -110,7 +108,7 @@ def _counted(seen: Overview) -> str:
 
 def _rows(moment: Moment, width: int) -> list[Row]:
     if not moment.looked:
-        return [said("CARDS", width, "strong"), said("asking the driver …", width, "dim")]
+        return [said("CARDS", width, "head"), said("asking the driver …", width, "dim")]
     seen = moment.overview
     sections = [_cards(moment, width)]
     if moment.trouble is not None:
@@ -132,21 +130,21 @@ def _rows(moment: Moment, width: int) -> list[Row]:
 
 def _cards(moment: Moment, width: int) -> list[Row]:
     if moment.cards is None:
-        return [said("CARDS", width, "strong"), said("asking the driver …", width, "dim")]
+        return [said("CARDS", width, "head"), said("asking the driver …", width, "dim")]
     if moment.no_cards is not None:
         problem = moment.no_cards
         if problem.kind == "no-library":
             return [
-                said("CARDS", width, "strong"),
+                said("CARDS", width, "head"),
                 said("none: runs use the processors of this machine", width, "dim"),
             ]
         return [
-            said("CARDS", width, "strong"),
+            said("CARDS", width, "head"),
             said(problem.message, width, "bad"),
             said(f"→ {problem.hint}", width),
         ]
     if not moment.cards:
-        return [said("CARDS", width, "strong"), said("the driver finds no card", width, "dim")]
+        return [said("CARDS", width, "head"), said("the driver finds no card", width, "dim")]
     columns = Columns(
         (
             Column("CARDS", 18),
@@ -195,43 +193,50 @@ def _whole(value: float | None) -> str:
 def _alerts(alerts: tuple[Alert, ...], width: int) -> list[Row]:
     if not alerts:
         return []
-    rows = [said("ALERTS", width, "strong")]
-    for alert in alerts:
+    rows = [said("ALERTS", width, "head")]
+    for alert in alerts[:_MOST_ALERTS]:
         tone = "bad" if alert.kind in ("out of memory", "disk") else "warn"
         about = "" if alert.run is None else f"run {alert.run}  "
         rows.append(Row((Piece("! ", tone), *said(f"{about}{alert.text}", width - 2).pieces)))
-    return rows
+    more = len(alerts) - _MOST_ALERTS
+    return [*rows, said(f"  and {more} more", width, "dim")] if more > 0 else rows
 
 
 def _running(running: tuple[Going, ...], width: int) -> list[Row]:
     if not running:
-        return [said("RUNNING", width, "strong"), said("nothing", width, "dim")]
+        return [said("RUNNING", width, "head"), said("nothing", width, "dim")]
+    spark = _SPARK if width < 110 else _WIDE_SPARK
     columns = Columns(
         (
             Column("RUNNING", 12),
-            Column("", 14, grows=True),
+            Column("", _label_width(width)),
             Column("progress", 14),
-            Column("ETA", 11, right=True),
-            Column("metric", 16),
-            Column("curve", _SPARK),
-            Column("rate", 16, right=True),
+            Column("ETA", 7, right=True),
+            Column("metric", 15),
+            Column("curve", spark),
+            Column("rate", 17, right=True),
         ),
         width,
     )
-    return [columns.heading(), *(_going(one, columns) for one in running)]
+    return [columns.heading(), *(_going(one, columns, spark) for one in running)]
 
 
-def _going(one: Going, columns: Columns) -> Row:
+def _label_width(width: int) -> int:
+    """The same in every section, so that labels stand under each other."""
+    return min(max(14 + (width - 80) // 4, 14), 32)
+
+
+def _going(one: Going, columns: Columns, spark: int) -> Row:
     run = one.run
-    left = since(run) if one.eta_s is None else duration(one.eta_s)
+    left = "" if one.eta_s is None else duration(one.eta_s)
     return columns.row(
         (
             Piece(f"{run.id} {run.workload}", "accent"),
-            Piece(run.label, "strong"),
-            Piece(progress_of(run) or state_of(run)),
-            Piece(left, "dim" if one.eta_s is None else "text"),
+            Piece(run.label),
+            Piece(progress_of(run)) if run.done is not None else Piece(since(run) or state_of(run), "dim"),
+            Piece(left),
             Piece(metric_of(run), "warn" if one.alerts else "text"),
-            Piece(sparkline(one.curve, _SPARK), "accent"),
+            Piece(sparkline(one.curve, spark), "accent"),
             Piece(pace_of(run)),
         ),
         run.id,
@@ -241,7 +246,9 @@ def _going(one: Going, columns: Columns) -> Row:
 def _waiting(waiting: tuple[Run, ...], width: int) -> list[Row]:
     if not waiting:
         return []
-    columns = Columns((Column("WAITING", 12), Column("", 14), Column("for", 20, grows=True)), width)
+    columns = Columns(
+        (Column("WAITING", 12), Column("", _label_width(width)), Column("for", 20, grows=True)), width
+    )
     rows = [
         columns.row(
             (
@@ -262,10 +269,10 @@ def _lately(lately: tuple[Ended, ...], width: int) -> list[Row]:
     columns = Columns(
         (
             Column("LATELY", 12),
-            Column("", 14),
+            Column("", _label_width(width)),
             Column(" ", 1),
             Column("took", 7, right=True),
-            Column("metric", 16),
+            Column("metric", 15),
             Column("peak, or why", 19, grows=True),
         ),
         width,

@@ -43,14 +43,14 @@ class HelpScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         now = list(holding(self._place, self._run))
-        rows = [said("KEYS HERE", 80, "strong")]
+        rows = [said("KEYS HERE", 80, "head")]
         rows += [_entry(action.sign, f"{action.name:<9} {action.help}") for action in now]
-        rows += [BLANK, said("MOVING", 80, "strong"), *(_entry(sign, text) for sign, text in _MOVING)]
+        rows += [BLANK, said("MOVING", 80, "head"), *(_entry(sign, text) for sign, text in _MOVING)]
         later = [action for action in ACTIONS if self._place in action.where and action not in now]
         if later:
-            rows += [BLANK, said("WITH ANOTHER RUN UNDER THE CURSOR", 80, "strong")]
+            rows += [BLANK, said("WITH ANOTHER RUN UNDER THE CURSOR", 80, "head")]
             rows += [_entry(action.sign, f"{action.name:<9} {action.help}", "dim") for action in later]
-        rows += [BLANK, said("SIGNS", 80, "strong")]
+        rows += [BLANK, said("SIGNS", 80, "head")]
         rows += [_entry(sign, text, tone) for sign, tone, text in _SIGNS]
         self.query_one("#body", Lines).show(rows)
         self.query_one("#keys", Lines).show(

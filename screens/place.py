@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Place"]
 
 
+_SHORT = 30  # lines of a terminal below which every one counts
+
+
 class Place(Screen[None]):
     """Subclasses say what they want from the feed, and how a moment looks as rows."""
 
@@ -56,6 +59,14 @@ class Place(Screen[None]):
     def show_title(self) -> None:
         self.query_one("#title", Lines).show([self.title_row(self.size.width)])
         self.query_one(Keys).offer(self.offered)
+
+    def on_resize(self) -> None:
+        self.set_class(self.size.height < _SHORT, "short")
+        self.draw()
+
+    def draw(self) -> None:
+        """All of it again, from what was shown last."""
+        raise NotImplementedError
 
     def on_screen_resume(self) -> None:
         self.kgops.feed.want(self.wanted)

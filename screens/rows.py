@@ -57,7 +57,7 @@ class Columns:
     def heading(self) -> Row:
         """The first head is the section's name."""
         first, *rest = self._columns
-        names = [Piece(_cell(first.head, first), "strong"), *(Piece(_cell(c.head, c), "dim") for c in rest)]
+        names = [Piece(_cell(first.head, first), "head"), *(Piece(_cell(c.head, c), "dim") for c in rest)]
         return row(names)
 
     def row(self, cells: Sequence[Piece | Sequence[Piece]], key: Hashable | None = None) -> Row:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RunScreen"]
 
-_SHORT = 30  # lines of a terminal below which the log gets few
 _BAD = ("error", "traceback", "exception", "fatal", "killed")
 
 
@@ -61,11 +60,7 @@ class RunScreen(Place):
         if moment.dossier is None or moment.dossier.run.id != self._run.id:
             return
         self._dossier, self._run, self._log = moment.dossier, moment.dossier.run, moment.log
-        self._draw()
-
-    def on_resize(self) -> None:
-        self.set_class(self.size.height < _SHORT, "short")
-        self._draw()
+        self.draw()
 
     def give_log_room(self) -> None:
         """All the room it can get, or only the lower part as before."""
@@ -91,14 +86,14 @@ class RunScreen(Place):
             )
         )
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
         width = self.size.width
         if self._dossier is not None:
             self.query_one("#body", Lines).show(run_page.rows(self._dossier, width))
-        self.query_one("#heading", Lines).show(
-            [Row((Piece("LOG", "strong"), Piece("  the newest lines", "dim")))]
-        )
-        self.query_one("#log", Lines).show(_LogRows(self._log, width))
+        log = self.query_one("#log", Lines)
+        log.show(_LogRows(self._log, width))
+        how = "as it grows" if log.follows and not self._run.ended else "the last lines"
+        self.query_one("#heading", Lines).show([Row((Piece("LOG", "head"), Piece(f"  {how}", "dim")))])
         self.show_title()
 
 

@@ -166,7 +166,7 @@ def _figures(known: Dossier, width: int) -> list[Row]:
     cell = name_width + 2 + 10
     across = max((width + 4) // (cell + 4), 1)
     down = -(-len(known.figures) // across)
-    out = [said("FIGURES", width, "strong")]
+    out = [said("FIGURES", width, "head")]
     for y in range(down):
         pieces: list[Piece] = []
         for name, value in known.figures[y::down]:
@@ -181,10 +181,10 @@ def _figures(known: Dossier, width: int) -> list[Row]:
 def _words(known: Dossier, width: int) -> list[Row]:
     out = []
     if known.tags:
-        out += [said("TAGS", width, "strong"), said(" ".join(known.tags), width, "accent")]
+        out += [said("TAGS", width, "head"), said(" ".join(known.tags), width, "accent")]
     for note in known.notes:
         out += [BLANK] if out else []
-        out.append(said(f"NOTE of {moment(note.at)}", width, "strong"))
+        out.append(said(f"NOTE of {moment(note.at)}", width, "head"))
         out += [said(line, width) for line in note.text.split("\n")]
     return out
 
@@ -194,7 +194,7 @@ def _table(title: str, table: Mapping[str, Any], width: int) -> list[Row]:
     if not entries:
         return []
     names = min(max(len(name) for name, _ in entries), 30)
-    out = [said(title, width, "strong")]
+    out = [said(title, width, "head")]
     for name, value in entries:
         shown = Piece(f"{fitted(one_line(name), names):<{names}}  ", "dim")
         out.append(Row((shown, *said(value, width - names - 2).pieces)))
@@ -227,5 +227,5 @@ def _artifacts(known: Dossier, width: int) -> list[Row]:
     ]
     more = len(known.artifacts) - len(newest)
     before = [said(f"… and {more} before these", width, "dim")] if more else []
-    head = [columns.heading()] if listed else [said("ARTIFACTS", width, "strong")]
+    head = [columns.heading()] if listed else [said("ARTIFACTS", width, "head")]
     return [*head, *before, *listed, said(f"in {known.path}", width, "dim")]

@@ -64,9 +64,11 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
     """What each tone looks like, and the same under the cursor."""
     colours = _COLOURS.get(theme, _DARK)
     named = [name for name in colours if name not in ("back", "cursor")]
-    apart = {"strong": True}
 
     def drawn(back: str) -> Tones:
-        return {n: Style(color=colours[n], bgcolor=back, bold=apart.get(n)) for n in named}
+        tones = {name: Style(color=colours[name], bgcolor=back) for name in named}
+        tones["head"] = Style(color=colours["dim"], bgcolor=back, bold=True)
+        tones["strong"] = Style(color=colours["strong"], bgcolor=back, bold=True)
+        return tones
 
     return drawn(colours["back"]), drawn(colours["cursor"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from kgops.gpus.readings import CardReading
@@ -34,6 +35,7 @@ AlertKind = Literal["out of memory", "lever", "diverged", "disk"]
 _MIB = 1 << 20
 _NEARLY_FULL_MIB = 1024  # a checkpoint of a large model does not fit any more
 _NEARLY_FULL_SHARE = 0.02
+_CURVE_BUCKETS = 1024
 _UNDECIDED = (None, "auto", "default", "none")  # asked for nothing in particular
 
 
@@ -48,7 +50,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """A run that is starting or running, with the newest part of its most telling curve."""
+    """A run that is starting or running, with its most telling curve in a few points."""
 
     run: Run
     eta_s: float | None
@@ -84,7 +86,7 @@ class CardNow:
 
 
 def overview(
-    home: Home, conn: Connection, before: Overview | None = None, *, lately: int = 8, points: int = 16
+    home: Home, conn: Connection, before: Overview | None = None, *, lately: int = 8, points: int = 32
 ) -> Overview:
     """Everything of one moment. With the one `before`, ended runs that have not changed are not read again."""
     known = {ended.run: ended for ended in before.lately} if before is not None else {}
@@ -146,8 +148,18 @@ def _rate_so_far(run: Run) -> float | None:
 def _going(conn: Connection, run: Run, points: int) -> Going:
     curves = series.of_run(conn, run.id)
     name = run.metric or ("loss" if any(one.name == "loss" for one in curves) else None)
-    curve = tuple(b.mean for b in series.curve(conn, run.id, name, at_most=256)[-points:]) if name else ()
+    whole = series.curve(conn, run.id, name, at_most=_CURVE_BUCKETS) if name else []
+    curve = _thinned([bucket.mean for bucket in whole], points)
     return Going(run, eta_s(run), curve, _alerts(conn, run, curves))
+
+
+def _thinned(values: list[float | None], count: int) -> tuple[float | None, ...]:
+    """The whole curve in at most `count` values, each the mean of its share."""
+    if len(values) <= count:
+        return tuple(values)
+    cuts = [i * len(values) // count for i in range(count + 1)]
+    shares = ([v for v in values[a:b] if v is not None] for a, b in pairwise(cuts))
+    return tuple(sum(known) / len(known) if known else None for known in shares)
 
 
 def _ended(conn: Connection, run: Run) -> Ended:
@@ -172,8 +184,9 @@ def _of_memory(conn: Connection, run: Run) -> list[Alert]:
     times = sum(attempt.outcome == "out_of_memory" for attempt in made)
     if not times:
         return []
-    often = "once" if times == 1 else f"{times} times"
-    return [Alert("out of memory", run.id, f"out of memory {often}, now in attempt {run.attempts}")]
+    often = {1: "once", 2: "twice"}.get(times, f"{times} times")
+    now = f"{run.state.replace('_', ' ')} in" if run.ended else "now in"
+    return [Alert("out of memory", run.id, f"out of memory {often}, {now} attempt {run.attempts}")]
 
 
 def _of_levers(conn: Connection, run: Run) -> list[Alert]:

@@ -10,7 +10,7 @@ _TIGHT = 0.92  # of what there is: the next tensor may not fit
 
 
 def memory_bar(used: float | None, reserved: float, total: float | None, width: int) -> list[Piece]:
-    """`width` columns: ▇ used, ░ reserved and not used yet, ▏ the reservation's end."""
+    """`width` columns: ▇ used, ░ reserved and not used yet, ▏ where that ends, │ where the card does."""
     if used is None or not total or width < 1:
         return [Piece(" " * width, "dim")]
     full = _columns(used, total, width)
@@ -18,18 +18,19 @@ def memory_bar(used: float | None, reserved: float, total: float | None, width: 
     held = max(mark - full, 0)
     tone = "warn" if max(used, reserved) > _TIGHT * total else "accent"
     rest = width - full - held
-    end = "▏" if reserved and rest else ""
+    mark_sign = "▏" if reserved and rest > 1 else ""
+    end = "│" if rest else ""
     return [
         Piece("▇" * full, tone),
-        Piece("░" * held + end, tone if held else "dim"),
-        Piece("·" * (rest - len(end)), "dim"),
+        Piece("░" * held + mark_sign, tone),
+        Piece(f"{end:>{rest - len(mark_sign)}}", "dim"),
     ]
 
 
 def share_bar(done: float, width: int) -> list[Piece]:
     """How much of something is done, 0 to 1."""
     full = _columns(done, 1.0, width)
-    return [Piece("▇" * full, "accent"), Piece("·" * (width - full), "dim")]
+    return [Piece("▇" * full, "accent"), Piece("░" * (width - full), "dim")]
 
 
 def _columns(part: float, whole: float, width: int) -> int:

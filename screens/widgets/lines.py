@@ -102,9 +102,9 @@ class Lines(ScrollView):
         now = self._place(self.key)
         index = places.index(now) + by if now in places else 0
         if index < 0:
-            self.scroll_to(y=0, animate=False)  # what stands above the first is wanted too
+            self._go_to(0)  # what stands above the first is wanted too
         elif index >= len(places):
-            self.scroll_to(y=self.max_scroll_y, animate=False)
+            self._go_to(self.max_scroll_y)
         else:
             self.point_at(self.rows[places[index]].key)
 
@@ -129,7 +129,7 @@ class Lines(ScrollView):
         """Whoever scrolls to the end follows it from there, and whoever leaves it does not."""
         wanted = min(max(self.scroll_y + lines, 0), self.max_scroll_y)
         self.follows = self.ends_followed and wanted >= self.max_scroll_y
-        self.scroll_to(y=wanted, animate=False)
+        self._go_to(wanted)
 
     # --- the rest ---
 
@@ -139,7 +139,10 @@ class Lines(ScrollView):
     def _resize_to_rows(self) -> None:
         self.virtual_size = Size(self.size.width, len(self.rows))
         if self.follows:
-            self.scroll_to(y=self.max_scroll_y, animate=False)
+            self._go_to(self.max_scroll_y)
+
+    def _go_to(self, y: float) -> None:
+        self.scroll_to(y=y, animate=False, force=True, immediate=True)
 
     def _keep_cursor(self, before: Sequence[Row]) -> None:
         if self._place(self.key) is not None:
@@ -155,9 +158,9 @@ class Lines(ScrollView):
     def _bring_into_sight(self, place: int) -> None:
         top = round(self.scroll_y)
         if place < top:
-            self.scroll_to(y=place, animate=False)
+            self._go_to(place)
         elif place >= top + self.size.height:
-            self.scroll_to(y=place - self.size.height + 1, animate=False)
+            self._go_to(place - self.size.height + 1)
 
     def _repaint(self, key: Hashable | None) -> None:
         place = self._place(key)

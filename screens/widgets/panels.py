@@ -31,7 +31,7 @@ def panels(known: Dossier, width: int) -> list[Row]:
         return []
     across = max(min(width // _NARROWEST, 3, len(curves)), 1)
     each = (width - 3 * (across - 1)) // across
-    out = [said("CURVES", width, "strong")]
+    out = [said("CURVES", width, "head")]
     for start in range(0, len(curves), across):
         drawn = [_panel(curve, _budget(curve, known), each) for curve in curves[start : start + across]]
         out += [BLANK] if start else []
@@ -45,7 +45,9 @@ def panels(known: Dossier, width: int) -> list[Row]:
 
 def _chosen(known: Dossier) -> list[Curve]:
     """The most telling first. A single point is no curve."""
-    drawable = [curve for curve in known.curves if curve.n > 1]
+    drawable = [
+        curve for curve in known.curves if curve.n > 1 and (curve.last or curve.name != "card_memory_mib")
+    ]
     return sorted(drawable, key=lambda curve: _rank(curve.name, known))[:_MOST]
 
 
@@ -73,7 +75,7 @@ def _panel(curve: Curve, budget: float | None, width: int) -> list[list[Piece]]:
     known = [value for value in values if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
     if curve.name.endswith("_mib"):
-        low = 0.0  # memory is read from the ground up
+        low, high = 0.0, max(high, 1.0)  # memory is read from the ground up
     if budget is not None:
         high = max(high, budget) * 1.02
     inner = width - _AXIS - 1
@@ -90,7 +92,7 @@ def _panel(curve: Curve, budget: float | None, width: int) -> list[list[Piece]]:
 def _heading(curve: Curve, budget: float | None, width: int) -> list[Piece]:
     last = short_figure(curve.last)
     beside = "" if budget is None else f" ─ predicted {short_figure(budget)}"
-    name = fitted(one_line(curve.name), max(width - len(last) - len(beside) - 2, 4))
+    name = fitted(_called(curve.name), max(width - len(last) - len(beside) - 2, 4))
     gap = max(width - len(name) - len(beside) - len(last), 1)
     return [
         Piece(name),
@@ -98,6 +100,11 @@ def _heading(curve: Curve, budget: float | None, width: int) -> list[Piece]:
         Piece(" " * gap),
         Piece(last, "strong" if curve.last is not None else "bad"),
     ]
+
+
+def _called(name: str) -> str:
+    unit = " MiB" if name.endswith("_mib") else ""
+    return one_line(name).removesuffix("_mib").replace("_", " ") + unit
 
 
 def _with_budget(line: str) -> list[Piece]:
