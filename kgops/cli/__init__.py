@@ -18,6 +18,7 @@ from storage.errors import StorageError
 
 # verb → what it does. The help page is printed from here, so that it imports no verb.
 COMMANDS: dict[str, str] = {
+    "tui": "Open the screens: cards, runs, curves, logs.",
     "run": "Start a job: a command, a job file, or the default job.",
     "suggest": "Plan a job: what fits, how fast, and why.",
     "runs": "List runs; filter, sort and search them.",
@@ -73,8 +74,16 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="kgops")
 @click.pass_context
 def group(ctx: click.Context) -> None:
-    """Plan, supervise and measure knowledge-graph runs; every run outlives the terminal it was started from."""
-    if ctx.invoked_subcommand is None:
+    """Plan, supervise and measure knowledge-graph runs; every run outlives the terminal it was started from.
+
+    Without a command, on a terminal: the screens."""
+    if ctx.invoked_subcommand is not None:
+        return
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        from kgops.cli.tui import open_screens
+
+        open_screens()
+    else:
         click.echo(ctx.get_help())
 
 

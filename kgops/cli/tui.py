@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -26,8 +27,11 @@ def open_screens() -> None:
     ours = "TEXTUAL_COLOR_SYSTEM" not in os.environ
     if ours:
         os.environ["TEXTUAL_COLOR_SYSTEM"] = "256"
+    gc.disable()
     from screens.app import open_screens as show
 
+    gc.freeze()  # what was imported stays: looking through it again and again is what idling would cost
+    gc.enable()
     if ours:
         del os.environ["TEXTUAL_COLOR_SYSTEM"]  # read at the import; no run started from here shall have it
     show()
