@@ -28,6 +28,7 @@ _LEVERS: dict[str, dict[str, tuple[str, object]]] = {
         "tests_at_once": ("--tests-at-once", None),
         "gram_precision": ("--gram-precision", None),
         "last_layers": ("--num-last-layers", None),
+        "filtering": ("--skip-filtering", _OFF),
         "memory_cleanup": ("--disable-memory-cleanup", _OFF),
     },
 }
@@ -41,8 +42,11 @@ def as_command(job: Job) -> list[str] | None:
     words = ["kgops", "run", job.workload]
     for key in WORKLOADS[job.workload].keys:
         value = job.settings[key.name]
-        if value is not None and value != key.default:
+        is_said = key.name == "n_hops" and job.levers.get("filtering") is True
+        if value is not None and value != key.default and not is_said:
             words += _setting(key.name, value)
+    if job.levers.get("filtering") is True:
+        words += ["--n-hops", str(job.settings["n_hops"])]  # naming it is what asks for filtering
     for lever, value in job.levers.items():
         flag, when = known.get(lever, (None, None))
         if flag is None:

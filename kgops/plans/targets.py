@@ -55,12 +55,10 @@ def find_targets(asked: str | None) -> list[Target]:
     found = [target for target in here if asked == "all" or target.gpu == asked or target.uuid == asked]
     if found:
         return found
-    hint = nearest(asked or "", dict.fromkeys(("all", "cpu", *short_names())))
-    has = ", ".join(f"{target.gpu} ({target.title})" for target in here) or "none"
-    raise Usage(
-        f"there is no card {asked!r:.60}{hint}",
-        f"cards here: {has}; cards by name: {', '.join(short_names())}",
-    )
+    if asked == "all":
+        raise Usage("this machine has no card", f"cards are known by name, too: {', '.join(short_names())}")
+    names = ("cpu", *(target.gpu or "" for target in here), *short_names())
+    raise Usage(f"there is no card {asked!r:.60}{nearest(asked or '', dict.fromkeys(names))}")
 
 
 def target_of_job(gpu: str | None, device: str) -> Target:

@@ -1,0 +1,218 @@
+"""Plans fit the card, keep what a person fixed, and are the fastest of what a brute-force search finds."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from kgops.gpus.known import known_by_short_name, short_names
+from kgops.jobs.job import Job, read_job
+from kgops.plans import profiles
+from kgops.plans.budget import predict
+from kgops.plans.learned import Correction
+from kgops.plans.pace import Measured, Pace, pace_of
+from kgops.plans.planner import MARGIN, Known, Suggestion, need_mib, suggest
+from kgops.plans.shapes import TrainShape
+from kgops.plans.speed import rates_of, seconds
+from kgops.plans.subject import Subject, subject_of
+from kgops.plans.targets import Target, find_targets, processor
+
+NOTHING = Known()
+DATASETS = ("nations", "kinships", "umls")
+
+
+def training(seed: int) -> Job:
+    """A random training with some levers fixed and others open."""
+    draw = random.Random(seed)
+    levers = {
+        "batch_size": draw.choice((64, 256, 4096, 65536)),
+        "precision": draw.choice(("auto", "fp32", "fp16")),
+        "entity_chunk": draw.choice(("auto", "auto", 64)),
+        "gradient_checkpointing": draw.choice((True, False)),
+    }
+    kept = {name: value for name, value in levers.items() if draw.random() < 0.6}
+    settings = {"dataset": draw.choice(DATASETS), "embedding_dim": draw.choice((32, 200, 1000))}
+    return read_job({"workload": "train", "train": settings, "levers": kept}, "a test's job")
+
+
+def planned(job: Job, target: Target, known: Known = NOTHING) -> Suggestion:
+    subject = subject_of(job)
+    assert isinstance(subject, Subject)
+    found = suggest(subject, target, known)
+    assert found is not None
+    return found
+
+
+def of_room(mib: float) -> Target:
+    """A T4 with another memory."""
+    return replace(find_targets("t4")[0], usable_mib=mib)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_chosen_fits_with_its_margin_changes_nothing_but_exact_levers_and_keeps_what_was_fixed(
+    seed: int,
+) -> None:
+    job, room = training(seed), random.Random(seed).choice((500, 700, 1000, 3000, 15000))
+    found = planned(job, of_room(room))
+    if found.chosen is None:
+        assert found.asked.need_mib > room
+        assert found.nearest is None or found.nearest.need_mib <= room
+        return
+    assert found.chosen.budget.total_mib * (1 + MARGIN) <= room
+    assert found.chosen.kind == "exact"
+    assert not {lever for lever, value in job.levers.items() if value != "auto"} & found.chosen.changes.keys()
+    assert all(option.need_mib <= room for option in found.others)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_a_brute_force_search_finds_is_faster_by_more_than_what_a_roofline_can_tell(
+    seed: int,
+) -> None:
+    job, room = training(seed), random.Random(seed).choice((520, 700, 2000))
+    target = of_room(room)
+    found = planned(job, target)
+    subject = found.subject
+    open_chunks = (
+        [None, 512, 2048, 8192, 32768] if job.levers.get("entity_chunk", "auto") == "auto" else [None]
+    )
+    open_checkpointing = [None, True] if "gradient_checkpointing" not in job.levers else [None]
+    best = None
+    for chunk, checkpointing in product(open_chunks, open_checkpointing):
+        if chunk is not None and chunk >= subject.counts.entities:
+            continue
+        changes = {"entity_chunk": chunk, "gradient_checkpointing": checkpointing}
+        levers = {**job.levers, **{name: value for name, value in changes.items() if value is not None}}
+        (shape,) = subject.shapes(levers, target.facts)
+        if need_mib(predict(shape, target.facts)) <= room:
+            took = seconds(shape, rates_of(target))
+            best = took if best is None else min(best, took)
+    assert (found.chosen is None) == (best is None)
+    if found.chosen is not None and best is not None:
+        assert found.chosen.seconds <= best / 0.95
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_largest_batch_fits_and_one_a_twentieth_larger_does_not(seed: int) -> None:
+    job = training(seed)
+    target = of_room(900)
+    found = planned(job, target)
+    most = found.largest_batch
+    levers = {**job.levers, **found.best.changes}
+
+    def need(batch: int) -> float:
+        (shape,) = found.subject.shapes({**levers, "batch_size": batch}, target.facts)
+        return need_mib(predict(shape, target.facts))
+
+    if most is None:
+        assert need(1) > 900
+        return
+    assert need(most) <= 900
+    (shape,) = found.subject.shapes({**levers, "batch_size": most}, target.facts)
+    assert isinstance(shape, TrainShape)
+    is_whole_epoch = most >= shape.queries.queries
+    assert is_whole_epoch or need(most + max(2, most // 20)) > 900
+
+
+def test_the_same_job_on_the_same_card_gets_the_same_plan() -> None:
+    first, second = (planned(training(3), of_room(800)) for _ in range(2))
+    assert (first.chosen, first.nearest, first.others) == (second.chosen, second.nearest, second.others)
+
+
+def test_the_nearest_change_is_the_first_rung_that_fits_even_if_it_changes_results() -> None:
+    levers = {"batch_size": 65536, "entity_chunk": 64, "precision": "fp16", "gradient_checkpointing": True}
+
+    def needs(batch: int) -> float:
+        table = {"workload": "train", "train": {"dataset": "umls"}, "levers": {**levers, "batch_size": batch}}
+        return planned(read_job(table, "x"), of_room(15000)).asked.need_mib
+
+    room = (needs(16) + needs(65536)) / 2
+    found = planned(
+        read_job({"workload": "train", "train": {"dataset": "umls"}, "levers": levers}, "x"), of_room(room)
+    )
+    assert not found.fits
+    assert found.nearest is not None
+    assert found.nearest.kind == "approximate"
+    assert found.nearest.changes["batch_size"] < 65536
+    assert found.nearest.need_mib <= room < found.asked.need_mib
+
+
+def test_what_runs_have_taught_moves_the_prediction_and_the_choice() -> None:
+    job = read_job({"workload": "train", "train": {"dataset": "umls"}}, "a test's job")
+    plain = planned(job, of_room(15000))
+    taught = planned(job, of_room(15000), Known(correction=Correction(1.5, 12)))
+    assert taught.best.budget.total == pytest.approx(1.5 * plain.best.budget.total, rel=1e-6)
+    between = (plain.best.need_mib + taught.best.need_mib) / 2
+    assert planned(job, of_room(between)).chosen is not None
+    assert planned(job, of_room(between), Known(correction=Correction(1.5, 12))).asked.need_mib > between
+
+
+def test_pace_is_the_middle_of_what_runs_took_with_how_far_they_were_apart() -> None:
+    assert pace_of([]) is None
+    assert pace_of([Measured(0.0, 1.0)]) is None
+    assert pace_of([Measured(1, 2), Measured(1, 3), Measured(2, 20)]) == Pace(3, 2, 10, 3)
+
+
+@pytest.mark.parametrize("card", short_names())
+def test_every_known_card_gets_a_plan_in_a_format_its_tensor_cores_have(card: str) -> None:
+    job = profiles.apply(
+        read_job({"workload": "train", "profile": "auto", "train": {"dataset": "umls"}}, "x")
+    )
+    target = find_targets(card)[0]
+    found = planned(job, target)
+    (shape,) = found.subject.shapes(found.subject.job.levers, target.facts)
+    known = known_by_short_name(card)
+    assert known is not None
+    assert isinstance(shape, TrainShape)
+    assert shape.precision in (*known.tensor_core_dtypes, "fp32")
+
+
+def test_tracin_keeps_float32_under_every_profile_since_fewer_bits_find_other_triples() -> None:
+    for name in profiles.names():
+        table = {"workload": "tracin", "profile": name, "tracin": {"run": 1}}
+        assert "precision" not in profiles.apply(read_job(table, "x")).levers
+    asked = read_job(
+        {"workload": "tracin", "profile": "t4", "tracin": {"run": 1}, "levers": {"precision": "bf16"}}, "x"
+    )
+    assert profiles.apply(asked).levers["precision"] == "bf16"
+
+
+def test_the_processor_has_the_memory_that_is_free_not_what_others_hold() -> None:
+    here = processor()
+    assert here.usable_mib is not None
+    assert here.free_mib is not None
+    assert here.room_mib == here.free_mib <= here.usable_mib
+
+
+def test_a_plan_takes_less_than_fifty_milliseconds_of_cpu() -> None:
+    subject = subject_of(
+        profiles.apply(read_job({"workload": "train", "profile": "auto", "train": {"dataset": "umls"}}, "x"))
+    )
+    assert isinstance(subject, Subject)
+    took = []
+    for card in ("t4", "h200", "a10", "t4", "h200"):
+        target = find_targets(card)[0]
+        begin = time.process_time()
+        suggest(subject, target)
+        took.append(time.process_time() - begin)
+    assert sorted(took)[2] < 0.050
+
+
+def test_planning_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
+    code = (
+        "import sys; from kgops.jobs.job import read_job; from kgops.plans.subject import subject_of;"
+        "from kgops.plans.targets import find_targets; from kgops.plans.planner import suggest;"
+        "job = read_job({'workload': 'train', 'train': {'dataset': 'nations'}}, 'x');"
+        "assert suggest(subject_of(job), find_targets('t4')[0]).fits;"
+        "print(sorted({'torch', 'numpy', 'pykeen'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout.strip() == "[]"
