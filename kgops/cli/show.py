@@ -63,7 +63,7 @@ def _page(session: Session, run: Run) -> list[str]:
         f"  profile    {one_line(run.profile or 'none')}",
         f"  card       {one_line(run.card or 'none')}",
         f"  memory     host peak {figure(run.peak_host_mib, 'MiB')} · card peak {figure(run.peak_card_mib, 'MiB')}"
-        f" · predicted {figure(run.predicted_mib, 'MiB')}",
+        f" · predicted {_predicted(session, run)}",
         f"  folder     {session.folder(run).path}",
     ]
     if run.done is not None:
@@ -76,6 +76,19 @@ def _page(session: Session, run: Run) -> list[str]:
     for note in reports.notes(conn, run.id):
         out += ["", f"note of {moment(note.at)}", *("  " + line for line in lines(note.text).split("\n"))]
     return out
+
+
+def _predicted(session: Session, run: Run) -> str:
+    """With what the prediction is of, and how far off it was where that has been measured."""
+    told = figure(run.predicted_mib, "MiB")
+    forecast = runs.spec(session.conn, run.id).plan.get("forecast")
+    if run.predicted_mib is None or forecast is None:
+        return told
+    if not forecast["on_card"]:
+        return f"{told} of tensors"
+    if run.peak_card_mib is None:
+        return f"{told} on the card"
+    return f"{told} on the card ({run.peak_card_mib / run.predicted_mib - 1:+.1%} measured)"
 
 
 def _attempts(session: Session, run: Run) -> list[str]:
