@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunScreen"]
 
+_NO_LOG = "nothing yet"
 _BAD = ("error", "traceback", "exception", "fatal", "killed")
 
 
@@ -91,7 +92,7 @@ class RunScreen(Place):
         if self._dossier is not None:
             self.query_one("#body", Lines).show(run_page.rows(self._dossier, width))
         log = self.query_one("#log", Lines)
-        log.show(_LogRows(self._log, width))
+        log.show(_LogRows(self._log or (_NO_LOG,), width))
         how = "as it grows" if log.follows and not self._run.ended else "the last lines"
         self.query_one("#heading", Lines).show([Row((Piece("LOG", "head"), Piece(f"  {how}", "dim")))])
         self.show_title()

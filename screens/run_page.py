@@ -102,7 +102,7 @@ def _levers(known: Dossier, width: int) -> list[Row]:
 
 
 def _lever(lever: LeverRow, columns: Columns) -> Row:
-    changed = lever.asked not in (None, "auto", "default") and lever.effective not in (None, lever.asked)
+    changed = lever.asked not in (None, "auto") and lever.effective not in (None, lever.asked)
     return columns.row(
         (
             Piece(lever.name),

@@ -36,7 +36,7 @@ _MIB = 1 << 20
 _NEARLY_FULL_MIB = 1024  # a checkpoint of a large model does not fit any more
 _NEARLY_FULL_SHARE = 0.02
 _CURVE_BUCKETS = 1024
-_UNDECIDED = (None, "auto", "default", "none")  # asked for nothing in particular
+_UNDECIDED = (None, "auto")  # asked for nothing in particular
 
 
 @dataclass(frozen=True, slots=True)

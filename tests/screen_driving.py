@@ -1,0 +1,89 @@
+"""Driving the screens as a person would: keys in, lines of text out, conditions with deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from kgops.settings import Home
+from screens.app import KgopsApp
+from screens.widgets.lines import Lines
+
+
+class Seen:
+    """An open app: what it shows, and a person's hands."""
+
+    def __init__(self, app: KgopsApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    def lines(self) -> list[str]:
+        """What is on the screen, as a terminal would have it."""
+        return [strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines())
+
+    def row_of(self, start: str) -> str:
+        """The one line that begins so."""
+        found = [line for line in self.lines() if line.startswith(start)]
+        assert len(found) == 1, f"{len(found)} lines begin with {start!r}:\n{self.text}"
+        return found[0]
+
+    def cursor_is_on(self, run: int) -> bool:
+        return self.app.screen.query_one("#body", Lines).key == run
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    async def type(self, text: str) -> None:
+        for char in text:
+            await self.pilot.press("space" if char == " " else "minus" if char == "-" else char)
+
+    async def wait(self, seconds: float) -> None:
+        await self.pilot.pause(seconds)
+
+    async def until(self, condition: Callable[[], object], what: str, within_s: float = 15.0) -> None:
+        deadline = time.monotonic() + within_s
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain for {what}:\n{self.text}"
+            await self.pilot.pause(0.02)
+
+    async def until_shows(self, *texts: str) -> None:
+        await self.until(lambda: all(text in self.text for text in texts), f"{texts}")
+
+    async def until_gone(self, text: str) -> None:
+        await self.until(lambda: text not in self.text, f"{text!r} to go")
+
+
+def look(
+    home: Path,
+    story: Callable[[Seen], Awaitable[None]],
+    size: tuple[int, int] = (120, 40),
+    *,
+    unicode: bool = True,
+) -> None:
+    """Opens the screens on this home and lets `story` act."""
+
+    async def open_and_act() -> None:
+        app = KgopsApp(Home(home), unicode=unicode)
+        async with app.run_test(size=size) as pilot:
+            await story(Seen(app, pilot))
+
+    asyncio.run(open_and_act())
+
+
+def shown_at(home: str, size: tuple[int, int], *texts: str) -> list[str]:
+    """The dashboard's lines once it shows those texts: for a child that sees other cards."""
+    found: list[str] = []
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows(*texts)
+        found.extend(seen.lines())
+
+    look(Path(home), story, size)
+    return found

@@ -1,0 +1,94 @@
+"""One table says what can be done: keys, footer, palette and help cannot disagree."""
+
+from __future__ import annotations
+
+import pytest
+from driving import Console
+from screen_driving import Seen, look
+
+from screens.actions import ACTIONS, holding
+from screens.app import KgopsApp
+from screens.themes import THEMES
+
+
+def test_no_key_means_two_things_and_none_is_kept_for_later_screens() -> None:
+    keys = [key for action in ACTIONS for key in action.key.split(",")]
+    assert len(keys) == len(set(keys))
+    assert not {"n", "h", "b", "i", "f", "slash"} & set(keys)
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
+def test_every_action_can_be_carried_out(action: object) -> None:
+    does = next(one.does for one in ACTIONS if one is action)
+    assert callable(getattr(KgopsApp, f"action_{does}", None))
+
+
+def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "sh", "-c", "exit 3")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        footer = seen.lines()[-1]
+        assert "r resume" in footer
+        assert "s stop" not in footer  # it has ended
+        assert footer.rstrip().endswith("? help  q quit")
+        run = run_cli.run(1)
+        offered = list(holding("dashboard", run))
+        await seen.press("question_mark")
+        await seen.until_shows("KEYS HERE")
+        shown = seen.text
+        assert all(action.help in shown for action in offered)
+        await seen.press("escape")
+        await seen.until_gone("KEYS HERE")
+        await seen.press("ctrl+p")
+        await seen.until_shows("Go on with a run that did not succeed. (r)")
+        assert "Ask the run to stop" not in seen.text
+
+    look(run_cli.home, story, (100, 50))
+
+
+def test_a_click_on_the_footer_is_the_key(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        at = seen.lines()[-1].index("help")
+        await seen.pilot.click("#keys", offset=(at, 0))
+        await seen.until_shows("KEYS HERE")
+
+    look(run_cli.home, story, (80, 24))
+
+
+def test_a_second_click_on_a_run_opens_it(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("2 runs in all")
+        lines = seen.lines()
+        top = next(i for i, line in enumerate(lines) if line.startswith("CARDS"))
+        y = next(i for i, line in enumerate(lines) if line.startswith("1 exec")) - top
+        await seen.pilot.click("#body", offset=(3, y))
+        await seen.until(lambda: seen.cursor_is_on(1), "the cursor")
+        await seen.wait(0.6)  # a double click would be something else
+        await seen.pilot.click("#body", offset=(3, y))
+        await seen.until_shows("JOB")
+        assert seen.lines()[0].startswith("1 exec")
+
+    look(run_cli.home, story, (80, 24))
+
+
+def test_themes_take_turns_and_each_has_all_tones(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        seen_themes = []
+        for _ in THEMES:
+            await seen.press("c")
+            seen_themes.append(seen.app.theme)
+            background = seen.app.screen.styles.background.hex.lower()
+            assert background == (seen.app.current_theme.background or "").lower()
+        assert sorted(seen_themes) == sorted(THEMES)
+
+    look(run_cli.home, story, (80, 24))

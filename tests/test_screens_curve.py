@@ -1,0 +1,90 @@
+"""Curves hold what they were given, in braille and in ASCII, whatever their size."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from rich.segment import Segment
+from textual.color import Color
+
+from screens.signs import PlainSigns
+from screens.widgets.bar import memory_bar
+from screens.widgets.curve import braille, sparkline, spread_over
+
+SHAPES = [(w, h, n) for w in (1, 7, 40) for h in (1, 3, 6) for n in (1, 2, 13, 300)]
+
+
+def dots(lines: list[str]) -> set[tuple[int, int]]:
+    """(column, level from the bottom) of every dot, read from the patterns as Unicode defines them."""
+    places = {
+        0x01: (0, 3),
+        0x02: (0, 2),
+        0x04: (0, 1),
+        0x40: (0, 0),
+        0x08: (1, 3),
+        0x10: (1, 2),
+        0x20: (1, 1),
+        0x80: (1, 0),
+    }
+    found = set()
+    for y, line in enumerate(reversed(lines)):
+        for x, char in enumerate(line):
+            pattern = 0 if char == " " else ord(char) - 0x2800
+            found |= {(2 * x + dx, 4 * y + dy) for bit, (dx, dy) in places.items() if pattern & bit}
+    return found
+
+
+@pytest.mark.parametrize(("width", "height", "count"), SHAPES)
+def test_every_value_has_its_dot_and_neighbours_are_joined(width: int, height: int, count: int) -> None:
+    rng = random.Random(width * 1000 + height * 10 + count)
+    values = [rng.uniform(-5, 5) for _ in range(count)]
+    low, high = min(values), max(values)
+    drawn = dots(braille(values, width, height, low, high))
+    levels = 4 * height
+    shares = spread_over(values, 2 * width)
+    for x, value in enumerate(shares):
+        assert value is not None
+        column = sorted(level for at, level in drawn if at == x)
+        if high > low:
+            assert min(int((value - low) / (high - low) * levels), levels - 1) in column
+        assert column == list(range(column[0], column[-1] + 1))  # no hole in a line
+    for x in range(2 * width - 1):
+        here, there = ({level for at, level in drawn if at == c} for c in (x, x + 1))
+        assert min(abs(a - b) for a in here for b in there) <= 1
+
+
+def test_what_is_no_number_leaves_a_gap() -> None:
+    drawn = dots(braille([1.0, None, 2.0], 3, 2, 1.0, 2.0))
+    assert {x for x, _ in drawn} == {0, 1, 4, 5}
+    assert braille([None, None], 4, 2, 0, 1) == ["    ", "    "]
+
+
+def test_a_sparkline_fills_to_the_ground_and_keeps_to_the_right() -> None:
+    drawn = dots([sparkline([0.0, 1.0], 3)])
+    assert drawn == {(4, 0), (5, 0), (5, 1), (5, 2), (5, 3)}
+    assert sparkline([], 5) == sparkline([None], 5) == "     "
+
+
+def test_every_sign_has_a_twin_of_the_same_width() -> None:
+    text = "▇░▏│─·…→✓✗▼▲■●›—–°×⏎↑↓日本ü" + sparkline([1.0, 5.0, 2.0], 4)
+    made = PlainSigns().apply([Segment(text)], Color(0, 0, 0))[0]
+    assert made.text.isascii()
+    assert made.cell_length == Segment(text).cell_length
+
+
+@pytest.mark.parametrize("width", [1, 2, 9, 40])
+def test_a_memory_bar_is_as_wide_as_it_should_be(width: int) -> None:
+    rng = random.Random(width)
+    cases: list[tuple[float | None, float, float | None]] = [
+        (None, 0, 100),
+        (5, 0, None),
+        (0, 0, 100),
+        (100, 100, 100),
+    ]
+    cases += [(rng.uniform(0, 120), rng.uniform(0, 120), 100.0) for _ in range(200)]
+    for used, reserved, total in cases:
+        bar = "".join(piece.text for piece in memory_bar(used, reserved, total, width))
+        assert len(bar) == width, (used, reserved, total, bar)
+        if used and total:
+            assert abs(bar.count("▇") - min(used / total, 1) * width) <= 1

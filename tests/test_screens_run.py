@@ -1,0 +1,234 @@
+"""The page of a run shows all that is known of it, and its keys do what the commands of that name do."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from driving import Console, wait_for
+from screen_driving import Seen, look
+from textual.widgets import Input
+
+from storage import reports, runs, series
+from storage.database import Connection, open_reader, transaction
+
+WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
+
+
+def emit(event: str) -> str:
+    return f"echo '{event}' >> \"$KGOPS_EVENTS\";"
+
+
+async def open_newest(seen: Seen) -> None:
+    await seen.until(lambda: "LATELY" in seen.text or " running · " in seen.text, "runs")
+    await seen.press("enter")
+    await seen.until_shows("JOB")
+
+
+def test_levers_are_shown_as_asked_and_as_effective_with_the_reason(run_cli: Console) -> None:
+    lever = (
+        '{"event":"lever","name":"precision","requested":"bf16","effective":"fp32","reason":"no CUDA device"}'
+    )
+    same = '{"event":"lever","name":"batch_size","requested":64,"effective":64}'
+    run_cli("run", "exec", "--", "sh", "-c", emit(lever) + emit(same))
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        assert seen.row_of("precision").split(maxsplit=3)[:3] == ["precision", "bf16", "fp32"]
+        assert "no CUDA device" in seen.row_of("precision")
+        assert seen.row_of("batch_size").split()[1:3] == ["64", "64"]
+
+    look(run_cli.home, story)
+
+
+def test_attempts_say_why_they_ended_and_what_was_changed(run_cli: Console) -> None:
+    oom = "if [ {batch} != 16 ]; then echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1; fi"
+    run_cli("run", "exec", "--on-oom", "batch=64,32,16", "--", "sh", "-c", oom)
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        assert "ATTEMPT" in seen.text
+        rows = [line for line in seen.lines() if "out of memory " in line and line.lstrip()[:1].isdigit()]
+        assert [row.split()[0] for row in rows] == ["1", "2"]
+        assert "batch=32" in seen.text
+        assert "batch=16" in seen.text
+
+    look(run_cli.home, story)
+
+
+def curves_of(conn: Connection, predicted_mib: float | None) -> None:
+    spec = runs.RunSpec({"train": {"dataset": "nations"}}, {}, {})
+    with transaction(conn):
+        runs.add(
+            conn,
+            number=1,
+            workload="train",
+            label="nations",
+            profile="cpu",
+            state="queued",
+            folder="0001-train-nations",
+            submitted_at=time.time(),
+            gpu=None,
+            reserved_mib=None,
+            exclusive=False,
+            predicted_mib=predicted_mib,
+            spec=spec,
+        )
+        loss = [series.Point("loss", i, 1 / (1 + i), float(i)) for i in range(500)]
+        memory = [series.Point("host_memory_mib", i, 300.0 + i / 10, float(i)) for i in range(100)]
+        series.append(conn, 1, [*loss, *memory, series.Point("valid_mrr", 1, 0.25, 1.0)])
+    runs.end(conn, 1, state="succeeded", reason=None, exit_code=0, ended_at=time.time())
+
+
+def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Path, conn: Connection) -> None:
+    curves_of(conn, 600.0)
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        heading = next(line for line in seen.lines() if line.startswith("loss"))
+        assert heading.split()[:2] == ["loss", "0.0020"]
+        assert "host memory MiB ─ predicted 600" in heading
+        assert heading.endswith("309.9")
+        start = seen.lines().index(heading)
+        chart = seen.lines()[start + 1 : start + 6]
+        assert sum(line.count("─") for line in chart) > 20
+        assert chart[0].count("─") > 20  # nothing was measured up there
+        assert any(0x2800 < ord(char) < 0x28FF for char in chart[-1])
+        assert "valid mrr" not in seen.text  # one point is no curve
+
+    look(home, story)
+
+
+def test_without_a_prediction_there_is_no_line(home: Path, conn: Connection) -> None:
+    curves_of(conn, None)
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        assert "host memory MiB" in seen.text
+        assert "─" not in seen.text
+
+    look(home, story)
+
+
+def test_the_log_follows_its_end_until_somebody_scrolls_up(run_cli: Console) -> None:
+    script = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; done; "
+    script += "while [ ! -e gate ]; do sleep 0.05; done; echo after the gate"
+    run_cli.running(run_cli.detach("sh", "-c", script))
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        await seen.until_shows("line 300", "as it grows")
+        await seen.press("l")  # gives it the room and the keys
+        await seen.until_shows("line 280")
+        await seen.press("home")
+        await seen.until_shows("line 1\n")
+        (run_cli.cwd / "gate").touch()
+        run_cli.ended(1)
+        await seen.until_shows("✓ succeeded")
+        assert "after the gate" not in seen.text
+        await seen.press("end")
+        await seen.until_shows("after the gate")
+
+    look(run_cli.home, story)
+
+
+def test_a_log_with_escapes_and_markup_is_drawn_as_text(run_cli: Console) -> None:
+    script = (
+        r"printf '\033[31mred\033[0m [b]bold[/b]\n\377 bytes \xe6\x97\xa5\n'; printf 'bar 10%%\rbar 99%%\n'"
+    )
+    run_cli("run", "exec", "--", "sh", "-c", script)
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        await seen.until_shows("[b]bold[/b]", "bytes", "bar 99%")
+        assert "\x1b" not in seen.text
+
+    look(run_cli.home, story)
+
+
+def test_stop_and_resume_are_one_key_each(run_cli: Console) -> None:
+    run_cli.running(run_cli.detach("sh", "-c", "exec sleep 60"))
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        await seen.press("s")
+        await seen.until_shows("■ stopped")
+        await seen.press("r")
+        await seen.until_shows("› running")
+        await seen.press("s")
+        await seen.until_shows("■ stopped")
+
+    look(run_cli.home, story, (80, 24))
+    assert run_cli.ended(1).attempts == 2
+
+
+def test_again_starts_the_same_job_as_a_new_run(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "once more", "--", "sh", "-c", "echo hello")
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        await seen.press("a")
+        await seen.until_shows("run 2 is the same job as run 1")
+        await seen.press("escape")
+        await seen.until_shows("2 exec", "2 runs in all")
+
+    look(run_cli.home, story, (80, 24))
+    assert run_cli.ended(2).label == "once more"
+
+
+def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Console) -> None:
+    run_cli("run", "exec", "--tag", "draft", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        await seen.press("t")
+        await seen.until_shows("tags for run 1")
+        await seen.type("paper -draft")
+        await seen.press("enter")
+        await seen.until_shows("run 1 is tagged paper")
+        await seen.press("m")
+        await seen.until_shows("a note on run 1")
+        await seen.type("best so far")
+        await seen.press("enter")
+        await seen.until_shows("NOTE of", "best so far")
+        await seen.press("t")
+        await seen.until_shows("tags for run 1")
+        await seen.press("escape")
+        await seen.until_gone("tags for run 1")
+
+    look(run_cli.home, story)
+    conn = open_reader(run_cli.home / "kgops.db")
+    assert reports.tags(conn, 1) == ["paper"]
+    assert [note.text for note in reports.notes(conn, 1)] == ["best so far"]
+    conn.close()
+
+
+def test_a_refusal_says_why_in_the_words_of_the_command(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        await seen.press("t")
+        await seen.until_shows("tags for run 1")
+        seen.app.screen.query_one(Input).value = "x" * 101
+        await seen.press("enter")
+        await seen.until_shows("is no tag")
+
+    look(run_cli.home, story)
+
+
+def test_what_a_worker_reports_shows_within_two_seconds(run_cli: Console) -> None:
+    script = "while [ ! -e gate ]; do sleep 0.05; done;" + emit(
+        '{"event":"progress","phase":"epoch","done":7,"total":9}'
+    )
+    run_cli.running(run_cli.detach("sh", "-c", script + "sleep 30"))
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        (run_cli.cwd / "gate").touch()
+        wait_for(lambda: (now := run_cli.run(1)) and now.done == 7, "the record")
+        began = time.monotonic()
+        await seen.until_shows("epoch 7/9")
+        assert time.monotonic() - began < 2
+
+    look(run_cli.home, story)

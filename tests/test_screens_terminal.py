@@ -1,0 +1,123 @@
+"""A real terminal: opened by `kgops` alone, resized, lost with a run going, opened again; silent when nothing moves."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import termios
+import time
+from collections.abc import Callable
+
+from driving import Console, Terminal, wait_for
+
+Open = Callable[..., Terminal]
+WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
+
+
+def resize(terminal: Terminal, columns: int, lines: int) -> None:
+    fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    os.kill(terminal.child.pid, signal.SIGWINCH)
+
+
+def settled(terminal: Terminal, quiet_s: float = 1.2) -> None:
+    """Until nothing has been sent for a while."""
+    size, since = -1, time.monotonic()
+    deadline = since + 15
+    while time.monotonic() - since < quiet_s:
+        assert time.monotonic() < deadline, "it never falls silent"
+        terminal.read(0.1)
+        if len(terminal.seen) != size:
+            size, since = len(terminal.seen), time.monotonic()
+
+
+def test_kgops_alone_on_a_terminal_opens_the_screens_and_q_leaves(
+    run_cli: Console, open_terminal: Open
+) -> None:
+    run_cli("run", "exec", "--label", "here it is", "--", "true")
+    terminal = open_terminal()
+    terminal.wait_for_text(b"here it is")
+    terminal.type(b"q")
+    assert terminal.wait() == 0
+    assert b"\x1b[?1049l" in terminal.seen  # the shell's screen is back
+    assert b"Traceback" not in terminal.seen
+
+
+def test_without_a_terminal_it_prints_its_help_and_tui_says_what_it_needs(run_cli: Console) -> None:
+    assert run_cli().out == run_cli("--help").out
+    done = run_cli("tui")
+    assert done.code == 2
+    assert "the screens need a terminal" in done.err
+
+
+def test_a_run_outlives_the_screens_and_is_there_when_they_open_again(
+    run_cli: Console, open_terminal: Open
+) -> None:
+    run_cli.running(run_cli.detach("sh", "-c", WAITS, flags=("--label", "long one")))
+    first = open_terminal("tui")
+    first.wait_for_text(b"long one")
+    os.kill(first.child.pid, signal.SIGKILL)
+    first.wait()
+    assert run_cli.running(1).state == "running"
+    second = open_terminal("tui")
+    second.wait_for_text(b"1 running")
+    second.hang_up()
+    second.wait()
+    (run_cli.cwd / "gate").touch()
+    assert run_cli.ended(1).state == "succeeded"
+    third = open_terminal("tui")
+    third.wait_for_text("✓".encode())
+    third.type(b"q")
+    assert third.wait() == 0
+
+
+def test_a_run_started_from_the_screens_outlives_them(run_cli: Console, open_terminal: Open) -> None:
+    run_cli("run", "exec", "--", "sh", "-c", "[ $KGOPS_ATTEMPT = 1 ] && [ -e twice ] || exit 0; " + WAITS)
+    (run_cli.cwd / "twice").touch()
+    terminal = open_terminal("tui")
+    terminal.wait_for_text(b"LATELY")
+    terminal.type(b"a")
+    wait_for(lambda: (run := run_cli.run(2)) and run.state == "running", "the second run")
+    terminal.hang_up()
+    terminal.wait()
+    assert run_cli.running(2).state == "running"
+    (run_cli.cwd / "gate").touch()
+    assert run_cli.ended(2).state == "succeeded"
+
+
+def test_a_wider_terminal_shows_more_columns(run_cli: Console) -> None:
+    run_cli.running(run_cli.detach("sh", "-c", WAITS))
+    sizeless = ["env", "-u", "COLUMNS", "-u", "LINES", *run_cli.argv("tui")]
+    terminal = Terminal(sizeless, run_cli.environment(), run_cli.cwd)
+    try:
+        resize(terminal, 80, 24)
+        terminal.wait_for_text(b"RUNNING")
+        settled(terminal, 0.5)
+        terminal.seen = b""
+        resize(terminal, 140, 40)
+        terminal.wait_for_text(b"rate")
+    finally:
+        terminal.close()
+
+
+def test_nothing_is_sent_while_nothing_changes(run_cli: Console, open_terminal: Open) -> None:
+    run_cli("run", "exec", "--", "true")
+    terminal = open_terminal("tui")
+    terminal.wait_for_text(b"LATELY")
+    settled(terminal)
+    before = len(terminal.seen)
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        terminal.read(0.1)
+    assert terminal.seen[before:] == b""
+
+
+def test_labels_cannot_send_escapes_to_the_terminal(run_cli: Console, open_terminal: Open) -> None:
+    run_cli("run", "exec", "--label", "x\x1b]0;owned\x07y [bold]z", "--", "true")
+    terminal = open_terminal("tui")
+    terminal.wait_for_text(b"[bold]z")
+    assert b"\x1b]0;owned" not in terminal.seen
+    terminal.type(b"\r")
+    terminal.wait_for_text(b"JOB")
+    assert b"\x1b]0;owned" not in terminal.seen
