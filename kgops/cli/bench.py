@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, str] = {
     "tracin": "TracIn beside sequential and vectorised gradients.",
     "evaluation": "Filtered evaluation beside PyKEEN's.",
     "paths": "Neighbourhood filters beside enumeration.",
+    "pace": "How well the planner orders settings by their speed.",
     "console": "What the console and the supervisor cost.",
     "gpu": "All of it that needs a card.",
 }

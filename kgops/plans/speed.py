@@ -24,6 +24,7 @@ _CORE_FLOPS = {"fp32": 9e10, "bf16": 3e11}
 _CORE_BANDWIDTH = 1.2e10
 _CORE_CACHE = 2 << 20  # scores of a chunk that stay in it cost no bandwidth
 _CORE_LAUNCH = 4e-6
+_CORE_STEP = 4e-3  # what a step took there however small its model: dozens of small operations and Python
 # Between two kernels of an eager step; what the driver needs, whatever the card.
 _CARD_LAUNCH = 5e-6
 # A card of which nothing is known but its driver's answers: ratios between formats as on most.
@@ -44,6 +45,7 @@ class Rates:
     flops: Mapping[str, float]
     bandwidth: float
     launch: float
+    step: float = 0.0  # seconds of every step, whatever its size
     cache: int = 0
     overlaps: bool = True  # kernels are sent ahead while the card computes
 
@@ -53,7 +55,7 @@ class Rates:
 
 def rates_of(target: Target) -> Rates:
     if not target.on_card:
-        return Rates(_CORE_FLOPS, _CORE_BANDWIDTH, _CORE_LAUNCH, _CORE_CACHE, overlaps=False)
+        return Rates(_CORE_FLOPS, _CORE_BANDWIDTH, _CORE_LAUNCH, _CORE_STEP, _CORE_CACHE, overlaps=False)
     if target.known is None:
         return Rates(_UNKNOWN_FLOPS, _UNKNOWN_BANDWIDTH, _CARD_LAUNCH)
     return Rates(_card_flops(target.known), target.known.bandwidth_gb_s * 1e9, _CARD_LAUNCH)
@@ -103,7 +105,7 @@ def _training_step(shape: TrainShape, rates: Rates) -> float:
 
 
 def _together(busy: float, launches: float, rates: Rates) -> float:
-    return max(busy, launches) if rates.overlaps else busy + launches
+    return rates.step + (max(busy, launches) if rates.overlaps else busy + launches)
 
 
 def _spilled(scores: int, rates: Rates) -> int:
