@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
 
@@ -81,7 +81,7 @@ def summary(timed: list[Timed]) -> list[Line]:
     ]
 
 
-def kendall_tau(pairs: list[tuple[float, float]]) -> float:
+def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float:
     """Pairs in the same order less pairs in the other, over all; 1 is perfect order."""
     signs = [_sign(a[0] - b[0]) * _sign(a[1] - b[1]) for a, b in combinations(pairs, 2)]
     return sum(signs) / len(signs)
