@@ -21,6 +21,7 @@ from screens.themes import THEMES, Tones, tones_of
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from textual.driver import Driver
     from textual.filter import LineFilter
     from textual.screen import Screen
 
@@ -70,6 +71,15 @@ class KgopsApp(App[None], inherit_bindings=False):
     def get_default_screen(self) -> Screen[None]:
         return Dashboard()
 
+    def get_driver_class(self) -> type[Driver]:
+        """Another one where Textual wants another, as in a browser."""
+        from textual.drivers.linux_driver import LinuxDriver
+
+        from screens.driver import QuietDriver
+
+        wanted = super().get_driver_class()
+        return QuietDriver if wanted is LinuxDriver else wanted
+
     def get_line_filters(self) -> Sequence[LineFilter]:
         filters = super().get_line_filters()
         return filters if self._plain is None else [*filters, self._plain]
@@ -86,6 +96,7 @@ class KgopsApp(App[None], inherit_bindings=False):
                 )
 
     def on_mount(self) -> None:
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.call_after_refresh(self.feed.start)  # what is there already is painted first
 
     def on_unmount(self) -> None:

@@ -210,7 +210,7 @@ def _running(running: tuple[Going, ...], width: int) -> list[Row]:
         (
             Column("RUNNING", 12),
             Column("", _label_width(width)),
-            Column("progress", 14),
+            Column("progress", 14 if width < 110 else 18),
             Column("ETA", 7, right=True),
             Column("metric", 15),
             Column("curve", spark),
@@ -233,7 +233,9 @@ def _going(one: Going, columns: Columns, spark: int) -> Row:
         (
             Piece(f"{run.id} {run.workload}", "accent"),
             Piece(run.label),
-            Piece(progress_of(run)) if run.done is not None else Piece(since(run) or state_of(run), "dim"),
+            Piece(progress_of(run, columns.width_of("progress")))
+            if run.done is not None
+            else Piece(since(run) or state_of(run), "dim"),
             Piece(left),
             Piece(metric_of(run), "warn" if one.alerts else "text"),
             Piece(sparkline(one.curve, spark), "accent"),

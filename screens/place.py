@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, cast
 from textual.screen import Screen
 
 from screens.actions import Action, holding
+from screens.painting import FrugalCompositor
 from screens.rows import Row
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
@@ -27,6 +28,10 @@ class Place(Screen[None]):
 
     place: ClassVar[Literal["dashboard", "run"]]
     AUTO_FOCUS = "#body"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor = FrugalCompositor()
 
     @property
     def kgops(self) -> KgopsApp:

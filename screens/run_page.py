@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from kgops.cli.output import UNKNOWN, duration, figure, fitted, moment
 from kgops.jobs.text import one_line
-from kgops.plans.ladder import told
 from kgops.runs.overview import eta_s
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
 from screens.widgets.bar import share_bar
@@ -136,8 +135,7 @@ def _attempts(known: Dossier, width: int) -> list[Row]:
 def _attempt(made: Attempt, step: Mapping[str, Any] | None, columns: Columns) -> Row:
     outcome = (made.outcome or "going on").replace("_", " ")
     bad = made.outcome not in (None, "succeeded", "cancelled")
-    rung = (step or {}).get("rung")
-    parts = [made.reason, f"→ {told(rung)}" if isinstance(rung, dict) else _setting(step)]
+    parts = [made.reason, _changed(step)]
     if made.adoptions:
         parts.append(f"its supervisor was replaced {made.adoptions}×")
     return columns.row(
@@ -151,7 +149,12 @@ def _attempt(made: Attempt, step: Mapping[str, Any] | None, columns: Columns) ->
     )
 
 
-def _setting(step: Mapping[str, Any] | None) -> str | None:
+def _changed(step: Mapping[str, Any] | None) -> str | None:
+    rung = (step or {}).get("rung")
+    if isinstance(rung, dict):
+        from kgops.plans.ladder import told  # with all the rules, for a run in a hundred
+
+        return f"→ {told(rung)}"
     settings = (step or {}).get("settings")
     if not isinstance(settings, dict) or not settings:
         return None

@@ -35,18 +35,20 @@ def state_of(run: Run) -> str:
     return _NAMES.get(run.state, run.state)
 
 
-def progress_of(run: Run) -> str:
-    """`epoch 37/100`, with what of it is known."""
-    words = [one_line(run.phase)] if run.phase else []
+def progress_of(run: Run, width: int = 80) -> str:
+    """`epoch 37/100`, with what of it is known and, of the phase, what there is room for."""
+    count = ""
     if run.done is not None:
-        words.append(_count(run.done) + (f"/{_count(run.total)}" if run.total is not None else ""))
-    return " ".join(words)
+        count = _count(run.done) + (f"/{_count(run.total)}" if run.total is not None else "")
+    words = f"{one_line(run.phase)} {count}".strip() if run.phase else count
+    return words if len(words) <= width or not count else count
 
 
 def pace_of(run: Run) -> str:
     if run.rate is None:
         return ""
-    return f"{short_figure(run.rate)} {one_line(run.unit or 'it')}/s"
+    shown = f"{run.rate:,.1f}" if abs(run.rate) >= 1 else figure(run.rate)
+    return f"{shown} {one_line(run.unit or 'it')}/s"
 
 
 def metric_of(run: Run) -> str:

@@ -9,6 +9,7 @@ import struct
 import termios
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from driving import Console, Terminal, wait_for
 
@@ -121,3 +122,37 @@ def test_labels_cannot_send_escapes_to_the_terminal(run_cli: Console, open_termi
     terminal.type(b"\r")
     terminal.wait_for_text(b"JOB")
     assert b"\x1b]0;owned" not in terminal.seen
+
+
+def test_suspended_screens_give_the_shell_its_terminal_and_come_back(
+    run_cli: Console, open_terminal: Open
+) -> None:
+    run_cli("run", "exec", "--label", "still here", "--", "true")
+    terminal = open_terminal("tui")
+    terminal.wait_for_text(b"still here")
+    terminal.type(b"\x1a")
+    terminal.wait_for_text(b"\x1b[?1049l")
+    wait_for(lambda: _state(terminal.child.pid) == "T", "it to be stopped")
+    terminal.seen = b""
+    os.kill(terminal.child.pid, signal.SIGCONT)
+    terminal.wait_for_text(b"still here")
+    terminal.type(b"q")
+    assert terminal.wait() == 0
+
+
+def test_screens_whose_terminal_is_lost_end_though_nobody_tells_them(
+    run_cli: Console, open_terminal: Open
+) -> None:
+    """As where SIGHUP is ignored."""
+    deaf = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *run_cli.argv("tui")]
+    terminal = Terminal(deaf, run_cli.environment(), run_cli.cwd)
+    try:
+        terminal.wait_for_text(b"No runs yet")
+        terminal.hang_up()
+        terminal.wait()
+    finally:
+        terminal.close()
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Literal
 
 from kgops.gpus.readings import CardReading
-from kgops.plans.ladder import stepped_down
 from kgops.runs.on_cards import Owners
 from kgops.settings import Home
 from storage import attempts, reports, runs, series
@@ -165,6 +164,10 @@ def _thinned(values: list[float | None], count: int) -> tuple[float | None, ...]
 def _ended(conn: Connection, run: Run) -> Ended:
     steps = None
     if run.attempts > 1:
+        from kgops.plans.ladder import (
+            stepped_down,
+        )  # 2.6 MB of jobs and rules, and most runs need one attempt
+
         rungs = runs.spec(conn, run.id).plan.get("ladder") or []
         settings = [attempt.settings for attempt in attempts.of_run(conn, run.id)]
         steps = stepped_down(settings, rungs)
