@@ -130,3 +130,13 @@ def test_a_block_of_everything_is_the_whole_graph() -> None:
     triples = [(h, r, h + 1) for h in range(40) for r in range(2)]
     groups = Groups.of(sorted(triples))
     assert groups.in_block(4096, both_directions=False) == len({t[:2] for t in triples})
+
+
+def test_a_file_too_large_to_count_at_a_start_is_remembered_once_it_was_counted(tmp_path: Path) -> None:
+    triples, remembered = tmp_path / "train.txt", tmp_path / "counts.json"
+    triples.write_text("a\tr\tb\nb\tr\tc\n")
+    settings = {"train": str(triples)}
+    assert counts_of(settings, remembered, most_bytes=3) is None
+    counted = counts_of(settings, remembered)
+    assert counted is not None
+    assert counts_of(settings, remembered, most_bytes=3) == counted

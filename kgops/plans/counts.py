@@ -75,10 +75,13 @@ class Counts:
         return cls(**{**table, **nested})
 
 
-def counts_of(settings: Mapping[str, Any], remembered: Path | None = None) -> Counts | None:
+def counts_of(
+    settings: Mapping[str, Any], remembered: Path | None = None, *, most_bytes: int | None = None
+) -> Counts | None:
     """Of the data that a job's settings name (`dataset`, or `train`, `valid`, `test` and vocabularies).
 
-    `remembered` is a file where counts are kept for the next time; it may not exist yet.
+    `remembered` is a file where counts are kept for the next time; it may not exist yet. Files of more than
+    `most_bytes` in all are not counted, only remembered.
     """
     files = _files(settings)
     if files is None:
@@ -88,6 +91,8 @@ def counts_of(settings: Mapping[str, Any], remembered: Path | None = None) -> Co
         known = (read_json(remembered) or {}) if remembered is not None else {}
         if key in known:
             return Counts.from_table(known[key])
+        if most_bytes is not None and sum(path.stat().st_size for path in files.values()) > most_bytes:
+            return None
         counts = _count(files)
     except (OSError, EOFError, zlib.error, ValueError):
         return None  # unreadable, or no triples: the run that reads them says what is wrong, with the line

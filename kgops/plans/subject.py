@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from kgops.plans.counts import Counts, counts_of
 from kgops.plans.shapes import Shape, model_of_config, model_of_settings, tracin_shape, train_shape
 
 __all__ = ["Subject", "Traced", "subject_of"]
+
+Count = Callable[[Mapping[str, Any]], Counts | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +62,40 @@ class Subject:
         return found
 
 
-def subject_of(job: Job, remembered: Path | None = None) -> Subject | str:
+def subject_of(job: Job, remembered: Path | None = None, *, most_bytes: int | None = None) -> Subject | str:
     """Of a job that is not a command: its sizes, or why nobody can know them before it starts.
 
-    `remembered`: see `counts_of`.
+    `remembered` and `most_bytes`: see `counts_of`.
     """
+
+    def count(settings: Mapping[str, Any]) -> Counts | None:
+        return counts_of(settings, remembered, most_bytes=most_bytes)
+
     if job.workload == "train":
-        return _training(job, remembered)
+        return _training(job, count)
     if job.workload == "tracin":
-        return _tracing(job, remembered)
-    return _pipeline(job, remembered)
+        return _tracing(job, count)
+    return _pipeline(job, count)
 
 
 def _with(job: Job, levers: Mapping[str, Any]) -> Job:
     return replace(job, levers=dict(levers))
 
 
-def _training(job: Job, remembered: Path | None) -> Subject | str:
+def _training(job: Job, count: Count) -> Subject | str:
     if job.settings["engine"] != "kgops":
         return "there is no formula for PyKEEN's own models"
-    counts = counts_of(job.settings, remembered)
+    counts = count(job.settings)
     return _unknown_data(job.settings) if counts is None else Subject(job, counts, job, None, None)
 
 
-def _tracing(job: Job, remembered: Path | None) -> Subject | str:
+def _tracing(job: Job, count: Count) -> Subject | str:
     settings = job.settings
     config = _config_beside(settings)
     model = model_of_config(config) if config is not None else None
     if config is None or model is None:
         return "no config.json beside the model says its shape, and its weights say it only to torch"
-    counts = counts_of(settings, remembered)
+    counts = count(settings)
     if counts is None:
         return _unknown_data(settings)
     told = config.get("training") or {}
@@ -98,10 +104,10 @@ def _tracing(job: Job, remembered: Path | None) -> Subject | str:
     return Subject(job, counts, None, job, traced)
 
 
-def _pipeline(job: Job, remembered: Path | None) -> Subject | str:
+def _pipeline(job: Job, count: Count) -> Subject | str:
     settings = train_settings(job.settings)
     trace = tracin_settings(job.settings, "results/checkpoints", "results/best_model.pt")
-    counts = counts_of(settings, remembered)
+    counts = count(settings)
     if counts is None:
         return _unknown_data(settings)
     every = settings["checkpoint_frequency"]
@@ -121,7 +127,7 @@ def _pipeline(job: Job, remembered: Path | None) -> Subject | str:
 def _unknown_data(settings: Mapping[str, Any]) -> str:
     if settings.get("dataset"):
         return f"the size of {settings['dataset']} is known once it was downloaded and read"
-    return "its files of triples cannot be counted; the run will say what is wrong with them"
+    return "its triples were not counted: too many for a start (`kgops suggest` counts them once), or not readable"
 
 
 def _config_beside(settings: Mapping[str, Any]) -> dict[str, Any] | None:

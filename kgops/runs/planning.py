@@ -23,6 +23,9 @@ from storage.database import Connection
 __all__ = ["Planned", "known_of", "plan", "refuse_what_cannot_fit", "told"]
 
 
+COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """`job` has the levers as they will be pulled. Where nothing can be predicted, `unknown` says why."""
@@ -98,7 +101,8 @@ def plan(
     if WORKLOADS[job.workload].module is None:
         return Planned(job, resolved.choices, processor(), unknown="only your command knows what it needs")
     on = target or target_of_job(job.card.gpu, _device(job))
-    subject = subject_of(job, home.path / "counts.json" if home.path.is_dir() else None)
+    remembered = home.path / "counts.json" if home.path.is_dir() else None
+    subject = subject_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
     if isinstance(subject, str):
         return Planned(job, resolved.choices, on, unknown=subject)
     known = known_of(conn, on, job.workload) if conn is not None else Known()
