@@ -156,3 +156,18 @@ def test_screens_whose_terminal_is_lost_end_though_nobody_tells_them(
 
 def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_report_sends_its_columns_and_not_its_line(run_cli: Console, open_terminal: Open) -> None:
+    far = '{"event":"progress","done":%d,"total":9}'
+    script = f"echo '{far % 3}' >> $KGOPS_EVENTS; {WAITS}; echo '{far % 4}' >> $KGOPS_EVENTS; sleep 30"
+    run_cli.running(run_cli.detach("sh", "-c", script, flags=("--label", "a label of some length")))
+    terminal = open_terminal("tui")
+    terminal.wait_for_text(b"3/9")
+    settled(terminal)
+    terminal.seen = b""
+    (run_cli.cwd / "gate").touch()
+    terminal.wait_for_text(b"4/9")
+    terminal.read(0.3)
+    assert b"label" not in terminal.seen
+    assert len(terminal.seen) < 250, terminal.seen

@@ -1,0 +1,372 @@
+"""`python -m kgops.bench.screens`: what the dashboard costs: to open, to leave open, over SSH, and per key."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib
+import json
+import os
+import pty
+import select
+import signal
+import statistics
+import struct
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kgops.bench.measure import PYTHON, Line, fingerprint, quietness, store, table
+from kgops.runs.control import stop_run, wait_for_end
+from kgops.settings import Home, make_home
+from storage import runs
+from storage.database import open_reader, open_writer
+
+COMMAND = "python -m kgops.bench.screens"
+COLUMNS, LINES = 120, 40
+_CURSOR = b"48;5;236"  # the colour that only the row under the cursor has behind it
+_TESTS = Path(__file__).resolve().parents[2] / "tests"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="shorter, with fewer repetitions")
+    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    given = parser.parse_args()
+    print(f"{quietness()}; {json.dumps(fingerprint()['machine'])}")
+    with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:
+        lines = measure(Path(base), rounds=5 if given.quick else 15, seconds=8 if given.quick else 30)
+    print("\n".join(table(lines)))
+    if given.store:
+        store(lines, COMMAND)
+    sys.exit(1 if any(line.reached is False for line in lines) else 0)
+
+
+def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:
+    home = Home(base / "home")
+    make_home(home)
+    cards = Cards.built(base)
+    for number in range(1, 6):
+        _launch(home, f"ended-{number}", "pass")
+    _until_ended(home, 5)
+    with screens(home):
+        pass  # whatever has to be compiled is
+    lines = [*first_paint(home, rounds), *at_rest(home, seconds)]
+    if cards is None:
+        print("no C compiler or no checkout: nothing is measured with cards", file=sys.stderr)
+    else:
+        cards.show(delay_ms=200)
+        lines += first_paint(home, rounds, cards, " with a driver of 200 ms a call")
+        cards.show()
+        with _running(home, 3, every_s=1.0, cards=cards), cards.moving():
+            lines += moving(home, seconds, cards)
+    with _running(home, 8, every_s=0.1):
+        lines += keys(home, presses=60 if rounds < 10 else 300)
+    return lines
+
+
+# --- what is measured ---
+
+
+def first_paint(home: Home, rounds: int, cards: Cards | None = None, how: str = "") -> list[Line]:
+    """CPU of all its threads until the first frame, and until the runs are in it."""
+    first, whole, wall = [], [], []
+    for _ in range(rounds):
+        begin = time.monotonic()
+        with screens(home, cards) as screen:
+            screen.until(b"CARDS")
+            first.append(screen.cpu_s * 1000)
+            screen.until(b"ended-1")
+            whole.append(screen.cpu_s * 1000)
+            wall.append((time.monotonic() - begin) * 1000)
+    slow = "_slow_driver" if cards else ""
+    return [
+        Line(f"screens_first_paint{slow}", f"first paint{how}: CPU", "ms", tuple(first), 350),
+        Line(f"screens_runs_shown{slow}", f"runs are shown{how}: CPU", "ms", tuple(whole), 350),
+        Line(f"screens_runs_shown_wall{slow}", f"the same{how}: wall clock", "ms", tuple(wall)),
+    ]
+
+
+def at_rest(home: Home, seconds: float) -> list[Line]:
+    """Five ended runs, no cards, nothing going on."""
+    with screens(home) as screen:
+        screen.until(b"ended-1")
+        screen.read_for(3)
+        idle, sent = screen.share_for(seconds)
+        rss = screen.rss_mb
+        screen.press(b"p")
+        screen.read_for(2)
+        paused, _ = screen.share_for(seconds)
+    return [
+        Line("screens_rss", "dashboard: memory", "MB", (rss,), 45),
+        Line("screens_idle_cpu", "nothing changes, 1 Hz: CPU", "%", (idle,), 0.8),
+        Line("screens_idle_bytes", "nothing changes, 1 Hz: sent", "B/s", (sent,), 0),
+        Line("screens_paused_cpu", "paused: CPU", "%", (paused,), 0.1),
+    ]
+
+
+def moving(home: Home, seconds: float, cards: Cards) -> list[Line]:
+    with screens(home, cards) as screen:
+        screen.until(b"moving-2")
+        screen.read_for(5)
+        busy, sent = screen.share_for(seconds)
+        rss = screen.rss_mb
+    return [
+        Line("screens_moving_bytes", "two cards and three runs moving, 120x40: sent", "B/s", (sent,), 1500),
+        Line("screens_moving_cpu", "the same: CPU", "%", (busy,)),
+        Line("screens_moving_rss", "the same: memory", "MB", (rss,), 45),
+    ]
+
+
+def keys(home: Home, presses: int) -> list[Line]:
+    """From a key to the row it moves the cursor to, among ended runs: no report of another paints those."""
+    took = []
+    with screens(home) as screen:
+        screen.until(b"ended-1")
+        screen.press(b"G")
+        screen.read_for(2)
+        for i in range(presses):
+            screen.seen = b""
+            begin = time.perf_counter()
+            screen.press(b"k" if i % 2 == 0 else b"j")
+            screen.until_painted(b"ended-2" if i % 2 == 0 else b"ended-1")
+            took.append((time.perf_counter() - begin) * 1000)
+            screen.read_for(0.02 + 0.03 * (i % 5))  # at all places between two looks of the feed
+    p99 = statistics.quantiles(took, n=100, method="inclusive")[98]
+    return [
+        Line("screens_key_p50", "key to screen while 8 runs report: median", "ms", tuple(took)),
+        Line("screens_key_p99", "the same: p99", "ms", tuple(took), 50, figure=p99),
+    ]
+
+
+# --- an open screen ---
+
+
+class Screen:
+    """`kgops tui` on a terminal of its own."""
+
+    def __init__(self, home: Home, cards: Cards | None) -> None:
+        self.seen = b""
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            _become_screens(home, cards)
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+
+    @property
+    def cpu_s(self) -> float:
+        """Of all its threads, to the nanosecond: the clock that Linux has for every process."""
+        return time.clock_gettime((~self.pid << 3) | 2)
+
+    @property
+    def rss_mb(self) -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
+
+    def press(self, key: bytes) -> None:
+        os.write(self._fd, key)
+
+    def read(self, wait_s: float) -> None:
+        if select.select([self._fd], [], [], wait_s)[0]:
+            self.seen += os.read(self._fd, 1 << 16)
+
+    def read_for(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.read(left)
+
+    def until(self, *texts: bytes, within_s: float = 30.0) -> None:
+        deadline = time.monotonic() + within_s
+        while not all(text in self.seen for text in texts):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{texts} never showed; the screen sent {self.seen[-2000:]!r}")
+            self.read(0.1)
+
+    def until_painted(self, label: bytes) -> None:
+        """The row of that label, in the cursor's colour."""
+        deadline = time.monotonic() + 5
+        while not any(label in part[:60] for part in self.seen.split(_CURSOR)[1:]):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the cursor never came to {label!r}: {self.seen[-2000:]!r}")
+            self.read(0.1)
+
+    def share_for(self, seconds: float) -> tuple[float, float]:
+        """Percent of one processor, and bytes a second."""
+        self.seen = b""
+        before, begin = self.cpu_s, time.monotonic()
+        self.read_for(seconds)
+        took = time.monotonic() - begin
+        return (self.cpu_s - before) / took * 100, len(self.seen) / took
+
+    def close(self) -> None:
+        self.press(b"q")
+        deadline = time.monotonic() + 5
+        while os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+            try:
+                self.read(0.02)
+            except OSError:  # it has closed its terminal
+                time.sleep(0.02)
+        os.close(self._fd)
+
+
+def _become_screens(home: Home, cards: Cards | None) -> None:
+    dropped = (
+        "COLUMNS",
+        "LINES",
+        "NO_COLOR",
+        "PYTHONDONTWRITEBYTECODE",
+        "TEXTUAL_COLOR_SYSTEM",
+        "KGOPS_THEME",
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    environment |= {"KGOPS_HOME": str(home.path), "TERM": "xterm-256color"}
+    if cards is not None:
+        environment |= cards.environment
+    os.execve(PYTHON, [PYTHON, "-P", "-m", "kgops", "tui"], environment)
+
+
+@contextmanager
+def screens(home: Home, cards: Cards | None = None) -> Iterator[Screen]:
+    screen = Screen(home, cards)
+    try:
+        yield screen
+    finally:
+        screen.close()
+
+
+# --- what is on them ---
+
+
+class Cards:
+    """Two cards of the tests' stand-in for NVIDIA's library."""
+
+    def __init__(self, module: Any, folder: Path) -> None:
+        self._module, self._state = module, folder / "nvml-state"
+        self.environment = {"LD_LIBRARY_PATH": str(module.library()), module.STATE: str(self._state)}
+
+    @classmethod
+    def built(cls, folder: Path) -> Cards | None:
+        """None without a checkout or a compiler."""
+        if not (_TESTS / "nvml_standin.py").exists():
+            return None
+        sys.path.append(str(_TESTS))
+        module = importlib.import_module("nvml_standin")
+        return cls(module, folder) if module.compiler() else None
+
+    def show(self, *, delay_ms: int = 0, tick: int = 0) -> None:
+        """Readings that differ from tick to tick as those of a card at work do."""
+        made = self._module
+        cards = tuple(
+            replace(
+                made.t4(f"GPU-{i}", used_mib=4000 * (i + 1) + tick % 5),
+                utilization=90 + (tick + i) % 9,
+                temperature=60 + (tick // 3 + i) % 4,
+                power_mw=(55 + (tick * 3 + i) % 13) * 1000,
+            )
+            for i in range(2)
+        )
+        fresh = self._state.with_suffix(".new")
+        fresh.write_text(made.state_text(made.Machine(cards, delay_ms=delay_ms)))
+        fresh.replace(self._state)
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        with _beside(lambda tick: self.show(tick=tick)):
+            yield
+
+
+@contextmanager
+def _beside(act: Callable[[int], None], every_s: float = 1.0) -> Iterator[None]:
+    over = threading.Event()
+
+    def go() -> None:
+        tick = 0
+        while not over.wait(every_s):
+            tick += 1
+            act(tick)
+
+    thread = threading.Thread(target=go, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _running(home: Home, count: int, *, every_s: float, cards: Cards | None = None) -> Iterator[None]:
+    """Runs that report progress, a rate and a metric, and go on until this is over."""
+    code = (
+        "import json, math, os, time\n"
+        "fd = os.open(os.environ['KGOPS_EVENTS'], os.O_WRONLY | os.O_APPEND)\n"
+        "i = 0\n"
+        "while True:\n"
+        "    i += 1\n"
+        "    loss = {'event': 'metric', 'name': 'loss', 'value': 2 * math.exp(-i / 200), 'step': i}\n"
+        "    far = {'event': 'progress', 'phase': 'epoch', 'done': i, 'total': 100000, 'unit': 'it',"
+        " 'rate': 5 + i % 7 / 10}\n"
+        "    os.write(fd, (json.dumps(loss) + '\\n' + json.dumps(far) + '\\n').encode())\n"
+        f"    time.sleep({every_s})\n"
+    )
+    before = _count(home)
+    for i in range(count):
+        _launch(
+            home, f"moving-{i}", code, gpu=str(i % 2) if cards is not None and i < 2 else None, cards=cards
+        )
+    try:
+        yield
+    finally:
+        conn = open_writer(home.database)
+        going = [run for run in runs.in_states(conn, runs.UNFINISHED) if run.id > before]
+        for run in going:
+            stop_run(home, conn, run, 1.0)
+        for run in going:
+            wait_for_end(home, conn, run.id)
+        conn.close()
+
+
+def _launch(home: Home, label: str, code: str, *, gpu: str | None = None, cards: Cards | None = None) -> None:
+    """Through the command, since its process may see cards that this one does not."""
+    import subprocess
+
+    on = ["--gpu", gpu, "--gpu-memory", "6000"] if gpu is not None else []
+    environment = {
+        **os.environ,
+        "KGOPS_HOME": str(home.path),
+        **(cards.environment if cards is not None else {}),
+    }
+    command = [PYTHON, "-P", "-m", "kgops", "run", "exec", "--detach", "--label", label, *on, "--"]
+    subprocess.run(
+        [*command, PYTHON, "-I", "-S", "-c", code], env=environment, check=True, capture_output=True
+    )
+
+
+def _count(home: Home) -> int:
+    conn = open_reader(home.database)
+    try:
+        return runs.count(conn)
+    finally:
+        conn.close()
+
+
+def _until_ended(home: Home, count: int) -> None:
+    deadline = time.monotonic() + 30
+    conn = open_reader(home.database)
+    while len(runs.in_states(conn, runs.ENDED)) < count:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the runs do not end")
+        time.sleep(0.05)
+    conn.close()
+
+
+if __name__ == "__main__":
+    main()
