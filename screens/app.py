@@ -55,7 +55,7 @@ class KgopsApp(App[None], inherit_bindings=False):
         if no_color is not None:  # Textual takes it away, and the runs started from here shall have it
             os.environ["NO_COLOR"] = no_color
         self.home = home
-        self.feed = Feed(home, self._post)
+        self.feed = Feed(home, self._post, self._fail)
         self.animation_level = "none"  # every frame of one would go over SSH
         for theme in THEMES.values():
             self.register_theme(theme)
@@ -117,6 +117,14 @@ class KgopsApp(App[None], inherit_bindings=False):
     def _post(self, moment: Moment) -> None:
         """Called from the feed's thread."""
         self.post_message(Looked(moment))
+
+    def _fail(self, error: BaseException) -> None:
+        """From there too: the traceback comes up where Textual shows those of its own."""
+
+        def surface() -> None:
+            raise error
+
+        self.call_later(surface)
 
     # --- what the keys do ---
 

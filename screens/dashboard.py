@@ -214,7 +214,7 @@ def _running(running: tuple[Going, ...], width: int) -> list[Row]:
             Column("ETA", 7, right=True),
             Column("metric", 15),
             Column("curve", spark),
-            Column("rate", 17, right=True),
+            Column("rate", 16, right=True),
         ),
         width,
     )

@@ -14,7 +14,7 @@ from kgops.runs.dossier import Dossier, LogTail, dossier
 from kgops.runs.overview import CardNow, Overview, on_cards, overview
 from kgops.runs.unsettled import needs_settling
 from kgops.settings import Home, make_home
-from storage.database import Connection, changed_since, open_reader, open_writer
+from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
 
 __all__ = ["DASHBOARD", "Feed", "Moment", "OneRun", "Wanted"]
@@ -48,10 +48,17 @@ class Moment:
 
 
 class Feed:
-    """`post` is called from the feed's own thread. Nothing is read while it is paused or nothing is wanted."""
+    """Reads nothing while it is paused or nothing is wanted. `post` and `fail` are called from its own thread."""
 
-    def __init__(self, home: Home, post: Callable[[Moment], None], *, every_s: float = 1.0) -> None:
-        self._home, self._post, self._every_s = home, post, every_s
+    def __init__(
+        self,
+        home: Home,
+        post: Callable[[Moment], None],
+        fail: Callable[[BaseException], None],
+        *,
+        every_s: float = 1.0,
+    ) -> None:
+        self._home, self._post, self._fail, self._every_s = home, post, fail, every_s
         self._wake = threading.Event()
         self._stopping = False
         self._paused = False
@@ -107,18 +114,23 @@ class Feed:
                 if not idle:
                     self._look(wanted)
                 self._wake.wait(None if idle else self._every_s)
+        except BaseException as error:  # a mistake of ours: it must not end in silence
+            self._fail(error)
         finally:
             self._rest_cards()
             self._close()
 
     def _look(self, wanted: Wanted) -> None:
         try:
-            moment = self._moment(wanted)
+            with explained(self._home.database):
+                moment = self._moment(wanted)
         except DatabaseMissing:
             moment = Moment(*self._cards(), looked=True)
         except (KgopsError, StorageError) as error:
             self._close()
-            moment = Moment(trouble=error.message, looked=True)
+            moment = Moment(
+                trouble=f"{error.message} — {error.hint}" if error.hint else error.message, looked=True
+            )
         if moment != self._posted and wanted == self._wanted:
             self._posted = moment
             self._post(moment)

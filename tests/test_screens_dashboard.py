@@ -45,7 +45,7 @@ def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
         await seen.until_shows("1 running · 1 waiting · 4 runs in all", "3/10")
         row = seen.row_of("3 exec")
         assert row.split()[2:7] == ["going", "epoch", "3/10", "0:03", "loss"]
-        assert "2 epochs/s" in row
+        assert "2.0 epochs/s" in row
         assert "this machine's processors to itself (in use by 3)" in seen.row_of("4 exec")
         assert "failed: exit code 3" in seen.row_of("2 exec")
         assert "✓" in seen.row_of("1 exec")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict
 from typing import Any
@@ -11,8 +10,8 @@ import click
 
 from kgops.cli.output import UNKNOWN, duration, figure, moment, print_json, say, table
 from kgops.cli.session import Session, existing
-from kgops.jobs.levers import LEVERS
 from kgops.jobs.text import lines, one_line
+from kgops.runs.dossier import lever_rows
 from storage import attempts, reports, runs, series
 from storage.runs import Run
 
@@ -113,36 +112,12 @@ def _attempts(session: Session, run: Run) -> list[str]:
 
 def _levers(session: Session, run: Run) -> list[str]:
     """As the newest attempt reported them, with who chose them and what rules had changed before."""
-    levers = reports.levers(session.conn, run.id)
-    newest = max((lever.attempt for lever in levers), default=0)
-    reported = {lever.name: lever for lever in levers if lever.attempt == newest}
-    chosen = {choice["lever"]: choice for choice in runs.spec(session.conn, run.id).plan.get("choices", [])}
-    rows = [_lever(name, reported.get(name), chosen.get(name), run) for name in sorted({*reported, *chosen})]
+    choices = runs.spec(session.conn, run.id).plan.get("choices", [])
+    rows = [
+        (row.name, row.asked or UNKNOWN, row.effective or UNKNOWN, row.kind, row.by, row.why)
+        for row in lever_rows(run, reports.levers(session.conn, run.id), choices)
+    ]
     return ["", *table(("LEVER", "ASKED", "EFFECTIVE", "KIND", "BY", "WHY"), rows)] if rows else []
-
-
-def _lever(
-    name: str, lever: reports.Lever | None, choice: dict[str, Any] | None, run: Run
-) -> tuple[str, ...]:
-    asked = _shown(choice["requested"]) if choice else lever.requested if lever else None
-    effective = lever.effective if lever else None
-    reasons = [choice["reason"] if choice else None, lever.reason if lever else None]
-    if lever is None and choice is not None:
-        if choice["reason"] or name not in LEVERS:  # settled before any worker: there is nothing to report
-            effective = _shown(choice["effective"])
-        elif run.ended:
-            reasons.append("the worker said nothing of it")
-    kind = lever.kind if lever else LEVERS[name].kind if name in LEVERS else ""
-    why = "; ".join(reason for reason in reasons if reason)
-    by = lever.chosen_by if lever and lever.chosen_by else choice["chosen_by"] if choice else ""
-    return name, asked or UNKNOWN, effective or UNKNOWN, kind, by, why
-
-
-def _shown(value: Any) -> str:
-    """As workers' values are kept: what is switched is on or off."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _figures(session: Session, run: Run) -> list[str]:

@@ -126,10 +126,12 @@ class Lines(ScrollView):
         self.point_at(row.key)
 
     def _scroll_by(self, lines: int) -> None:
-        """Whoever scrolls to the end follows it from there, and whoever leaves it does not."""
-        wanted = min(max(self.scroll_y + lines, 0), self.max_scroll_y)
-        self.follows = self.ends_followed and wanted >= self.max_scroll_y
-        self._go_to(wanted)
+        self._go_to(min(max(self.scroll_y + lines, 0), self.max_scroll_y))
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Whoever scrolls to the end, by key or wheel, follows it from there; whoever leaves it does not."""
+        super().watch_scroll_y(old_value, new_value)
+        self.follows = self.ends_followed and new_value >= self.max_scroll_y
 
     # --- the rest ---
 
@@ -138,7 +140,7 @@ class Lines(ScrollView):
 
     def _resize_to_rows(self) -> None:
         self.virtual_size = Size(self.size.width, len(self.rows))
-        if self.follows:
+        if self.follows or self.scroll_y > self.max_scroll_y:
             self._go_to(self.max_scroll_y)
 
     def _go_to(self, y: float) -> None:
