@@ -11,6 +11,8 @@ from pathlib import Path
 
 from sqlite_utils import Database, Migrations
 
+from storage import scores
+
 migrations = Migrations("kgops")
 
 
@@ -37,6 +39,15 @@ def runs_and_what_they_report(db: Database) -> None:
 def test_triples_of_tracin_runs(db: Database) -> None:
     for statement in _TRACED:
         db.execute(statement)
+
+
+@migrations(name="003_scores")
+def figures_by_the_names_people_use(db: Database) -> None:
+    for statement in _SCORES:
+        db.execute(statement)
+    conn = db.conn
+    for (run,) in conn.execute(f"SELECT id FROM run WHERE state IN ({_ENDED})").fetchall():
+        scores.settle(conn, run)
 
 
 _RUNS = (
@@ -290,5 +301,33 @@ _TRACED = (
         name TEXT NOT NULL,
         PRIMARY KEY (run, label)
     ) STRICT, WITHOUT ROWID
+    """,
+)
+
+_ENDED = "'succeeded', 'failed', 'out_of_memory', 'cancelled', 'interrupted'"
+_SCORES = (
+    """
+    CREATE TABLE score (          -- of ended runs; no reference to run: checking it would need a second index
+        name TEXT NOT NULL,
+        run INTEGER NOT NULL,
+        value REAL,               -- final, or else last
+        final REAL,
+        last REAL,
+        best REAL,
+        PRIMARY KEY (name, run)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE card (           -- what cards are called that runs were given
+        uuid TEXT PRIMARY KEY,
+        name TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    INSERT OR IGNORE INTO card (uuid, name)
+    SELECT found.value ->> 'uuid', found.value ->> 'name'
+    FROM run_spec, json_each(run_spec.environment, '$.cards') AS found
+    WHERE found.type = 'object' AND json_type(found.value, '$.uuid') = 'text'
+        AND json_type(found.value, '$.name') = 'text'
     """,
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from storage import search
+from storage import scores, search
 from storage.database import explained, transaction
 
 WAITING = ("queued",)
@@ -110,7 +110,18 @@ def add(
             (number, json.dumps(spec.job), json.dumps(spec.plan), json.dumps(spec.environment)),
         )
         conn.execute("INSERT INTO intake (run) VALUES (?)", (number,))
+        _remember_cards(conn, spec.environment)
         search.index(conn, number)
+
+
+def _remember_cards(conn: sqlite3.Connection, environment: dict[str, Any]) -> None:
+    """So that `gpu:t4` finds the runs that were given such a card."""
+    for card in environment.get("cards") or ():
+        if card.get("uuid") and card.get("name"):
+            conn.execute(
+                "INSERT INTO card (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (card["uuid"], card["name"]),
+            )
 
 
 def next_number(conn: sqlite3.Connection) -> int:
@@ -162,6 +173,7 @@ class Filter(NamedTuple):
     tag: str | None = None
     words: str | None = None
     since: float | None = None
+    conditions: tuple[search.Condition, ...] = ()  # of a filter as people write it: storage/conditions.py
 
 
 EVERYTHING = Filter()
@@ -172,54 +184,91 @@ def page(
     wanted: Filter = EVERYTHING,
     *,
     sort: str = "id",
+    figure: str | None = None,
     descending: bool = True,
     limit: int = 50,
     after: int | None = None,
 ) -> list[Run]:
     """One page of runs; `after` is the number of the last run of the page before (keyset paging).
 
-    Runs with nothing in the sorted column come last in either direction.
+    With `figure` they are sorted by that figure of theirs. Runs with nothing to sort by come last in either
+    direction.
     """
-    if sort not in SORTABLE:
-        raise ValueError(f"cannot sort by {sort!r}")
-    where, values = _conditions(wanted)
-    direction, past = ("DESC", "<") if descending else ("ASC", ">")
+    order = _Order.by(sort, figure, descending)
+    where, values = _conditions(conn, wanted)
     if after is not None:
-        column = f"run.{sort}"
-        row = conn.execute(f"SELECT {column} FROM run WHERE id = ?", (after,)).fetchone()
+        at = f"SELECT {order.column} FROM run{order.join} WHERE run.id = ?"
+        row = conn.execute(at, (*order.bound, after)).fetchone()
         if row is None:
             return []
-        if sort == "id":
-            where.append(f"run.id {past} ?")
-            values.append(after)
-        elif row[0] is None:
-            where.append(f"({column} IS NULL AND run.id {past} ?)")
-            values.append(after)
-        else:
-            where.append(f"(({column}, run.id) {past} (?, ?) OR {column} IS NULL)")
-            values += [row[0], after]
-    # `x IS NULL` is ordered first: an index on the column still serves when nothing is NULL-able.
-    nullable = sort not in (
-        "id",
-        "workload",
-        "label",
-        "state",
-        "folder",
-        "submitted_at",
-        "attempts",
-        "exclusive",
-    )
-    nulls_last = f"run.{sort} IS NULL, " if nullable else ""
-    order = (
-        "run.id " + direction if sort == "id" else f"{nulls_last}run.{sort} {direction}, run.id {direction}"
-    )
+        clause, bound = order.behind(row[0], after)
+        where.append(clause)
+        values += bound
     clause = " WHERE " + " AND ".join(where) if where else ""
+    statement = f"{_SELECT}{order.join}{clause} ORDER BY {order.sql} LIMIT ?"
     with explained(None):
-        rows = conn.execute(f"{_SELECT}{clause} ORDER BY {order} LIMIT ?", (*values, limit)).fetchall()
+        rows = conn.execute(statement, (*order.bound, *values, limit)).fetchall()
     return [Run(*row) for row in rows]
 
 
-def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
+def ordered(
+    conn: sqlite3.Connection, *, sort: str = "id", figure: str | None = None, descending: bool = True
+) -> Iterator[int]:
+    """The numbers of all runs, in the order in which pages show them."""
+    order = _Order.by(sort, figure, descending)
+    with explained(None):
+        for row in conn.execute(f"SELECT run.id FROM run{order.join} ORDER BY {order.sql}", order.bound):
+            yield row[0]
+
+
+def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> list[Run]:
+    """These runs in this order, without those that are gone."""
+    marks = ", ".join("?" * len(numbers))
+    with explained(None):
+        rows = conn.execute(f"{_SELECT} WHERE id IN ({marks})", tuple(numbers)).fetchall()
+    found = {row[0]: Run(*row) for row in rows}
+    return [found[number] for number in numbers if number in found]
+
+
+_NEVER_NULL = ("id", "workload", "label", "state", "folder", "submitted_at", "attempts", "exclusive")
+
+
+class _Order(NamedTuple):
+    column: str
+    join: str
+    bound: tuple[str, ...]
+    nullable: bool
+    descending: bool
+
+    @classmethod
+    def by(cls, sort: str, figure: str | None, descending: bool) -> _Order:
+        if figure is not None:
+            values, bound = scores.values_of(figure)
+            join = f" LEFT JOIN ({values}) AS ranked ON ranked.run = run.id"
+            return cls("ranked.value", join, tuple(bound), True, descending)
+        if sort not in SORTABLE:
+            raise ValueError(f"cannot sort by {sort!r}")
+        return cls(f"run.{sort}", "", (), sort not in _NEVER_NULL, descending)
+
+    @property
+    def sql(self) -> str:
+        direction = "DESC" if self.descending else "ASC"
+        if self.column == "run.id":
+            return f"run.id {direction}"
+        # `x IS NULL` is ordered first: without it, an index on the column still serves.
+        nulls_last = f"{self.column} IS NULL, " if self.nullable else ""
+        return f"{nulls_last}{self.column} {direction}, run.id {direction}"
+
+    def behind(self, value: Any, number: int) -> tuple[str, list[Any]]:
+        past = "<" if self.descending else ">"
+        if self.column == "run.id":
+            return f"run.id {past} ?", [number]
+        if value is None:
+            return f"({self.column} IS NULL AND run.id {past} ?)", [number]
+        return f"(({self.column}, run.id) {past} (?, ?) OR {self.column} IS NULL)", [value, number]
+
+
+def _conditions(conn: sqlite3.Connection, wanted: Filter) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
     if wanted.states:
@@ -234,10 +283,10 @@ def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
     if wanted.since is not None:
         where.append("run.submitted_at >= ?")
         values.append(wanted.since)
-    if wanted.words:
-        condition, bound = search.condition(wanted.words)
-        where.append(condition)
-        values += bound
+    words = [search.condition(conn, word) for word in (wanted.words or "").split()]
+    for condition in (*wanted.conditions, *words):
+        where.append(condition.where())
+        values += condition.values
     return where, values
 
 
@@ -281,6 +330,8 @@ def end(
             f" WHERE id = ? AND state NOT IN ({marks})",
             (state, reason, exit_code, ended_at, number, *ENDED),
         ).rowcount
+        if changed:
+            scores.settle(conn, number)
     return changed == 1
 
 
@@ -292,6 +343,8 @@ def reopen(conn: sqlite3.Connection, number: int) -> bool:
             " WHERE id = ? AND state IN ('failed', 'out_of_memory', 'cancelled', 'interrupted')",
             (number,),
         ).rowcount
+        if changed:
+            scores.forget(conn, number)
     return changed == 1
 
 
@@ -304,4 +357,5 @@ def delete(conn: sqlite3.Connection, number: int) -> bool:
         ).rowcount
         if changed:
             search.forget(conn, number)
+            scores.forget(conn, number)
     return changed == 1

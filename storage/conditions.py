@@ -1,0 +1,104 @@
+"""Terms of a filter as SQL: every value is bound, every column comes from the table of fields."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+from storage import scores, search
+from storage.filters import FIELDS, NONE, Term
+from storage.search import Condition
+
+
+def compiled(conn: sqlite3.Connection, terms: Iterable[Term]) -> tuple[Condition, ...]:
+    """For runs.Filter: all of them must hold."""
+    return tuple(of_term(conn, term) for term in terms)
+
+
+def of_term(conn: sqlite3.Connection, term: Term) -> Condition:
+    if term.kind == "words":
+        return search.condition(conn, str(term.values[0]), negated=term.negated)
+    if term.kind == "figure":
+        return _of_figure(term)
+    column = FIELDS[term.key].column
+    if term.kind == "choice":
+        clause, values = _one_of(column, term)
+    elif term.kind == "contains":
+        clause, values = _contains("text" if column == "note" else column, str(term.values[0]))
+    elif term.kind == "card":
+        clause, values = _on_card(str(term.values[0]), term.prefix)
+    elif term.kind == "moment":
+        clause, values = f"{column} {'>=' if term.key == 'since' else '<'} ?", [*term.values]
+    else:
+        clause, values = _compared(column, term)
+    if term.key in ("tag", "note"):
+        if term.values == (NONE,):  # has none at all
+            return Condition(term.key, "run", "1", (), not term.negated)
+        return Condition(term.key, "run", clause, tuple(values), term.negated)
+    # An index gives the few runs that have one value; everything else is told from each run's row.
+    indexed = term.kind == "choice" and term.key in ("state", "workload") and not term.prefix
+    return Condition("run", "id", clause, tuple(values), term.negated, dense=not indexed)
+
+
+def _one_of(column: str, term: Term) -> tuple[str, list[Any]]:
+    clauses: list[str] = []
+    values: list[Any] = []
+    exact = []
+    for i, value in enumerate(str(one) for one in term.values):
+        if value == NONE and column != "tag":
+            clauses.append(f"{column} IS NULL")
+        elif value.endswith("*") or (term.prefix and i == len(term.values) - 1):
+            stem = value.removesuffix("*")
+            clauses.append(f"substr({column}, 1, ?) = ?")
+            values += [len(stem), stem]
+        else:
+            exact.append(value)
+    if exact:
+        clauses.append(f"{column} IN ({', '.join('?' * len(exact))})")
+        values += exact
+    return " OR ".join(clauses), values
+
+
+def _contains(column: str, text: str) -> tuple[str, list[Any]]:
+    if text == NONE and column != "text":
+        return f"{column} IS NULL", []
+    return f"{column} LIKE ? ESCAPE '\\'", [f"%{search.escaped(text)}%"]
+
+
+def _on_card(asked: str, prefix: bool) -> tuple[str, list[Any]]:
+    """The card's model by whole words (`t4` is no T400), its UUID's beginning, or what was asked for."""
+    if asked == NONE:
+        return "run.gpu IS NULL AND run.card IS NULL", []
+    words = search.escaped(" ".join(re.split(r"[\s-]+", asked)))
+    model = "SELECT uuid FROM card WHERE ' ' || replace(name, '-', ' ') || ' ' LIKE ? ESCAPE '\\'"
+    return (
+        f"run.card IN ({model}) OR run.gpu = ? OR (length(?) > 4 AND substr(run.card, 1, length(?)) = ?)",
+        [f"% {words}{'' if prefix else ' '}%", asked, asked, asked, asked],
+    )
+
+
+def _of_figure(term: Term) -> Condition:
+    which: scores.Which = "value"
+    name = term.key
+    head, dot, tail = name.partition(".")
+    for known in scores.WHICH:
+        if dot and head == known:
+            which, name = known, tail
+    source, values = scores.values_of(name, which)
+    clause, bound = _compared("value", term)
+    if term.values == (NONE,):  # has no such figure, or it was no number
+        return Condition(f"({source})", "run", "value IS NOT NULL", (*values,), not term.negated)
+    return Condition(f"({source})", "run", clause, (*values, *bound), term.negated)
+
+
+def _compared(column: str, term: Term) -> tuple[str, list[Any]]:
+    value = term.values[0]
+    if isinstance(value, tuple):
+        return f"{column} BETWEEN ? AND ?", list(value)
+    if value == NONE:
+        return f"{column} IS {'NOT ' * (term.op == '!=')}NULL", []
+    if term.op not in ("<", "<=", ">", ">=", "=", "!="):
+        raise ValueError(f"cannot compare by {term.op!r}")
+    return f"{column} {term.op} ?", [value]

@@ -1,0 +1,273 @@
+"""The language runs are filtered by: `workload:train gpu:t4 mrr>0.3 tag:paper since:7d "two words" -tag:old`.
+
+Terms are separated by blanks and must all hold; `-` before one turns it round. A term is a key with `:` and a
+value, a name with a comparison and a number, or a word that occurs anywhere in label, command, tags or notes.
+Reading never raises: what cannot be understood comes back as troubles that name their place.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from storage.runs import ACTIVE, ENDED, STATES, UNFINISHED, WAITING
+
+Kind = Literal["words", "choice", "contains", "card", "moment", "number", "figure"]
+
+
+class Field(NamedTuple):
+    kind: Kind
+    column: str  # of a run; for tag and note, of the table of that name
+    unit: Literal["", "mib", "seconds"] = ""
+
+
+_PEAK = "coalesce(run.peak_card_mib, run.peak_host_mib)"
+_TIME = "(coalesce(run.ended_at, (julianday('now') - 2440587.5) * 86400) - run.started_at)"
+FIELDS: dict[str, Field] = {
+    "workload": Field("choice", "run.workload"),
+    "state": Field("choice", "run.state"),
+    "profile": Field("choice", "run.profile"),
+    "metric": Field("choice", "run.metric"),
+    "tag": Field("choice", "tag"),
+    "label": Field("contains", "run.label"),
+    "reason": Field("contains", "run.reason"),
+    "phase": Field("contains", "run.phase"),
+    "folder": Field("contains", "run.folder"),
+    "note": Field("contains", "note"),
+    "gpu": Field("card", "run.card"),
+    "since": Field("moment", "run.submitted_at"),
+    "until": Field("moment", "run.submitted_at"),
+    "run": Field("number", "run.id"),
+    "attempts": Field("number", "run.attempts"),
+    "exit": Field("number", "run.exit_code"),
+    "time": Field("number", _TIME, "seconds"),
+    "peak": Field("number", _PEAK, "mib"),
+    "peak_card": Field("number", "run.peak_card_mib", "mib"),
+    "peak_host": Field("number", "run.peak_host_mib", "mib"),
+    "predicted": Field("number", "run.predicted_mib", "mib"),
+    "reserved": Field("number", "run.reserved_mib", "mib"),
+    "rate": Field("number", "run.rate"),
+    "done": Field("number", "run.done"),
+    "total": Field("number", "run.total"),
+    # As the columns of `kgops runs --json` are called.
+    "id": Field("number", "run.id"),
+    "exit_code": Field("number", "run.exit_code"),
+    "peak_card_mib": Field("number", "run.peak_card_mib", "mib"),
+    "peak_host_mib": Field("number", "run.peak_host_mib", "mib"),
+    "predicted_mib": Field("number", "run.predicted_mib", "mib"),
+    "reserved_mib": Field("number", "run.reserved_mib", "mib"),
+    "metric_value": Field("number", "run.metric_value"),
+}
+GROUPS = {
+    "ended": ENDED,
+    "active": ACTIVE,
+    "waiting": WAITING,
+    "unfinished": UNFINISHED,
+    "oom": ("out_of_memory",),
+}
+NONE = "none"  # `profile:none`: nothing in that column
+
+Value = str | float | tuple[float, float]  # a pair is a range, both ends in it
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One condition. `key` is a name of FIELDS, "words", or a figure's; `prefix`: its last value is half-typed."""
+
+    kind: Kind
+    key: str
+    op: str
+    values: tuple[Value, ...]
+    negated: bool = False
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What cannot be understood, and where in the text it stands."""
+
+    at: int
+    length: int
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`pending` is what somebody has only begun to type: left out of the terms, and no trouble."""
+
+    terms: tuple[Term, ...]
+    troubles: tuple[Trouble, ...] = ()
+    pending: str | None = None
+
+
+class _Bad(Exception):
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+class _Begun(Exception):
+    """Typed so far, it may become a term."""
+
+
+_TOKEN = re.compile(r'(?:[^\s"]+|"[^"]*("|$))+')
+_TERM = re.compile(r"(?P<key>[A-Za-z_][\w.@-]*)(?P<op>>=|<=|!=|:|=|>|<)(?P<value>.*)", re.DOTALL)
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)([a-z]*)", re.IGNORECASE)
+_SPAN = re.compile(r"(\d{1,9})([smhdw])")
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_MIB = {"mib": 1, "m": 1, "gib": 1024, "g": 1024, "tib": 1 << 20, "t": 1 << 20}
+
+
+def read(text: str, *, now: float | None = None, typing: bool = False) -> Reading:
+    """`typing`: a last term that nothing follows may be half-typed; a value that is matches by its beginning."""
+    at = time.time() if now is None else now
+    terms: list[Term] = []
+    troubles: list[Trouble] = []
+    pending = None
+    for found in _TOKEN.finditer(text):
+        begun = typing and found.end() == len(text)
+        try:
+            term = _term(found[0], at, begun)
+        except _Begun:
+            if begun:
+                pending = found[0]
+                continue
+            hint = "write the value right behind the sign, as in  tag:paper  or  mrr>0.3"
+            troubles.append(_trouble(found, f"{found[0]!r:.60} has no value", hint))
+        except _Bad as bad:
+            troubles.append(_trouble(found, bad.message, bad.hint))
+        else:
+            if term is not None:
+                terms.append(term)
+    return Reading(tuple(terms), tuple(troubles), pending)
+
+
+def _trouble(found: re.Match[str], message: str, hint: str) -> Trouble:
+    return Trouble(found.start(), len(found[0]), message, hint)
+
+
+def _term(token: str, now: float, begun: bool) -> Term | None:
+    negated = token.startswith("-")
+    body = token[1:] if negated else token
+    if not body:
+        raise _Begun
+    if body.count('"') % 2 and not begun:
+        raise _Bad(f"the quote in {token!r:.60} is not closed", 'put a " behind the last word')
+    split = _TERM.fullmatch(body)
+    if split is None:
+        word = body.replace('"', "")
+        return Term("words", "words", ":", (word,), negated) if word.strip() else None
+    key, op, quoted = split["key"], split["op"], '"' in split["value"]
+    value = split["value"].replace('"', "")
+    if not value:
+        raise _Begun
+    # What follows a closing quote or a blank is finished.
+    prefix = begun and not (quoted and split["value"].endswith('"') and not body.count('"') % 2)
+    field = FIELDS.get(key)
+    if field is None:
+        return _figure(key, op, value, negated, begun)
+    if op == "!=" and field.kind != "number":
+        op, negated = ":", not negated
+    if field.kind not in ("number", "figure") and op not in (":", "="):
+        raise _Bad(f"{key} cannot be compared with {op}", f"write  {key}:{value}")
+    if field.kind == "choice":
+        half = prefix and key != "state"
+        return Term("choice", key, ":", _choices(key, value, prefix), negated, half)
+    if field.kind == "number":
+        return Term("number", key, *_comparison(key, op, value, field.unit, begun), negated)
+    if field.kind == "moment":
+        return Term("moment", key, ":", (_moment(key, value, now, begun),), negated)
+    return Term(field.kind, key, ":", (value,), negated, prefix)
+
+
+def _choices(key: str, value: str, prefix: bool) -> tuple[str, ...]:
+    wanted = [one for one in value.split(",") if one]
+    if not wanted:
+        raise _Begun
+    return _states(wanted, prefix) if key == "state" else tuple(wanted)
+
+
+def _states(wanted: list[str], prefix: bool) -> tuple[str, ...]:
+    """Written out: a half-typed one, or one that ends with `*`, may be several."""
+    known = (*STATES, *GROUPS)
+    out: list[str] = []
+    for i, one in enumerate(name.lower() for name in wanted):
+        half = one.endswith("*") or (prefix and i == len(wanted) - 1)
+        fits = [name for name in known if name == one or (half and name.startswith(one.rstrip("*")))]
+        if not fits:
+            raise _Bad(f"there is no state {one!r:.60}", _nearest(one, known, "states"))
+        for name in fits:
+            out += GROUPS.get(name, (name,))
+    return tuple(dict.fromkeys(out))
+
+
+def _figure(key: str, op: str, value: str, negated: bool, begun: bool) -> Term:
+    """Any name may be that of a figure: what a run reports has whatever name it gives."""
+    is_range = op == ":" and re.match(r"[-+.\d]", value)
+    if op == ":" and not is_range:
+        raise _Bad(
+            f"there is no key {key!r:.60}",
+            _nearest(key, tuple(FIELDS), "keys") + f'; to search for it as text, write  "{key}:{value}"',
+        )
+    return Term("figure", key, *_comparison(key, op, value, "", begun), negated)
+
+
+def _comparison(key: str, op: str, value: str, unit: str, begun: bool) -> tuple[str, tuple[Value, ...]]:
+    if op in (":", "=") and ".." in value:
+        low, _, high = value.partition("..")
+        if begun and not high:
+            raise _Begun
+        lowest = _number(key, low, unit, False) if low else float("-inf")
+        return "=", ((lowest, _number(key, high, unit, begun) if high else float("inf")),)
+    if op in (":", "=") and value == NONE:
+        return "=", (NONE,)
+    return "=" if op == ":" else op, (_number(key, value, unit, begun),)
+
+
+def _number(key: str, text: str, unit: str, begun: bool) -> float:
+    units: dict[str, int] = {"mib": _MIB, "seconds": SECONDS}.get(unit, {})
+    found = _NUMBER.fullmatch(text)
+    if found and (not found[2] or found[2].lower() in units):
+        return float(found[1]) * units.get(found[2].lower(), 1)
+    unit_begun = found and any(name.startswith(found[2].lower()) for name in units)
+    if begun and (
+        unit_begun or NONE.startswith(text) or re.fullmatch(r"[+-]?\.?|.*[\d.]e[+-]?", text.lower())
+    ):
+        raise _Begun
+    more = f", with {', '.join(units)} behind it if you like" if units else ""
+    raise _Bad(
+        f"{key} is compared with a number, not with {text!r:.60}", f"write a number, as in  {key}>0.3{more}"
+    )
+
+
+def _moment(key: str, value: str, now: float, begun: bool) -> float:
+    """A span ago, or a date in local time."""
+    span = _SPAN.fullmatch(value)
+    if span:
+        return now - int(span[1]) * SECONDS[span[2]]
+    from datetime import datetime, timedelta
+
+    day = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    named = {"today": day, "yesterday": day - timedelta(days=1)}
+    if value in named:
+        return named[value].timestamp()
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        pass
+    if begun and (re.fullmatch(r"[\d:T.+-]+", value) or any(name.startswith(value) for name in named)):
+        raise _Begun
+    raise _Bad(
+        f"{value!r:.60} is no moment", f"write {key}:30m, {key}:12h, {key}:7d, {key}:2w or {key}:2026-01-31"
+    )
+
+
+def _nearest(name: str, known: tuple[str, ...], what: str) -> str:
+    import difflib  # seldom needed
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    listed = f"{what}: {', '.join(known)}"
+    return f"did you mean {near[0]!r}? {listed}" if near else listed

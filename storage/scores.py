@@ -1,0 +1,102 @@
+"""A run's figures under the names people use, so that `mrr>0.3` is one look-up in a hundred thousand runs.
+
+Of each figure of an ended run there is one row: `value` is the final one, from the result manifest, or
+else the last that was reported; `last` and `best` are of its curve. `mrr` means what a person means: the
+run's own `mrr`, or else `test_mrr`, or else `valid_mrr`. Runs that have not ended have no rows: there are
+few of them, their figures change all the time, and what they report is looked up as it is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Literal
+
+from storage.database import explained
+
+Which = Literal["value", "final", "last", "best"]
+WHICH: tuple[Which, ...] = ("value", "final", "last", "best")
+MEANT_BY_SHORT = ("test_", "valid_")  # in this order
+_LESS_IS_BETTER = ("loss", "error", "rank", "seconds", "nll", "perplexity", "mse", "mae")
+
+_UNFINISHED = "SELECT id FROM run WHERE state IN ('queued', 'starting', 'running')"
+
+
+def less_is_better(name: str) -> bool:
+    return any(word in name for word in _LESS_IS_BETTER)
+
+
+def settle(conn: sqlite3.Connection, run: int) -> None:
+    """Writes the rows of a run that ends. Belongs inside the caller's transaction."""
+    forget(conn, run)
+    rows: dict[str, tuple[float | None, float | None, float | None, float | None]] = {}
+    curves = conn.execute(
+        "SELECT name, last_value, (SELECT min(min) FROM rollup WHERE series = series.id AND width = 4096),"
+        " (SELECT max(max) FROM rollup WHERE series = series.id AND width = 4096) FROM series WHERE run = ?",
+        (run,),
+    )
+    for name, last, least, most in curves:
+        rows[name] = (last, None, last, least if less_is_better(name) else most)
+    for name, final in conn.execute("SELECT name, value FROM figure WHERE run = ?", (run,)):
+        _, _, last, best = rows.get(name, (None, None, None, None))
+        rows[name] = (final, final, last, best)
+    for prefix in MEANT_BY_SHORT:
+        for name in [name for name in rows if name.startswith(prefix)]:
+            rows.setdefault(name.removeprefix(prefix), rows[name])
+    conn.executemany(
+        "INSERT INTO score (name, run, value, final, last, best) VALUES (?, ?, ?, ?, ?, ?)",
+        [(name, run, *row) for name, row in rows.items()],
+    )
+
+
+def forget(conn: sqlite3.Connection, run: int) -> None:
+    conn.executemany("DELETE FROM score WHERE name = ? AND run = ?", [(name, run) for name in _settled(conn)])
+
+
+def names(conn: sqlite3.Connection) -> list[str]:
+    """Every name that some run has a figure under."""
+    reported = f"SELECT DISTINCT name FROM series WHERE run IN ({_UNFINISHED})"
+    with explained(None):
+        going = [row[0] for row in conn.execute(reported)]
+    short = [name.removeprefix(prefix) for name in going for prefix in MEANT_BY_SHORT]
+    return sorted({*_settled(conn), *going, *short})
+
+
+def values_of(name: str, which: Which = "value") -> tuple[str, list[str]]:
+    """A SELECT of (run, value) for every run that has this figure; a NULL value was no number."""
+    meant = (name, *(prefix + name for prefix in MEANT_BY_SHORT))
+    column = {"value": "last_value", "final": "NULL", "last": "last_value", "best": _best_so_far(name)}[which]
+    # Of several rows of a run SQLite takes the one that min() is of.
+    sql = (
+        f"SELECT run, {which} AS value FROM score WHERE name = ? UNION ALL"
+        f" SELECT run, value FROM (SELECT run, {column} AS value,"
+        " min(CASE name WHEN ? THEN 0 WHEN ? THEN 1 ELSE 2 END)"
+        f" FROM series WHERE run IN ({_UNFINISHED}) AND name IN (?, ?, ?) GROUP BY run)"
+    )
+    return sql, [name, *meant[:2], *meant]
+
+
+def of_runs(
+    conn: sqlite3.Connection, numbers: list[int], name: str, which: Which = "value"
+) -> dict[int, float]:
+    """The figure of those of these runs that have it: for the rows of one page."""
+    marks = ", ".join("?" * len(numbers))
+    sql, values = values_of(name, which)
+    rows = conn.execute(
+        f"SELECT run, value FROM ({sql}) WHERE run IN ({marks}) AND value IS NOT NULL", (*values, *numbers)
+    )
+    return dict(rows.fetchall())
+
+
+def _best_so_far(name: str) -> str:
+    kind = "min" if less_is_better(name) else "max"
+    return f"(SELECT {kind}({kind}) FROM rollup WHERE series = series.id AND width = 4096)"
+
+
+def _settled(conn: sqlite3.Connection) -> list[str]:
+    """From one name to the next: reading all rows for a few names would take long."""
+    rows = conn.execute(
+        "WITH RECURSIVE found (name) AS (SELECT min(name) FROM score UNION ALL"
+        " SELECT (SELECT min(name) FROM score WHERE name > found.name) FROM found"
+        " WHERE found.name IS NOT NULL) SELECT name FROM found WHERE name IS NOT NULL"
+    )
+    return [row[0] for row in rows]
