@@ -123,7 +123,7 @@ def test_a_training_that_ran_out_in_the_middle_goes_on_from_its_checkpoint_to_th
     run, never_failed = run_cli.show(2), run_cli.show(1)
     assert [(a["outcome"], a["settings"]) for a in run["attempt"]] == [
         ("out_of_memory", {}),
-        ("succeeded", {"entity_chunk": 2048}),
+        ("succeeded", {"gradient_checkpointing": True}),  # no chunk is larger than fourteen entities
     ]
     log = (folder / "worker.log").read_text()
     assert "Traceback" not in log
@@ -200,7 +200,10 @@ def test_a_limit_of_memory_holds_for_commands_and_is_not_for_runs_on_a_card(run_
 def test_a_dry_run_shows_the_ladder_and_only_with_leave_what_changes_results(run_cli: Console) -> None:
     asked = ("run", "train", "--dataset", "nations", "--device", "cpu", "--dry-run")
     plain, allowed = run_cli(*asked).out, run_cli(*asked, "--allow-approximate").out
-    assert "# after an out-of-memory: entity_chunk 2048 → 512 (exact:" in plain
+    assert "# after an out-of-memory: gradient_checkpointing off → on (exact:" in plain
+    assert (
+        "entity_chunk 2048" not in plain
+    )  # Nations has fourteen entities, and fewer at a time would save nothing
     assert "batch_size" not in plain
     assert "# after an out-of-memory: batch_size 256 → 128 (approximate:" in allowed
     assert "allow_approximate = true" in allowed

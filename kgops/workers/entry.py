@@ -51,12 +51,11 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None
     job_file = Path(sys.argv[1])
     folder = Path(os.environ.get("KGOPS_RUN_FOLDER", "."))
     reporter = Reporter(folder)
+    reporter.libraries_mib = host_memory_mib()
     stop = StopRequest()
     ran_out = None
     try:
         job = _with_settings(read_job_file(job_file), reporter)
-        if (loaded := host_memory_mib()) is not None:
-            reporter.memory(libraries=loaded)
         if job.limits.memory_mib is not None:
             limit_memory(job.limits.memory_mib)
         work(job, folder, reporter, stop)

@@ -18,6 +18,7 @@ class Reporter:
         self._folder = folder
         self.levers: dict[str, dict[str, Any]] = {}  # as last told of, for the file of results
         self.stepped_down: dict[str, Any] = {}  # what was asked for of levers that the ladder has changed
+        self.libraries_mib: float | None = None  # of host memory, before any data was read
         path = os.environ.get("KGOPS_EVENTS")
         self._fd = (
             os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -39,6 +40,8 @@ class Reporter:
         self.send(
             events.STARTED, attempt=int(os.environ.get("KGOPS_ATTEMPT", "1")), pid=os.getpid(), **fields
         )
+        if self.libraries_mib is not None:
+            self.memory(libraries=self.libraries_mib)
 
     def lever(
         self, name: str, requested: Any, effective: Any, reason: str | None, chosen_by: str | None = None
