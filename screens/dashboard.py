@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Dashboard"]
 
 _MOST_ALERTS = 4
+_WIDEST = 140  # of a bar that the eye still follows to its figures
 _NO_RUNS = (
     "No runs yet. In any shell of this machine:",
     "",
@@ -145,6 +146,7 @@ def _cards(moment: Moment, width: int) -> list[Row]:
         ]
     if not moment.cards:
         return [said("CARDS", width, "head"), said("the driver finds no card", width, "dim")]
+    width = min(width, _WIDEST)
     columns = Columns(
         (
             Column("CARDS", 18),

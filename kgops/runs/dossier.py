@@ -62,7 +62,7 @@ class Dossier:
     environment: Mapping[str, Any]
 
 
-def dossier(home: Home, conn: Connection, number: int, *, points: int = 240) -> Dossier | None:
+def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) -> Dossier | None:
     """None where there is no such run. Curves come in at most about `points` buckets each."""
     run = runs.get(conn, number)
     if run is None:

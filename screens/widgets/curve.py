@@ -48,16 +48,26 @@ def braille(values: Values, width: int, height: int, low: float, high: float) ->
 
 
 def spread_over(values: Values, count: int) -> list[float | None]:
-    """As many values as there are places: the mean of those that share one, each repeated where there are few."""
+    """As many values as there are places: the mean of those that share one, or between few a straight line."""
     have = len(values)
     if not have:
         return [None] * count
+    if have < count:
+        return [_between(values, i * (have - 1) / max(count - 1, 1)) for i in range(count)]
     out: list[float | None] = []
     for i in range(count):
-        start, stop = i * have // count, max((i + 1) * have // count, i * have // count + 1)
+        start, stop = i * have // count, (i + 1) * have // count
         known = [value for value in values[start:stop] if value is not None]
         out.append(sum(known) / len(known) if known else None)
     return out
+
+
+def _between(values: Values, at: float) -> float | None:
+    here = int(at)
+    left, right = values[here], values[min(here + 1, len(values) - 1)]
+    if left is None or right is None:
+        return left if at - here < 0.5 else right
+    return left + (right - left) * (at - here)
 
 
 def level_of(value: float, low: float, high: float, levels: int) -> int:
