@@ -140,3 +140,13 @@ def test_a_file_too_large_to_count_at_a_start_is_remembered_once_it_was_counted(
     counted = counts_of(settings, remembered)
     assert counted is not None
     assert counts_of(settings, remembered, most_bytes=3) == counted
+
+
+def test_what_another_kgops_remembered_is_counted_anew(tmp_path: Path) -> None:
+    triples, remembered = tmp_path / "train.txt", tmp_path / "counts.json"
+    triples.write_text("a\tr\tb\nb\tr\tc\n")
+    counted = counts_of({"train": str(triples)}, remembered)
+    for broken in ({}, {"entities": 3}, [], "text", {"tails": 1}):
+        told = json.loads(remembered.read_text())
+        remembered.write_text(json.dumps(dict.fromkeys(told, broken)))
+        assert counts_of({"train": str(triples)}, remembered) == counted

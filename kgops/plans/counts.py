@@ -89,8 +89,9 @@ def counts_of(
     try:
         key = "|".join([str(_FORMAT), *(_identity(role, path) for role, path in files.items())])
         known = (read_json(remembered) or {}) if remembered is not None else {}
-        if key in known:
-            return Counts.from_table(known[key])
+        recalled = _recalled(known.get(key))
+        if recalled is not None:
+            return recalled
         if most_bytes is not None and sum(path.stat().st_size for path in files.values()) > most_bytes:
             return None
         counts = _count(files)
@@ -101,6 +102,14 @@ def counts_of(
         remembered.parent.mkdir(parents=True, exist_ok=True)
         write_json(remembered, {**dict(kept), key: counts.as_table()})
     return counts
+
+
+def _recalled(table: Any) -> Counts | None:
+    """What another kgops wrote, or a person changed, is counted anew."""
+    try:
+        return None if table is None else Counts.from_table(table)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None
 
 
 def count_triples(
