@@ -146,6 +146,7 @@ def test_what_another_kgops_remembered_is_counted_anew(tmp_path: Path) -> None:
     triples, remembered = tmp_path / "train.txt", tmp_path / "counts.json"
     triples.write_text("a\tr\tb\nb\tr\tc\n")
     counted = counts_of({"train": str(triples)}, remembered)
+    broken: object
     for broken in ({}, {"entities": 3}, [], "text", {"tails": 1}):
         told = json.loads(remembered.read_text())
         remembered.write_text(json.dumps(dict.fromkeys(told, broken)))

@@ -13,6 +13,14 @@ KEYS = (
     Key("train", "table", required=True, help="The keys of `train`."),
     Key("tracin", "table", help="The keys of `tracin`; model and data are those of the training."),
 )
+# Levers of the second half; the others are the first's alone. `precision` too: fewer bits find other triples, and
+# who wants that of TracIn says so in a run of its own.
+TRACED = frozenset(
+    {
+        *("block", "tests_at_once", "entity_chunk", "gram_precision", "filtering", "last_layers", "devices"),
+        *("vectorized_gradients", "test_gradient_caching"),
+    }
+)
 # What the training gives; naming another would trace another model.
 _GIVEN = (
     "run",

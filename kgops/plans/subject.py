@@ -11,7 +11,7 @@ from kgops.gpus.facts import CardFacts
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.files import read_json
 from kgops.jobs.job import Job
-from kgops.jobs.pipelining import tracin_settings, train_settings
+from kgops.jobs.pipelining import TRACED, tracin_settings, train_settings
 from kgops.plans.counts import Counts, counts_of
 from kgops.plans.shapes import Shape, model_of_config, model_of_settings, tracin_shape, train_shape
 
@@ -50,7 +50,7 @@ class Subject:
             told = self.traced
             found.append(
                 tracin_shape(
-                    _with(self.tracin, levers),
+                    _with(self.tracin, levers if self.train is None else _traced(levers)),
                     self.counts,
                     card,
                     told.model,
@@ -76,6 +76,10 @@ def subject_of(job: Job, remembered: Path | None = None, *, most_bytes: int | No
     if job.workload == "tracin":
         return _tracing(job, count)
     return _pipeline(job, count)
+
+
+def _traced(levers: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in levers.items() if name in TRACED}
 
 
 def _with(job: Job, levers: Mapping[str, Any]) -> Job:

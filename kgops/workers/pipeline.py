@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kgops.jobs.job import Job
-from kgops.jobs.pipelining import tracin_settings, train_settings
+from kgops.jobs.pipelining import TRACED, tracin_settings, train_settings
 from kgops.workers.entry import StopRequest, run_worker
 from kgops.workers.outputs import hand_in
 from kgops.workers.report import Reporter
@@ -20,7 +20,9 @@ def pipeline(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> Non
     training = replace(job, workload="train", settings=train_settings(job.settings))
     figures = train_job(training, folder, report, stop)
     settings = tracin_settings(job.settings, str(results / "checkpoints"), str(results / "best_model.pt"))
-    tracing = replace(job, workload="tracin", settings=settings)
+    report.next_stage()
+    levers = {name: value for name, value in job.levers.items() if name in TRACED}
+    tracing = replace(job, workload="tracin", settings=settings, levers=levers)
     figures |= trace_job(tracing, folder, report, stop)
     hand_in(training, folder, results, figures, report)
 

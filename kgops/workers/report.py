@@ -17,6 +17,7 @@ class Reporter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.levers: dict[str, dict[str, Any]] = {}  # as last told of, for the file of results
+        self.earlier: dict[str, dict[str, Any]] = {}  # what the stage before this one told of its levers
         self.stepped_down: dict[str, Any] = {}  # what was asked for of levers that the ladder has changed
         self.libraries_mib: float | None = None  # of host memory, before any data was read
         path = os.environ.get("KGOPS_EVENTS")
@@ -49,10 +50,19 @@ class Reporter:
         if name in self.stepped_down:
             requested, chosen_by = self.stepped_down[name], "ladder"
             reason = "; ".join(filter(None, ["an earlier attempt ran out of memory", reason]))
+        if name in self.earlier and self.earlier[name]["effective"] != effective:
+            before = self.earlier[name]
+            requested = before["asked"]
+            effective = f"{before['effective']}, then {effective}"
+            reason = "; ".join(filter(None, ["first training, then TracIn", before["reason"], reason]))
         self.levers[name] = {"asked": requested, "effective": effective, "reason": reason}
         fields = {"reason": reason, "chosen_by": chosen_by}
         known = {field: value for field, value in fields.items() if value is not None}
         self.send(events.LEVER, name=name, requested=requested, effective=effective, **known)
+
+    def next_stage(self) -> None:
+        """What is told of a lever from here on stands beside what was told before, not in its place."""
+        self.earlier = dict(self.levers)
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
         self.send(events.PROGRESS, phase=phase, done=done, total=total, unit=unit, rate=rate)
