@@ -1,0 +1,104 @@
+"""`kgops compare`: runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from kgops.cli.output import UNKNOWN, figure, print_json, say, table
+from kgops.cli.session import existing
+from kgops.errors import Usage
+from kgops.jobs.text import one_line
+from kgops.runs.comparing import MOST, Comparison, Difference, Figure, compare
+from storage import runs
+
+
+@click.command(epilog="\b\nExample:  kgops compare 12 17 21")
+@click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
+@click.option("--all", "everything", is_flag=True, help="Also what is the same in all of them.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
+    """Show what differs between runs: settings, levers in effect, environment, figures with ratios to the first."""
+    if not 2 <= len(names) <= MOST:
+        raise Usage(f"{len(names)} runs were named", f"compare two to {MOST}")
+    session = existing()
+    chosen = [session.run(name) for name in names]
+    if len({run.id for run in chosen}) < len(chosen):
+        raise Usage("a run was named twice")
+    found = compare(session.conn, chosen)
+    if as_json:
+        print_json(as_table(found))
+        return
+    for line in page(found, everything=everything):
+        say(line)
+
+
+def as_table(found: Comparison) -> dict[str, Any]:
+    return {
+        "run": [runs.as_table(run) for run in found.runs],
+        "same_machine": found.same_machine,
+        **{
+            name: {row.name: list(row.values) for row in rows}
+            for name, rows in (
+                ("settings", found.settings),
+                ("levers", found.levers),
+                ("environment", found.environment),
+            )
+        },
+        "figures": {
+            one.name: {
+                "unit": one.unit,
+                "values": list(one.values),
+                "quartiles": [list(pair) if pair else None for pair in one.spread],
+                "ratios": [one.ratio(i) for i in range(len(one.values))],
+            }
+            for one in found.figures
+        },
+    }
+
+
+def page(found: Comparison, *, everything: bool) -> list[str]:
+    heads = [f"{run.id} {one_line(run.label)}" for run in found.runs]
+    out = table(("", *heads), [("state", *(run.state for run in found.runs))])
+    for title, rows in (
+        ("SETTING", found.settings),
+        ("LEVER IN EFFECT", found.levers),
+        ("ENVIRONMENT", found.environment),
+    ):
+        shown = [row for row in rows if everything or row.differs]
+        if shown:
+            out += ["", *table((title, *heads), [_values(row) for row in shown])]
+        else:
+            out += ["", f"{title.lower()}: the same in all"]
+    figures = [one for one in found.figures if any(value is not None for value in one.values)]
+    right = frozenset(heads)
+    out += ["", *table(("FIGURE", *heads), [_measured(one) for one in figures], right=right)]
+    if not found.same_machine:
+        out += ["", "They ran on different machines or cards: ratios of time say nothing of what was set."]
+    if any(run.state != "succeeded" for run in found.runs):
+        out += ["", "Not all of them succeeded: their figures are of what they did until then."]
+    return out
+
+
+def _values(row: Difference) -> Sequence[str]:
+    return (row.name, *(UNKNOWN if value is None else _word(value) for value in row.values))
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _measured(one: Figure) -> Sequence[str]:
+    cells = []
+    for i, value in enumerate(one.values):
+        text = figure(value, one.unit)
+        spread = one.spread[i]
+        if spread is not None:
+            text += f" ({figure(spread[0])}–{figure(spread[1])})"
+        ratio = one.ratio(i) if i else None
+        cells.append(text if ratio is None else f"{text}  {ratio:.2f}x")
+    return (one.name, *cells)

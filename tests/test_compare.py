@@ -1,0 +1,75 @@
+"""Runs side by side: only what differs, with ratios to the first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from driving import Console
+
+from kgops.runs.comparing import Comparison, Difference, Figure, compare
+from storage import runs
+from storage.database import open_reader
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+SMALL = (
+    "train",
+    "--dataset",
+    "nations",
+    "--num-epochs",
+    "4",
+    "--embedding-dim",
+    "16",
+    "--output-channels",
+    "4",
+)
+
+
+def test_two_trainings_that_differ_in_one_lever_show_that_lever_and_the_ratios(run_cli: Console) -> None:
+    for batch in ("64", "128"):
+        assert run_cli("run", *SMALL, "--batch-size", batch, env=ONE_THREAD).code == 0
+    page = run_cli("compare", "1", "2").out
+    assert "levers.batch_size  64         128" in page
+    assert "num_epochs" not in page
+    assert "environment: the same in all" in page
+    assert "num_epochs" in run_cli("compare", "1", "2", "--all").out
+    found = run_cli("compare", "2", "1", "--json").json()
+    assert found["same_machine"] is True
+    assert found["levers"]["batch_size"] == ["128", "64"]
+    mrr = found["figures"]["test_mrr"]
+    assert mrr["ratios"] == [1.0, pytest.approx(mrr["values"][1] / mrr["values"][0])]
+    epochs = found["figures"]["epoch_seconds"]
+    seconds = [p["last_value"] for p in run_cli.show(2)["series"] if p["name"] == "epoch_seconds"]
+    low, high = epochs["quartiles"][0]
+    assert low <= epochs["values"][0] <= high
+    assert low * 0.2 < seconds[0] < high * 5
+
+
+def test_a_run_beside_itself_or_nothing_is_no_comparison(run_cli: Console) -> None:
+    assert run_cli("run", "exec", "--", "true").code == 0
+    assert run_cli("run", "exec", "--", "true").code == 0
+    assert run_cli("compare", "1").code == 2
+    assert run_cli("compare", "1", "1").code == 2
+    assert run_cli("compare", "1", "9").code == 2
+    both = run_cli("compare", "1", "2")
+    assert both.code == 0
+    assert "setting: the same in all" in both.out
+
+
+def test_ratios_of_time_on_different_machines_are_marked(run_cli: Console) -> None:
+    for _ in range(2):
+        assert run_cli("run", "exec", "--", "true").code == 0
+    conn = open_reader(run_cli.home / "kgops.db")
+    chosen = [run for number in (1, 2) if (run := runs.get(conn, number)) is not None]
+    found = compare(conn, chosen)
+    assert found.same_machine
+    moved = Difference("machine.host", ("here", "there"))
+    elsewhere: Comparison = replace(found, environment=(*found.environment, moved))
+    assert not elsewhere.same_machine
+
+
+def test_a_ratio_needs_both_values_and_a_first_that_is_not_zero() -> None:
+    figure = Figure("x", "", (2.0, None, 5.0), (None, None, None))
+    assert [figure.ratio(i) for i in range(3)] == [1.0, None, 2.5]
+    assert Figure("x", "", (0.0, 1.0), (None, None)).ratio(1) is None
+    assert Figure("x", "", (None, 1.0), (None, None)).ratio(1) is None
