@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from kgops.cli.session import Session
 from kgops.cli.tag import check_tags
-from kgops.errors import Usage
+from kgops.errors import NoSuchRun, Usage
 from kgops.jobs.job import read_job
 from kgops.jobs.text import one_line
-from kgops.runs import launch
 from kgops.runs.control import stop_run
 from kgops.settings import Home, make_home
 from storage import reports, runs
@@ -34,6 +33,7 @@ def with_session(home: Home, change: Callable[[Session], str]) -> str:
 
 
 def stop(session: Session, run: Run) -> str:
+    _must_be_there(session, run)
     stop_run(session.home, session.conn, run, None)
     now = runs.get(session.conn, run.id)
     if now is not None and now.ended:
@@ -42,13 +42,18 @@ def stop(session: Session, run: Run) -> str:
 
 
 def resume(session: Session, run: Run) -> str:
+    from kgops.runs import launch  # with all that plans: memory that looking on does not need
+
+    _must_be_there(session, run)
     launch.resume(session.home, session.conn, run.id)
     return f"run {run.id} goes on"
 
 
 def again(session: Session, run: Run) -> str:
     """The same job, planned anew: the card may have less room than it had."""
+    _must_be_there(session, run)
     from kgops.plans.resolve import for_worker, resolve
+    from kgops.runs.launch import launch
     from kgops.runs.planning import plan, refuse_what_cannot_fit
     from kgops.runs.source import names_a_run, with_run
 
@@ -58,11 +63,12 @@ def again(session: Session, run: Run) -> str:
     with _also(for_worker(resolved.environment, os.environ)):
         planned = plan(resolved, session.home, session.conn)
         refuse_what_cannot_fit(planned)
-        number = launch.launch(session.home, session.conn, planned)
+        number = launch(session.home, session.conn, planned)
     return f"run {number} is the same job as run {run.id}"
 
 
 def tag(session: Session, run: Run, words: str) -> str:
+    _must_be_there(session, run)
     given = words.split()
     add = [word for word in given if not word.startswith("-")]
     remove = [word[1:] for word in given if word.startswith("-") and len(word) > 1]
@@ -73,10 +79,17 @@ def tag(session: Session, run: Run, words: str) -> str:
 
 
 def note(session: Session, run: Run, text: str) -> str:
+    _must_be_there(session, run)
     if not text.strip():
         raise Usage("the note is empty")
     reports.add_note(session.conn, run.id, time.time(), text)
     return f"noted on run {run.id}"
+
+
+def _must_be_there(session: Session, run: Run) -> None:
+    """What a screen shows may have been deleted since."""
+    if runs.get(session.conn, run.id) is None:
+        raise NoSuchRun(f"run {run.id} is no longer in the record")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -65,16 +66,10 @@ class Dashboard(Place):
         return next((run for run in shown if run.id == key), None)
 
     def show_moment(self, moment: Moment) -> None:
-        if moment.dossier is not None:
+        if moment.of != DASHBOARD:
             return  # meant for a screen in front of this one
         if moment.cards is None and self._moment.cards is not None:
-            moment = Moment(
-                moment.overview,
-                self._moment.cards,
-                self._moment.no_cards,
-                trouble=moment.trouble,
-                looked=True,
-            )
+            moment = replace(moment, cards=self._moment.cards, no_cards=self._moment.no_cards)
         self._moment = moment
         self.draw()
 
@@ -108,7 +103,7 @@ def _counted(seen: Overview) -> str:
 
 
 def _rows(moment: Moment, width: int) -> list[Row]:
-    if not moment.looked:
+    if moment.of is None:
         return [said("CARDS", width, "head"), said("asking the driver …", width, "dim")]
     seen = moment.overview
     sections = [_cards(moment, width)]

@@ -38,13 +38,13 @@ Wanted = str | OneRun | None  # what the visible screen shows; None: nothing of 
 class Moment:
     """What is there to show; two that are equal look the same."""
 
+    of: Wanted = None
     overview: Overview | None = None  # None before the first run, or while nobody wants it
     cards: tuple[CardNow, ...] | None = None  # None: not read yet
     no_cards: NvmlProblem | None = None
     dossier: Dossier | None = None
     log: tuple[str, ...] = ()
     trouble: str | None = None
-    looked: bool = False
 
 
 class Feed:
@@ -98,7 +98,7 @@ class Feed:
 
     def look_now(self) -> None:
         """Something was changed from here: nobody should wait a second to see it."""
-        self._seen = None
+        self._seen = self._posted = None
         self._wake.set()
 
     # --- the thread ---
@@ -108,7 +108,8 @@ class Feed:
             while not self._stopping:
                 self._wake.clear()
                 wanted = self._wanted
-                idle = self._paused or wanted is None
+                # A screen that is opened while the feed rests is shown once, and a change from here too.
+                idle = wanted is None or (self._paused and self._posted is not None)
                 if idle or wanted != DASHBOARD:
                     self._rest_cards()
                 if not idle:
@@ -125,11 +126,11 @@ class Feed:
             with explained(self._home.database):
                 moment = self._moment(wanted)
         except DatabaseMissing:
-            moment = Moment(*self._cards(), looked=True)
+            moment = Moment(DASHBOARD, *self._cards())
         except (KgopsError, StorageError) as error:
             self._close()
             moment = Moment(
-                trouble=f"{error.message} — {error.hint}" if error.hint else error.message, looked=True
+                wanted, trouble=f"{error.message} — {error.hint}" if error.hint else error.message
             )
         if moment != self._posted and wanted == self._wanted:
             self._posted = moment
@@ -146,13 +147,13 @@ class Feed:
             known = self._now.dossier
             if changed or known is None or known.run.id != wanted.number:
                 known = dossier(self._home, self._conn, wanted.number)
-            self._now = Moment(dossier=known, log=self._log(known), looked=True)
+            self._now = Moment(wanted, dossier=known, log=self._log(known))
             return self._now
         seen = self._now.overview
         if changed or seen is None:
             seen = overview(self._home, self._conn, seen)
         _, cards, problem = self._cards(seen)
-        self._now = Moment(seen, cards, problem, looked=True)
+        self._now = Moment(wanted, seen, cards, problem)
         return self._now
 
     def _log(self, known: Dossier | None) -> tuple[str, ...]:

@@ -56,9 +56,10 @@ class RunScreen(Place):
         return self._run
 
     def show_moment(self, moment: Moment) -> None:
-        if moment.trouble is not None:
-            self.say(moment.trouble, "bad")
-        if moment.dossier is None or moment.dossier.run.id != self._run.id:
+        if moment.of != self.wanted:
+            return
+        if moment.dossier is None:
+            self.say(moment.trouble or f"run {self._run.id} is no longer in the record", "bad")
             return
         self._dossier, self._run, self._log = moment.dossier, moment.dossier.run, moment.log
         self.draw()

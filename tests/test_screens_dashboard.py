@@ -228,3 +228,47 @@ def test_screens_load_nothing_heavy(run_cli: Console) -> None:
         [sys.executable, "-c", code], env=run_cli.environment(), capture_output=True, text=True
     )
     assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
+
+
+def test_a_disk_that_is_nearly_full_is_said_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "small"
+    home.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "kgops-test", home], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("cannot mount a small disk here")
+    try:
+        monkeypatch.setenv("KGOPS_HOME", str(home))
+        console = Console(home, tmp_path)
+        console("run", "exec", "--", "true")
+
+        async def story(seen: Seen) -> None:
+            await seen.until_shows("less than 256 MiB are left on the disk of")
+
+        look(home, story)
+        console.close()
+    finally:
+        subprocess.run(["umount", "--lazy", home], check=True)
+
+
+def test_a_database_that_cannot_be_read_is_named_with_what_to_do(home: Path) -> None:
+    (home / "kgops.db").write_bytes(b"no database at all " * 500)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("is damaged", "doctor --rebuild")
+        await seen.press("question_mark")
+        await seen.until_shows("KEYS HERE")
+
+    look(home, story, (300, 30))
+
+
+def test_a_run_opened_while_paused_is_shown_all_the_same(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        await seen.press("p", "enter")
+        await seen.until_shows("paused", "JOB")
+
+    look(run_cli.home, story)

@@ -232,3 +232,21 @@ def test_what_a_worker_reports_shows_within_two_seconds(run_cli: Console) -> Non
         assert time.monotonic() - began < 2
 
     look(run_cli.home, story)
+
+
+def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        assert run_cli("delete", "1", "--yes").code == 0
+        await seen.until_shows("run 1 is no longer in the record")
+        await seen.press("t")
+        await seen.until_shows("tags for run 1")
+        await seen.type("late")
+        await seen.press("enter")
+        await seen.until_shows("run 1 is no longer in the record")
+        await seen.press("escape")
+        await seen.until_shows("No runs yet")
+
+    look(run_cli.home, story)

@@ -224,5 +224,5 @@ def _of_disk(home: Home) -> list[Alert]:
     if free_mib > max(_NEARLY_FULL_MIB, _NEARLY_FULL_SHARE * whole_mib):
         return []
     # In steps, so that a disk that fills up does not change this line every second.
-    shown = f"less than {free_mib // 256 * 256 + 256:,} MiB"
-    return [Alert("disk", None, f"the disk of {home.path} is nearly full: {shown} left")]
+    step = free_mib // 256 * 256 + 256
+    return [Alert("disk", None, f"less than {step:,} MiB are left on the disk of {home.path}")]
