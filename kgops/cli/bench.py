@@ -19,7 +19,7 @@ BENCHMARKS: dict[str, str] = {
     "paths": "Neighbourhood filters beside enumeration.",
     "pace": "How well the planner orders settings by their speed.",
     "console": "What the console and the supervisor cost.",
-    "screens": "What the dashboard costs: to open, to leave open, over SSH, per key.",
+    "screens": "What the dashboard costs: CPU, memory, bytes, keys.",
     "gpu": "All of it that needs a card.",
 }
 
