@@ -80,12 +80,7 @@ def _on_card(asked: str, prefix: bool) -> tuple[str, list[Any]]:
 
 
 def _of_figure(term: Term) -> Condition:
-    which: scores.Which = "value"
-    name = term.key
-    head, dot, tail = name.partition(".")
-    for known in scores.WHICH:
-        if dot and head == known:
-            which, name = known, tail
+    which, name = scores.split(term.key)
     source, values = scores.values_of(name, which)
     clause, bound = _compared("value", term)
     if term.values == (NONE,):  # has no such figure, or it was no number

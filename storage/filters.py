@@ -116,6 +116,7 @@ class _Begun(Exception):
 _TOKEN = re.compile(r'(?:[^\s"]+|"[^"]*("|$))+')
 _TERM = re.compile(r"(?P<key>[A-Za-z_][\w.@-]*)(?P<op>>=|<=|!=|:|=|>|<)(?P<value>.*)", re.DOTALL)
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)([a-z]*)", re.IGNORECASE)
+_UNBINDABLE = re.compile("[\\x00\\ud800-\\udfff]")  # SQLite ends a text at the one and refuses the others
 _SPAN = re.compile(r"(\d{1,9})([smhdw])")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _MIB = {"mib": 1, "m": 1, "gib": 1024, "g": 1024, "tib": 1 << 20, "t": 1 << 20}
@@ -127,7 +128,7 @@ def read(text: str, *, now: float | None = None, typing: bool = False) -> Readin
     terms: list[Term] = []
     troubles: list[Trouble] = []
     pending = None
-    for found in _TOKEN.finditer(text):
+    for found in _TOKEN.finditer(_UNBINDABLE.sub("\ufffd", text)):
         begun = typing and found.end() == len(text)
         try:
             term = _term(found[0], at, begun)

@@ -120,6 +120,15 @@ def tags(conn: sqlite3.Connection, run: int) -> list[str]:
     return [row[0] for row in conn.execute("SELECT tag FROM tag WHERE run = ? ORDER BY tag", (run,))]
 
 
+def tags_of_runs(conn: sqlite3.Connection, runs: list[int]) -> dict[int, list[str]]:
+    """Of those that have any: for the rows of one page."""
+    marks = ", ".join("?" * len(runs))
+    found: dict[int, list[str]] = {}
+    for run, tag in conn.execute(f"SELECT run, tag FROM tag WHERE run IN ({marks}) ORDER BY run, tag", runs):
+        found.setdefault(run, []).append(tag)
+    return found
+
+
 def change_tags(conn: sqlite3.Connection, run: int, *, add: list[str], remove: list[str]) -> None:
     with transaction(conn):
         conn.executemany(

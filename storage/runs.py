@@ -212,24 +212,35 @@ def page(
 
 
 def ordered(
-    conn: sqlite3.Connection, *, sort: str = "id", figure: str | None = None, descending: bool = True
+    conn: sqlite3.Connection,
+    wanted: Filter = EVERYTHING,
+    *,
+    sort: str = "id",
+    figure: str | None = None,
+    descending: bool = True,
 ) -> Iterator[int]:
-    """The numbers of all runs, in the order in which pages show them."""
+    """The numbers of all these runs, in the order in which pages show them."""
     order = _Order.by(sort, figure, descending)
+    where, values = _conditions(conn, wanted)
+    clause = " WHERE " + " AND ".join(where) if where else ""
+    statement = f"SELECT run.id FROM run{order.join}{clause} ORDER BY {order.sql}"
     with explained(None):
-        for row in conn.execute(f"SELECT run.id FROM run{order.join} ORDER BY {order.sql}", order.bound):
+        for row in conn.execute(statement, (*order.bound, *values)):
             yield row[0]
 
 
 def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> list[Run]:
     """These runs in this order, without those that are gone."""
-    marks = ", ".join("?" * len(numbers))
-    with explained(None):
-        rows = conn.execute(f"{_SELECT} WHERE id IN ({marks})", tuple(numbers)).fetchall()
-    found = {row[0]: Run(*row) for row in rows}
+    found: dict[int, Run] = {}
+    for first in range(0, len(numbers), _AT_ONCE):
+        some = tuple(numbers[first : first + _AT_ONCE])
+        marks = ", ".join("?" * len(some))
+        with explained(None):
+            found |= {row[0]: Run(*row) for row in conn.execute(f"{_SELECT} WHERE id IN ({marks})", some)}
     return [found[number] for number in numbers if number in found]
 
 
+_AT_ONCE = 500  # values that one statement binds
 _NEVER_NULL = ("id", "workload", "label", "state", "folder", "submitted_at", "attempts", "exclusive")
 
 
@@ -243,7 +254,8 @@ class _Order(NamedTuple):
     @classmethod
     def by(cls, sort: str, figure: str | None, descending: bool) -> _Order:
         if figure is not None:
-            values, bound = scores.values_of(figure)
+            which, name = scores.split(figure)
+            values, bound = scores.values_of(name, which)
             join = f" LEFT JOIN ({values}) AS ranked ON ranked.run = run.id"
             return cls("ranked.value", join, tuple(bound), True, descending)
         if sort not in SORTABLE:

@@ -61,6 +61,15 @@ def names(conn: sqlite3.Connection) -> list[str]:
     return sorted({*_settled(conn), *going, *short})
 
 
+def split(asked: str) -> tuple[Which, str]:
+    """`best.mrr` as ("best", "mrr"); a name alone means its value."""
+    head, _, name = asked.partition(".")
+    for which in WHICH:
+        if name and head == which:
+            return which, name
+    return "value", asked
+
+
 def values_of(name: str, which: Which = "value") -> tuple[str, list[str]]:
     """A SELECT of (run, value) for every run that has this figure; a NULL value was no number."""
     meant = (name, *(prefix + name for prefix in MEANT_BY_SHORT))
@@ -75,10 +84,9 @@ def values_of(name: str, which: Which = "value") -> tuple[str, list[str]]:
     return sql, [name, *meant[:2], *meant]
 
 
-def of_runs(
-    conn: sqlite3.Connection, numbers: list[int], name: str, which: Which = "value"
-) -> dict[int, float]:
-    """The figure of those of these runs that have it: for the rows of one page."""
+def of_runs(conn: sqlite3.Connection, numbers: list[int], asked: str) -> dict[int, float]:
+    """A figure, as `mrr` or `best.mrr`, of those of these runs that have it: for the rows of one page."""
+    which, name = split(asked)
     marks = ", ".join("?" * len(numbers))
     sql, values = values_of(name, which)
     rows = conn.execute(

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from kgops.cli.output import duration, figure, moment, print_json, say, table, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
-from storage import runs
+from storage import runs, scores
 from storage.errors import DatabaseMissing
+
+if TYPE_CHECKING:
+    from storage.filters import Term
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-@click.command(epilog="\b\nExample:  kgops runs --state failed --since 7d --sort peak_host_mib --limit 20")
+@click.command(
+    epilog="\b\nExample:  kgops runs 'mrr>0.3 tag:paper -state:failed since:7d' --sort mrr --limit 20\n"
+    "          kgops runs workload:train --figure test_mrr --csv --all > runs.csv"
+)
+@click.argument("terms", metavar="[FILTER]", nargs=-1)
 @click.option(
     "--state",
     "states",
@@ -29,7 +38,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option("--search", "words", help="Only runs with these words in label, command, tags or notes.")
 @click.option("--since", help="Only runs submitted in the last 30m, 12h, 7d, 2w …")
 @click.option(
-    "--sort", default="id", show_default=True, help="Column to sort by; `--json` shows their names."
+    "--sort",
+    default="id",
+    show_default=True,
+    help="Column or figure to sort by; `--json` shows the columns' names.",
 )
 @click.option("--ascending", is_flag=True, help="Smallest first.")
 @click.option(
@@ -38,8 +50,12 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option(
     "--after", type=click.IntRange(1, 1 << 62), metavar="RUN", help="The page that follows this run."
 )
+@click.option("--all", "everything", is_flag=True, help="Every run there is, not a page of them.")
+@click.option("--figure", "figures", multiple=True, help="A column with this figure; may be repeated.")
+@click.option("--csv", "as_csv", is_flag=True, help="CSV on stdout.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 def command(
+    terms: tuple[str, ...],
     states: tuple[str, ...],
     workload: str | None,
     tag: str | None,
@@ -49,14 +65,26 @@ def command(
     ascending: bool,
     limit: int,
     after: int | None,
+    everything: bool,
+    figures: tuple[str, ...],
+    as_csv: bool,
     as_json: bool,
 ) -> None:
-    """List runs, newest first."""
-    if sort not in runs.SORTABLE:
-        from kgops.jobs.keys import nearest
+    """List runs, newest first.
 
-        raise Usage(f"cannot sort by {sort!r}{nearest(sort, dict.fromkeys(runs.COLUMNS))}")
+    \b
+    A filter has words, keys and figures, all of which must hold:
+      workload:train  state:failed,oom  profile:t4  tag:paper  label:"two words"  note:text
+      gpu:t4          since:7d          until:2026-01-31       time>2h            peak>10g
+      mrr>0.3         best.loss<0.1     hits_at_10:0.3..0.5    -tag:old           words anywhere
+    Quote it for the shell; where it begins with -, put -- before it.
+    """
+    if as_csv and as_json:
+        raise Usage("--csv and --json exclude each other")
+    if everything and after is not None:
+        raise Usage("--all is every run: there is none after it", "leave out --after")
     wanted = runs.Filter(states, workload, tag, words, _beginning(since))
+    asked = _read(" ".join(terms))
     try:
         session = for_reading()
     except DatabaseMissing:
@@ -65,18 +93,69 @@ def command(
         else:
             tell("No runs yet. Start one:  kgops run exec -- python train.py")
         return
-    page = runs.page(session.conn, wanted, sort=sort, descending=not ascending, limit=limit, after=after)
-    if as_json:
+    wanted = _with_terms(session, wanted, asked)
+    by_figure = _figure(session, sort)
+    order = _Order("id" if by_figure else sort, by_figure, not ascending)
+    columns = tuple(dict.fromkeys((*figures, by_figure) if by_figure else figures))
+    if everything:
+        numbers = list(runs.ordered(session.conn, wanted, **order._asdict()))
+        page = [] if as_csv or as_json else runs.of_numbers(session.conn, numbers)
+    else:
+        page = runs.page(session.conn, wanted, **order._asdict(), limit=limit, after=after)
+        numbers = [run.id for run in page]
+    if as_csv or (as_json and (everything or columns)):
+        from kgops.runs import export
+
+        for text in (export.as_csv if as_csv else export.as_json)(session.conn, numbers, columns):
+            sys.stdout.write(text)
+    elif as_json:
         print_json([runs.as_table(run) for run in page])
-        return
-    _print(session, page, limit)
+    else:
+        _print(session, page, columns)
+        if len(page) == limit and not everything:
+            tell(f"The next page: --after {page[-1].id}")
 
 
-def _print(session: Session, page: list[runs.Run], limit: int) -> None:
+class _Order(NamedTuple):
+    sort: str
+    figure: str | None
+    descending: bool
+
+
+def _read(text: str) -> tuple[Term, ...]:
+    if not text.strip():
+        return ()  # most listings: they need not know the language
+    from kgops.runs.listing import strictly
+
+    return strictly(text)
+
+
+def _with_terms(session: Session, wanted: runs.Filter, terms: tuple[Term, ...]) -> runs.Filter:
+    if not terms:
+        return wanted
+    from kgops.runs.listing import unknown_figures
+    from storage.conditions import compiled
+
+    for sentence in unknown_figures(session.conn, terms):
+        tell(f"Note: {sentence}")
+    return wanted._replace(conditions=compiled(session.conn, terms))
+
+
+def _figure(session: Session, sort: str) -> str | None:
+    """The figure to sort by; None where it is a column."""
+    if sort in runs.SORTABLE:
+        return None
+    from kgops.runs.listing import sort_by
+
+    return sort_by(session.conn, sort).by
+
+
+def _print(session: Session, page: list[runs.Run], figures: tuple[str, ...]) -> None:
     if not page:
         tell("No run matches.")
         return
     now = time.time()
+    found = {name: scores.of_runs(session.conn, [run.id for run in page], name) for name in figures}
     rows = [
         (
             str(run.id),
@@ -84,16 +163,15 @@ def _print(session: Session, page: list[runs.Run], limit: int) -> None:
             run.state,
             moment(run.submitted_at),
             duration((run.ended_at or now) - run.started_at if run.started_at else None),
+            *(figure(found[name].get(run.id)) for name in figures),
             f"{run.metric} {figure(run.metric_value)}" if run.metric else "",
             run.label + (f"  ({run.reason})" if run.reason and run.state != "cancelled" else ""),
         )
         for run in page
     ]
-    heads = ("RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", "METRIC", "LABEL")
-    for line in table(heads, rows, right=frozenset({"RUN", "TIME"})):
+    heads = ("RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", *figures, "METRIC", "LABEL")
+    for line in table(heads, rows, right=frozenset({"RUN", "TIME", *figures})):
         say(line)
-    if len(page) == limit:
-        tell(f"The next page: --after {page[-1].id}")
 
 
 def _beginning(since: str | None) -> float | None:

@@ -1,0 +1,58 @@
+"""Runs written out for other programs, a block at a time: any number of them in the same memory."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kgops.jobs.text import one_line
+from storage import reports, runs, scores
+from storage.database import Connection
+
+_BLOCK = 500
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run what begins so
+
+
+def as_csv(conn: Connection, numbers: Sequence[int], figures: Sequence[str] = ()) -> Iterator[str]:
+    """A head, then a line for each run: the columns of the record, its tags, and the figures asked for."""
+    yield _csv_line([*runs.COLUMNS, "tags", *figures])
+    for row in _rows(conn, numbers, figures):
+        yield _csv_line([_cell(value) for value in row.values()])
+
+
+def as_json(conn: Connection, numbers: Sequence[int], figures: Sequence[str] = ()) -> Iterator[str]:
+    """The same as one list, an element on each line; figures stand in a table of their own."""
+    before = "["
+    for row in _rows(conn, numbers, figures):
+        element = {name: value for name, value in row.items() if name not in figures}
+        element["tags"] = row["tags"].split()
+        element["figures"] = {name: row[name] for name in figures}
+        yield before + json.dumps(element)
+        before = ",\n "
+    yield "]\n" if before != "[" else "[]\n"
+
+
+def _rows(conn: Connection, numbers: Sequence[int], figures: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for first in range(0, len(numbers), _BLOCK):
+        block = list(numbers[first : first + _BLOCK])
+        tags = reports.tags_of_runs(conn, block)
+        found = {name: scores.of_runs(conn, block, name) for name in figures}
+        for run in runs.of_numbers(conn, block):
+            mine = {name: found[name].get(run.id) for name in figures}
+            yield {**runs.as_table(run), "tags": " ".join(tags.get(run.id, ())), **mine}
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return "" if value is None else value
+    text = one_line(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _csv_line(cells: Sequence[Any]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(cells)
+    return out.getvalue()
