@@ -8,36 +8,20 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.app import ComposeResult
 
-from kgops.cli.output import duration
 from kgops.jobs.text import one_line
+from screens import dashboard_page
 from screens.feed import DASHBOARD, Moment
 from screens.place import Place
-from screens.rows import BLANK, Column, Columns, Piece, Row, said
-from screens.widgets.bar import memory_bar
-from screens.widgets.curve import sparkline
+from screens.rows import Piece, Row
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.words import metric_of, pace_of, progress_of, sign_of, since, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.runs.overview import Alert, CardNow, Ended, Going, Overview
+    from kgops.runs.overview import Overview
     from screens.feed import Wanted
     from storage.runs import Run
 
 __all__ = ["Dashboard"]
-
-_MOST_ALERTS = 4
-_WIDEST = 140  # of a bar that the eye still follows to its figures
-_NO_RUNS = (
-    "No runs yet. In any shell of this machine:",
-    "",
-    "  kgops run                            the demo: trains on Nations, then traces ten predictions",
-    "  kgops run train --dataset nations    train ConvE, or any model of PyKEEN's",
-    "  kgops run exec -- python train.py    supervise a command of your own",
-    "",
-    "It shows up here at once, and goes on when you close this.",
-)
-_SPARK, _WIDE_SPARK = 8, 16  # columns; half of the points of a curve
 
 
 class Dashboard(Place):
@@ -91,7 +75,7 @@ class Dashboard(Place):
 
     def draw(self) -> None:
         body = self.query_one("#body", Lines)
-        body.show(_rows(self._moment, self.size.width))
+        body.show(dashboard_page.rows(self._moment, self.size.width))
         self.show_title()
 
 
@@ -100,209 +84,3 @@ def _counted(seen: Overview) -> str:
     if seen.waiting:
         parts.append(f"{len(seen.waiting)} waiting")
     return " · ".join([*parts, f"{seen.count:,} run{'' if seen.count == 1 else 's'} in all"])
-
-
-def _rows(moment: Moment, width: int) -> list[Row]:
-    if moment.of is None:
-        return [said("CARDS", width, "head"), said("asking the driver …", width, "dim")]
-    seen = moment.overview
-    sections = [_cards(moment, width)]
-    if moment.trouble is not None:
-        sections.insert(0, [said(moment.trouble, width, "bad")])
-    if seen is not None and seen.count:
-        sections += [_alerts(seen.alerts, width), _running(seen.running, width)]
-        sections += [_waiting(seen.waiting, width), _lately(seen.lately, width)]
-    elif moment.trouble is None:
-        sections.append([said(line, width, "text") for line in _NO_RUNS])
-    out: list[Row] = []
-    for section in sections:
-        if section:
-            out += [BLANK, *section] if out else section
-    return out
-
-
-# --- cards ---
-
-
-def _cards(moment: Moment, width: int) -> list[Row]:
-    if moment.cards is None:
-        return [said("CARDS", width, "head"), said("asking the driver …", width, "dim")]
-    if moment.no_cards is not None:
-        problem = moment.no_cards
-        if problem.kind == "no-library":
-            return [
-                said("CARDS", width, "head"),
-                said("none: runs use the processors of this machine", width, "dim"),
-            ]
-        return [
-            said("CARDS", width, "head"),
-            said(problem.message, width, "bad"),
-            said(f"→ {problem.hint}", width),
-        ]
-    if not moment.cards:
-        return [said("CARDS", width, "head"), said("the driver finds no card", width, "dim")]
-    width = min(width, _WIDEST)
-    columns = Columns(
-        (
-            Column("CARDS", 18),
-            Column("used ▏reserved", 14, grows=True),
-            Column("MiB", 7, right=True),
-            Column("of", 7, right=True),
-            Column("util %", 6, right=True),
-            Column("°C", 3, right=True),
-            Column("W", 4, right=True),
-            Column("runs", 8),
-        ),
-        width,
-    )
-    return [columns.heading(), *(_card(card, columns) for card in moment.cards)]
-
-
-def _card(card: CardNow, columns: Columns) -> Row:
-    now = card.reading
-    name = (now.name or "n/a").removeprefix("NVIDIA ").removeprefix("GeForce ")
-    named = Piece(f"{now.index} {name}")
-    if now.problem is not None:
-        return Row((Piece(f"{one_line(named.text, 18):<18}  "), Piece(one_line(now.problem.message), "bad")))
-    usable = None if now.memory_total_mib is None else now.memory_total_mib - (now.memory_reserved_mib or 0)
-    bar = memory_bar(now.memory_used_mib, card.reserved_mib, usable, columns.width_of("used ▏reserved"))
-    return columns.row(
-        (
-            named,
-            bar,
-            Piece(_whole(now.memory_used_mib)),
-            Piece(_whole(usable), "dim"),
-            Piece(_whole(now.utilization_percent)),
-            Piece(_whole(now.temperature_c), "warn" if (now.temperature_c or 0) >= 85 else "text"),
-            Piece(_whole(now.power_w)),
-            Piece(" ".join(map(str, card.runs)), "accent"),
-        )
-    )
-
-
-def _whole(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:,.0f}"
-
-
-# --- runs ---
-
-
-def _alerts(alerts: tuple[Alert, ...], width: int) -> list[Row]:
-    if not alerts:
-        return []
-    rows = [said("ALERTS", width, "head")]
-    for alert in alerts[:_MOST_ALERTS]:
-        tone = "bad" if alert.kind in ("out of memory", "disk") else "warn"
-        about = "" if alert.run is None else f"run {alert.run}  "
-        rows.append(Row((Piece("! ", tone), *said(f"{about}{alert.text}", width - 2).pieces)))
-    more = len(alerts) - _MOST_ALERTS
-    return [*rows, said(f"  and {more} more", width, "dim")] if more > 0 else rows
-
-
-def _running(running: tuple[Going, ...], width: int) -> list[Row]:
-    if not running:
-        return [said("RUNNING", width, "head"), said("nothing", width, "dim")]
-    spark = _SPARK if width < 110 else _WIDE_SPARK
-    columns = Columns(
-        (
-            Column("RUNNING", 12),
-            Column("", _label_width(width)),
-            Column("progress", 14 if width < 110 else 18),
-            Column("ETA", 7, right=True),
-            Column("metric", 15),
-            Column("curve", spark),
-            Column("rate", 16, right=True),
-        ),
-        width,
-    )
-    return [columns.heading(), *(_going(one, columns, spark) for one in running)]
-
-
-def _label_width(width: int) -> int:
-    """The same in every section, so that labels stand under each other."""
-    return min(max(14 + (width - 80) // 4, 14), 32)
-
-
-def _going(one: Going, columns: Columns, spark: int) -> Row:
-    run = one.run
-    left = "" if one.eta_s is None else duration(one.eta_s)
-    return columns.row(
-        (
-            Piece(f"{run.id} {run.workload}", "accent"),
-            Piece(run.label),
-            Piece(progress_of(run, columns.width_of("progress")))
-            if run.done is not None
-            else Piece(since(run) or state_of(run), "dim"),
-            Piece(left),
-            Piece(metric_of(run), "warn" if one.alerts else "text"),
-            Piece(sparkline(one.curve, spark), "accent"),
-            Piece(pace_of(run)),
-        ),
-        run.id,
-    )
-
-
-def _waiting(waiting: tuple[Run, ...], width: int) -> list[Row]:
-    if not waiting:
-        return []
-    columns = Columns(
-        (Column("WAITING", 12), Column("", _label_width(width)), Column("for", 20, grows=True)), width
-    )
-    rows = [
-        columns.row(
-            (
-                Piece(f"{run.id} {run.workload}", "accent"),
-                Piece(run.label),
-                Piece(run.reason or "its turn", "dim"),
-            ),
-            run.id,
-        )
-        for run in waiting
-    ]
-    return [columns.heading(), *rows]
-
-
-def _lately(lately: tuple[Ended, ...], width: int) -> list[Row]:
-    if not lately:
-        return []
-    columns = Columns(
-        (
-            Column("LATELY", 12),
-            Column("", _label_width(width)),
-            Column(" ", 1),
-            Column("took", 7, right=True),
-            Column("metric", 15),
-            Column("peak, or why", 19, grows=True),
-        ),
-        width,
-    )
-    return [columns.heading(), *(_ended(one, columns) for one in lately)]
-
-
-def _ended(one: Ended, columns: Columns) -> Row:
-    run = one.run
-    sign = sign_of(run, stepped_down=one.steps is not None)
-    return columns.row(
-        (
-            Piece(f"{run.id} {run.workload}", "dim"),
-            Piece(run.label),
-            sign,
-            Piece(took(run)),
-            Piece(metric_of(run)),
-            Piece(_end(one), "text" if run.state == "succeeded" else sign.tone),
-        ),
-        run.id,
-    )
-
-
-def _end(one: Ended) -> str:
-    run = one.run
-    if run.state != "succeeded":
-        return f"{state_of(run)}: {run.reason}" if run.reason and run.state != "cancelled" else state_of(run)
-    if one.steps is not None:
-        return one.steps
-    peak, where = (run.peak_card_mib, "card") if run.peak_card_mib else (run.peak_host_mib, "host")
-    if peak is None:
-        return ""
-    told = f" (predicted {run.predicted_mib:,.0f})" if run.predicted_mib else ""
-    return f"{peak:,.0f} MiB {where}{told}"

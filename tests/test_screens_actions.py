@@ -92,3 +92,18 @@ def test_themes_take_turns_and_each_has_all_tones(run_cli: Console) -> None:
         assert sorted(seen_themes) == sorted(THEMES)
 
     look(run_cli.home, story, (80, 24))
+
+
+def test_the_palette_does_what_it_names(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "by name", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        await seen.press("ctrl+p")
+        await seen.until_shows("Open the run under the cursor")
+        await seen.type("open")
+        await seen.until_gone("Write a note")
+        await seen.press("enter")
+        await seen.until_shows("1 exec by name  ✓ succeeded", "JOB")
+
+    look(run_cli.home, story, (100, 40))

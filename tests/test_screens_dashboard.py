@@ -189,19 +189,21 @@ def test_a_terminal_without_unicode_gets_ascii_alone(run_cli: Console) -> None:
 def test_cards_show_what_is_used_and_whose_they_are(run_cli: Console, tmp_path: Path) -> None:
     standin = StandIn(tmp_path)
     busy = replace(t4("GPU-a", used_mib=11_204), utilization=97, temperature=71, power_mw=68_000)
-    standin.show(Machine((replace(t4("GPU-a")), replace(t4("GPU-b"), lost=15))))
+    lost, idle = replace(t4("GPU-b"), lost=15), t4("GPU-c")
+    standin.show(Machine((t4("GPU-a"), lost, idle)))
     environment = standin.environment()
     number = run_cli.detach("sh", "-c", WAITS, flags=("--gpu", "0", "--gpu-memory", "12000"), env=environment)
     run_cli.running(number)
-    standin.show(Machine((busy, replace(t4("GPU-b"), lost=15))))
+    standin.show(Machine((busy, lost, idle)))
     lines = standin.ask(shown_at, str(run_cli.home), (120, 40), "11,204", "RUNNING")
     row = next(line for line in lines if line.startswith("0 Tesla T4"))
     assert row.split()[-6:] == ["11,204", "14,909", "97", "71", "68", "1"]
     width = row.index("│") + 1 - row.index("▇")
     assert row.count("▇") == round(11_204 / 14_909 * width)
     assert row.index("▏") - row.index("▇") == round(12_000 / 14_909 * width)
-    lost = next(line for line in lines if line.startswith("1 "))
-    assert "bus" in lost or "lost" in lost
+    assert "fallen off the bus" in next(line for line in lines if line.startswith("1 "))
+    unreserved = next(line for line in lines if line.startswith("2 Tesla T4"))
+    assert not {"▇", "░", "▏"} & set(unreserved)
 
 
 def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_path: Path) -> None:
