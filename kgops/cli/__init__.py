@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "runs": "List runs; filter, sort and search them.",
     "show": "Show all that is known of one run.",
     "compare": "Show runs side by side: what differs, and ratios.",
+    "report": "Write one HTML page of a run.",
     "influences": "Show the training triples that a TracIn run found.",
     "logs": "Print or follow a run's log.",
     "stop": "Ask a run to stop, then end its whole process tree.",

@@ -1,0 +1,38 @@
+"""`kgops report`: one HTML page of a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from kgops.cli.output import say
+from kgops.cli.session import existing
+from kgops.errors import Unavailable, Usage
+from kgops.runs.dossier import LogTail, dossier
+from kgops.runs.report_page import page
+from storage import runs
+
+
+@click.command(epilog="\b\nExample:  kgops report 42 --output run-42.html")
+@click.argument("name", metavar="RUN")
+@click.option("--output", type=click.Path(path_type=Path), help="Default: run-N.html in this folder.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def command(name: str, output: Path | None, force: bool) -> None:
+    """Write one self-contained HTML page of a run: plan, curves, levers, figures, the end of its log."""
+    session = existing()
+    run = session.run(name)
+    found = dossier(session.home, session.conn, run.id)
+    assert found is not None  # the run was there a moment ago, and nothing is deleted by looking
+    log = LogTail(found.path, at_most=200).look(final=run.ended)
+    forecast = runs.spec(session.conn, run.id).plan.get("forecast")
+    target = output or Path(f"run-{run.id}.html")
+    try:
+        with target.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(page(found, log, forecast))
+    except FileExistsError as error:
+        raise Usage(f"{target} is there already", "--force writes over it") from error
+    except OSError as error:
+        raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
+    say(str(target))

@@ -1,0 +1,242 @@
+"""A run as one HTML page that needs nothing else: to send, to print, to keep beside a paper."""
+
+from __future__ import annotations
+
+import html
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kgops import __version__
+from kgops.jobs import toml
+from kgops.jobs.text import lines, one_line
+from kgops.runs.dossier import Curve, Dossier
+
+__all__ = ["page"]
+
+_LOG_LINES = 200
+_WIDTH, _HEIGHT = 420, 110
+# Black on white, one accent, rules instead of boxes: it has to survive a printer without colours.
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #111; background: #fff; }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1rem; margin: 2rem 0 .4rem; color: #555; font-weight: 600; }
+p { margin: .3rem 0; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+th { text-align: left; color: #555; font-weight: 500; border-bottom: 1px solid #bbb; }
+td, th { padding: .15rem .8rem .15rem 0; vertical-align: top; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+tr.differs td { font-weight: 600; } pre { font-size: .8rem; overflow-x: auto; background: #f6f6f6; padding: .6rem; }
+figure { display: inline-block; width: 47%; margin: 0 2% 1rem 0; break-inside: avoid; } figure.whole { width: 100%; }
+figcaption { font-size: .85rem; color: #555; } svg { display: block; width: 100%; }
+svg * { vector-effect: non-scaling-stroke; } .dim { color: #666; }
+@media print { pre { white-space: pre-wrap; } body { margin: 0; } }
+"""
+
+
+def page(found: Dossier, log: Sequence[str], forecast: Mapping[str, Any] | None) -> str:
+    """`log` are its last lines, harmless already; `forecast` what its plan keeps of the prediction."""
+    run = found.run
+    title = f"run {run.id} · {run.workload} · {one_line(run.label)}"
+    parts = [
+        f"<h1>{_text(title)}</h1>",
+        f"<p><strong>{_text(run.state.replace('_', ' '))}</strong>{_reason(run.reason)}</p>",
+        f'<p class="dim">{_text(_when(found))}</p>',
+        *_tags_and_notes(found),
+        _section("Memory", _memory(found, forecast)),
+        _section("Curves", _curves(found.curves)),
+        _section(
+            "Figures", _table(("figure", "value"), [(n, _figure(v)) for n, v in found.figures], right=(1,))
+        ),
+        _section("Levers", _levers(found)),
+        _section("Attempts", _attempts(found)),
+        _section("Artifacts", _artifacts(found)),
+        _section("Job", f"<pre>{_text(toml.dumps(dict(found.job)))}</pre>"),
+        _section("Environment", _environment(found.environment)),
+        _section("Log, the last lines", _log(log)),
+    ]
+    body = "\n".join(part for part in parts if part)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
+        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n"
+        f'<p class="dim">Written by kgops {__version__}, {_moment(time.time())}. '
+        f"Every figure was measured by the run or its supervisor; a prediction is called one.</p>\n</body></html>\n"
+    )
+
+
+def _section(title: str, body: str) -> str:
+    return f"<h2>{title}</h2>\n{body}" if body else ""
+
+
+def _reason(reason: str | None) -> str:
+    return f": {_text(reason)}" if reason else ""
+
+
+def _when(found: Dossier) -> str:
+    run = found.run
+    told = [f"submitted {_moment(run.submitted_at)}"]
+    if run.started_at is not None and run.ended_at is not None:
+        told.append(f"took {run.ended_at - run.started_at:,.1f} s")
+    told.append(f"profile {run.profile or 'none'}")
+    told.append(f"card {run.card}" if run.card else "no card")
+    return " · ".join(told)
+
+
+def _tags_and_notes(found: Dossier) -> Iterable[str]:
+    if found.tags:
+        yield f"<p>tagged {_text(' '.join(found.tags))}</p>"
+    for note in found.notes:
+        yield f"<p>note of {_moment(note.at)}: {_text(note.text)}</p>"
+
+
+def _memory(found: Dossier, forecast: Mapping[str, Any] | None) -> str:
+    run = found.run
+    rows = [("peak of host memory, measured", _mib(run.peak_host_mib))]
+    rows.append(("peak on the card, measured", _mib(run.peak_card_mib)))
+    if run.predicted_mib is not None:
+        of = "on the card" if forecast and forecast.get("on_card") else "of tensors"
+        rows.append((f"predicted {of}", _mib(run.predicted_mib)))
+    parts = (forecast or {}).get("budget", {}).get("parts_mib", {})
+    told = _table(("", "MiB"), rows, right=(1,))
+    return told + (_bar(parts) if parts else "")
+
+
+def _bar(parts: Mapping[str, float]) -> str:
+    """The predicted parts as one bar; greys and numbers, so that it reads without colours."""
+    total = sum(parts.values()) or 1.0
+    x, pieces, names = 0.0, [], []
+    for i, (name, mib) in enumerate(sorted(parts.items(), key=lambda part: -part[1])):
+        width = 2 * _WIDTH * mib / total
+        grey = 40 + 28 * (i % 7)
+        pieces.append(
+            f'<rect x="{x:.1f}" y="0" width="{max(width - 1, 0):.1f}" height="16" fill="rgb({grey},{grey},{grey})"/>'
+        )
+        names.append(f"{name} {mib:,.0f}")
+        x += width
+    label = 'role="img" aria-label="predicted memory by part"'
+    view = f'viewBox="0 0 {2 * _WIDTH} 16" height="16" preserveAspectRatio="none"'
+    return (
+        f'<figure class="whole"><svg {view} {label}>{"".join(pieces)}</svg>'
+        f"<figcaption>predicted by part, MiB: {_text(' · '.join(names))}</figcaption></figure>"
+    )
+
+
+def _curves(curves: Sequence[Curve]) -> str:
+    """What never changed is a sentence, not a picture of a line."""
+    flat = [one for one in curves if len({value for b in one.buckets for value in (b.min, b.max)}) < 2]
+    drawn = "".join(_curve(one) for one in curves if one not in flat)
+    told = " · ".join(f"{one.name} {_figure(one.last)}" for one in flat)
+    return drawn + (f'<p class="dim">constant: {_text(told)}</p>' if told else "")
+
+
+def _curve(curve: Curve) -> str:
+    """The mean over each bucket, with the band between its least and most."""
+    seen = [b for b in curve.buckets if b.mean is not None and b.min is not None and b.max is not None]
+    if not seen:
+        return ""
+    low, high = min(b.min or 0.0 for b in seen), max(b.max or 0.0 for b in seen)
+    first, last = seen[0].first_step, seen[-1].last_step
+
+    def x(step: float) -> float:
+        return _WIDTH * (step - first) / ((last - first) or 1.0)
+
+    def y(value: float | None) -> float:
+        return 4 + (_HEIGHT - 8) * (1 - ((value or 0.0) - low) / ((high - low) or 1.0))
+
+    middles = [(b.first_step + b.last_step) / 2 for b in seen]
+    mean = " ".join(f"{x(at):.1f},{y(b.mean):.1f}" for at, b in zip(middles, seen, strict=True))
+    above = [f"{x(at):.1f},{y(b.max):.1f}" for at, b in zip(middles, seen, strict=True)]
+    below = [f"{x(at):.1f},{y(b.min):.1f}" for at, b in zip(middles, seen, strict=True)]
+    band = " ".join([*above, *reversed(below)])
+    caption = (
+        f"{curve.name}: {_figure(low)} to {_figure(high)}, last {_figure(curve.last)}, {curve.n:,} points"
+    )
+    return (
+        f'<figure><figcaption>{_text(caption)}</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}"'
+        f' preserveAspectRatio="none" height="{_HEIGHT}" role="img" aria-label="{_text(curve.name)}">'
+        f'<polygon points="{band}" fill="#ddd"/>'
+        f'<polyline points="{mean}" fill="none" stroke="#111" stroke-width="1.5"/>'
+        f'<line x1="0" y1="{_HEIGHT - 1}" x2="{_WIDTH}" y2="{_HEIGHT - 1}" stroke="#bbb"/></svg></figure>'
+    )
+
+
+def _levers(found: Dossier) -> str:
+    rows = [(one.name, one.asked, one.effective, one.kind, one.by, one.why) for one in found.levers]
+    # What did not take effect as asked stands out.
+    marked = [one.asked not in (None, "auto", one.effective) for one in found.levers]
+    return _table(("lever", "asked", "effective", "kind", "by", "why"), rows, marked=marked)
+
+
+def _attempts(found: Dossier) -> str:
+    rows = [
+        (
+            str(one.number),
+            one.outcome or "going on",
+            "" if one.ended_at is None else f"{one.ended_at - one.started_at:,.1f}",
+            _mib(one.peak_host_mib),
+            _mib(one.peak_card_mib),
+            ", ".join(f"{name} {value}" for name, value in one.settings.items()),
+            one.reason or "",
+        )
+        for one in found.attempts
+    ]
+    heads = ("attempt", "outcome", "seconds", "host MiB", "card MiB", "settings", "why")
+    return _table(heads, rows, right=(2, 3, 4))
+
+
+def _artifacts(found: Dossier) -> str:
+    rows = [
+        (one.path, one.kind, "" if one.bytes is None else f"{one.bytes:,}", (one.sha256 or "")[:16])
+        for one in found.artifacts
+    ]
+    return _table(("file", "kind", "bytes", "SHA-256"), rows, right=(2,))
+
+
+def _environment(environment: Mapping[str, Any]) -> str:
+    shown = {name: value for name, value in environment.items() if name != "variables" and value is not None}
+    rows = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in shown.items()]
+    return _table(("", ""), rows)
+
+
+def _log(log: Sequence[str]) -> str:
+    return f"<pre>{_text(chr(10).join(log[-_LOG_LINES:]))}</pre>" if log else ""
+
+
+def _table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str | None]],
+    *,
+    right: Sequence[int] = (),
+    marked: Sequence[bool] = (),
+) -> str:
+    if not rows:
+        return ""
+    numbers = [' class="n"' if i in right else "" for i in range(len(heads))]
+    top = "".join(f"<th{n}>{_text(head)}</th>" for head, n in zip(heads, numbers, strict=True))
+    out = [f"<table><tr>{top}</tr>"] if any(heads) else ["<table>"]
+    for i, row in enumerate(rows):
+        cells = "".join(
+            f"<td{n}>{_text('n/a' if cell is None else cell)}</td>"
+            for cell, n in zip(row, numbers, strict=True)
+        )
+        out.append(f"<tr{' class=differs' if marked and marked[i] else ''}>{cells}</tr>")
+    return "\n".join([*out, "</table>"])
+
+
+def _text(text: str) -> str:
+    """Labels, reasons and log lines may hold anything: they are text here, never markup."""
+    return html.escape(lines(text))
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "n/a"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.5g}"
+
+
+def _mib(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:,.1f}"
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
