@@ -140,8 +140,8 @@ def _data(setting: TrainSetting | TracinSetting, seed: int) -> tuple[Graph, Coun
     generator = torch.Generator().manual_seed(seed)
     split = [_triples(setting, many, generator) for many in (setting.train, setting.valid, setting.test)]
     names = [Vocabulary.of(map(str, range(n))) for n in (setting.entities, setting.relations)]
-    rows = [[(h, r, t) for h, r, t in part.tolist()] for part in (split[0], split[2])]
-    counts = count_triples(rows[0], len(split[1]), rows[1], setting.entities, setting.relations)
+    train, valid, test = ([(h, r, t) for h, r, t in part.tolist()] for part in split)
+    counts = count_triples(train, valid, test, setting.entities, setting.relations)
     return Graph(split[0], split[1], split[2], names[0], names[1]), counts
 
 

@@ -103,7 +103,7 @@ def _timed(target: Target, settings: int, seed: int) -> Iterator[Timed]:
     for training in range(settings):
         graph = synthetic(draw.choice((1000, 4000, 15000, 40000)))
         counts = count_triples(
-            [tuple(row) for row in graph.train.tolist()], 0, [], graph.num_entities, graph.num_relations
+            [tuple(row) for row in graph.train.tolist()], [], [], graph.num_entities, graph.num_relations
         )
         told = {
             "dataset": "nations",

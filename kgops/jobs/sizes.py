@@ -11,14 +11,18 @@ __all__ = [
     "EVALUATION_QUERIES",
     "LARGEST_ALL_SCORES",
     "LOSS_SCORES",
+    "TRACIN_AGREEMENT_TESTS",
+    "TRACIN_AGREEMENT_TRAINS",
     "TRACIN_BLOCK",
     "TRACIN_CHUNK",
+    "TRACIN_INDEX_BLOCK",
     "TRACIN_MERGED_COLUMNS",
     "TRACIN_ROWS_AT_ONCE",
     "TRACIN_TESTS",
     "TRACIN_TEST_BYTES",
     "TRACIN_TOP_K_OF_A_RUN",
     "TRACIN_TORN_AT_ONCE",
+    "TRACIN_VALIDATED_TESTS",
     "TRAIN_BATCH",
     "TRAIN_LOSS",
     "TRAIN_ROWS_AT_ONCE",
@@ -34,6 +38,7 @@ EVALUATION_QUERIES = 512
 EVALUATION_ENCODED = 256
 
 TRACIN_BLOCK = 256  # training triples
+TRACIN_INDEX_BLOCK = 2048  # triples in a file of an index
 TRACIN_CHUNK = 2048  # entities
 TRACIN_TEST_BYTES = 512 << 20  # of what is kept of test triples
 TRACIN_TESTS = 4096  # at most at once
@@ -41,6 +46,9 @@ TRACIN_ROWS_AT_ONCE = 128
 TRACIN_MERGED_COLUMNS = 2048  # of scores that wait for ranking
 TRACIN_TORN_AT_ONCE = 16  # tests whose last place is shared
 TRACIN_TOP_K_OF_A_RUN = 100
+TRACIN_VALIDATED_TESTS = 50  # whose finds --validate deletes together
+TRACIN_AGREEMENT_TESTS = 16  # that levers which change scores are judged by
+TRACIN_AGREEMENT_TRAINS = 20_000
 LARGEST_ALL_SCORES = 256 << 20  # bytes of all scores of a tile, where all are kept
 
 

@@ -5,78 +5,132 @@ Blocks are cut from the triples in the order of head, relation, tail, so the dat
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Groups"]
+__all__ = ["Block", "Blocks", "Groups"]
 
 _COUNTED = (32, 64, 128, 256, 512, 1024, 2048, 4096)  # triples of a block
 _LOOKED_AT = 400_000  # triples at most, for each size: an even sample of the blocks
+_ALL_KEPT = 32  # blocks; of more, only those are kept that may take most
+_LEVELS = 8  # sizes of blocks that are kept beside the largest
+_WEIGHTS = (0.0, 1 / 64, 1 / 8, 1.0, 64.0)  # of an answer beside a query: memory is some mix of the two
 
 
 Triple = tuple[int, int, int]
-Sides = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class Block(NamedTuple):
+    """The `place`th block: its triples, the distinct queries among its rows, and the answers that training has
+    to all of its rows and to its queries."""
+
+    place: int
+    triples: int
+    groups: int
+    row_answers: int
+    group_answers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks of one size, in their order: `all` of them, or those that may take most. The last one may
+    have fewer triples than the others."""
+
+    found: tuple[Block, ...]
+    all: bool
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block]) -> Blocks:
+        if len(blocks) <= _ALL_KEPT:
+            return cls(tuple(blocks), all=True)
+        by_groups = sorted(blocks[:-1], key=lambda block: block.groups)
+        levels = [by_groups[i * (len(by_groups) - 1) // (_LEVELS - 1)] for i in range(_LEVELS)]
+        return cls(tuple(sorted({*largest(blocks), *levels, blocks[-1]})), all=False)
+
+    def most_within(self, limit: int) -> Block | None:
+        """The block of most queries that has no more than `limit`; where not all are known, as many as there
+        may be."""
+        within = [block for block in self.found if block.groups <= limit]
+        if not within:
+            return None
+        found = max(within, key=lambda block: block.groups)
+        above = min((block.groups - 1 for block in self.found if block.groups > limit), default=found.groups)
+        return found if self.all else found._replace(groups=min(limit, above))
+
+
+def largest(blocks: Sequence[Block]) -> list[Block]:
+    """Those of most queries and answers, whichever of the two weighs more."""
+    weighed = [
+        max(blocks, key=lambda b: b.groups + weight * (b.row_answers + b.group_answers))
+        for weight in _WEIGHTS
+    ]
+    return sorted({*weighed})
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """By size of a block, first of the tail's direction alone and then of both, the most in any: distinct
-    queries, the answers that its rows have in training, and those of its queries. `fewest` has the queries of
-    the block with fewest, `last` those of the last one, which is smaller than the others."""
+    """By size of a block, first of the tail's direction alone and then of both; empty where nobody counted."""
 
-    groups: Sides = ((), ())
-    fewest: Sides = ((), ())
-    last: Sides = ((), ())
-    row_answers: Sides = ((), ())
-    group_answers: Sides = ((), ())
+    counted: tuple[tuple[Blocks, ...], tuple[Blocks, ...]] = ((), ())
 
     @classmethod
     def of(cls, ordered: Sequence[Triple]) -> Groups:
         tails = Counter((head, relation) for head, relation, _ in ordered)
         heads = Counter((tail, relation) for _, relation, tail in ordered)
         found = [_counted(ordered, size, tails, heads) for size in _COUNTED]
-        most = [tuple(max(column) for column in zip(*blocks, strict=True)) for blocks in found]
-        # A last block is smaller than the others, and says nothing of them.
-        least = [tuple(min(c) for c in zip(*(blocks[:-1] or blocks), strict=True)) for blocks in found]
-        one, both, rows, rows_both, queries, queries_both = zip(*most, strict=True)
-        return cls(
-            (one, both),
-            (tuple(few[0] for few in least), tuple(few[1] for few in least)),
-            (tuple(blocks[-1][0] for blocks in found), tuple(blocks[-1][1] for blocks in found)),
-            (rows, rows_both),
-            (queries, queries_both),
-        )
+        one, both = (tuple(Blocks.of([pair[side] for pair in pairs]) for pairs in found) for side in (0, 1))
+        return cls((one, both))
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Groups:
         """Of a table that went through JSON."""
-        names = ("groups", "fewest", "last", "row_answers", "group_answers")
-        return cls(*[(tuple(table[name][0]), tuple(table[name][1])) for name in names])
+        one, both = (
+            tuple(Blocks(tuple(Block(*block) for block in size["found"]), size["all"]) for size in side)
+            for side in table["counted"]
+        )
+        return cls((one, both))
+
+    def blocks(self, size: int, train: int, *, both_directions: bool) -> Blocks:
+        """Those that `train` triples make, of `size` each: exact for the sizes that were counted. Of others
+        there are at most so many queries and answers; where nothing was counted, a query for every row."""
+        counted, rows = self.counted[both_directions], 2 if both_directions else 1
+        number = -(-train // size)
+        rest = train - (number - 1) * size
+        if not counted:
+            ends = {Block(0, min(size, train), rows * min(size, train), 0, 0)}
+            return Blocks(tuple(sorted({*ends, Block(number - 1, rest, rows * rest, 0, 0)})), all=False)
+        at = bisect_left(_COUNTED, size)
+        known = counted[min(at, len(counted) - 1)]
+        if at < len(counted) and size == _COUNTED[at]:
+            return known
+        # A block of the next larger size holds most of this one; of larger sizes, one is made of several.
+        times = -(-size // _COUNTED[-1])
+        found = [
+            Block(i, size, min(rows * size, times * b.groups), times * b.row_answers, times * b.group_answers)
+            for i, b in enumerate(known.found[: number - 1])
+        ]
+        last = known.found[-1]
+        more = max(0, rest - last.triples)  # no triple brings more queries than its rows
+        groups = min(rows * rest, times * last.groups + rows * more)
+        found.append(Block(number - 1, rest, groups, times * last.row_answers, times * last.group_answers))
+        return Blocks(tuple(found), all=known.all and len(found) == number)
 
     def in_block(self, size: int, *, both_directions: bool) -> int:
         """At most so many queries in a block of `size` triples; exact for the sizes that were counted."""
-        rows = 2 * size if both_directions else size
-        return min(rows, _at_most(self.groups[both_directions], size, rows))
+        rows, counted = 2 * size if both_directions else size, self.counted[both_directions]
+        if not counted:
+            return rows
+        known = counted[min(bisect_left(_COUNTED, size), len(counted) - 1)]
+        times = -(-size // _COUNTED[-1])
+        return min(rows, times * max(block.groups for block in known.found))
 
     def fewest_in_block(self, size: int, *, both_directions: bool) -> int:
-        """At least so many queries in every block of `size` triples."""
-        counted = self.fewest[both_directions]
-        place = bisect_right(_COUNTED, size) - 1
-        return counted[place] if counted and place >= 0 else 1
-
-    def in_last_block(self, size: int, *, both_directions: bool) -> int | None:
-        """Queries of the last block of `size` triples; None where that size was not counted."""
-        counted = self.last[both_directions]
-        return counted[_COUNTED.index(size)] if counted and size in _COUNTED else None
-
-    def answers(self, size: int, *, both_directions: bool) -> tuple[int, int]:
-        """At most so many known answers of a block's rows, and of its queries."""
-        rows = _at_most(self.row_answers[both_directions], size, 0)
-        return rows, _at_most(self.group_answers[both_directions], size, 0)
+        """At least so many queries in every whole block of a counted size."""
+        known = self.counted[both_directions][_COUNTED.index(size)].found
+        return min(block.groups for block in known[:-1] or known)
 
 
 def _counted(
@@ -84,32 +138,19 @@ def _counted(
     size: int,
     tails: Mapping[tuple[int, int], int],
     heads: Mapping[tuple[int, int], int],
-) -> list[tuple[int, ...]]:
-    """Of every block that is looked at, what `Groups` has the most of."""
-    skipped = max(1, len(ordered) // _LOOKED_AT)
-    found: list[tuple[int, ...]] = []
-    for start in range(0, len(ordered), size)[::skipped]:
+) -> list[tuple[Block, Block]]:
+    """Every block that is looked at, in the tail's direction alone and in both."""
+    starts = range(0, len(ordered), size)
+    looked_at = sorted({*starts[:: max(1, len(ordered) // _LOOKED_AT)], starts[-1]})
+    found = []
+    for start in looked_at:
         block = ordered[start : start + size]
         forward = Counter((head, relation) for head, relation, _ in block)
         backward = Counter((tail, relation) for _, relation, tail in block)
         rows = sum(many * tails[query] for query, many in forward.items())
         queries = sum(tails[query] for query in forward)
-        found.append(
-            (
-                len(forward),
-                len(forward) + len(backward),
-                rows,
-                rows + sum(many * heads[query] for query, many in backward.items()),
-                queries,
-                queries + sum(heads[query] for query in backward),
-            )
-        )
+        one = Block(start // size, len(block), len(forward), rows, queries)
+        rows += sum(many * heads[query] for query, many in backward.items())
+        queries += sum(heads[query] for query in backward)
+        found.append((one, Block(start // size, len(block), len(forward) + len(backward), rows, queries)))
     return found
-
-
-def _at_most(counted: Sequence[int], size: int, unknown: int) -> int:
-    """Of the next larger size that was counted: a larger block has no fewer."""
-    if not counted:
-        return unknown
-    place = bisect_left(_COUNTED, size)
-    return counted[place] if place < len(counted) else ceil(counted[-1] * size / _COUNTED[-1]) + 1

@@ -17,6 +17,7 @@ from typing import Any
 
 from kgops.jobs.files import read_json, write_json
 from kgops.plans.blocks import Groups
+from kgops.plans.ranked import Ranked
 
 __all__ = ["Answers", "Counts", "count_triples", "counts_of"]
 
@@ -27,7 +28,7 @@ _SPLITS = ("train", "valid", "test")
 _HEADERS = ((b"head", b"relation", b"tail"), (b"subject", b"predicate", b"object"), (b"h", b"r", b"t"))
 _VOCABULARY_HEADERS = {b"id", b"label", b"entity", b"relation", b"index", b"name"}
 _REMEMBERED = 64  # data sets; the oldest is forgotten first
-_FORMAT = 1  # of what is remembered
+_FORMAT = 2  # of what is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Counts:
     """Triples are counted once per file, as training reads them; relations without their inverses.
 
     `tails` are answers of (head, relation) in the training triples, `heads` of (tail, relation), `test_queries`
-    the distinct queries of both kinds among the test triples. `groups`
-    says how many of these queries meet in one block of the training triples; empty where nobody counted.
+    the distinct queries of both kinds among the test triples. `groups` says how many of these queries meet in
+    one block of the training triples, `ranked` what validation and test ask at once; empty where nobody counted.
     """
 
     entities: int
@@ -64,6 +65,7 @@ class Counts:
     heads: Answers = field(default_factory=Answers)
     groups: Groups = field(default_factory=Groups)
     test_queries: tuple[int, int] = (0, 0)
+    ranked: tuple[Ranked, Ranked] = (Ranked(), Ranked())
 
     def as_table(self) -> dict[str, Any]:
         return asdict(self)
@@ -72,6 +74,7 @@ class Counts:
     def from_table(cls, table: Mapping[str, Any]) -> Counts:
         nested: dict[str, Any] = {"tails": Answers(**table["tails"]), "heads": Answers(**table["heads"])}
         nested |= {"groups": Groups.from_table(table["groups"]), "test_queries": tuple(table["test_queries"])}
+        nested["ranked"] = tuple(Ranked.from_table(one) for one in table["ranked"])
         return cls(**{**table, **nested})
 
 
@@ -113,21 +116,26 @@ def _recalled(table: Any) -> Counts | None:
 
 
 def count_triples(
-    train: Collection[Triple], valid: int, test: Collection[Triple], entities: int, relations: int
+    train: Collection[Triple],
+    valid: Collection[Triple],
+    test: Collection[Triple],
+    entities: int,
+    relations: int,
 ) -> Counts:
-    """Of triples of ids, each standing there once; of validation their number is enough."""
+    """Of triples of ids, each standing there once in its split."""
     tails = Counter((head, relation) for head, relation, _ in train)
     heads = Counter((tail, relation) for _, relation, tail in train)
     return Counts(
         entities,
         relations,
         len(train),
-        valid,
+        len(valid),
         len(test),
         Answers.of(tails.values()),
         Answers.of(heads.values()),
         Groups.of(sorted(train)),
         (len({(h, r) for h, r, _ in test}), len({(t, r) for _, r, t in test})),
+        (Ranked.of(valid, (train, valid)), Ranked.of(test, (train, valid, test))),
     )
 
 
@@ -165,8 +173,10 @@ def _count(files: Mapping[str, Path]) -> Counts:
         for role, found in (("entity_to_id", entities), ("relation_to_id", relations))
     ]
     ranks = _ranks(entities), _ranks(relations)
-    train = [(ranks[0][h], ranks[1][r], ranks[0][t]) for h, r, t in split["train"]]
-    return count_triples(train, len(split.get("valid", ())), split.get("test", ()), totals[0], totals[1])
+    train, valid, test = (
+        [(ranks[0][h], ranks[1][r], ranks[0][t]) for h, r, t in split.get(role, ())] for role in _SPLITS
+    )
+    return count_triples(train, valid, test, totals[0], totals[1])
 
 
 def _triples(path: Path, entities: dict[bytes, int], relations: dict[bytes, int]) -> set[Triple]:

@@ -118,6 +118,11 @@ class Scratch:
             self._ledger.give(self._kept[name])
         self._kept[name], self._asked[name] = self._ledger.take(part, size), size
 
+    @property
+    def size(self) -> int:
+        """Bytes of all that is kept."""
+        return sum(self._asked.values())
+
     def close(self) -> None:
         self._ledger.give(*self._kept.values())
         self._kept.clear()

@@ -5,39 +5,60 @@ from __future__ import annotations
 
 from kgops.jobs import sizes
 from kgops.plans.factor_memory import Side
+from kgops.plans.layers import CONVOLUTION
 from kgops.plans.ledger import Held, Ledger, Scratch
+from kgops.plans.product_memory import walk_product
 from kgops.plans.shapes import TracinShape
 
-__all__ = ["walk_all_scores", "walk_pairs", "walk_ranking"]
+__all__ = ["walk_all_scores", "walk_pairs", "walk_ranking", "walk_samples"]
 
 _ID = 8
 
 
 def walk_pairs(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, test: Side) -> Held:
-    """`pair_scores` and what `Engine.pair` makes of it: (tests, trains) of one checkpoint."""
+    """`Engine.pair`: (tests, trains) of one checkpoint."""
     part = "scores"
+    gram: list[Held] = []
+    if s.projection and s.loss != "target":
+        product = (train.groups * s.projection, s.projection * test.groups, train.groups * test.groups)
+        gram.append(walk_product(ledger, part, s.gram_format, *product))
+    out = walk_samples(ledger, s, scratch, train, test)
+    pairs = 4 * train.triples * test.triples
+    summed = [ledger.take(part, pairs)] if s.both_directions else []
+    weighed = ledger.take(part, pairs)
+    ledger.give(out, *summed, *gram)
+    return weighed
+
+
+def walk_samples(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, test: Side) -> Held:
+    """`pair_scores`, of every row with every row."""
+    part, names = "scores", s.names
     both, half = 4 * train.samples * test.samples, 4 * train.samples * test.groups
     groups = 4 * train.groups * test.groups
     out = ledger.take(part, both)
-    _delta_products(ledger, s, both, half)
-    ledger.flash(part, groups, half, both)
-    maps = _map_products(ledger, s, train, test)
-    _add_heads(ledger, both, 4 * train.groups * test.samples)
+    if names & {"entities", "biases"}:
+        _delta_products(ledger, s, both, half)
+        ledger.flash(part, groups, half, both)
+    maps: list[Held] = []
+    if names & {"project.weight", "project.bias"}:
+        maps = [_map_products(ledger, s, train, test)]
+    if "entities" in names:
+        _add_heads(ledger, both, 4 * train.groups * test.samples)
     if train.moves_forward:
-        _tangents(ledger, s, scratch, train.groups)
+        if names & (CONVOLUTION | {"entities", "relations"}):
+            _tangents(ledger, s, scratch, train.groups)
     else:
-        _add_heads(ledger, both, half)
-        _add_equal(ledger, s, train, test)
-    if s.loss.startswith("kvsall"):  # samples back to the rows they stand for
+        if "entities" in names:
+            _add_heads(ledger, both, half)
+        if names & {"entities", "relations"}:
+            _add_equal(ledger, s, train, test)
+    if s.knows_all:  # samples back to the rows they stand for
         rows = ledger.take(part, 4 * train.rows * test.samples)
         ledger.give(out)
         out = ledger.take(part, 4 * train.rows * test.rows)
         ledger.give(rows)
-    pairs = 4 * train.triples * test.triples
-    summed = [ledger.take(part, pairs)] if s.both_directions else []
-    weighed = ledger.take(part, pairs)
-    ledger.give(out, maps, *summed)
-    return weighed
+    ledger.give(*maps)
+    return out
 
 
 def _delta_products(ledger: Ledger, s: TracinShape, both: int, half: int) -> None:
@@ -46,7 +67,7 @@ def _delta_products(ledger: Ledger, s: TracinShape, both: int, half: int) -> Non
     ledger.flash(part, both)
     if s.loss != "target":
         theirs = ledger.take(part, both)
-        ledger.flash(part, both if s.loss.startswith("kvsall") else half)
+        ledger.flash(part, both if s.knows_all else half)
         ledger.flash(part, both)
         ledger.give(theirs)
     ledger.give(same, inner)
@@ -54,17 +75,13 @@ def _delta_products(ledger: Ledger, s: TracinShape, both: int, half: int) -> Non
 
 def _map_products(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> Held:
     """The product of the feature maps, in the format that was asked for; it stays until the end."""
-    part, groups = "scores", 4 * train.groups * test.groups
-    both = 4 * train.samples * test.samples
-    features = s.model.features
-    if s.gram != 4:
-        if s.on_card or not s.gram_in_wide_sums:
-            ledger.flash(part, 2 * train.groups * features, groups // 2, groups)
-        else:
-            wide = 4 * features * test.groups
-            ledger.flash(part, 2 * train.groups * features, 4 * train.groups * features)
-            ledger.flash(part, 4 * train.groups * features, wide, groups)
-    maps = ledger.take(part, groups)
+    part, both = "scores", 4 * train.samples * test.samples
+    inner, pairs = s.projection or s.model.features, train.groups * test.groups
+    if "project.weight" in s.names:
+        product = (train.groups * inner, inner * test.groups, pairs)
+        maps = walk_product(ledger, part, s.gram_format, *product, rounded=not s.projection)
+    else:
+        maps = ledger.take(part, 4 * pairs)
     ledger.flash(part, both, 4 * train.samples * test.groups, both)
     return maps
 
@@ -102,8 +119,9 @@ def walk_all_scores(ledger: Ledger, s: TracinShape, tests: int) -> list[Held]:
     return [] if s.on_card else [ledger.take("scores", 4 * tests * s.counts.train)]
 
 
-def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: bool) -> None:
-    """`TopTriples.finish`: the highest, then the lowest; `again` beside those found in other columns."""
+def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: bool, shared: bool) -> None:
+    """`TopTriples.finish`: the highest, then the lowest; `again` beside those found in other columns, `shared`
+    where triples share their gradient."""
     ledger.phase, part, best = "ranking", "scores", 12 * tests * min(k, columns)
     pieces = ledger.take(part, 4 * tests * columns)
     joined = ledger.take(part, 4 * tests * columns)
@@ -116,9 +134,8 @@ def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: boo
     if both > tests * k:
         chosen = ledger.take(part, best)
         ledger.flash(part, both, _ID * both)  # which tie with the last, and how many
-        torn = (
-            both // tests * min(tests, sizes.TRACIN_TORN_AT_ONCE)
-        )  # some at a time: ids decide where they tie
+        # Some at a time: ids decide where they tie. Triples that share a gradient do; of others one test may.
+        torn = both // tests * (min(tests, sizes.TRACIN_TORN_AT_ONCE) if shared else 1)
         ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
         candidates.append(chosen)
     ledger.flash(part, *[_ID * tests * min(k, columns)] * 3)

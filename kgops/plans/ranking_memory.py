@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, expm1, sqrt
 
 from kgops.jobs import sizes
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.plans.counts import Answers
 from kgops.plans.ledger import Held, Ledger, Scratch
+from kgops.plans.ranked import Asked, Ranked
 from kgops.plans.shapes import TrainShape
 
 __all__ = ["encoded_rows", "walk_evaluation", "walk_evaluator"]
@@ -33,26 +35,25 @@ def walk_evaluator(ledger: Ledger, s: TrainShape, known: int) -> list[Held]:
     return [keys, answers]
 
 
-def walk_evaluation(ledger: Ledger, s: TrainShape, scratch: Scratch, triples: int, known: int) -> None:
+def walk_evaluation(
+    ledger: Ledger, s: TrainShape, scratch: Scratch, ranked: Ranked, triples: int, known: int
+) -> None:
     """`Evaluator.__call__` on `triples`, with so many `known`; its buffers live on in `scratch`."""
     part, c = "evaluation", s.model
     held = [ledger.take(part, size * triples) for size in (2 * _ID, _ROW, _ROW)]
     if s.on_card:
         held.append(ledger.take(part, _ROW * triples))
-    tails, heads = s.known
     if c.inverse:
         held.append(ledger.take(part, 2 * _ROW * triples))
         held.append(_order(ledger, 2 * triples))
-        batch = min(sizes.EVALUATION_QUERIES, 2 * triples)
-        answers = max(_known(s, side, batch, triples, known) for side in (tails, heads))
-        _walk_blocks(ledger, s, scratch, 2 * triples, answers)
+        blocks = _asked(s, ranked.both, s.known, 2 * triples, triples, known)
+        _walk_blocks(ledger, s, scratch, blocks)
     else:
         order = _order(ledger, triples)
-        batch = min(sizes.EVALUATION_QUERIES, triples)
-        _walk_blocks(ledger, s, scratch, triples, _known(s, tails, batch, triples, known))
+        _walk_blocks(ledger, s, scratch, _asked(s, ranked.tails, s.known[:1], triples, triples, known))
         ledger.give(order)
         held.append(_order(ledger, triples))
-        _walk_heads(ledger, s, scratch, triples, known)
+        _walk_heads(ledger, s, scratch, ranked, triples, known)
     ledger.give(*held)
 
 
@@ -62,20 +63,30 @@ def _order(ledger: Ledger, rows: int) -> Held:
     return order
 
 
-def _walk_blocks(ledger: Ledger, s: TrainShape, scratch: Scratch, queries: int, known: int) -> None:
-    """Two blocks of tail queries: the second is encoded while the first's vectors and buffers are there."""
+def _walk_blocks(ledger: Ledger, s: TrainShape, scratch: Scratch, blocks: Sequence[Asked]) -> None:
+    """Each block of tail queries is encoded while the vectors and the buffers of the one before are there."""
     before: Held | None = None
-    for start in range(0, min(queries, 2 * sizes.EVALUATION_QUERIES), sizes.EVALUATION_QUERIES):
-        batch = min(sizes.EVALUATION_QUERIES, queries - start)
-        block = ledger.take("evaluation", _ROW * batch)
-        vectors = _encode(ledger, s, batch, _distinct(s, queries, batch))
+    for queries, distinct, answers in blocks:
+        block = ledger.take("evaluation", _ROW * queries)
+        vectors = _encode(ledger, s, queries, distinct)
         if before is not None:
             ledger.give(before)
-        _ranks(ledger, s, scratch, batch, known)
+        _ranks(ledger, s, scratch, queries, answers)
         ledger.give(block)
         before = vectors
     if before is not None:
         ledger.give(before)
+
+
+def _asked(
+    s: TrainShape, counted: Sequence[Asked], sides: Sequence[Answers], queries: int, triples: int, known: int
+) -> Sequence[Asked]:
+    """As it was counted; else, in a graph of so many answers, about."""
+    if counted:
+        return counted
+    batch = min(sizes.EVALUATION_QUERIES, queries)
+    answers = max(_known(s, side, batch, triples, known) for side in sides)
+    return [Asked(batch, _distinct(s, queries, batch), answers)] * (2 if batch < queries else 1)
 
 
 def _distinct(s: TrainShape, queries: int, batch: int) -> int:
@@ -86,14 +97,16 @@ def _distinct(s: TrainShape, queries: int, batch: int) -> int:
     return min(batch, ceil(1.1 * pool * -expm1(-queries / pool)))
 
 
-def _walk_heads(ledger: Ledger, s: TrainShape, scratch: Scratch, triples: int, known: int) -> None:
+def _walk_heads(
+    ledger: Ledger, s: TrainShape, scratch: Scratch, ranked: Ranked, triples: int, known: int
+) -> None:
     """Head queries without inverse relations: all entities are encoded, once for each relation."""
     entities = s.model.num_entities
-    batch = min(sizes.EVALUATION_QUERIES, triples)
     everything = ledger.take("evaluation", _ID * entities)
     vectors = _encode(ledger, s, entities, entities)
-    _ranks(ledger, s, scratch, batch, _known(s, s.known[1], batch, triples, known))
-    if s.model.num_relations > 1 and triples > 1:
+    for queries, _, answers in _asked(s, ranked.heads, s.known[1:], triples, triples, known):
+        _ranks(ledger, s, scratch, queries, answers)
+    if (ranked.relations or min(s.model.num_relations, triples)) > 1:
         second = ledger.take("evaluation", _ID * entities)
         again = _encode(ledger, s, entities, entities)  # while the last relation's vectors are alive
         ledger.give(vectors, everything)
@@ -138,6 +151,8 @@ def _ranks(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, known: i
     vectors, ids = 4 * batch * c.embedding_dim, _ID * (known + batch)
     ledger.flash(part, vectors, vectors, vectors)
     ledger.flash(part, 4 * c.num_entities)
+    # The true score, its margin, what is above and below it, what was counted there, and a range.
+    by_query = ledger.take(part, (6 * 4 + _ID) * batch)
     rows = ledger.take(part, _ID * known)
     ledger.flash(part, *[_ID * known] * 3)
     answers = [rows, ledger.take(part, _ID * known)]
@@ -156,7 +171,7 @@ def _ranks(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, known: i
         ledger.flash(part, following, following, following)
     pairs = min(_PAIRS_AT_ONCE, ceil(plane * _near_share(c)))
     ledger.flash(part, 2 * _ID * pairs, *[4 * c.embedding_dim * pairs] * 3)
-    ledger.give(near, *place, flat, *answers)
+    ledger.give(near, *place, flat, *answers, by_query)
 
 
 def _near_share(c: ConvEConfig) -> float:

@@ -10,15 +10,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kgops.gpus.facts import CardFacts
 from kgops.jobs import sizes
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import Job
 from kgops.plans.counts import Answers, Counts
+from kgops.plans.layers import parameters_of
+from kgops.plans.product_memory import EXACT, Format
+from kgops.plans.ranked import Ranked
 
 __all__ = ["Shape", "TracinShape", "TrainShape", "model_of_config", "tracin_shape", "train_shape"]
+
+Does = Literal["trace", "self", "index", "filter"]
 
 _BF16, _FP16 = (8, 0), (7, 0)  # compute capabilities from which `auto` takes them
 _MODEL_KEYS = {field.name for field in fields(ConvEConfig)}
@@ -36,6 +41,7 @@ class TrainShape:
     test: int
     queries: Answers
     known: tuple[Answers, Answers]  # tails and heads of the training triples
+    ranked: tuple[Ranked, Ranked]  # by validation and by test
     loss: str
     smoothing: bool
     batch_size: int
@@ -75,7 +81,8 @@ class TrainShape:
 @dataclass(frozen=True, slots=True)
 class TracinShape:
     """TracIn over `checkpoints` of one ConvE. `groups` are the distinct queries of a training block at most;
-    `known` the answers of queries where the loss needs them, `kept` None where all scores are kept."""
+    `gram` is the format of the two large products, `low` that of all others. `names` are the parameters that
+    take part. With `top_k` None all scores are kept."""
 
     model: ConvEConfig
     on_card: bool
@@ -84,14 +91,40 @@ class TracinShape:
     checkpoints: int
     loss: str  # target, one-to-n, or that of training
     both_directions: bool
-    smoothing: bool
     block: int
     chunk: int
     groups: int
     top_k: int | None
-    gram: int  # bytes of a number in the two large products
-    filtered: bool
-    gram_in_wide_sums: bool = False  # fp16 on a CPU, which would sum in fp16
+    names: frozenset[str]
+    filtered: bool = False
+    gram_format: Format = EXACT
+    low: Format = EXACT
+    projection: int | None = None
+    tests_at_once: int | None = None
+    does: Does = "trace"
+    from_index: bool = False
+    retrained: TrainShape | None = None  # with --validate: what is trained again
+
+    @property
+    def gram(self) -> int:
+        """Bytes of a number in the two large products."""
+        return self.gram_format.size
+
+    @property
+    def rows_each(self) -> int:
+        """Rows that a triple stands for."""
+        return 2 if self.both_directions else 1
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether the loss takes every known answer for true."""
+        return self.loss.startswith("kvsall")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no lever changes scores."""
+        every = parameters_of(self.model, None, 0)
+        return not (self.gram_format.is_low or self.low.is_low or self.projection) and self.names == every
 
     @property
     def ranks(self) -> bool:
@@ -103,8 +136,10 @@ class TracinShape:
         """That `trace` hands to one scan."""
         if self.ranks:
             return min(self.tests, sizes.TRACIN_TESTS)
-        most = sizes.LARGEST_ALL_SCORES // (8 * max(self.counts.train, 1))
-        return min(self.tests, sizes.TRACIN_TESTS if self.top_k is not None else max(1, most))
+        most = max(1, sizes.LARGEST_ALL_SCORES // (8 * max(self.counts.train, 1)))
+        if self.top_k is None or self.filtered:
+            return min(self.tests, sizes.TRACIN_TESTS, self.tests_at_once or sizes.TRACIN_TESTS, most)
+        return min(self.tests, sizes.TRACIN_TESTS)
 
 
 Shape = TrainShape | TracinShape
@@ -112,10 +147,18 @@ Shape = TrainShape | TracinShape
 
 def train_shape(job: Job, counts: Counts, card: CardFacts | None) -> TrainShape | None:
     """Of a job `train`; None for PyKEEN's own pipeline, whose models have no formula. No `card`: on the CPU."""
-    settings, levers = job.settings, job.levers
-    if settings["engine"] != "kgops":
+    if job.settings["engine"] != "kgops":
         return None
-    model = model_of_settings(settings, counts)
+    return _of_training(model_of_settings(job.settings, counts), job.settings, job.levers, counts, card)
+
+
+def _of_training(
+    model: ConvEConfig,
+    settings: Mapping[str, Any],
+    levers: Mapping[str, Any],
+    counts: Counts,
+    card: CardFacts | None,
+) -> TrainShape:
     precision = _effective(levers.get("precision", "fp32"), card)
     batch_size = levers.get("batch_size", sizes.TRAIN_BATCH)
     chunk = levers.get("entity_chunk", "auto")
@@ -129,14 +172,15 @@ def train_shape(job: Job, counts: Counts, card: CardFacts | None) -> TrainShape 
         counts.test,
         _queries(counts, loss.startswith("1vsall"), model.inverse),
         (counts.tails, counts.heads),
+        counts.ranked,
         loss,
-        settings["label_smoothing"] > 0,
+        bool(settings["label_smoothing"]),
         batch_size,
         sizes.loss_chunk(None if chunk == "auto" else chunk, batch_size, device),
         precision,
         2 if precision in ("fp16", "bf16") else 4,
         settings["optimizer"],
-        settings["weight_decay"] > 0,
+        bool(settings["weight_decay"]),
         bool(levers.get("gradient_checkpointing", False)),
         settings["validate_every"] > 0 and counts.valid > 0,
     )
@@ -159,27 +203,67 @@ def tracin_shape(
     loss = trained["loss"] or sizes.TRAIN_LOSS if asked == "train" else asked
     both = settings["both_directions"]
     both = (asked == "train" and model.inverse) if both is None else both
-    block = levers.get("block", sizes.TRACIN_BLOCK)
-    chunk = levers.get("entity_chunk", "auto")
-    gram = levers.get("gram_precision", "fp32")
+    # An index has larger blocks of its own.
+    indexed = bool(settings["build_index"] or settings["use_index"])
+    block = sizes.TRACIN_INDEX_BLOCK if indexed else levers.get("block", sizes.TRACIN_BLOCK)
+    chunk, at_once = levers.get("entity_chunk", "auto"), levers.get("tests_at_once", "auto")
     top_k = settings["top_k"] or (None if settings["run"] is None else sizes.TRACIN_TOP_K_OF_A_RUN)
+    on_card = card is not None
     return TracinShape(
         model,
-        card is not None,
+        on_card,
         counts,
         tests,
         checkpoints,
         loss,
         both,
-        asked == "train" and bool(trained.get("label_smoothing")),
         min(block, counts.train),
         sizes.TRACIN_CHUNK if chunk == "auto" else chunk,
         counts.groups.in_block(min(block, counts.train), both_directions=both),
         top_k,
-        4 if gram == "fp32" else 2,
+        parameters_of(model, settings["layers"], levers.get("last_layers", False) or 0),
         bool(levers.get("filtering", bool(settings["test_triples"]))),
-        card is None and gram == "fp16",
+        Format.named(levers.get("gram_precision", "fp32"), on_card=on_card),
+        Format.named(_of_products(levers.get("precision", "fp32"), card), on_card=on_card),
+        settings["projection_dim"],
+        None if at_once == "auto" else int(at_once),
+        _does(settings),
+        bool(settings["use_index"]),
+        _retrained(counts, card, model, trained) if settings["validate"] else None,
     )
+
+
+def _does(settings: Mapping[str, Any]) -> Does:
+    """As the worker decides."""
+    if settings["skip_tracin"]:
+        return "filter"
+    if settings["self_influence"]:
+        return "self"
+    return "index" if settings["build_index"] else "trace"
+
+
+def _of_products(asked: str, card: CardFacts | None) -> str:
+    """What TracIn makes of a number format on that card; an unknown capability is believed to have it."""
+    if card is None:
+        return asked if asked in ("bf16", "fp16") else "fp32"
+    whole = card.compute_capability is None or card.compute_capability >= _BF16
+    if asked in ("auto", "bf16"):
+        return "bf16" if whole else "fp16"
+    return asked
+
+
+def _retrained(
+    counts: Counts, card: CardFacts | None, model: ConvEConfig, trained: Mapping[str, Any]
+) -> TrainShape | None:
+    """The training that --validate repeats without validation; None where its settings are not known."""
+    told = {name: trained.get(name) for name in ("batch_size", "optimizer", "precision")}
+    if None in told.values():
+        return None
+    names = ("batch_size", "precision", "entity_chunk", "gradient_checkpointing")
+    levers = {name: trained[name] for name in names if trained.get(name) is not None}
+    own = {name: trained.get(name) for name in ("loss", "label_smoothing", "optimizer", "weight_decay")}
+    settings = {**own, "validate_every": 0, "engine": "kgops"}
+    return _of_training(model, settings, levers, counts, card)
 
 
 def model_of_settings(settings: Mapping[str, Any], counts: Counts) -> ConvEConfig:

@@ -5,14 +5,18 @@ Line by line after `kgops.tracin`: `points`, `loss`, `scan`; `factor_memory` and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kgops.jobs import sizes
-from kgops.plans.factor_memory import Side, walk_factors
+from kgops.plans.blocks import Block, Blocks, largest
+from kgops.plans.factor_memory import Side, walk_engine, walk_factors
 from kgops.plans.ledger import Held, Ledger, Scratch
 from kgops.plans.pair_memory import walk_all_scores, walk_pairs, walk_ranking
+from kgops.plans.product_memory import walk_product
 from kgops.plans.shapes import TracinShape
 from kgops.plans.weights import buffer_bytes, weight_bytes, weight_sizes
 
-__all__ = ["walk_tracin"]
+__all__ = ["walk_scan", "walk_tracin"]
 
 _ID = 8
 _ROW = 3 * _ID
@@ -25,14 +29,9 @@ def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
     if not s.on_card:
         triples += [ledger.take("data", _ROW * n) for n in (s.counts.valid, s.counts.test)]
     models = [_load(ledger, s) for _ in range(s.checkpoints)]
-    known = _known_tails(ledger, s) if s.loss.startswith("kvsall") else []
-    tile = s.tests_of_a_tile
-    union = [] if s.ranks else _union(ledger, s)
-    largest = max(weight_sizes(s.model)) // 4
-    ledger.flash("checkpoint", 4 * largest, largest, largest, largest)  # are all of them finite?
-    test = Side.of_tests(s, min(tile, _tests_at_once(s)))
-    _scan(ledger, s, test, tile)
-    ledger.give(*triples, *known, *union, *[held for model in models for held in model])
+    known = _known_tails(ledger, s) if s.knows_all else []
+    walk_scan(ledger, s)
+    ledger.give(*triples, *known, *[held for model in models for held in model])
 
 
 def _load(ledger: Ledger, s: TracinShape) -> list[Held]:
@@ -63,6 +62,17 @@ def _known_tails(ledger: Ledger, s: TracinShape) -> list[Held]:
     return kept
 
 
+def walk_scan(ledger: Ledger, s: TracinShape) -> None:
+    """`_Traced`'s scan of one tile of test triples, with what is kept of them."""
+    tile = s.tests_of_a_tile
+    union = [] if s.ranks else _union(ledger, s)
+    weights = max(weight_sizes(s.model)) // 4
+    ledger.flash("checkpoint", 4 * weights, weights, weights, weights)  # are all of them finite?
+    engines = [held for _ in range(s.checkpoints) for held in walk_engine(ledger, s)]
+    _scan(ledger, s, Side.of_tests(s, min(tile, _tests_at_once(s))), tile)
+    ledger.give(*union, *engines)
+
+
 def _union(ledger: Ledger, s: TracinShape) -> list[Held]:
     """The training triples that any test of a tile is scored with: all, unless they are filtered."""
     n = s.counts.train
@@ -71,8 +81,10 @@ def _union(ledger: Ledger, s: TracinShape) -> list[Held]:
 
 def _tests_at_once(s: TracinShape) -> int:
     """`tests_that_fit`."""
+    if s.tests_at_once:
+        return s.tests_at_once
     numbers = s.model.num_entities + s.model.features + 8 * s.model.embedding_dim
-    each = 4 * numbers * s.checkpoints * (2 if s.both_directions else 1)
+    each = 4 * numbers * s.checkpoints * s.rows_each
     return max(1, min(sizes.TRACIN_TESTS, sizes.TRACIN_TEST_BYTES // each))
 
 
@@ -84,25 +96,19 @@ def _scan(ledger: Ledger, s: TracinShape, test: Side, tile: int) -> None:
     ledger.phase = "blocks"
     order = ledger.take("data", _ID * n)
     ledger.flash("data", *[_ID * n] * 4)
-    trains = Side.of_training(s, test)
     best = min(s.top_k or n, n)
     every = [] if s.ranks else walk_all_scores(ledger, s, tile)
     earlier = [ledger.take("scores", 24 * (tile - test.triples) * best)] if s.ranks else []
-    full = -(-sizes.TRACIN_MERGED_COLUMNS // s.block) * s.block
-    rest = n % full if s.ranks else n
-    if n >= full and s.ranks:
-        _walk_blocks(ledger, s, scratches, trains, test, full)
-        # The block that made it enough is still in the hands of who added it.
-        last = ledger.take("scores", 4 * test.triples * s.block)
-        walk_ranking(ledger, test.triples, full, best, again=n >= 2 * full)
-        ledger.give(last)
-    found = [ledger.take("scores", 12 * test.triples * best) for _ in (1, 2) if s.ranks and n >= full]
-    if rest:
-        _walk_blocks(ledger, s, scratches, trains, test, rest)
+    ranking = _Ranking(ledger, s, test, best)
+    blocks = s.counts.groups.blocks(s.block, n, both_directions=s.both_directions)
+    walk = _Blocks(ledger, s, scratches, test, ranking)
+    if blocks.all:
+        walk.each(blocks)
+    else:
+        walk.those_that_take_most(blocks)
     ledger.give(order, *[held for one in kept for held in one])
-    if rest and s.ranks:  # what is left at the end is ranked when the tests' factors are gone
-        walk_ranking(ledger, test.triples, rest, best, again=n >= full)
-    ledger.give(*earlier, *found)
+    ranking.finish()  # what is left at the end is ranked when the tests' factors are gone
+    ledger.give(*earlier, *ranking.found)
     for scratch in scratches:
         scratch.close()
     if every:
@@ -111,40 +117,165 @@ def _scan(ledger: Ledger, s: TracinShape, test: Side, tile: int) -> None:
     ledger.give(*every)
 
 
-def _walk_blocks(
-    ledger: Ledger, s: TracinShape, scratches: list[Scratch], trains: list[Side], test: Side, columns: int
-) -> None:
-    """Blocks whose scores wait until they are so many; later ones find the buffers of those before."""
-    ledger.phase = "blocks"
-    waiting = ledger.take("scores", 4 * test.triples * max(0, columns - s.block) if s.ranks else 0)
-    for side in trains:
-        _walk_block(ledger, s, scratches, side, test)
-    ledger.give(waiting)
+class _Ranking:
+    """`TopTriples`: scores that wait until they are many, and what was found among those before."""
+
+    def __init__(self, ledger: Ledger, s: TracinShape, test: Side, best: int) -> None:
+        self._ledger, self._s, self._test, self._best = ledger, s, test, best
+        self._waiting: list[Held] = []
+        self.columns = 0
+        self.found: list[Held] = []
+
+    def add(self, scores: Held, columns: int) -> None:
+        if not self._s.ranks:
+            self._ledger.give(scores)
+            return
+        self._waiting.append(scores)
+        self.columns += columns
+        if self.columns >= sizes.TRACIN_MERGED_COLUMNS:
+            # The block that made it enough is still in the hands of who added it.
+            held = self._waiting.pop()
+            again = self._ledger.take("scores", held[1])
+            self._waiting.append(again)
+            self.finish()
+            self._ledger.give(held)
+
+    def wait(self, columns: int) -> None:
+        """So many more scores of blocks that are not walked through."""
+        if self._s.ranks and columns:
+            self._waiting.append(self._ledger.take("scores", 4 * self._test.triples * columns))
+            self.columns += columns
+
+    def finish(self) -> None:
+        if not self.columns:
+            return
+        self._ledger.give(*self._waiting)
+        tests, columns, best = self._test.triples, self.columns, self._best
+        again = bool(self.found)
+        walk_ranking(self._ledger, tests, columns, best, again=again, shared=self._s.knows_all)
+        if not again:
+            self.found = [self._ledger.take("scores", 12 * tests * best) for _ in (1, 2)]
+        self._waiting, self.columns = [], 0
+        self._ledger.phase = "blocks"
 
 
-def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], train: Side, test: Side) -> None:
-    """A block at every checkpoint, and the sum of its scores."""
-    summed: Held | None = None
-    for scratch in scratches:
-        made = walk_factors(ledger, s, scratch, train, test)
-        scores = walk_pairs(ledger, s, scratch, train, test)
-        ledger.give(*made)
-        if summed is None:
-            summed = scores
-        else:
-            ledger.give(scores)
-    if summed is not None:
-        ledger.give(summed)
+class _Blocks:
+    """Blocks of training triples, each at every checkpoint."""
+
+    def __init__(
+        self, ledger: Ledger, s: TracinShape, scratches: list[Scratch], test: Side, ranking: _Ranking
+    ) -> None:
+        self._ledger, self._s, self._scratches = ledger, s, scratches
+        self._test, self._ranking = test, ranking
+        self._walked: list[tuple[Side, int, int]] = []
+
+    def each(self, blocks: Blocks) -> None:
+        """All blocks in their order."""
+        for block in blocks.found:
+            side = Side.of_block(self._s, block, self._test)
+            if self._adds_nothing(side):
+                self._ranking.wait(side.triples)
+            else:
+                self._walk(side)
+
+    def those_that_take_most(self, blocks: Blocks) -> None:
+        """Where scores of others wait, and buffers are as large as blocks have made them; the last one is
+        smaller."""
+        s, test = self._s, self._test
+        chosen = sorted({*self._chosen(blocks)})
+        waiting = -(-sizes.TRACIN_MERGED_COLUMNS // s.block) * s.block
+        for again in (False, True):
+            for block in chosen:
+                self._ranking.columns = 0
+                self._walk_alone(Side.of_block(s, block, test), waiting)
+            if not again:
+                self._ranking.wait(waiting)
+                self._ranking.finish()
+        self._ranking.wait(s.counts.train % waiting)
+
+    def _chosen(self, blocks: Blocks) -> Iterator[Block]:
+        s, test = self._s, self._test
+        limit = (s.block * s.rows_each - 1) // max(test.samples, 1)
+        if not s.knows_all and (forward := blocks.most_within(limit)) is not None:
+            yield forward
+        pulled = [block for block in blocks.found if s.knows_all or block.groups > limit]
+        yield from largest(pulled) if pulled else ()
+        yield blocks.found[-1]
+
+    def _walk_alone(self, side: Side, columns: int) -> None:
+        waiting = (
+            self._ledger.take("scores", 4 * self._test.triples * max(0, columns - self._s.block))
+            if self._s.ranks
+            else None
+        )
+        self._ledger.give(self._summed(side))
+        if waiting is not None:
+            self._ledger.give(waiting)
+
+    def _walk(self, side: Side) -> None:
+        self._ranking.add(self._summed(side), side.triples)
+        self._walked.append((side, self._ranking.columns, self._grown()))
+
+    def _summed(self, side: Side) -> Held:
+        """A block at every checkpoint, and the sum of its scores."""
+        ledger, summed = self._ledger, None
+        for scratch in self._scratches:
+            made = walk_block(ledger, self._s, scratch, side, self._test)
+            scores = walk_pairs(ledger, self._s, scratch, side, self._test)
+            ledger.give(*made)
+            if summed is None:
+                summed = scores
+            else:
+                ledger.give(scores)
+        assert summed is not None
+        return summed
+
+    def _adds_nothing(self, side: Side) -> bool:
+        """Whether one no smaller was walked through when no less was alive."""
+        waiting, grown = self._ranking.columns, self._grown()
+        return any(
+            grown == then and waiting + side.triples <= columns and _holds(walked, side)
+            for walked, columns, then in self._walked
+        )
+
+    def _grown(self) -> int:
+        return sum(scratch.size for scratch in self._scratches) + len(self._ranking.found)
+
+
+def _holds(a: Side, b: Side) -> bool:
+    return a.moves_forward == b.moves_forward and all(
+        getattr(a, name) >= getattr(b, name)
+        for name in ("triples", "rows", "groups", "samples", "row_answers", "group_answers")
+    )
+
+
+def walk_block(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, test: Side) -> list[Held]:
+    """`Engine.make`: a block's factors, to multiply with those of the tests."""
+    against = s.projection or test.groups
+    places = test.samples + test.groups
+    made = walk_factors(ledger, s, scratch, side, keep=False, against=against, places=places).all()
+    if s.projection:
+        made.append(ledger.take("factors", 4 * s.projection * side.groups))
+    return made
 
 
 def _keep(ledger: Ledger, s: TracinShape, scratch: Scratch, test: Side) -> list[Held]:
     """`Engine.keep`: the factors, and copies of the two large ones where products take them rounded."""
-    kept = walk_factors(ledger, s, scratch, test, None)
-    if s.gram != 4 and s.loss != "target":
-        kept.append(ledger.take("factors", s.gram * s.model.num_entities * test.groups))
-    if s.gram != 4:
-        kept.append(ledger.take("factors", s.gram * s.model.features * test.groups))
+    kept = walk_factors(ledger, s, scratch, test, keep=True).all()
+    deltas = s.model.num_entities * test.groups
+    low: list[Held] = []
+    if s.gram_format.is_low and s.loss != "target":
+        low.append(ledger.take("factors", s.gram * deltas))
     places = 2 * _ID * (test.samples + test.groups)
     ledger.flash("factors", places, places)
     kept.append(ledger.take("factors", places))
+    if not s.projection:
+        if s.gram_format.is_low:
+            kept.append(ledger.take("factors", s.gram * s.model.features * test.groups))
+        return kept + low
+    kept.append(ledger.take("factors", 4 * s.projection * test.groups))
+    if s.loss != "target":
+        wide = s.projection * s.model.num_entities
+        kept.append(walk_product(ledger, "factors", s.gram_format, deltas, wide, s.projection * test.groups))
+    ledger.give(*low)
     return kept

@@ -45,14 +45,14 @@ def walk_training(ledger: Ledger, s: TrainShape, *, resumed: bool = False) -> No
         known = ledger.take("evaluation", _ROW * (s.train + s.valid))
         evaluator = walk_evaluator(ledger, s, s.train + s.valid)
         planes = Scratch(ledger)
-        walk_evaluation(ledger, s, planes, s.valid, s.train + s.valid)
+        walk_evaluation(ledger, s, planes, s.ranked[0], s.valid, s.train + s.valid)
         ledger.give(known)
         # The evaluator stays for the next validation, beside the steps before it.
         ledger.phase = "step"
         order = _begin_epoch(ledger, s)
         ledger.give(*_take_step(ledger, s, scratch, s.largest_batch, []), *order)
         ledger.phase = "validation"
-        walk_evaluation(ledger, s, planes, s.valid, s.train + s.valid)
+        walk_evaluation(ledger, s, planes, s.ranked[0], s.valid, s.train + s.valid)
         planes.close()
         ledger.give(*evaluator)
     scratch.close()
@@ -64,7 +64,7 @@ def walk_training(ledger: Ledger, s: TrainShape, *, resumed: bool = False) -> No
         known = ledger.take("evaluation", _ROW * (s.train + s.valid + s.test))
         evaluator = walk_evaluator(ledger, s, s.train + s.valid + s.test)
         planes = Scratch(ledger)
-        walk_evaluation(ledger, s, planes, s.test, s.train + s.valid + s.test)
+        walk_evaluation(ledger, s, planes, s.ranked[1], s.test, s.train + s.valid + s.test)
         planes.close()
         ledger.give(known, *evaluator)
     ledger.give(*graph, *weights, *gradients)
