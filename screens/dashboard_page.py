@@ -234,5 +234,6 @@ def _end(one: Ended) -> str:
     peak, where = (run.peak_card_mib, "card") if run.peak_card_mib else (run.peak_host_mib, "host")
     if peak is None:
         return ""
-    told = f" (predicted {run.predicted_mib:,.0f})" if run.predicted_mib else ""
+    # Without a card a prediction is of tensors, and this is the whole process.
+    told = f" (predicted {run.predicted_mib:,.0f})" if run.predicted_mib and where == "card" else ""
     return f"{peak:,.0f} MiB {where}{told}"

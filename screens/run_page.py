@@ -30,6 +30,7 @@ def rows(known: Dossier, width: int) -> list[Row]:
     sections = (
         _state(known, width),
         panels(known, width),
+        _budget(known, width),
         _levers(known, width),
         _attempts(known, width),
         _figures(known, width),
@@ -60,10 +61,49 @@ def _state(known: Dossier, width: int) -> list[Row]:
         if mib is not None
     ]
     if run.predicted_mib is not None:
-        memory.append(f"predicted {figure(run.predicted_mib, 'MiB')}")
+        memory.append(f"predicted {figure(run.predicted_mib, 'MiB')}{_of_what(known)}")
     facts = [run.profile and f"profile {run.profile}", run.card and f"card {run.card}", *memory]
     shown = " · ".join(one_line(fact) for fact in facts if fact)
     return [*out, said(shown, width, "dim")] if shown else out
+
+
+def _of_what(known: Dossier) -> str:
+    """And how far off it was, where that has been measured."""
+    run = known.run
+    if known.forecast is None:
+        return ""
+    if not known.forecast["on_card"]:
+        return " of tensors"
+    if run.peak_card_mib is None or run.predicted_mib is None:
+        return " on the card"
+    return f" on the card ({run.peak_card_mib / run.predicted_mib - 1:+.1%} measured)"
+
+
+def _budget(known: Dossier, width: int) -> list[Row]:
+    """The parts of the prediction at its peak, largest first."""
+    budget = (known.forecast or {}).get("budget") or {}
+    parts = sorted((budget.get("parts_mib") or {}).items(), key=lambda part: -part[1])
+    largest = max((mib for _, mib in parts), default=0)
+    if not largest:
+        return []
+    columns = Columns(
+        (
+            Column("BUDGET", 14),
+            Column("predicted", 9, right=True),
+            Column("measured", 9, right=True),
+            Column("MiB", 20, grows=True),
+        ),
+        width,
+    )
+    measured = {c.name.removesuffix("_mib"): c.last for c in known.curves if c.name.endswith("_mib")}
+    rows = [columns.heading()]
+    for name, mib in parts:
+        drawn = "▇" * round(mib / largest * _BAR)
+        found = measured.get(name)
+        took = "" if found is None else f"{found:,.1f}"
+        rows.append(columns.row((Piece(name), Piece(f"{mib:,.1f}"), Piece(took), Piece(drawn, "accent"))))
+    when = one_line(str(budget.get("phase") or ""))
+    return [*rows, said(f"predicted for its peak, in {when}", width, "dim")] if when else rows
 
 
 def _progress(run: Run) -> Iterator[Piece]:

@@ -57,7 +57,10 @@ def test_attempts_say_why_they_ended_and_what_was_changed(run_cli: Console) -> N
 
 
 def curves_of(conn: Connection, predicted_mib: float | None) -> None:
-    spec = runs.RunSpec({"train": {"dataset": "nations"}}, {}, {})
+    parts = {"activations": 400.0, "weights": 200.0}
+    forecast = {"on_card": True, "budget": {"phase": "validation", "parts_mib": parts}}
+    plan = {"forecast": forecast} if predicted_mib is not None else {}
+    spec = runs.RunSpec({"train": {"dataset": "nations"}}, plan, {})
     with transaction(conn):
         runs.add(
             conn,
@@ -75,8 +78,9 @@ def curves_of(conn: Connection, predicted_mib: float | None) -> None:
             spec=spec,
         )
         loss = [series.Point("loss", i, 1 / (1 + i), float(i)) for i in range(500)]
-        memory = [series.Point("host_memory_mib", i, 300.0 + i / 10, float(i)) for i in range(100)]
-        series.append(conn, 1, [*loss, *memory, series.Point("valid_mrr", 1, 0.25, 1.0)])
+        memory = [series.Point("card_memory_mib", i, 300.0 + i / 10, float(i)) for i in range(100)]
+        weights = series.Point("weights_mib", 1, 201.5, 1.0)
+        series.append(conn, 1, [*loss, *memory, weights, series.Point("valid_mrr", 1, 0.25, 1.0)])
     runs.end(conn, 1, state="succeeded", reason=None, exit_code=0, ended_at=time.time())
 
 
@@ -87,7 +91,8 @@ def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Pa
         await open_newest(seen)
         heading = next(line for line in seen.lines() if line.startswith("loss"))
         assert heading.split()[:2] == ["loss", "0.0020"]
-        assert "host memory MiB ─ predicted 600" in heading
+        assert "card memory MiB ─ predicted 600" in heading
+        assert "predicted 600 MiB on the card" in seen.text
         assert heading.endswith("309.9")
         start = seen.lines().index(heading)
         chart = seen.lines()[start + 1 : start + 6]
@@ -95,6 +100,10 @@ def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Pa
         assert chart[0].count("─") > 20  # nothing was measured up there
         assert any(0x2800 < ord(char) < 0x28FF for char in chart[-1])
         assert "valid mrr" not in seen.text  # one point is no curve
+        assert seen.row_of("activations").split()[:2] == ["activations", "400.0"]
+        assert seen.row_of("weights").split()[:3] == ["weights", "200.0", "201.5"]
+        assert seen.row_of("activations").count("▇") == 2 * seen.row_of("weights").count("▇")
+        assert "in validation" in seen.text
 
     look(home, story)
 
@@ -104,7 +113,7 @@ def test_without_a_prediction_there_is_no_line(home: Path, conn: Connection) -> 
 
     async def story(seen: Seen) -> None:
         await open_newest(seen)
-        assert "host memory MiB" in seen.text
+        assert "card memory MiB" in seen.text
         assert "─" not in seen.text
 
     look(home, story)

@@ -171,3 +171,15 @@ def test_a_report_sends_its_columns_and_not_its_line(run_cli: Console, open_term
     terminal.read(0.3)
     assert b"label" not in terminal.seen
     assert len(terminal.seen) < 250, terminal.seen
+
+
+def test_a_terminal_whose_encoding_is_not_utf_8_gets_ascii(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "日本 ▇ café", "--", "true")
+    environment = run_cli.environment({"PYTHONIOENCODING": "ascii"})
+    terminal = Terminal(run_cli.argv("tui"), environment, run_cli.cwd)
+    try:
+        terminal.wait_for_text(b"???? # caf?")
+        assert terminal.seen.isascii()
+        assert b"\\u" not in terminal.seen
+    finally:
+        terminal.close()

@@ -60,6 +60,13 @@ class Dossier:
     notes: tuple[Note, ...]
     job: Mapping[str, Any]
     environment: Mapping[str, Any]
+    forecast: Mapping[str, Any] | None  # what was predicted of its memory, for what, and from which parts
+
+    @property
+    def card_budget_mib(self) -> float | None:
+        """What a card's memory should not exceed. On a processor tensors are predicted: no curve is theirs."""
+        on_card = self.forecast is not None and self.forecast["on_card"]
+        return self.run.predicted_mib if on_card else None
 
 
 def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) -> Dossier | None:
@@ -86,6 +93,7 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
         notes=tuple(reports.notes(conn, number)),
         job=spec.job,
         environment=spec.environment,
+        forecast=spec.plan.get("forecast"),
     )
 
 

@@ -64,9 +64,7 @@ def _rank(name: str, known: Dossier) -> tuple[int, str]:
 
 
 def _budget(curve: Curve, known: Dossier) -> float | None:
-    """The prediction is about the card where there is one, and about the host where there is none."""
-    about = "card_memory_mib" if known.run.card is not None else "host_memory_mib"
-    return known.run.predicted_mib if curve.name == about else None
+    return known.card_budget_mib if curve.name == "card_memory_mib" else None
 
 
 def _panel(curve: Curve, budget: float | None, width: int) -> list[list[Piece]]:
