@@ -15,6 +15,9 @@ from pathlib import Path
 
 from kgops.bench.measure import PYTHON, Line, fingerprint, quietness, run_process, store, table
 from kgops.runs.listing import BLOCK, Listing, Sort
+from kgops.runs.log_index import LogIndex
+from kgops.runs.log_lines import Level, Wanted
+from kgops.runs.log_search import LogSearch
 from kgops.settings import Home, make_home
 from storage import reports, runs, series
 from storage.database import Connection, fold_log, open_reader, open_writer, transaction
@@ -52,7 +55,7 @@ def main() -> None:
         home = Home(arguments.keep or Path(base) / "home")
         if not home.database.exists():
             fill(home, RUNS // share)
-        lines = [*listing(home), *command(home)]
+        lines = [*listing(home), *command(home), *log(Path(base) / "worker.log", LINES // share)]
     print("\n".join(table(lines)))
     if arguments.store:
         store(lines, COMMAND)
@@ -193,6 +196,70 @@ def command(home: Home) -> list[Line]:
             Line(f"{name}_memory", f"{shown}: memory", "MiB", tuple(s.peak_mib for s in spent), target[1])
         )
     return out
+
+
+def log(path: Path, count: int) -> list[Line]:
+    """A log of a million lines, warm in the machine's cache, as one that is being written is."""
+    with path.open("w") as file:
+        for i in range(count):
+            file.write(
+                f"2026-01-01 12:00:00 epoch {i // 500} batch {i % 500}: loss 0.{i % 9973:04d} lr 0.001, 2.7 it/s\n"
+            )
+        file.write("RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB\n")
+    mib = path.stat().st_size >> 20
+    before = _resident_mib()
+    opened, read, pieces, calls = [], [], [], []
+    for _ in range(7):
+        opened.append(_ms(lambda: LogIndex(path).tail(200)))
+        index = LogIndex(path)
+        read.append(sum(pieces_ := _each(index.advance)))
+        pieces += pieces_
+    lines = [
+        Line("log_open", f"open a log of {count:,} lines ({mib} MiB) at its end", "ms", tuple(opened), 150),
+        Line("log_read", "count all its lines", "ms", tuple(read), 150),
+        Line("log_piece", "the same: the longest piece", "ms", tuple(pieces), None, max(pieces)),
+    ]
+    chance = random.Random(3)
+    jumps = [_ms(lambda: index.lines(chance.randrange(count), 60)) for _ in range(200)]  # noqa: B023 - called at once
+    lines.append(Line("log_lines", "60 lines anywhere: slowest", "ms", tuple(jumps), None, max(jumps)))
+    for name, wanted, target in (
+        ("text", Wanted("cuda OUT of memory"), 300.0),
+        ("exact", Wanted("CUDA out of memory", ignore_case=False), 300.0),
+        ("error", Wanted(levels=frozenset[Level]({"error"})), None),
+        ("regex", Wanted(r"allocate \d+\.\d+ MiB$", regex=True), None),
+    ):
+        spent = [_search(path, wanted) for _ in range(5)]
+        calls += [longest for _, longest in spent]
+        subject = f"search {name}, no index yet, hit in the last line"
+        lines.append(Line(f"log_search_{name}", subject, "ms", tuple(took for took, _ in spent), target))
+    lines.append(Line("log_call", "the longest one of their calls", "ms", tuple(calls), None, max(calls)))
+    lines.append(Line("log_memory", "memory of all this", "MiB", (_resident_mib() - before,)))
+    return lines
+
+
+def _search(path: Path, wanted: Wanted) -> tuple[float, float]:
+    """All of it, and its longest call, in ms."""
+    search = LogSearch(LogIndex(path), wanted)
+    calls = []
+    go_on: int | None = 0
+    while go_on is not None:
+        begin = time.perf_counter()
+        found = search.forward(go_on)
+        calls.append((time.perf_counter() - begin) * 1000)
+        if found.hits:
+            return sum(calls), max(calls)
+        go_on = found.go_on
+    raise RuntimeError("the line was not found")
+
+
+def _each(step: Callable[[], bool]) -> list[float]:
+    took = []
+    more = True
+    while more:
+        begin = time.perf_counter()
+        more = step()
+        took.append((time.perf_counter() - begin) * 1000)
+    return took
 
 
 def _ms(work: Callable[[], object]) -> float:

@@ -1,0 +1,277 @@
+"""A log of any length: what the index and the search find is what reading the whole file would find."""
+
+from __future__ import annotations
+
+import random
+import re
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgops.jobs.text import from_bytes, one_line
+from kgops.runs.log_index import LogIndex
+from kgops.runs.log_lines import LONGEST, Level, Wanted, level_of, shown
+from kgops.runs.log_search import Found, LogSearch
+from kgops.runs.logs import keep_newest
+
+PIECES = [
+    b"epoch 3 loss 0.25",
+    b"ERROR: CUDA out of memory",
+    b"UserWarning: slow",
+    b"a\tb",
+    b"\r",
+    b"\r\n",
+    b"\n",
+    b"\n\n",
+    "naïve 測試 \u202e".encode(),
+    b"\xff\xfe\x00",
+    b"\x1b[2J\x1b]0;x\x07",
+    b" ",
+    b"x" * 70,
+    b"0 errors",
+    "…".encode(),
+]
+
+
+def naive(data: bytes) -> list[str]:
+    """Lines as a person would see them, from the whole file at once."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return [naive_shown(line) for line in lines]
+
+
+def naive_shown(line: bytes) -> str:
+    if len(line) > LONGEST:
+        line = line[: LONGEST // 2] + b" \xe2\x80\xa6 " + line[len(line) - LONGEST // 2 :]
+    overwritten = [part for part in line.split(b"\r") if part]
+    return one_line(from_bytes(overwritten[-1])) if overwritten else ""
+
+
+def some_log(chance: random.Random, pieces: int, *, long: int = 0) -> bytes:
+    parts = chance.choices(PIECES, weights=[4, 1, 1, 1, 1, 1, 6, 1, 1, 1, 1, 1, 1, 1, 1], k=pieces)
+    for _ in range(long):
+        huge = chance.choice([b"y", b"longword ", b"q\r"]) * chance.randrange(5_000, 400_000)
+        parts.insert(chance.randrange(len(parts) + 1), huge + chance.choice([b"", b"\n"]))
+    return b"".join(parts)
+
+
+def built(path: Path, **small: int) -> LogIndex:
+    log = LogIndex(path, **small)
+    for share in log.build():
+        assert 0 <= share <= 1
+    assert log.complete
+    return log
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    pieces=st.integers(0, 300),
+    stride=st.integers(1, 200),
+    most=st.integers(2, 9),
+    long=st.sampled_from([0, 0, 0, 1]),
+)
+def test_every_line_is_found_by_its_number(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, pieces: int, stride: int, most: int, long: int
+) -> None:
+    chance = random.Random(seed)
+    data = some_log(chance, pieces, long=long)
+    path = tmp_path_factory.mktemp("log") / "worker.log"
+    path.write_bytes(data)
+    log = built(path, stride=stride, most_marks=most)
+    expected = naive(data)
+    assert log.count == len(expected)
+    for _ in range(8):
+        first, count = chance.randrange(len(expected) + 2), chance.randrange(12)
+        assert log.lines(first, count) == expected[first : first + count]
+    assert log.lines(0, 10**6) == expected
+    if not long:
+        assert log.tail(5) == expected[-5:]
+
+
+def all_hits(search: LogSearch, start: int, *, forward: bool, at_most: int) -> list[tuple[int, str]]:
+    out: list[tuple[int, str]] = []
+    go_on: int | None = start
+    for _ in range(10_000):
+        assert go_on is not None
+        found: Found = search.forward(go_on, at_most) if forward else search.backward(go_on, at_most)
+        out += [(hit.line, hit.text) for hit in found.hits]
+        assert len(found.hits) <= at_most
+        if found.go_on is None:
+            return out
+        go_on = found.go_on
+    raise AssertionError("never came to an end")
+
+
+WANTED = [
+    Wanted("loss"),
+    Wanted("LOSS"),
+    Wanted("LOSS", ignore_case=False),
+    Wanted("a b"),  # stands in the file with a tab
+    Wanted("測"),
+    Wanted("�"),
+    Wanted("…"),
+    Wanted(" … "),
+    Wanted("word longword"),
+    Wanted(r"loss 0\.\d+$", regex=True),
+    Wanted(r"^\s*$", regex=True),
+    Wanted(r"^epoch", regex=True, ignore_case=False),
+    Wanted(levels=frozenset[Level]({"error"})),
+    Wanted(levels=frozenset[Level]({"error", "warning"})),
+    Wanted(levels=frozenset[Level]({"info"})),
+    Wanted("0", levels=frozenset[Level]({"info", "warning"})),
+    Wanted(),
+]
+
+
+def is_wanted(wanted: Wanted, line: str) -> bool:
+    if level_of(line) not in wanted.levels:
+        return False
+    if wanted.regex:
+        return re.search(wanted.text, line, re.IGNORECASE if wanted.ignore_case else 0) is not None
+    return (wanted.text.lower() in line.lower()) if wanted.ignore_case else wanted.text in line
+
+
+@pytest.mark.parametrize("budget", [50, 1 << 20])
+def test_search_finds_what_looking_at_every_line_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    from kgops.runs import log_index, log_search
+
+    monkeypatch.setattr(log_search, "_FAST", budget)
+    monkeypatch.setattr(log_search, "_SLOW", budget)
+    for name in ("_BLOCK", "_BACK"):
+        monkeypatch.setattr(log_search, name, 64 if budget == 50 else 4096)
+    monkeypatch.setattr(log_index, "PIECE", 1 << 14)
+    chance = random.Random(budget)
+    path = tmp_path / "worker.log"
+    some = 0
+    for round_ in range(30):
+        data = some_log(chance, chance.randrange(200), long=round_ % 10 == 9)
+        path.write_bytes(data)
+        lines = naive(data)
+        for wanted in WANTED:
+            start, at_most = chance.randrange(len(lines) + 1), chance.choice([1, 3, 1000])
+            expected = [(i, line) for i, line in enumerate(lines) if is_wanted(wanted, line)]
+            fresh = LogIndex(path, stride=32)  # not read yet: the search reads it on
+            after = [hit for hit in expected if hit[0] >= start]
+            assert all_hits(LogSearch(fresh, wanted), start, forward=True, at_most=at_most) == after, wanted
+            log = built(path, stride=32)
+            before = [hit for hit in reversed(expected) if hit[0] <= start]
+            assert all_hits(LogSearch(log, wanted), start, forward=False, at_most=at_most) == before, wanted
+            some += bool(after) + bool(before)
+    assert some > 300
+
+
+def test_what_is_shown_is_what_a_terminal_would_have_left_and_harmless() -> None:
+    assert shown(b" 10%|#   |\r 20%|##  |\r") == " 20%|##  |"
+    assert shown(b"done\r") == "done"
+    assert shown(b"\x1b[31mred\xff\xc3") == "�[31mred��"
+    assert len(shown(b"z" * 10_000_000)) == LONGEST + 3
+    assert shown(b"") == shown(b"\r\r") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("ValueError: shapes differ", "error"),
+        ("Traceback (most recent call last):", "error"),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory.", "error"),
+        ("2026-01-01 ERROR worker", "error"),
+        ("UserWarning: lr_scheduler", "warning"),
+        ("[WARN] slow", "warning"),
+        ("DeprecationWarning: old", "warning"),
+        ("epoch 1 done, 0 errors, no warnings", "info"),
+        ("loss 0.25", "info"),
+    ],
+)
+def test_level_is_what_the_line_says(line: str, level: str) -> None:
+    assert level_of(line) == level
+
+
+# --- a file that somebody is writing ------------------------------------------------------------------
+
+
+def test_growth_is_followed_and_an_unfinished_line_grows_too(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    log = LogIndex(path)
+    assert (log.count, log.complete, log.lines(0, 5), log.tail(5)) == (0, True, [], [])
+    chance = random.Random(9)
+    data = b""
+    path.touch()
+    assert log.refresh() == "replaced"  # from no file to one
+    for _ in range(60):
+        more = some_log(chance, chance.randrange(6))
+        with path.open("ab") as file:
+            file.write(more)
+        data += more
+        assert log.refresh() == ("grown" if more else "same")
+        list(log.build())
+        expected = naive(data)
+        assert (log.count, log.lines(max(log.count - 3, 0), 9)) == (len(expected), expected[-3:])
+
+
+def test_truncation_replacement_and_removal_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    path.write_bytes(b"one\ntwo\nthree\n")
+    log = built(path)
+    with path.open("r+b") as file:  # cut, and grown again to the same length
+        file.truncate(0)
+        file.write(b"ONE\nTWO\nTHREE\n")
+    assert log.refresh() == "replaced"
+    list(log.build())
+    assert log.lines(0, 9) == ["ONE", "TWO", "THREE"]
+    other = tmp_path / "other.log"
+    other.write_bytes(b"ONE\nTWO\nTHREE\nfour\n")
+    other.replace(path)
+    assert log.refresh() == "replaced"
+    list(log.build())
+    path.write_bytes(b"short\n")
+    assert log.refresh() == "replaced"
+    list(log.build())
+    assert log.lines(0, 9) == ["short"]
+    path.unlink()
+    assert log.refresh() == "replaced"
+    assert (log.count, log.refresh(), LogSearch(log, Wanted("x")).forward(0).go_on) == (0, "same", None)
+
+
+def test_old_part_given_back_to_the_disk_is_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    path.write_bytes(b"".join(b"line %d\n" % i for i in range(400_000)))
+    log = built(path)
+    assert keep_newest(path, 2) > 0
+    assert log.refresh() == "replaced"
+    list(log.build())
+    assert 0 < log.count < 400_000
+    assert log.lines(log.count - 1, 1) == ["line 399999"]
+    assert re.fullmatch(r"(line )?\d+|[line ]*\d*", log.lines(0, 1)[0])
+    assert log.lines(1, 1)[0].startswith("line ")
+
+
+def test_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret\n")
+    (tmp_path / "worker.log").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match="symbolic links"):
+        LogIndex(tmp_path / "worker.log")
+
+
+def test_memory_stays_small_whatever_the_log_holds(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    with path.open("wb") as file:
+        file.write(b"head\n" + b"w" * 40_000_000 + b" needle\n")
+        for _ in range(20):
+            file.write(b"epoch 1 loss 0.5\n" * 60_000)
+        file.write(b"last\n")
+    tracemalloc.start()
+    log = built(path, most_marks=64)
+    assert LogSearch(log, Wanted("needle")).forward(0).hits[0].line == 1
+    assert log.lines(log.count - 1, 1) == ["last"]
+    assert log.lines(1, 2)[0].endswith("w needle")
+    assert all_hits(LogSearch(log, Wanted("he.d", regex=True)), 1, forward=False, at_most=1) == [(0, "head")]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 6 << 20
