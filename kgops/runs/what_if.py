@@ -1,0 +1,265 @@
+"""What a draft would mean: its plan at once, what its neighbours would need, and its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from kgops.errors import KgopsError, Usage, WontFit
+from kgops.gpus.known import short_names
+from kgops.jobs.job import Job
+from kgops.jobs.levers import LEVERS
+from kgops.plans import profiles
+from kgops.plans.planner import suggest
+from kgops.plans.resolve import Resolved, resolve
+from kgops.plans.shapes import Shape, TracinShape, TrainShape
+from kgops.plans.targets import Target, cards_here, find_targets, processor, target_of_job
+from kgops.runs.drafts import BUNDLED, PULLED, BadField, Draft, is_what_if, job_of, recent_data, trained_runs
+from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
+from kgops.runs.source import names_a_run, with_run
+from kgops.settings import Home
+from storage.database import Connection, open_reader
+from storage.errors import DatabaseMissing, StorageError
+
+__all__ = ["Answer", "Need", "Offers", "Trouble", "WhatIf", "startable", "step", "values_of"]
+
+_COUNTS: dict[str, tuple[int, ...]] = {
+    "batch_size": tuple(1 << n for n in range(4, 15)),
+    "block": tuple(1 << n for n in range(5, 13)),
+    "entity_chunk": tuple(1 << n for n in range(8, 17)),
+    "tests_at_once": tuple(1 << n for n in range(4, 13)),
+    "last_layers": (1, 2, 3),
+}
+
+
+class Trouble(NamedTuple):
+    """Why there is no plan; `field` is the line to look at, where it is one."""
+
+    field: str | None
+    message: str
+    hint: str | None
+
+
+class Need(NamedTuple):
+    """What the draft would need with another value; `why_not` where rules do not let it stand."""
+
+    value: Any
+    need_mib: float | None
+    fits: bool
+    why_not: str | None = None
+
+
+class Lever(NamedTuple):
+    """As it will be pulled. `number` is what a worker makes of `auto`; `asked` None was left alone."""
+
+    name: str
+    asked: Any
+    effective: Any
+    number: int | None
+    by: str
+    why: str
+    corrected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What can be chosen from: cards here with their titles, known cards, profiles, data and runs of before."""
+
+    cards: tuple[tuple[str, str], ...] = ()
+    known: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    data: tuple[str, ...] = BUNDLED
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Either a plan or a trouble; `refusal` is a plan's that will not fit."""
+
+    draft: Draft
+    asked: Job | None = None
+    resolved: Resolved | None = None
+    planned: Planned | None = None
+    levers: Mapping[str, Lever] | None = None
+    refusal: WontFit | None = None
+    trouble: Trouble | None = None
+
+
+class WhatIf:
+    """Asked from one thread at a time; cards are looked at once, what runs have taught each time."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._cards: list[Target] | None = None
+        self._usual: Target | None = None
+
+    def offers(self) -> Offers:
+        conn = self._record()
+        try:
+            data = recent_data(conn) if conn is not None else []
+            trained = trained_runs(conn) if conn is not None else []
+        finally:
+            if conn is not None:
+                conn.close()
+        if self._cards is None:
+            self._cards = cards_here()
+        return Offers(
+            tuple((card.gpu or "", card.title) for card in self._cards),
+            tuple(short_names()),
+            tuple(profiles.names()),
+            tuple(dict.fromkeys((*data, *BUNDLED))),
+            tuple(trained),
+        )
+
+    def answer(self, draft: Draft) -> Answer:
+        """The plan, or what is wrong. May count triples first, which takes a while for large files."""
+        conn = None
+        try:
+            conn = self._record()
+            return self._planned(draft, conn)
+        except BadField as error:
+            return Answer(draft, trouble=Trouble(error.field, error.message, error.hint))
+        except (KgopsError, StorageError) as error:
+            field = "run" if draft.workload == "tracin" else None
+            return Answer(draft, trouble=Trouble(field, error.message, error.hint))
+        finally:
+            if conn is not None:
+                conn.close()
+
+    def needs(self, answer: Answer, lever: str) -> tuple[Need, ...]:
+        """Of the next smaller and the next larger value; nothing where nothing can be predicted."""
+        now = (answer.levers or {}).get(lever)
+        if now is None or answer.planned is None or answer.planned.suggestion is None:
+            return ()
+        values = dict.fromkeys(step(now, by) for by in (-1, 1))
+        return tuple(self._need(answer, lever, value) for value in values if value != now.effective)
+
+    def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
+        asked = job_of(draft)
+        target = self._target(draft)
+        job = asked
+        if names_a_run(job):
+            if conn is None:
+                raise BadField("run", "there are no runs yet", "train a model first")
+            job = with_run(self._home, conn, job)
+        resolved = resolve(job, lambda _: target.facts)
+        planned = plan(resolved, self._home, conn, target)
+        try:
+            refuse_what_cannot_fit(planned)
+            refusal = None
+        except WontFit as error:
+            refusal = error
+        levers = {lever.name: lever for lever in _levers(draft, planned)}
+        return Answer(draft, asked, resolved, planned, levers, refusal)
+
+    def _need(self, answer: Answer, lever: str, value: Any) -> Need:
+        planned, resolved = answer.planned, answer.resolved
+        assert planned is not None and planned.suggestion is not None and resolved is not None
+        job = replace(resolved.job, levers={**resolved.job.levers, lever: value})
+        with_it = resolve(job, lambda _: planned.target.facts)
+        corrected = next((c for c in with_it.choices if c.lever == lever and c.is_corrected), None)
+        if corrected is not None:
+            return Need(value, None, False, corrected.reason)
+        subject = replace(planned.suggestion.subject, job=with_it.job)
+        known = planned.suggestion.known
+        found = suggest(subject, planned.target, known, with_it.environment, thorough=False)
+        return Need(value, found.best.need_mib if found else None, found.fits if found else True)
+
+    def _target(self, draft: Draft) -> Target:
+        if draft.card == "cpu":
+            return processor()
+        if draft.card is None:
+            if self._usual is None:
+                self._usual = target_of_job(None, "auto")
+            # Of a processor's memory others take more or less all the time.
+            return self._usual if self._usual.on_card else processor()
+        if is_what_if(draft):
+            return find_targets(draft.card)[0]
+        if self._cards is None:
+            self._cards = cards_here()
+        found = next((card for card in self._cards if draft.card in (card.gpu, card.uuid)), None)
+        if found is None:
+            raise BadField("card", f"this machine has no card {draft.card}")
+        return found
+
+    def _record(self) -> Connection | None:
+        try:
+            return open_reader(self._home.database, busy_timeout_s=1.0)
+        except DatabaseMissing:
+            return None
+
+
+def startable(home: Home, conn: Connection, draft: Draft) -> Resolved:
+    """The draft as it will be run on this machine. Raises Usage for a what-if."""
+    if is_what_if(draft):
+        raise Usage(
+            f"this is a what-if: the {draft.card} is not known to be in this machine",
+            "choose a card of this machine to start, or copy the command to where that card is",
+        )
+    resolved = resolve(job_of(draft))
+    if names_a_run(resolved.job):
+        resolved = replace(resolved, job=with_run(home, conn, resolved.job))
+    return resolved
+
+
+def values_of(lever: str) -> tuple[Any, ...]:
+    """What a lever can be set to one after the other, off before on, small before large."""
+    named = [value for value in LEVERS[lever].values if value is not int]
+    if named == [True, False]:
+        return (False, True)
+    if lever in _COUNTS:
+        return (*(value for value in named if value != "auto"), *_COUNTS[lever])
+    return tuple(named)
+
+
+def step(lever: Lever, by: int) -> Any:
+    """The neighbour of what would be pulled; the same at either end."""
+    values = values_of(lever.name)
+    now = lever.number if lever.number is not None else lever.effective
+    if now in values:
+        return values[min(max(values.index(now) + by, 0), len(values) - 1)]
+    if isinstance(now, int):
+        numbers = [v for v in values if isinstance(v, int) and (v > now if by > 0 else v < now)]
+        return (numbers[0] if by > 0 else numbers[-1]) if numbers else now
+    return values[0]
+
+
+def _levers(draft: Draft, planned: Planned) -> list[Lever]:
+    shapes = (
+        planned.suggestion.subject.shapes(planned.job.levers, planned.target.facts)
+        if planned.suggestion
+        else []
+    )
+    chosen = {choice.lever: choice for choice in planned.choices}
+    found = []
+    for name in PULLED[draft.workload]:
+        choice, taken = chosen.get(name), _taken(name, shapes)
+        usual = taken if taken is not None else values_of(name)[0]
+        effective = choice.effective if choice is not None else usual
+        number = taken if isinstance(taken, int) and not isinstance(taken, bool) else None
+        why = (choice.reason if choice is not None else None) or LEVERS[name].summary
+        by = choice.chosen_by if choice is not None else "default"
+        corrected = choice is not None and choice.is_corrected
+        found.append(Lever(name, draft.levers.get(name), effective, number, by, why, corrected))
+    return found
+
+
+def _taken(name: str, shapes: list[Shape]) -> Any:
+    """What a worker makes of a lever that nobody set, or of its `auto`."""
+    shape = shapes[0] if shapes else None
+    if name == "memory_cleanup":
+        return True
+    if shape is None:
+        return None
+    if name == "entity_chunk":
+        return min(shape.chunk, shape.model.num_entities)
+    if isinstance(shape, TrainShape):
+        return {
+            "batch_size": shape.batch_size,
+            "precision": shape.precision,
+            "gradient_checkpointing": shape.checkpointing,
+        }.get(name)
+    if isinstance(shape, TracinShape):
+        return {"block": shape.block, "tests_at_once": shape.tests_at_once}.get(name)
+    return None
