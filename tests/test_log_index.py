@@ -32,7 +32,7 @@ PIECES = [
     b" ",
     b"x" * 70,
     b"0 errors",
-    "…".encode(),
+    "… \u017flow \u212a".encode(),
 ]
 
 
@@ -119,6 +119,13 @@ WANTED = [
     Wanted("word longword"),
     Wanted(r"loss 0\.\d+$", regex=True),
     Wanted(r"^\s*$", regex=True),
+    Wanted(r"lo?s+ ?0\.\d{1,3}5", regex=True),
+    Wanted(r"\bS.*wAr?ning", regex=True),
+    Wanted(r"(cuda|slow)", regex=True),
+    Wanted(r"x{70}", regex=True),
+    Wanted(r"lo\x73\u0073 0", regex=True),
+    Wanted(r"err?or:+ *", regex=True, levels=frozenset[Level]({"error"})),
+    Wanted("\\{", regex=True),
     Wanted(r"^epoch", regex=True, ignore_case=False),
     Wanted(levels=frozenset[Level]({"error"})),
     Wanted(levels=frozenset[Level]({"error", "warning"})),
@@ -136,18 +143,17 @@ def is_wanted(wanted: Wanted, line: str) -> bool:
     return (wanted.text.lower() in line.lower()) if wanted.ignore_case else wanted.text in line
 
 
-@pytest.mark.parametrize("budget", [50, 1 << 20])
+@pytest.mark.parametrize("seconds", [0.0, 60.0], ids=["a block a call", "all in a call"])
 def test_search_finds_what_looking_at_every_line_finds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     from kgops.runs import log_index, log_search
 
-    monkeypatch.setattr(log_search, "_FAST", budget)
-    monkeypatch.setattr(log_search, "_SLOW", budget)
-    for name in ("_BLOCK", "_BACK"):
-        monkeypatch.setattr(log_search, name, 64 if budget == 50 else 4096)
+    monkeypatch.setattr(log_search, "_CALL_S", seconds)
+    for name in ("_BLOCK", "_SLOW_BLOCK"):
+        monkeypatch.setattr(log_search, name, 4096 if seconds else 64)
     monkeypatch.setattr(log_index, "PIECE", 1 << 14)
-    chance = random.Random(budget)
+    chance = random.Random(seconds)
     path = tmp_path / "worker.log"
     some = 0
     for round_ in range(30):

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from kgops.bench.measure import PYTHON, Line, fingerprint, quietness, run_process, store, table
@@ -140,7 +141,7 @@ def listing(home: Home) -> list[Line]:
     keys, slowest = _typed(conn)
     sorts = []
     for by, figure in (("peak_host_mib", False), ("mrr", True), ("label", False)):
-        sorts.append(_ms(lambda: shown.show((), Sort(by, figure))))  # noqa: B023 - called at once
+        sorts.append(_ms(partial(shown.show, (), Sort(by, figure))))
         pages += [_ms(lambda: shown.block(chance.randrange(count), BLOCK)) for _ in range(50)]
     p99 = sorted(keys)[int(len(keys) * 0.99)]
     return [
@@ -166,9 +167,14 @@ def _typed(conn: Connection) -> tuple[list[float], str]:
             window = Listing(conn)
             window.show(())
             for end in range(1, len(text) + 1):
-                took = _ms(lambda: (window.type(text[:end]), window.block(0)))  # noqa: B023 - called at once
+                took = _ms(partial(_press, window, text[:end]))
                 best[text[:end]] = min(took, best.get(text[:end], took))
     return list(best.values()), max(best, key=best.__getitem__)
+
+
+def _press(window: Listing, text: str) -> None:
+    window.type(text)
+    window.block(0)
 
 
 def _opened(home: Home) -> float:
@@ -220,7 +226,7 @@ def log(path: Path, count: int) -> list[Line]:
         Line("log_piece", "the same: the longest piece", "ms", tuple(pieces), None, max(pieces)),
     ]
     chance = random.Random(3)
-    jumps = [_ms(lambda: index.lines(chance.randrange(count), 60)) for _ in range(200)]  # noqa: B023 - called at once
+    jumps = [_ms(lambda: index.lines(chance.randrange(count), 60)) for _ in range(200)]
     lines.append(Line("log_lines", "60 lines anywhere: slowest", "ms", tuple(jumps), None, max(jumps)))
     for name, wanted, target in (
         ("text", Wanted("cuda OUT of memory"), 300.0),

@@ -81,11 +81,52 @@ class Wanted:
             sure = max(_UNSURE.split(self.text), key=len).encode("utf-8", "replace")
             if sure:
                 return _finder(sure.lower() if self.ignore_case else sure, lowered=self.ignore_case)
+        if self.regex and (required := _required(self.text)):
+            return _finder_of_regex(required, ignore_case=self.ignore_case)
         if not self.regex and INFO not in self.levels:
             bad = b"|".join(_MAY_BE[level].pattern for level in LEVELS if level in self.levels)
             pattern = re.compile(bad) if bad else re.compile(b"(?!)")
             return lambda block: (found.start() for found in pattern.finditer(block.lower()))
         return None
+
+
+def _required(pattern: str) -> bytes:
+    """The longest plain text that whatever matches the pattern has in it; empty where that is hard to tell."""
+    if not pattern.isascii() or any(sign in pattern for sign in "|()[") or _SIGN_BY_NUMBER.search(pattern):
+        return b""
+    runs, run = [], ""
+    for token in _REGEX_TOKEN.findall(pattern):
+        sign = token[-1]
+        if token[0] in "*?{":  # what stands before may be missing
+            runs.append(run[:-1])
+            run = ""
+        elif (len(token) == 1 and token in ".^$+") or (len(token) == 2 and sign.isalnum()) or sign.isspace():
+            runs.append(run)
+            run = ""
+        else:
+            run += sign
+    return max([*runs, run], key=len).encode()
+
+
+_SIGN_BY_NUMBER = re.compile(r"\\[xuUN0-9]")
+_REGEX_TOKEN = re.compile(r"\\.|\{[^}]*\}|.", re.DOTALL)
+
+
+def _finder_of_regex(required: bytes, *, ignore_case: bool) -> Callable[[bytes], Iterator[int]]:
+    fast = _finder(required.lower() if ignore_case else required, lowered=ignore_case)
+
+    def places(block: bytes) -> Iterator[int]:
+        # Without regard to capitals an s is also a ſ, and a k the sign of kelvin.
+        return fast(block) if not ignore_case or block.isascii() else _line_starts(block)
+
+    return places
+
+
+def _line_starts(block: bytes) -> Iterator[int]:
+    at = 0
+    while 0 <= at < len(block):
+        yield at
+        at = block.find(b"\n", at) + 1 or -1
 
 
 def _finder(needle: bytes, *, lowered: bool) -> Callable[[bytes], Iterator[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -12,10 +13,9 @@ from kgops.runs.log_lines import LONGEST, Wanted, shown
 
 __all__ = ["Found", "Hit", "LogSearch"]
 
-_FAST = 8 << 20  # bytes of one call where only places that may match are looked at: a few milliseconds
-_SLOW = 1 << 20  # and where every line has to be
-_BLOCK = 1 << 20
-_BACK = 1 << 18
+_CALL_S = 0.01  # after which a call comes back, whatever it has found
+_BLOCK = 1 << 18
+_SLOW_BLOCK = 1 << 16  # where every line has to be looked at
 _PLAIN = re.compile(rb"[^\n\x20-\x7e]")  # whatever a line of a log is not shown as it is for
 
 
@@ -38,7 +38,7 @@ class LogSearch:
         self.log, self.wanted = log, wanted
         self._test = wanted.test()
         self._places = wanted.places()
-        self._budget = _SLOW if self._places is None else _FAST
+        self._block = _SLOW_BLOCK if self._places is None else _BLOCK
 
     def forward(self, start: int, at_most: int = 1) -> Found:
         """The first wanted lines from this one on."""
@@ -51,8 +51,8 @@ class LogSearch:
         with reading(self.log.path) as fd:
             if fd is None:
                 return Found((), None)
-            at, left = self.log.offset_of(fd, line), self._budget
-            while left > 0:
+            at, until = self.log.offset_of(fd, line), time.monotonic() + _CALL_S
+            while True:
                 block, behind = self._whole_lines(fd, at, line)
                 if not block:
                     return Found(tuple(hits), None)
@@ -61,9 +61,9 @@ class LogSearch:
                     if len(hits) == at_most:
                         return Found(tuple(hits), hit.line + 1)
                 line += block.count(b"\n") + (not block.endswith(b"\n"))
-                left -= behind - at
                 at = behind
-        return Found(tuple(hits), line)
+                if time.monotonic() >= until:
+                    return Found(tuple(hits), line)
 
     def backward(self, start: int, at_most: int = 1) -> Found:
         """The wanted lines before and with this one, the last first."""
@@ -72,9 +72,9 @@ class LogSearch:
         with reading(self.log.path) as fd:
             if fd is None or line < 0:
                 return Found((), None)
-            upto, left = self.log.offset_of(fd, line + 1), self._budget
-            while left > 0 and line >= 0:
-                begin = max(self.log.base, upto - _BACK)
+            upto, until = self.log.offset_of(fd, line + 1), time.monotonic() + _CALL_S
+            while line >= 0:
+                begin = max(self.log.base, upto - self._block)
                 block = os.pread(fd, upto - begin, begin)
                 if begin > self.log.base:
                     feed = block.find(b"\n", 0, len(block) - 1)
@@ -89,20 +89,21 @@ class LogSearch:
                     hits.append(hit)
                     if len(hits) == at_most:
                         return Found(tuple(hits), hit.line - 1 if hit.line else None)
-                left -= upto - begin
                 upto, line = begin, first - 1
+                if time.monotonic() >= until:
+                    break
         return Found(tuple(hits), line if line >= 0 else None)
 
     def _whole_lines(self, fd: int, at: int, line: int) -> tuple[bytes, int]:
         """About a block of them from `at`, where `line` begins, and the offset behind; empty at the end."""
-        log, size = self.log, _BLOCK if self._places is not None else _BACK
-        while log.end - at < size and log.advance():
+        log, size = self.log, self._block
+        while log.end - at < size and log.advance(_BLOCK):
             pass
         block = os.pread(fd, min(size, log.end - at), at)
         feed = block.rfind(b"\n")
         if feed >= 0:
             return block[: feed + 1], at + feed + 1
-        while log.feeds <= line and log.advance():
+        while log.feeds <= line and log.advance(_BLOCK):
             pass
         behind = log.offset_of(fd, line + 1)
         return _ends(fd, at, behind), behind
