@@ -113,8 +113,8 @@ class Groups:
             for i, b in enumerate(known.found[: number - 1])
         ]
         last = known.found[-1]
-        more = max(0, rest - last.triples)  # no triple brings more queries than its rows
-        groups = min(rows * rest, times * last.groups + rows * more)
+        # Queries come together the more, the longer a block is.
+        groups = min(rows * rest, -(-last.groups * max(rest, last.triples) // last.triples))
         found.append(Block(number - 1, rest, groups, times * last.row_answers, times * last.group_answers))
         return Blocks(tuple(found), all=known.all and len(found) == number)
 

@@ -282,14 +282,19 @@ def _pull_some(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, row
     kernel = c.output_channels * taps
     held.append(walk_product(ledger, part, s.low, kernel, maps, rows * taps * places, batched=True))
     held.append(ledger.take(part, 4 * rows * taps * places))
-    by_tap = 4 * rows * c.output_channels * taps if s.names & CONVOLUTION else 0
-    held.append(ledger.take(part, by_tap))
-    if s.names & CONVOLUTION and c.batch_norm:
-        ledger.flash(part, by_tap)
+    by_tap = ledger.take(part, 4 * rows * c.output_channels * taps if s.names & CONVOLUTION else 0)
+    vectors, small = 8 * rows * c.embedding_dim, rows * _small_each(s)
+    channels = 4 * rows * c.output_channels
+    hat = 0
+    if s.names & {"conv.bias", "feature_norm.weight"}:
+        ledger.flash(part, by_tap[1])
+    if "input_norm.weight" in s.names:
         image = 8 * side.groups * c.embedding_dim
-        if "input_norm.weight" in s.names:
-            ledger.flash(part, image, image)
-            ledger.flash(part, image, 8 * rows * c.embedding_dim)
-            ledger.flash(part, 8 * rows * c.embedding_dim, 8 * rows * c.embedding_dim)
-    ledger.flash(part, by_tap + 4 * rows * c.output_channels, 8 * rows * c.embedding_dim)
+        ledger.flash(part, image, image)
+        ledger.flash(part, image, vectors)
+        hat = vectors
+        ledger.flash(part, hat, vectors)
+    ledger.flash(part, small, hat, channels * (1 + c.batch_norm) if s.names & CONVOLUTION else 0)
+    ledger.give(by_tap)
+    ledger.flash(part, small, vectors, vectors)  # the image's gradient, and its two halves
     ledger.give(*held)

@@ -46,7 +46,7 @@ def walk_samples(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, 
         _add_heads(ledger, both, 4 * train.groups * test.samples)
     if train.moves_forward:
         if names & (CONVOLUTION | {"entities", "relations"}):
-            _tangents(ledger, s, scratch, train.groups)
+            _tangents(ledger, s, scratch, train.groups, test.samples)
     else:
         if "entities" in names:
             _add_heads(ledger, both, half)
@@ -102,16 +102,17 @@ def _add_equal(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> None:
     ledger.flash("scores", both // 4, train.groups * columns, both, both // 4, both)
 
 
-def _tangents(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int) -> None:
+def _tangents(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, tests: int) -> None:
     c, part = s.model, "activations"
     taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
     image, patches = 8 * groups * c.embedding_dim, 4 * groups * (taps + 1) * places
     moving = ledger.take(part, image + image // 2)
     ledger.flash(part, image, image, image)
     own = ledger.take(part, patches)
+    before = ledger.take(part, 4 * groups * c.embedding_dim if tests > 1 else 0)  # of the last test
     scratch.take(part, "moving_maps", 4 * groups * c.features)
     ledger.flash(part, 2 * patches, 4 * groups * c.embedding_dim)
-    ledger.give(moving, own)
+    ledger.give(moving, own, before)
 
 
 def walk_all_scores(ledger: Ledger, s: TracinShape, tests: int) -> list[Held]:
@@ -124,6 +125,7 @@ def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: boo
     where triples share their gradient."""
     ledger.phase, part, best = "ranking", "scores", 12 * tests * min(k, columns)
     pieces = ledger.take(part, 4 * tests * columns)
+    ids = ledger.take(part, _ID * columns)
     joined = ledger.take(part, 4 * tests * columns)
     ledger.give(pieces)
     highest = ledger.take(part, best)  # of this merge, while the lowest are looked for
@@ -139,4 +141,4 @@ def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: boo
         ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
         candidates.append(chosen)
     ledger.flash(part, *[_ID * tests * min(k, columns)] * 3)
-    ledger.give(*candidates, joined, highest)
+    ledger.give(*candidates, joined, highest, ids)

@@ -105,7 +105,9 @@ def _walk_heads(
     everything = ledger.take("evaluation", _ID * entities)
     vectors = _encode(ledger, s, entities, entities)
     for queries, _, answers in _asked(s, ranked.heads, s.known[1:], triples, triples, known):
+        tails = ledger.take("evaluation", (4 * s.model.embedding_dim + 4 + _ROW) * queries)
         _ranks(ledger, s, scratch, queries, answers)
+        ledger.give(tails)
     if (ranked.relations or min(s.model.num_relations, triples)) > 1:
         second = ledger.take("evaluation", _ID * entities)
         again = _encode(ledger, s, entities, entities)  # while the last relation's vectors are alive
