@@ -12,12 +12,13 @@ from storage.runs import Run
 
 __all__ = ["ACTIONS", "Action", "bindings", "holding"]
 
-Place = Literal["dashboard", "run"]
+Place = Literal["dashboard", "run", "new run"]
 Needs = Literal["nothing", "run", "unfinished run", "ended run", "resumable run"]
 
-EVERYWHERE: frozenset[Place] = frozenset({"dashboard", "run"})
+EVERYWHERE: frozenset[Place] = frozenset({"dashboard", "run", "new run"})
 DASHBOARD: frozenset[Place] = frozenset({"dashboard"})
 RUN: frozenset[Place] = frozenset({"run"})
+NEW_RUN: frozenset[Place] = frozenset({"new run"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,15 @@ class Action:
 
 ACTIONS: tuple[Action, ...] = (
     Action("enter", "⏎", "open", "Open the run under the cursor.", "open", DASHBOARD, "run"),
-    Action("escape", "esc", "back", "Back to where you came from.", "back", RUN),
+    Action("n", "n", "new run", "Choose what to run, and see its plan at once.", "new", DASHBOARD),
+    Action("right", "→", "change", "The next value; the left arrow has the one before.", "more", NEW_RUN),
+    Action("left", "left", "before", "The value before.", "less", NEW_RUN, in_footer=False),
+    Action("e", "e", "edit", "Write the value under the cursor; Enter does too.", "fill", NEW_RUN),
+    Action("backspace,delete", "del", "unset", "Leave it to profile and planner.", "unset", NEW_RUN),
+    Action("x", "x", "start", "Start it, unless it is predicted not to fit.", "start", NEW_RUN),
+    Action("X", "X", "force", "Start it whatever was predicted.", "force", NEW_RUN, in_footer=False),
+    Action("y", "y", "copy", "Copy the command that starts the same.", "copy", NEW_RUN),
+    Action("escape", "esc", "back", "Back to where you came from.", "back", RUN | NEW_RUN),
     Action("l", "l", "log", "Give the log more room, or less.", "log", RUN),
     Action("s", "s", "stop", "Ask the run to stop; it can be resumed.", "stop", needs="unfinished run"),
     Action("r", "r", "resume", "Go on with a run that did not succeed.", "resume", needs="resumable run"),

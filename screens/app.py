@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.app import App, SystemCommand
 from textual.message import Message
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from kgops.cli.session import Session
+    from screens.new_run import NewRun
     from storage.runs import Run
 
 __all__ = ["KgopsApp", "open_screens"]
 
 THEME_VARIABLE = "KGOPS_THEME"
+T = TypeVar("T")
 
 
 class Looked(Message):
@@ -147,6 +149,38 @@ class KgopsApp(App[None], inherit_bindings=False):
         if len(self.screen_stack) > 1:
             await self.pop_screen()
 
+    def action_new(self) -> None:
+        from screens.new_run import NewRun
+
+        self.push_screen(NewRun())
+
+    def action_less(self) -> None:
+        self._to_new_run(lambda screen: screen.turn(-1))
+
+    def action_more(self) -> None:
+        self._to_new_run(lambda screen: screen.turn(1))
+
+    def action_fill(self) -> None:
+        self._to_new_run(lambda screen: screen.fill())
+
+    def action_unset(self) -> None:
+        self._to_new_run(lambda screen: screen.unset())
+
+    def action_copy(self) -> None:
+        self._to_new_run(lambda screen: screen.copy())
+
+    def action_start(self) -> None:
+        self._to_new_run(lambda screen: screen.start(force=False))
+
+    def action_force(self) -> None:
+        self._to_new_run(lambda screen: screen.start(force=True))
+
+    def _to_new_run(self, tell: Callable[[NewRun], None]) -> None:
+        from screens.new_run import NewRun
+
+        if isinstance(self.screen, NewRun):
+            tell(self.screen)
+
     def action_log(self) -> None:
         from screens.run import RunScreen
 
@@ -222,15 +256,23 @@ class KgopsApp(App[None], inherit_bindings=False):
         self.run_worker(self._changed(change))
 
     async def _changed(self, change: Callable[[Session], str]) -> None:
+        done = await self.carry_out(change)
+        if done is not None:
+            self.say(done)
+
+    async def carry_out(self, change: Callable[[Session], T]) -> T | None:
+        """In a thread, one after the other; where it cannot be done, why not is said and None comes back."""
         from screens import changes
 
+        done = None
         async with self._one_change_at_a_time:
             try:
-                self.say(await asyncio.to_thread(changes.with_session, self.home, change))
+                done = await asyncio.to_thread(changes.with_session, self.home, change)
             except (KgopsError, StorageError) as error:
                 hint = f" — {error.hint}" if error.hint else ""
                 self.say(f"{error.message}{hint}", "bad")
         self.feed.look_now()
+        return done
 
 
 def open_screens() -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from kgops.cli.session import Session
 from kgops.cli.tag import check_tags
@@ -19,11 +20,17 @@ from storage import reports, runs
 from storage.database import open_writer
 from storage.runs import Run
 
-__all__ = ["again", "note", "resume", "stop", "tag", "with_session"]
+if TYPE_CHECKING:
+    from kgops.plans.resolve import Resolved
+    from kgops.runs.drafts import Draft
+
+__all__ = ["again", "note", "resume", "start", "stop", "tag", "with_session"]
+
+T = TypeVar("T")
 
 
-def with_session(home: Home, change: Callable[[Session], str]) -> str:
-    """What was done, as a sentence; KgopsError or StorageError say why it was not."""
+def with_session(home: Home, change: Callable[[Session], T]) -> T:
+    """What came of it, mostly a sentence; KgopsError or StorageError say why it was not."""
     make_home(home)
     conn = open_writer(home.database)
     try:
@@ -52,19 +59,35 @@ def resume(session: Session, run: Run) -> str:
 def again(session: Session, run: Run) -> str:
     """The same job, planned anew: the card may have less room than it had."""
     _must_be_there(session, run)
-    from kgops.plans.resolve import for_worker, resolve
-    from kgops.runs.launch import launch
-    from kgops.runs.planning import plan, refuse_what_cannot_fit
+    from kgops.plans.resolve import resolve
     from kgops.runs.source import names_a_run, with_run
 
     resolved = resolve(read_job(runs.spec(session.conn, run.id).job, f"the job of run {run.id}"))
     if names_a_run(resolved.job):
         resolved = replace(resolved, job=with_run(session.home, session.conn, resolved.job))
+    number = _launched(session, resolved, force=False)
+    return f"run {number} is the same job as run {run.id}"
+
+
+def start(session: Session, draft: Draft, *, force: bool) -> Run | None:
+    """The run that was started; None only where somebody deleted it in that moment."""
+    from kgops.runs.what_if import startable
+
+    resolved = startable(session.home, session.conn, draft)
+    return runs.get(session.conn, _launched(session, resolved, force=force))
+
+
+def _launched(session: Session, resolved: Resolved, *, force: bool) -> int:
+    """The number of the new run. Raises WontFit unless `force`."""
+    from kgops.plans.resolve import for_worker
+    from kgops.runs.launch import launch
+    from kgops.runs.planning import plan, refuse_what_cannot_fit
+
     with _also(for_worker(resolved.environment, os.environ)):
         planned = plan(resolved, session.home, session.conn)
-        refuse_what_cannot_fit(planned)
-        number = launch(session.home, session.conn, planned)
-    return f"run {number} is the same job as run {run.id}"
+        if not force:
+            refuse_what_cannot_fit(planned)
+        return launch(session.home, session.conn, planned)
 
 
 def tag(session: Session, run: Run, words: str) -> str:

@@ -25,7 +25,7 @@ __all__ = ["Dashboard"]
 
 
 class Dashboard(Place):
-    place: ClassVar[Literal["dashboard", "run"]] = "dashboard"
+    place: ClassVar[Literal["dashboard", "run", "new run"]] = "dashboard"
 
     def __init__(self) -> None:
         super().__init__()

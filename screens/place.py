@@ -26,7 +26,7 @@ _SHORT = 30  # lines of a terminal below which every one counts
 class Place(Screen[None]):
     """Subclasses say what they want from the feed, and how a moment looks as rows."""
 
-    place: ClassVar[Literal["dashboard", "run"]]
+    place: ClassVar[Literal["dashboard", "run", "new run"]]
     AUTO_FOCUS = "#body"
 
     def __init__(self) -> None:

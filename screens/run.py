@@ -28,7 +28,7 @@ _BAD = ("error", "traceback", "exception", "fatal", "killed")
 
 
 class RunScreen(Place):
-    place: ClassVar[Literal["dashboard", "run"]] = "run"
+    place: ClassVar[Literal["dashboard", "run", "new run"]] = "run"
 
     def __init__(self, run: Run) -> None:
         super().__init__()

@@ -1,0 +1,258 @@
+"""A new run: what to run on what, with which levers, and what that would mean while it is being chosen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from textual.app import ComposeResult
+
+from kgops.runs.drafts import FIELDS, PULLED, Draft, completions, is_what_if
+from kgops.runs.what_if import Answer, Need, Offers, WhatIf, step
+from screens import changes, new_run_page
+from screens.place import Place
+from screens.rows import Piece, Row
+from screens.run import RunScreen
+from screens.widgets.choices import Choices, Filling
+from screens.widgets.keys import Keys
+from screens.widgets.lines import Lines
+
+if TYPE_CHECKING:
+    from screens.feed import Moment, Wanted
+    from storage.runs import Run
+
+__all__ = ["NewRun"]
+
+_WORKLOADS = ("train", "tracin", "exec")
+_PATHS = ("data", "cwd")
+_PATIENCE_S = 0.3  # before it is said that something takes its time
+
+
+class NewRun(Place):
+    place: ClassVar[Literal["dashboard", "run", "new run"]] = "new run"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._draft = Draft()
+        self._offers = Offers()
+        self._answer: Answer | None = None
+        self._needs: tuple[Needed, tuple[Need, ...]] | None = None
+        self._planning: set[Data] = set()
+        self._waits: str | None = "looking at this machine"
+        self._starting = False
+
+    def compose(self) -> ComposeResult:
+        yield Lines(id="title")
+        yield Choices(id="body", cursor=True)
+        yield Lines(id="plan")
+        yield Keys()
+
+    def on_mount(self) -> None:
+        self._what_if = WhatIf(self.kgops.home)
+        self.run_worker(self._open())
+
+    async def _open(self) -> None:
+        self._offers = await asyncio.to_thread(self._what_if.offers)
+        self._change(self._draft.with_field("data", self._offers.data[0]).with_field("run", self._newest))
+
+    # --- what all screens are asked ---
+
+    @property
+    def wanted(self) -> Wanted:
+        return None
+
+    @property
+    def subject(self) -> Run | None:
+        return None
+
+    def show_moment(self, moment: Moment) -> None:
+        """What goes on elsewhere is not shown here."""
+
+    def title_row(self, width: int) -> Row:
+        what = "a what-if, nothing can be started on it" if is_what_if(self._draft) else ""
+        return Row((Piece("new run", "strong"), Piece(f"  {what}", "dim")))
+
+    def draw(self) -> None:
+        width, body = self.size.width, self.query_one("#body", Lines)
+        body.show(new_run_page.rows(self._draft, self._offers, self._answer, width))
+        needs = self._needs[1] if self._needs is not None and self._needs[0] == self._about else ()
+        plan = new_run_page.plan_rows(self._answer, needs, body.key, width, waits=self._waits)
+        self.query_one("#plan", Lines).show(plan)
+        self.show_title()
+
+    def on_lines_pointed(self) -> None:
+        self._plan()
+
+    def on_lines_chosen(self) -> None:
+        self.fill()
+
+    # --- what keys do ---
+
+    def turn(self, by: int) -> None:
+        """The next value of the row under the cursor, in either direction."""
+        key = self.query_one("#body", Lines).key
+        if key in PULLED[self._draft.workload]:
+            lever = (self._answer.levers or {}).get(str(key)) if self._answer is not None else None
+            if lever is not None:
+                now = self._draft.levers.get(lever.name)
+                if now is not None:  # several presses are faster than a plan
+                    lever = lever._replace(effective=now, number=now if type(now) is int else None)
+                self._change(self._draft.with_lever(lever.name, step(lever, by)))
+            return
+        self._change(self._turned(str(key), by))
+
+    def unset(self) -> None:
+        """Leaves the row to profile, planner and defaults."""
+        key = str(self.query_one("#body", Lines).key)
+        if key in PULLED[self._draft.workload]:
+            self._change(self._draft.with_lever(key, None))
+        elif key in ("profile", "card"):
+            self._change(_with(self._draft, key, None))
+        elif any(field.name == key for field in FIELDS[self._draft.workload]):
+            self._change(self._draft.with_field(key, ""))
+
+    def fill(self) -> None:
+        key = self.query_one("#body", Lines).key
+        field = next((one for one in FIELDS[self._draft.workload] if one.name == key), None)
+        if field is None:
+            self.turn(1)
+            return
+
+        def filled(text: str | None) -> None:
+            if text is not None:
+                self._change(self._draft.with_field(field.name, text))
+
+        complete = completions if field.name in _PATHS else None
+        question = f"{field.label}: {field.help}"
+        self.app.push_screen(Filling(question, self._draft.text(field.name), complete), filled)
+
+    def copy(self) -> None:
+        command = new_run_page.command_of(self._answer) if self._is_current and self._answer else None
+        if command is None:
+            self.say("there is no command for it yet", "warn")
+            return
+        self.app.copy_to_clipboard(command)
+        self.say(f"copied: {command}", "strong")
+
+    def start(self, *, force: bool) -> None:
+        """Opens the run's screen; what speaks against it is said, and nothing is started."""
+        if self._starting:
+            return
+        if not force and self._is_current and self._answer and self._answer.refusal is not None:
+            refusal = self._answer.refusal
+            self.say(f"{refusal.message}; X starts it anyway", "bad")
+            return
+        self._starting = True
+        self.run_worker(self._start(self._draft, force))
+
+    async def _start(self, draft: Draft, force: bool) -> None:
+        try:
+            run = await self.kgops.carry_out(lambda session: changes.start(session, draft, force=force))
+        finally:
+            self._starting = False
+        if run is not None and self.app.screen is self:
+            self.app.switch_screen(RunScreen(run))
+
+    # --- planning, beside the keys ---
+
+    @property
+    def _newest(self) -> str:
+        return self._offers.runs[0] if self._offers.runs else ""
+
+    @property
+    def _about(self) -> Needed:
+        return self._draft, self.query_one("#body", Lines).key
+
+    @property
+    def _is_current(self) -> bool:
+        return self._answer is not None and self._answer.draft == self._draft
+
+    def _change(self, draft: Draft) -> None:
+        self._draft = draft
+        self.draw()
+        self._plan()
+
+    def _plan(self) -> None:
+        """One thread for the same data, so that nothing is counted twice; other data wait for nobody."""
+        about = _data_of(self._draft)
+        if about not in self._planning:
+            self._planning.add(about)
+            self.run_worker(self._keep_planning(about))
+
+    async def _keep_planning(self, about: Data) -> None:
+        """Until the newest draft has its plan, and the row under the cursor its neighbours."""
+        timer = self.set_timer(_PATIENCE_S, lambda: self._wait(about))
+        try:
+            while _data_of(self._draft) == about:
+                if not self._is_current:
+                    answer = await asyncio.to_thread(self._what_if.answer, self._draft)
+                    if answer.draft != self._draft:
+                        continue
+                    self._answer, self._waits = answer, None
+                elif self._needs is None or self._needs[0] != self._about:
+                    await self._look_beside()
+                else:
+                    return
+                self.draw()
+        finally:
+            timer.stop()
+            self._planning.discard(about)
+
+    async def _look_beside(self) -> None:
+        """What the neighbours of the value under the cursor would need."""
+        now, answer = self._about, self._answer
+        assert answer is not None
+        if now[1] in PULLED[self._draft.workload]:
+            needs = await asyncio.to_thread(self._what_if.needs, answer, str(now[1]))
+        else:
+            needs = ()
+        self._needs = now, needs
+
+    def _wait(self, about: Data) -> None:
+        if _data_of(self._draft) == about and not self._is_current:
+            self._waits = "counting the triples: once for these data"
+            self.draw()
+
+    # --- what there is to choose from ---
+
+    def _turned(self, key: str, by: int) -> Draft:
+        draft, offers = self._draft, self._offers
+        if key == "workload":
+            return _with(draft, key, _next(_WORKLOADS, draft.workload, by))
+        if key == "profile":
+            return _with(draft, key, _next((None, *offers.profiles), draft.profile, by))
+        if key == "card":
+            here = tuple(index for index, _ in offers.cards)
+            return _with(draft, key, _next((None, *here, "cpu", *offers.known), draft.card, by))
+        if key in ("data", "run"):
+            known = offers.data if key == "data" else offers.runs
+            return draft.with_field(key, _next(known, draft.text(key), by)) if known else draft
+        steps = next((one.steps for one in FIELDS[draft.workload] if one.name == key), ())
+        return draft.with_field(key, str(_beside(steps, draft.number(key), by))) if steps else draft
+
+
+Data = tuple[str, str, str]
+Needed = tuple[Draft, object]
+
+
+def _data_of(draft: Draft) -> Data:
+    return draft.workload, draft.text("data"), draft.text("run")
+
+
+def _with(draft: Draft, name: str, value: str | None) -> Draft:
+    changed: dict[str, Any] = {name: value}
+    return replace(draft, **changed)
+
+
+def _next(values: Sequence[Any], now: object, by: int) -> Any:
+    at = values.index(now) + by if now in values else 0
+    return values[min(max(at, 0), len(values) - 1)]
+
+
+def _beside(steps: Sequence[int], now: int | None, by: int) -> int:
+    if now is None:
+        return steps[0]
+    beyond = [value for value in steps if (value > now if by > 0 else value < now)]
+    return now if not beyond else beyond[0] if by > 0 else beyond[-1]

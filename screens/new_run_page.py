@@ -1,0 +1,270 @@
+"""A draft of a run and what it would mean, as rows for a screen of some width."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from kgops.cli.command_line import as_command
+from kgops.cli.output import duration, figure, fitted, width_of
+from kgops.jobs.text import one_line
+from kgops.plans.planner import MARGIN, Suggestion
+from kgops.plans.targets import Target
+from kgops.runs.drafts import FIELDS, PULLED, Draft
+from kgops.runs.what_if import Answer, Lever, Need, Offers
+from screens.rows import BLANK, Column, Columns, Piece, Row, row, said
+
+__all__ = ["command_of", "label_of", "plan_rows", "rows"]
+
+_MIB = 1 << 20
+_LABEL = 12
+_ALTERNATING = ("accent", "dim")  # so that parts beside each other are told apart
+
+
+def rows(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> list[Row]:
+    """What can be chosen: fields, then the levers of the workload."""
+    levers = [_lever(name, draft, answer, _lever_columns(width)) for name in PULLED[draft.workload]]
+    heading = [BLANK, _lever_columns(width).heading()] if levers else []
+    return [*_fields(draft, offers, answer, width), *heading, *levers]
+
+
+def plan_rows(
+    answer: Answer | None, needs: Sequence[Need], key: object, width: int, *, waits: str | None
+) -> list[Row]:
+    """The plan in six lines below a blank one; `key` is the row whose neighbours are told."""
+    if answer is None or waits is not None:
+        return [BLANK, _plan(Piece(waits or "", "dim"), width=width)]
+    if answer.trouble is not None:
+        told = answer.trouble
+        name = f"{label_of(answer.draft, told.field)}: " if told.field else ""
+        hint = said(told.hint or "", width, "dim")
+        return [BLANK, _plan(Piece(f"{name}{one_line(told.message)}", "bad"), width=width), hint]
+    planned = answer.planned
+    assert planned is not None
+    if planned.suggestion is None:
+        head = _plan(
+            Piece(f"memory is not predicted: {planned.unknown}", "dim"), _where(planned.target), width=width
+        )
+        return [BLANK, head, BLANK, BLANK, _about(answer, needs, key, width), BLANK, _command(answer, width)]
+    return [
+        BLANK,
+        _plan(*_verdict(planned.suggestion), width=width),
+        _bar(planned.suggestion, width),
+        _parts(planned.suggestion, width),
+        _about(answer, needs, key, width),
+        _pace(answer, planned.suggestion, width),
+        _command(answer, width),
+    ]
+
+
+def command_of(answer: Answer) -> str | None:
+    """To copy; None where flags cannot say all of it."""
+    job, planned = answer.asked, answer.planned
+    if job is None:
+        return None
+    if job.workload == "exec":
+        card = ["--gpu", job.card.gpu] if job.card.gpu else []
+        where = ["--cwd", job.settings["cwd"]]
+        return shlex.join(["kgops", "run", "exec", *where, *card, "--", *job.settings["command"]])
+    changes = planned.best.changes if planned is not None and planned.best is not None else {}
+    words = as_command(replace(job, levers={**job.levers, **changes}))
+    return shlex.join(words) if words else None
+
+
+def label_of(draft: Draft, name: str | None) -> str:
+    """What a person calls the field of that name."""
+    return next((field.label for field in FIELDS[draft.workload] if field.name == name), name or "")
+
+
+# --- what can be chosen ---
+
+
+def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> list[Row]:
+    columns = Columns((Column("", _LABEL), Column(" ", 26, grows=True), Column("  ", 38)), width)
+    trouble = answer.trouble if answer is not None and answer.draft == draft else None
+    lines = [("workload", "workload", draft.workload, "train · tracin · exec")]
+    for field in FIELDS[draft.workload]:
+        text = draft.text(field.name)
+        if not text and (number := draft.number(field.name)) is not None:
+            text = str(number)
+        lines.append((field.name, field.label, text, field.help))
+    if draft.workload != "exec":
+        lines.append(("profile", "profile", draft.profile or "none", "a named set of lever values"))
+    lines.append(("card", "card", *_card(draft, offers, answer)))
+    out = []
+    for name, label, text, help in lines:
+        is_wrong = trouble is not None and trouble.field == name
+        value = _from_the_end(one_line(text), columns.width_of(" ") or width - _LABEL - 2)
+        told = Piece(one_line(trouble.message), "bad") if trouble and is_wrong else Piece(help, "dim")
+        chosen = Piece(value or "…", "bad" if is_wrong else "accent")
+        out.append(columns.row((Piece(label, "dim"), chosen, told), key=name))
+    return out
+
+
+def _card(draft: Draft, offers: Offers, answer: Answer | None) -> tuple[str, str]:
+    if draft.card == "cpu":
+        return "the processor", "of this machine"
+    here = dict(offers.cards).get(draft.card or "")
+    if here is not None:
+        return f"card {draft.card} {here}", "of this machine"
+    target = answer.planned.target if answer is not None and answer.planned is not None else None
+    if draft.card is None:
+        return "as it comes", "" if target is None else f"here: {target.title}"
+    return draft.card, "a what-if: known, not in this machine"
+
+
+def _lever_columns(width: int) -> Columns:
+    return Columns(
+        (Column("LEVER", 22), Column("value", 15), Column("why", 39, grows=True), Column("by", 14)), width
+    )
+
+
+def _lever(name: str, draft: Draft, answer: Answer | None, columns: Columns) -> Row:
+    lever = (answer.levers or {}).get(name) if answer is not None else None
+    asked = draft.levers.get(name)
+    if lever is None or lever.asked != asked:
+        cells = (Piece(name), Piece("…" if asked is None else _shown(asked), "accent"), Piece(""), Piece(""))
+        return columns.row(cells, key=name)
+    why = f"asked {_shown(lever.asked)}: {lever.why}" if lever.corrected and asked is not None else lever.why
+    tone = "warn" if lever.corrected else "accent" if asked is not None else "text"
+    cells = (
+        Piece(name),
+        Piece(_effective(lever), tone),
+        Piece(why, "text" if lever.corrected or lever.by == "planner" else "dim"),
+        Piece(lever.by, "dim"),
+    )
+    return columns.row(cells, key=name)
+
+
+def _effective(lever: Lever) -> str:
+    return _shown(lever.number if lever.effective == "auto" and lever.number is not None else lever.effective)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:,}" if isinstance(value, int) else one_line(str(value))
+
+
+def _from_the_end(text: str, columns: int) -> str:
+    """Of a path the end says more than the beginning."""
+    if width_of(text) <= columns:
+        return text
+    while text and width_of(text) > columns - 1:
+        text = text[1:]
+    return "…" + text
+
+
+# --- the plan ---
+
+
+def _plan(*pieces: Piece, width: int) -> Row:
+    """All of it within the width, whoever said how long it is."""
+    out, left = [Piece("PLAN  ", "head")], width - 6
+    for piece in pieces:
+        text = fitted(one_line(piece.text), left) if left > 0 else ""
+        out.append(piece._replace(text=text))
+        left -= width_of(text)
+    return Row(tuple(out))
+
+
+def _where(target: Target) -> Piece:
+    return Piece(f" · on {target.title}", "dim")
+
+
+def _verdict(suggestion: Suggestion) -> list[Piece]:
+    need, room = suggestion.best.need_mib, suggestion.target.room_mib
+    if room is None:
+        return [Piece(f"needs {need:,.0f} MiB", "text"), _where(suggestion.target)]
+    of = Piece(f" · needs {need:,.0f} of {room:,.0f} MiB with {MARGIN:.0%} to be safe", "text")
+    if not suggestion.fits:
+        return [Piece("will not fit", "bad"), of, _where(suggestion.target)]
+    return [Piece(f"fits, {room - need:,.0f} MiB to spare", "good"), of, _where(suggestion.target)]
+
+
+def _bar(suggestion: Suggestion, width: int) -> Row:
+    """▇ parts, ░ the margin, │ where the room ends; what is beyond that is drawn as bad."""
+    budget, room = suggestion.best.budget, suggestion.target.room_mib
+    need = suggestion.best.need_mib
+    whole = max(need, room or 0.0)
+    end = width if room is None else round(min(room / whole, 1.0) * (width - 1))
+    cells: list[tuple[str, str]] = []
+    reached = 0.0
+    for i, part in enumerate(budget.explain()):
+        reached += part.size / _MIB
+        cells += [("▇", _ALTERNATING[i % 2])] * (round(reached / whole * (width - 1)) - len(cells))
+    cells += [("░", "dim")] * (round(need / whole * (width - 1)) - len(cells))
+    cells = cells or [("▇", "accent")]
+    cells = [(sign, "bad" if at >= end else tone) for at, (sign, tone) in enumerate(cells)]
+    if room is not None:
+        cells += [(" ", "dim")] * (end - len(cells))
+        cells.insert(end, ("│", "dim"))
+    return Row(
+        tuple(Piece("".join(c[0] for c in same), tone) for tone, same in groupby(cells, lambda c: c[1]))
+    )
+
+
+def _parts(suggestion: Suggestion, width: int) -> Row:
+    """In the tones of the bar, largest first, as many as there is room for."""
+    told = [
+        Piece(f"{part.part} {part.size / _MIB:,.0f}", _ALTERNATING[i % 2])
+        for i, part in enumerate(suggestion.best.budget.explain())
+        if abs(part.size) >= _MIB / 2
+    ]
+    told.append(Piece(f"peak in {one_line(suggestion.best.budget.phase)}", "dim"))
+    return row(_fitting(told, width))
+
+
+def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
+    found: list[Piece] = []
+    for piece in pieces:
+        if sum(width_of(p.text) + 2 for p in found) + width_of(piece.text) > width:
+            break
+        found.append(piece)
+    return found
+
+
+def _about(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Row:
+    """What the neighbours of the value under the cursor would need; else how it would fit, or what rules changed."""
+    if needs:
+        told = []
+        for need in needs:
+            tone = "dim" if need.fits else "warn"
+            told.append(Piece(one_line(f"{key} {_shown(need.value)} {_said_of(need)}"), tone))
+        if sum(width_of(piece.text) + 2 for piece in told) - 2 <= width:
+            return row(told)
+        return row([piece._replace(text=fitted(piece.text, width)) for piece in told[-1:]])
+    if answer.refusal is not None:
+        return said(answer.refusal.hint or "", width, "text")
+    corrected = answer.resolved.corrected if answer.resolved is not None else []
+    others = [choice for choice in corrected if choice.lever not in PULLED[answer.draft.workload]]
+    return said(str(others[0]), width, "warn") if others else BLANK
+
+
+def _said_of(need: Need) -> str:
+    if need.why_not is not None:
+        return f"would not stand: {need.why_not}"
+    if need.need_mib is None:
+        return "cannot be predicted"
+    return f"needs {need.need_mib:,.0f} MiB" + ("" if need.fits else ": would not fit")
+
+
+def _pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
+    pace = suggestion.known.pace
+    if pace is None:
+        return said(f"pace: no run was measured on {suggestion.target.title} yet", width, "dim")
+    middle, low, high = pace.expected_s(suggestion.best.seconds)
+    runs = f"from {pace.samples} run{'s' if pace.samples > 1 else ''} here"
+    if answer.draft.workload != "train":
+        return said(f"expected: {figure(middle)} s ({figure(low)} to {figure(high)}, {runs})", width)
+    whole = duration(middle * (answer.draft.number("num_epochs") or 0))
+    each = f"{figure(middle)} s an epoch ({figure(low)} to {figure(high)}, {runs})"
+    return said(f"expected: {each}, {whole} without what is done between", width)
+
+
+def _command(answer: Answer, width: int) -> Row:
+    command = command_of(answer) or "flags cannot say all of this: start it here"
+    return Row((Piece("y ", "accent", "app.copy"), *said(command, width - 2, "dim").pieces))
