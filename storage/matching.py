@@ -57,13 +57,18 @@ def everyone(conn: sqlite3.Connection) -> Everyone:
 
 
 def mask_of(conn: sqlite3.Connection, condition: Condition, everybody: Everyone) -> bytes:
-    """A 1 at the number of each run for which the condition holds, leaving aside whether it is negated."""
+    """A 1 at the number of each run for which the condition holds, leaving aside whether it is negated.
+
+    Runs that have come since `everybody` was read are left out.
+    """
     if condition.dense and (whole := _read_all(conn, condition, everybody)) is not None:
         return whole
     mask = bytearray(len(everybody.mask))
     statement = f"SELECT {condition.number} FROM {condition.source} WHERE {condition.clause}"
+    last = len(mask) - 1
     for (number,) in conn.execute(statement, condition.values):
-        mask[number] = 1
+        if number <= last:
+            mask[number] = 1
     return bytes(mask)
 
 
@@ -74,7 +79,9 @@ def _read_all(conn: sqlite3.Connection, condition: Condition, everybody: Everyon
         f"SELECT group_concat(iif({condition.clause}, '1', '0'), '') FROM {condition.source} NOT INDEXED"
     )
     bits: bytes = (conn.execute(statement, condition.values).fetchone()[0] or "").encode().translate(_BITS)
-    if len(bits) != len(everybody.numbers):
+    # As many, and the same last one: a number is never given twice, so these are the same runs.
+    last = conn.execute("SELECT max(id) FROM run").fetchone()[0] or 0
+    if len(bits) != len(everybody.numbers) or last != len(everybody.mask) - 1:
         return None
     if isinstance(everybody.numbers, range):
         return b"\x00" + bits

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from driving import Console
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kgops.runs import export
 from kgops.runs.listing import Listing, Sort, delete_marked, strictly
 from kgops.settings import Home
-from storage import conditions, filters, reports, runs, scores, series
-from storage.database import open_reader, open_writer
+from storage import conditions, filters, reports, runs, scores, search, series
+from storage.database import open_reader, open_writer, transaction
 
 NOW = datetime(2026, 6, 15, 12).timestamp()
 CARDS = {"GPU-aaaa1": "Tesla T4", "GPU-bbbb2": "NVIDIA A100-SXM4-80GB", "GPU-cccc3": "NVIDIA T400 4GB"}
@@ -260,8 +261,6 @@ def test_every_filter_finds_what_reading_all_runs_finds(history: History) -> Non
 def test_frequent_words_are_found_by_reading_all_and_rare_ones_by_the_index(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from storage import search
-
     conn, known = history
     for limit in (5000, 1):  # with the second, whatever more than one run has is frequent
         monkeypatch.setattr(search, "_FREQUENT", limit)
@@ -427,7 +426,8 @@ def test_listing_shows_what_pages_show_at_every_position(history: History) -> No
 
 def small(conn: sqlite3.Connection, count: int) -> list[Known]:
     chance = random.Random(23)
-    return [make(conn, number, chance) for number in range(1, count + 1)]
+    with transaction(conn):
+        return [make(conn, number, chance) for number in range(1, count + 1)]
 
 
 def test_listing_stays_until_it_is_refreshed_and_follows_what_others_commit(
@@ -439,6 +439,21 @@ def test_listing_stays_until_it_is_refreshed_and_follows_what_others_commit(
     ended = [k.run["id"] for k in known if k.run["state"] in runs.ENDED][::-1]
     assert list(listing.numbers) == ended
     assert not listing.refresh()
+    make(conn, 41, random.Random(1))
+    listing.show(strictly("attempts>=0"))  # a new run is not there before the next look
+    assert list(listing.numbers) == list(range(40, 0, -1))
+    listing.show(strictly("attempts<9"), Sort("label"))
+    assert set(listing.numbers) == set(range(1, 41))
+    listing.show(strictly("state:ended"), Sort())
+    assert listing.refresh()
+    known.append(make(conn, 42, random.Random(2)))
+    conn.execute("DELETE FROM run WHERE id = 41")
+    search.forget(conn, 41)
+    listing.show(strictly("attempts>-1"))  # as many runs as before, and not the same ones
+    assert list(listing.numbers) == list(range(40, 0, -1))
+    listing.show(strictly("state:ended"))
+    assert listing.refresh()
+    ended = [k.run["id"] for k in known if k.run["state"] in runs.ENDED][::-1]
     gone = ended[3]
     assert runs.delete(conn, gone)
     assert listing.block(2, 3) == [runs.get(conn, ended[2]), None, runs.get(conn, ended[4])]
@@ -492,3 +507,34 @@ def test_export_has_every_column_tags_and_figures_and_nothing_a_spreadsheet_runs
         assert element["figures"] == {"mrr": k.figure("mrr"), "best.loss": k.best("loss")}
         assert element["peak_host_mib"] == k.run["peak_host_mib"]
     assert json.loads("".join(export.as_json(conn, []))) == []
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+def test_listing_command_takes_a_filter_and_says_where_it_is_wrong(
+    run_cli: Console, conn: sqlite3.Connection
+) -> None:
+    known = small(conn, 30)
+    expected = [k.run["id"] for k in known if compared(k.figure("mrr"), ">", 0.2) and "old" not in k.tags]
+
+    def ids(*args: str) -> list[int]:
+        return [run["id"] for run in run_cli("runs", "--json", *args).json()]
+
+    assert expected
+    assert ids("mrr>0.2 -tag:old") == ids("mrr>0.2", "--", "-tag:old") == expected[::-1]
+    assert ids("mrr>0.2", "--state", "failed") == [
+        n for n in expected[::-1] if known[n - 1].run["state"] == "failed"
+    ]
+    by_figure = sorted(expected, key=lambda n: (known[n - 1].figure("mrr"), n), reverse=True)
+    assert ids("mrr>0.2 -tag:old", "--sort", "mrr") == by_figure
+    exported = run_cli("runs", "mrr>0.2 -tag:old", "--csv", "--all", "--figure", "mrr").out.splitlines()
+    assert [int(line.split(",")[0]) for line in exported[1:]] == expected[::-1]
+    assert "MRR" in run_cli("runs", "mrr>0.2", "--sort", "mrr").out.splitlines()[0].upper()
+    wrong = run_cli("runs", "tag:x", "stat:failed")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "character 7: there is no key 'stat'" in wrong.err
+    assert "did you mean 'state'?" in wrong.err
+    assert "did you mean 'mrr'?" in run_cli("runs", "mmr>0.2").err
+    assert "cannot sort by 'mmr'" in run_cli("runs", "--sort", "mmr").err
+    assert "Example:  kgops runs '" in run_cli("runs", "--help").out

@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from driving import Console
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -281,3 +282,13 @@ def test_memory_stays_small_whatever_the_log_holds(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 6 << 20
+
+
+def test_logs_command_prints_the_lines_of_a_level(run_cli: Console) -> None:
+    script = "echo epoch 1; echo 'UserWarning: slow' >&2; echo 'ValueError: no' >&2; echo '0 errors'"
+    run_cli("run", "exec", "--", "sh", "-c", script)
+    bad = run_cli("logs", "1", "--level", "error")
+    assert (bad.code, bad.out) == (0, "ValueError: no\n"), bad.err
+    both = run_cli("logs", "1", "--level", "error", "--level", "warning").out.splitlines()
+    assert sorted(both) == ["UserWarning: slow", "ValueError: no"]
+    assert run_cli("logs", "1", "--level", "info", "--grep", "err").out == "0 errors\n"

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +17,7 @@ from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import from_bytes, one_line
 from kgops.runs import spool
+from kgops.runs.log_lines import LEVELS, Level, level_of
 from kgops.runs.logs import first_kept
 from storage.runs import Run
 
@@ -35,7 +37,16 @@ _BLOCK = 1 << 16
     help="Only the last lines; default: all, with -f the last 20.",
 )
 @click.option("--grep", metavar="REGEX", help="Only lines in which this is found.")
-def command(name: str, following: bool, count: int | None, grep: str | None) -> None:
+@click.option(
+    "--level",
+    "levels",
+    multiple=True,
+    type=click.Choice(LEVELS),
+    help="Only lines that sound like this; may be repeated.",
+)
+def command(
+    name: str, following: bool, count: int | None, grep: str | None, levels: tuple[Level, ...]
+) -> None:
     """Print a run's log.
 
     A terminal gets control characters as �; a file or a pipe gets the bytes as they are."""
@@ -49,18 +60,33 @@ def command(name: str, following: bool, count: int | None, grep: str | None) -> 
     if not log.exists():
         tell(f"Run {run.id} has no log yet.")
     offset = _beginning(log, 20 if count is None and following else count)
-    _print_from(session, run, log, offset, pattern, following)
+    wanted = None if pattern is None and not levels else _test(pattern, levels)
+    _print_from(session, run, log, offset, wanted, following)
+
+
+def _test(pattern: re.Pattern[str] | None, levels: tuple[Level, ...]) -> Callable[[str], bool]:
+    def wanted(line: str) -> bool:
+        return (pattern is None or pattern.search(line) is not None) and (
+            not levels or level_of(line) in levels
+        )
+
+    return wanted
 
 
 def _print_from(
-    session: Session, run: Run, log: Path, offset: int, pattern: re.Pattern[str] | None, following: bool
+    session: Session,
+    run: Run,
+    log: Path,
+    offset: int,
+    wanted: Callable[[str], bool] | None,
+    following: bool,
 ) -> None:
     raw_out = sys.stdout.buffer
     to_terminal = sys.stdout.isatty()
     next_settle = time.monotonic() + _SETTLE_EVERY_S
     while True:
         ended = run.ended or not following
-        if not to_terminal and pattern is None:
+        if not to_terminal and wanted is None:
             offset = _copy(log, offset, raw_out)
         while True:
             lines, behind = spool.read_lines(log, offset, final=ended)
@@ -69,7 +95,7 @@ def _print_from(
             offset = behind
             for line in lines:
                 shown = b"(a line longer than 1 MiB)" if line is None else line
-                if pattern is not None and not pattern.search(from_bytes(shown)):
+                if wanted is not None and not wanted(from_bytes(shown)):
                     continue
                 raw_out.write((one_line(from_bytes(shown)).encode() if to_terminal else shown) + b"\n")
         raw_out.flush()

@@ -34,9 +34,10 @@ NEWEST_FIRST = Sort()
 
 
 class Listing:
-    """The runs of a filter, in order. What `show` found stays as it is until the next `show` or `refresh`.
+    """The runs of a filter, in order: those there are at the first `show`, and then at each `refresh`.
 
-    What each term finds is kept until somebody commits, so that a key press costs the term it changes.
+    What each term finds is kept until the next `refresh`, so that a key press costs the term it changes,
+    also while runs report and every second is another moment.
     """
 
     def __init__(self, conn: Connection) -> None:
@@ -68,7 +69,8 @@ class Listing:
         self.terms = tuple(terms)
         self.sort = sort or self.sort
         with matching.one_moment(self._conn):
-            self._forget_if_changed()
+            if self._version is None:
+                self._look_at_everybody()
             mask = self._mask() if self.terms else None
             self.numbers = self._in_order(mask)
 
@@ -76,6 +78,7 @@ class Listing:
         """Looks again if anybody has committed since. False: nothing can have changed."""
         if not self.changed():
             return False
+        self._version = None
         self.show(self.terms)
         return True
 
@@ -99,11 +102,8 @@ class Listing:
         except ValueError:
             return None
 
-    def _forget_if_changed(self) -> None:
-        version = matching.version(self._conn)
-        if version == self._version:
-            return
-        self._version = version
+    def _look_at_everybody(self) -> None:
+        self._version = matching.version(self._conn)
         self._masks.clear()
         self._orders.clear()
         self._everybody = matching.everyone(self._conn)
@@ -145,6 +145,11 @@ class Listing:
         return self._orders[self.sort]
 
     def _sorted(self) -> Iterator[int]:
+        """Of those known: others may have come since."""
+        known = self._everybody.mask
+        return (number for number in self._all_sorted() if number < len(known) and known[number])
+
+    def _all_sorted(self) -> Iterator[int]:
         by, figure, descending = self.sort
         if figure:
             return runs.ordered(self._conn, figure=by, descending=descending)
