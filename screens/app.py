@@ -152,6 +152,7 @@ class KgopsApp(App[None], inherit_bindings=False):
     def action_new(self) -> None:
         from screens.new_run import NewRun
 
+        self.feed.start()  # a key that comes before the first paint takes its turn away
         self.push_screen(NewRun())
 
     def action_less(self) -> None:

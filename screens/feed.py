@@ -76,7 +76,8 @@ class Feed:
     # --- called by screens ---
 
     def start(self) -> None:
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self) -> None:
         """Asks and does not wait: a driver may take seconds, and the thread is a daemon."""

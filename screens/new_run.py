@@ -27,6 +27,7 @@ __all__ = ["NewRun"]
 
 _WORKLOADS = ("train", "tracin", "exec")
 _PATHS = ("data", "cwd")
+_PLAN_LINES = 7
 _PATIENCE_S = 0.3  # before it is said that something takes its time
 
 
@@ -76,9 +77,14 @@ class NewRun(Place):
 
     def draw(self) -> None:
         width, body = self.size.width, self.query_one("#body", Lines)
-        body.show(new_run_page.rows(self._draft, self._offers, self._answer, width))
+        shown = new_run_page.rows(self._draft, self._offers, self._answer, width)
+        room = self.size.height - _PLAN_LINES - 2 - (not self.has_class("short"))
+        height = max(min(len(shown), room), 1)  # the plan follows at once, and is never out of sight
+        if body.styles.height is None or body.styles.height.value != height:
+            body.styles.height = height
+        body.show(shown)
         needs = self._needs[1] if self._needs is not None and self._needs[0] == self._about else ()
-        plan = new_run_page.plan_rows(self._answer, needs, body.key, width, waits=self._waits)
+        plan = new_run_page.plan_rows(self._answer, needs, width, waits=self._waits)
         self.query_one("#plan", Lines).show(plan)
         self.show_title()
 
@@ -145,7 +151,7 @@ class NewRun(Place):
             self.say(f"{refusal.message}; X starts it anyway", "bad")
             return
         self._starting = True
-        self.run_worker(self._start(self._draft, force))
+        self.app.run_worker(self._start(self._draft, force))  # not this screen's: it leaves with what opens
 
     async def _start(self, draft: Draft, force: bool) -> None:
         try:
@@ -153,7 +159,7 @@ class NewRun(Place):
         finally:
             self._starting = False
         if run is not None and self.app.screen is self:
-            self.app.switch_screen(RunScreen(run))
+            await self.app.switch_screen(RunScreen(run))
 
     # --- planning, beside the keys ---
 

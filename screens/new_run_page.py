@@ -11,7 +11,7 @@ from typing import Any
 from kgops.cli.command_line import as_command
 from kgops.cli.output import duration, figure, fitted, width_of
 from kgops.jobs.text import one_line
-from kgops.plans.planner import MARGIN, Suggestion
+from kgops.plans.planner import Suggestion
 from kgops.plans.targets import Target
 from kgops.runs.drafts import FIELDS, PULLED, Draft
 from kgops.runs.what_if import Answer, Lever, Need, Offers
@@ -21,6 +21,7 @@ __all__ = ["command_of", "label_of", "plan_rows", "rows"]
 
 _MIB = 1 << 20
 _LABEL = 12
+_VALUE = 22
 _ALTERNATING = ("accent", "dim")  # so that parts beside each other are told apart
 
 
@@ -31,10 +32,8 @@ def rows(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> lis
     return [*_fields(draft, offers, answer, width), *heading, *levers]
 
 
-def plan_rows(
-    answer: Answer | None, needs: Sequence[Need], key: object, width: int, *, waits: str | None
-) -> list[Row]:
-    """The plan in six lines below a blank one; `key` is the row whose neighbours are told."""
+def plan_rows(answer: Answer | None, needs: Sequence[Need], width: int, *, waits: str | None) -> list[Row]:
+    """The plan in six lines below a blank one; `needs` are those of the neighbours of one value."""
     if answer is None or waits is not None:
         return [BLANK, _plan(Piece(waits or "", "dim"), width=width)]
     if answer.trouble is not None:
@@ -48,13 +47,13 @@ def plan_rows(
         head = _plan(
             Piece(f"memory is not predicted: {planned.unknown}", "dim"), _where(planned.target), width=width
         )
-        return [BLANK, head, BLANK, BLANK, _about(answer, needs, key, width), BLANK, _command(answer, width)]
+        return [BLANK, head, BLANK, BLANK, _about(answer, needs, width), BLANK, _command(answer, width)]
     return [
         BLANK,
         _plan(*_verdict(planned.suggestion), width=width),
         _bar(planned.suggestion, width),
         _parts(planned.suggestion, width),
-        _about(answer, needs, key, width),
+        _about(answer, needs, width),
         _pace(answer, planned.suggestion, width),
         _command(answer, width),
     ]
@@ -83,7 +82,6 @@ def label_of(draft: Draft, name: str | None) -> str:
 
 
 def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> list[Row]:
-    columns = Columns((Column("", _LABEL), Column(" ", 26, grows=True), Column("  ", 38)), width)
     trouble = answer.trouble if answer is not None and answer.draft == draft else None
     lines = [("workload", "workload", draft.workload, "train · tracin · exec")]
     for field in FIELDS[draft.workload]:
@@ -94,10 +92,12 @@ def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> 
     if draft.workload != "exec":
         lines.append(("profile", "profile", draft.profile or "none", "a named set of lever values"))
     lines.append(("card", "card", *_card(draft, offers, answer)))
+    taken = min(max(_VALUE, *(width_of(text) for _, _, text, _ in lines)), max(width - _LABEL - 34, _VALUE))
+    columns = Columns((Column("", _LABEL), Column(" ", taken), Column("  ", 20, grows=True)), width)
     out = []
     for name, label, text, help in lines:
         is_wrong = trouble is not None and trouble.field == name
-        value = _from_the_end(one_line(text), columns.width_of(" ") or width - _LABEL - 2)
+        value = _from_the_end(one_line(text), taken)
         told = Piece(one_line(trouble.message), "bad") if trouble and is_wrong else Piece(help, "dim")
         chosen = Piece(value or "…", "bad" if is_wrong else "accent")
         out.append(columns.row((Piece(label, "dim"), chosen, told), key=name))
@@ -172,16 +172,16 @@ def _plan(*pieces: Piece, width: int) -> Row:
 
 
 def _where(target: Target) -> Piece:
-    return Piece(f" · on {target.title}", "dim")
+    return Piece(f" on {target.title}", "dim")
 
 
 def _verdict(suggestion: Suggestion) -> list[Piece]:
     need, room = suggestion.best.need_mib, suggestion.target.room_mib
     if room is None:
         return [Piece(f"needs {need:,.0f} MiB", "text"), _where(suggestion.target)]
-    of = Piece(f" · needs {need:,.0f} of {room:,.0f} MiB with {MARGIN:.0%} to be safe", "text")
+    of = Piece(f" · needs {need:,.0f} of {room:,.0f} MiB", "text")
     if not suggestion.fits:
-        return [Piece("will not fit", "bad"), of, _where(suggestion.target)]
+        return [Piece(f"will not fit, {need - room:,.0f} MiB too much", "bad"), of, _where(suggestion.target)]
     return [Piece(f"fits, {room - need:,.0f} MiB to spare", "good"), of, _where(suggestion.target)]
 
 
@@ -214,7 +214,9 @@ def _parts(suggestion: Suggestion, width: int) -> Row:
         for i, part in enumerate(suggestion.best.budget.explain())
         if abs(part.size) >= _MIB / 2
     ]
-    told.append(Piece(f"peak in {one_line(suggestion.best.budget.phase)}", "dim"))
+    best = suggestion.best
+    told.append(Piece(f"margin {best.need_mib - best.budget.total_mib:,.0f}", "dim"))
+    told.append(Piece(f"while {one_line(best.budget.phase)}", "dim"))
     return row(_fitting(told, width))
 
 
@@ -227,21 +229,27 @@ def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
     return found
 
 
-def _about(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Row:
+def _about(answer: Answer, needs: Sequence[Need], width: int) -> Row:
     """What the neighbours of the value under the cursor would need; else how it would fit, or what rules changed."""
     if needs:
-        told = []
-        for need in needs:
-            tone = "dim" if need.fits else "warn"
-            told.append(Piece(one_line(f"{key} {_shown(need.value)} {_said_of(need)}"), tone))
-        if sum(width_of(piece.text) + 2 for piece in told) - 2 <= width:
-            return row(told)
-        return row([piece._replace(text=fitted(piece.text, width)) for piece in told[-1:]])
+        return _beside(needs, width)
     if answer.refusal is not None:
         return said(answer.refusal.hint or "", width, "text")
     corrected = answer.resolved.corrected if answer.resolved is not None else []
     others = [choice for choice in corrected if choice.lever not in PULLED[answer.draft.workload]]
     return said(str(others[0]), width, "warn") if others else BLANK
+
+
+def _beside(needs: Sequence[Need], width: int) -> Row:
+    """The larger value last: it alone where there is no room for both."""
+    told = [
+        Piece(one_line(f"{_shown(need.value)} {_said_of(need)}"), "dim" if need.fits else "warn")
+        for need in needs
+    ]
+    head, left = Piece("instead", "dim"), width - len("instead") - 2
+    if sum(width_of(piece.text) + 2 for piece in told) - 2 > left:
+        told = [piece._replace(text=fitted(piece.text, left)) for piece in told[-1:]]
+    return row((head, *told))
 
 
 def _said_of(need: Need) -> str:

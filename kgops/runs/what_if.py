@@ -22,7 +22,7 @@ from kgops.settings import Home
 from storage.database import Connection, open_reader
 from storage.errors import DatabaseMissing, StorageError
 
-__all__ = ["Answer", "Need", "Offers", "Trouble", "WhatIf", "startable", "step", "values_of"]
+__all__ = ["Answer", "Lever", "Need", "Offers", "Trouble", "WhatIf", "startable", "step"]
 
 _COUNTS: dict[str, tuple[int, ...]] = {
     "batch_size": tuple(1 << n for n in range(4, 15)),
@@ -31,6 +31,9 @@ _COUNTS: dict[str, tuple[int, ...]] = {
     "tests_at_once": tuple(1 << n for n in range(4, 13)),
     "last_layers": (1, 2, 3),
 }
+
+
+_USUAL = {"precision": "fp32", "gram_precision": "fp32", "tests_at_once": "auto", "memory_cleanup": True}
 
 
 class Trouble(NamedTuple):
@@ -60,6 +63,7 @@ class Lever(NamedTuple):
     by: str
     why: str
     corrected: bool
+    values: tuple[Any, ...] = ()  # that it can be set to there, off before on, small before large
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +207,10 @@ def startable(home: Home, conn: Connection, draft: Draft) -> Resolved:
     return resolved
 
 
-def values_of(lever: str) -> tuple[Any, ...]:
-    """What a lever can be set to one after the other, off before on, small before large."""
+def _values(lever: str, target: Target) -> tuple[Any, ...]:
     named = [value for value in LEVERS[lever].values if value is not int]
+    if lever in ("precision", "gram_precision") and not target.on_card:
+        named = [value for value in named if value not in ("tf32", "fp16")]  # a processor has neither
     if named == [True, False]:
         return (False, True)
     if lever in _COUNTS:
@@ -215,7 +220,7 @@ def values_of(lever: str) -> tuple[Any, ...]:
 
 def step(lever: Lever, by: int) -> Any:
     """The neighbour of what would be pulled; the same at either end."""
-    values = values_of(lever.name)
+    values = lever.values
     now = lever.number if lever.number is not None else lever.effective
     if now in values:
         return values[min(max(values.index(now) + by, 0), len(values) - 1)]
@@ -235,21 +240,21 @@ def _levers(draft: Draft, planned: Planned) -> list[Lever]:
     found = []
     for name in PULLED[draft.workload]:
         choice, taken = chosen.get(name), _taken(name, shapes)
-        usual = taken if taken is not None else values_of(name)[0]
+        values = _values(name, planned.target)
+        usual = taken if taken is not None else _USUAL.get(name, values[0])
         effective = choice.effective if choice is not None else usual
         number = taken if isinstance(taken, int) and not isinstance(taken, bool) else None
         why = (choice.reason if choice is not None else None) or LEVERS[name].summary
         by = choice.chosen_by if choice is not None else "default"
         corrected = choice is not None and choice.is_corrected
-        found.append(Lever(name, draft.levers.get(name), effective, number, by, why, corrected))
+        asked = draft.levers.get(name)
+        found.append(Lever(name, asked, effective, number, by, why, corrected, values))
     return found
 
 
 def _taken(name: str, shapes: list[Shape]) -> Any:
     """What a worker makes of a lever that nobody set, or of its `auto`."""
     shape = shapes[0] if shapes else None
-    if name == "memory_cleanup":
-        return True
     if shape is None:
         return None
     if name == "entity_chunk":
