@@ -65,7 +65,7 @@ def make(conn: sqlite3.Connection, number: int, chance: random.Random) -> Known:
     final = {name: round(chance.random(), 1) for name in figures}
     curves = {
         name: [round(chance.random(), 1) for _ in range(chance.randrange(1, 80))]
-        for name in chance.sample(["loss", "valid_mrr", "test_mrr"], chance.randrange(4))
+        for name in chance.sample(["loss", "valid_mrr", "test_mrr", "mrr"], chance.randrange(4))
     }
     run: dict[str, Any] = {
         "workload": chance.choice(["train", "tracin", "exec"]),

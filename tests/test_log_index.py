@@ -123,6 +123,8 @@ WANTED = [
     Wanted(r"lo?s+ ?0\.\d{1,3}5", regex=True),
     Wanted(r"\bS.*wAr?ning", regex=True),
     Wanted(r"(cuda|slow)", regex=True),
+    Wanted("slow", regex=True),  # a ſ is an s, too
+    Wanted("warm?n", regex=True),
     Wanted(r"x{70}", regex=True),
     Wanted(r"lo\x73\u0073 0", regex=True),
     Wanted(r"err?or:+ *", regex=True, levels=frozenset[Level]({"error"})),
@@ -244,6 +246,30 @@ def test_truncation_replacement_and_removal_are_noticed(tmp_path: Path) -> None:
     path.unlink()
     assert log.refresh() == "replaced"
     assert (log.count, log.refresh(), LogSearch(log, Wanted("x")).forward(0).go_on) == (0, "same", None)
+
+
+@pytest.mark.parametrize("at", [3, -3], ids=["first", "last"])
+def test_rewriting_either_end_of_what_was_read_is_noticed(tmp_path: Path, at: int) -> None:
+    path = tmp_path / "worker.log"
+    data = bytearray(b"line\n" * 10_000)
+    path.write_bytes(data)
+    log = built(path)
+    data[at] = ord("X")
+    path.write_bytes(data + b"more\n")
+    assert log.refresh() == "replaced"
+
+
+def test_long_line_is_searched_as_it_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    for length in (LONGEST - 9, LONGEST, LONGEST + 1, 3 * LONGEST, 9 * LONGEST):
+        data = b"a\nhead " + b"z" * (length // 2) + b"middle" + b"z" * (length // 2) + b" end\nb"
+        path.write_bytes(data)
+        expected = list(enumerate(naive(data)))
+        for wanted in (Wanted(), Wanted("z end", regex=True), Wanted("middle"), Wanted("head")):
+            hits = [hit for hit in expected if is_wanted(wanted, hit[1])]
+            log = built(path)
+            assert all_hits(LogSearch(log, wanted), 0, forward=True, at_most=2) == hits
+            assert all_hits(LogSearch(log, wanted), 9, forward=False, at_most=2) == hits[::-1]
 
 
 def test_old_part_given_back_to_the_disk_is_no_line(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class LogIndex:
         self.end += len(block)
         if self.end == upto:
             self._counts.append(self.feeds)
-            if len(self._counts) > self._most_marks and len(self._counts) % 2:
+            if len(self._counts) > self._most_marks:
                 self._counts = self._counts[::2]
                 self._stride *= 2
         return len(block)
