@@ -54,6 +54,9 @@ class NewRun(Place):
         self._what_if = WhatIf(self.kgops.home)
         self.run_worker(self._open())
 
+    def on_unmount(self) -> None:
+        self._what_if.close()
+
     async def _open(self) -> None:
         self._offers = await asyncio.to_thread(self._what_if.offers)
         self._change(self._draft.with_field("data", self._offers.data[0]).with_field("run", self._newest))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -10,13 +13,15 @@ from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.known import short_names
 from kgops.jobs.job import Job
 from kgops.jobs.levers import LEVERS
+from kgops.jobs.tracing import DATA
 from kgops.plans import profiles
+from kgops.plans.counts import counts_of
 from kgops.plans.planner import suggest
 from kgops.plans.resolve import Resolved, resolve
 from kgops.plans.shapes import Shape, TracinShape, TrainShape
 from kgops.plans.targets import Target, cards_here, find_targets, processor, target_of_job
 from kgops.runs.drafts import BUNDLED, PULLED, BadField, Draft, is_what_if, job_of, recent_data, trained_runs
-from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
+from kgops.runs.planning import COUNTED_BEFORE_A_START, Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
 from kgops.settings import Home
 from storage.database import Connection, open_reader
@@ -33,6 +38,13 @@ _COUNTS: dict[str, tuple[int, ...]] = {
 }
 
 
+_COUNTED_HERE = 1 << 20  # bytes of triples: below a fifth of a second
+_COUNT = """
+import json, sys
+from pathlib import Path
+from kgops.plans.counts import counts_of
+counts_of(json.load(sys.stdin), Path(sys.argv[1]), most_bytes=int(sys.argv[2]))
+"""
 _USUAL = {"precision": "fp32", "gram_precision": "fp32", "tests_at_once": "auto", "memory_cleanup": True}
 
 
@@ -97,6 +109,15 @@ class WhatIf:
         self._home = home
         self._cards: list[Target] | None = None
         self._usual: Target | None = None
+        self._counting: list[subprocess.Popen[str]] = []
+        self._counted: set[str] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """Whoever leaves waits for nothing."""
+        self._closed = True
+        for child in self._counting:
+            child.kill()
 
     def offers(self) -> Offers:
         conn = self._record()
@@ -148,6 +169,7 @@ class WhatIf:
                 raise BadField("run", "there are no runs yet", "train a model first")
             job = with_run(self._home, conn, job)
         resolved = resolve(job, lambda _: target.facts)
+        self._count_elsewhere(resolved.job)
         planned = plan(resolved, self._home, conn, target)
         try:
             refuse_what_cannot_fit(planned)
@@ -156,6 +178,26 @@ class WhatIf:
             refusal = error
         levers = {lever.name: lever for lever in _levers(draft, planned)}
         return Answer(draft, asked, resolved, planned, levers, refusal)
+
+    def _count_elsewhere(self, job: Job) -> None:
+        """Large files once, in a process of its own: a thread that counts keeps keys waiting for the interpreter."""
+        remembered = self._home.path / "counts.json"
+        data = {name: job.settings.get(name) for name in ("dataset", *DATA)}
+        key = json.dumps(data)
+        if job.workload == "exec" or key in self._counted or not self._home.path.is_dir():
+            return
+        if counts_of(data, remembered, most_bytes=_COUNTED_HERE) is None:
+            command = [sys.executable, "-P", "-c", _COUNT, str(remembered), str(COUNTED_BEFORE_A_START)]
+            quiet = subprocess.DEVNULL
+            with subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, text=True
+            ) as child:
+                self._counting.append(child)
+                child.communicate(key)
+                self._counting.remove(child)
+        if self._closed:
+            raise Usage("nobody waits for this plan any more")
+        self._counted.add(key)
 
     def _need(self, answer: Answer, lever: str, value: Any) -> Need:
         planned, resolved = answer.planned, answer.resolved

@@ -1,0 +1,283 @@
+"""A new run from the screens: chosen row by row, its plan in sight all the time, started or copied."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+
+import pytest
+from driving import Console
+from screen_driving import Seen, look
+
+from kgops.runs.drafts import BadField, Draft, completions, files_of, job_of
+from kgops.runs.what_if import WhatIf, step
+from kgops.settings import Home
+from screens.new_run import NewRun
+from screens.widgets.lines import Lines
+
+
+async def opened(seen: Seen) -> NewRun:
+    await seen.press("n")
+    await seen.until_shows("PLAN", "kgops run train")
+    screen = seen.app.screen
+    assert isinstance(screen, NewRun)
+    return screen
+
+
+async def go_to(seen: Seen, key: str) -> None:
+    body = seen.app.screen.query_one("#body", Lines)
+    await seen.press("home")
+    for _ in range(len(body.rows)):
+        if body.key == key:
+            return
+        await seen.press("down")
+    raise AssertionError(f"there is no row {key}:\n{seen.text}")
+
+
+async def write(seen: Seen, key: str, text: str) -> None:
+    await go_to(seen, key)
+    await seen.press("enter")
+    await seen.until_shows("esc leaves it")
+    for char in ("ctrl+u", *text):
+        await seen.press({" ": "space", "/": "slash", ".": "full_stop", "-": "minus"}.get(char, char))
+    await seen.press("enter")
+    await seen.until_gone("esc leaves it")
+
+
+async def turn(seen: Seen, key: str, until: str, *, by: str = "right", most: int = 30) -> None:
+    """Presses the arrow until the row's value is that."""
+    await go_to(seen, key)
+    for _ in range(most):
+        if until in seen.row_of({"num_epochs": "epochs"}.get(key, key))[:40].split():
+            return
+        await seen.press(by)
+        await seen.wait(0.05)
+    raise AssertionError(f"{key} never showed {until!r}:\n{seen.text}")
+
+
+def a_graph(folder: Path, triples: int = 60) -> Path:
+    folder.mkdir(parents=True)
+    for split, count in (("train", triples), ("valid", 6), ("test", 6)):
+        lines = (f"e{i % 9973}\tr{i % 3}\te{(i * 7 + 1) % 4999}\n" for i in range(count))
+        (folder / f"{split}.txt").write_text("".join(lines))
+    return folder
+
+
+def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        assert "nations" in seen.row_of("data")
+        assert "to spare" in seen.row_of("PLAN")
+        await go_to(seen, "batch_size")
+        await seen.until_shows("instead  128 needs", "512 needs")
+        await seen.press("right")
+        await seen.until_shows("kgops run train --dataset nations --batch-size 512", "1,024 needs")
+        await seen.press("backspace")
+        await seen.until(lambda: "--batch-size" not in seen.text, "the lever to be left alone again")
+
+    look(run_cli.home, story, (80, 24))
+
+
+def test_a_card_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_started(
+    run_cli: Console,
+) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await turn(seen, "card", "t4")
+        await seen.until_shows("on Tesla T4", "a what-if")
+        await turn(seen, "compile", "reduce-overhead")
+        await turn(seen, "gradient_checkpointing", "on")
+        await seen.until_shows("asked reduce-overhead: reduce-overhead replays CUDA graphs")
+        assert seen.row_of("compile")[24:].startswith("default")
+        await seen.press("x")
+        await seen.until_shows("the t4 is not known to be in this machine")
+        assert run_cli.run(1) is None
+
+    look(run_cli.home, story, (160, 40))
+
+
+def test_what_will_not_fit_is_refused_with_the_numbers_and_only_the_second_key_forces_it(
+    run_cli: Console,
+) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await write(seen, "embedding_dim", "40000")
+        await seen.until_shows("will not fit")
+        await go_to(seen, "data")
+        await seen.until_shows("no setting kgops knows of would fit")
+        await seen.press("x")
+        await seen.until_shows("needs about", "which has")
+        assert run_cli.run(1) is None
+
+    look(run_cli.home, story, (160, 40))
+
+
+def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await turn(seen, "workload", "exec")
+        await seen.until_shows("command: no command is given")
+        await write(seen, "command", "echo hello")
+        await seen.until_shows("-- echo hello")
+        await seen.press("x")
+        await seen.until_shows("1 exec", "succeeded")
+        await seen.press("escape")
+        await seen.until_shows("LATELY")
+
+    look(run_cli.home, story)
+    assert run_cli.ended(1).state == "succeeded"
+
+
+def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await write(seen, "num_epochs", "many")
+        await seen.until_shows("PLAN  epochs: expected a whole number, found 'many'")
+        assert "expected a whole number" in seen.row_of("epochs")
+        await write(seen, "num_epochs", "0")
+        await seen.until_shows("PLAN  epochs: must be at least 1, found 0")
+        await seen.press("x")
+        await seen.until_shows("must be at least 1")
+        await seen.press("backspace")
+        await seen.until_shows("to spare")
+
+    look(run_cli.home, story)
+    assert run_cli.run(1) is None
+
+
+def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tmp_path: Path) -> None:
+    folder = a_graph(tmp_path / "graphs" / "robokop")
+    a_graph(tmp_path / "graphs" / "robots")
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await go_to(seen, "data")
+        await seen.press("enter")
+        await seen.until_shows("tab completes")
+        await seen.press("ctrl+u")
+        for char in f"{tmp_path}/graphs/r":
+            await seen.press({"/": "slash", "-": "minus", "_": "underscore"}.get(char, char))
+        await seen.press("tab")
+        await seen.until_shows("graphs/robokop/", "graphs/robots/")
+        await seen.press("k", "tab", "enter")
+        await seen.until_shows(f"--train {folder}/train.txt", "to spare")
+
+    look(run_cli.home, story, (200, 40))
+
+
+def test_the_command_to_copy_starts_the_same(run_cli: Console) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await turn(seen, "data", "umls")
+        await turn(seen, "num_epochs", "200")
+        await seen.until_shows("kgops run train --dataset umls --num-epochs 200")
+        await seen.press("y")
+        await seen.until_shows("copied: ")
+        assert seen.app.clipboard == "kgops run train --dataset umls --num-epochs 200"
+        words = shlex.split(seen.app.clipboard)
+        assert "umls" in run_cli(*words[1:], "--dry-run").out
+
+    look(run_cli.home, story)
+
+
+def test_data_of_earlier_runs_come_first_and_runs_can_be_traced(run_cli: Console, tmp_path: Path) -> None:
+    folder = a_graph(tmp_path / "mine")
+    train = ("run", "train", "--train", folder / "train.txt", "--num-epochs", "1", "--embedding-dim", "16")
+    run_cli(*train, "--embedding-height", "4", "--embedding-width", "4", "--checkpoint-frequency", "1")
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        assert str(folder) in seen.row_of("data")
+        await seen.until_shows("expected: ", "from 1 run here")
+        await turn(seen, "workload", "tracin")
+        await seen.until_shows("kgops run tracin --run 1")
+
+    look(run_cli.home, story, (200, 40))
+
+
+def test_without_a_trained_model_tracing_says_what_is_missing(run_cli: Console) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await turn(seen, "workload", "tracin")
+        await seen.until_shows("PLAN  run: no training run is named", "train a model first")
+
+    look(run_cli.home, story, (80, 24))
+
+
+def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: Path) -> None:
+    folder = a_graph(tmp_path / "large", 150_000)
+
+    async def story(seen: Seen) -> None:
+        screen = await opened(seen)
+        await go_to(seen, "data")
+        screen._change(screen._draft.with_field("data", str(folder)))
+        await seen.press("down")
+        before = time.monotonic()
+        await seen.press("right")
+        assert "200" in seen.row_of("epochs")
+        assert time.monotonic() - before < 0.5, "a key waited for the triples"
+        assert "large" not in seen.row_of("y kgops")
+        await seen.until_shows("counting the triples")
+        await turn(seen, "data", "nations", by="left")
+        await seen.until_shows("kgops run train --dataset")  # other data do not wait for these
+        assert not (run_cli.home / "counts.json").exists() or "large" not in _counted(run_cli.home)
+
+    look(run_cli.home, story, (120, 40))
+
+
+def _counted(home: Path) -> str:
+    return (home / "counts.json").read_text()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
+def test_nothing_wraps_and_the_plan_is_in_sight(run_cli: Console, size: tuple[int, int]) -> None:
+    async def story(seen: Seen) -> None:
+        await seen.press("n")
+        await seen.until_shows("PLAN", "to spare")
+        lines = seen.lines()
+        assert len(lines) == size[1]
+        assert all(len(line) <= size[0] for line in lines)
+        assert "q quit" in lines[-1]
+        await seen.press("end")
+        await seen.until_shows("memory_cleanup")
+
+    look(run_cli.home, story, size)
+
+
+def test_names_of_folders_are_text_and_nothing_else(run_cli: Console, tmp_path: Path) -> None:
+    folder = a_graph(tmp_path / "a\x1b[31mred [bold]b\u202e")
+
+    async def story(seen: Seen) -> None:
+        screen = await opened(seen)
+        screen._change(screen._draft.with_field("data", str(folder)))
+        await seen.until_shows("a�[31mred [bold]b�", "to spare")
+        assert "\x1b" not in seen.text and "\u202e" not in seen.text
+
+    look(run_cli.home, story, (200, 40))
+
+
+def test_a_folder_is_its_splits_and_a_file_is_what_is_trained_on(tmp_path: Path) -> None:
+    folder = a_graph(tmp_path / "graph")
+    assert set(files_of(str(folder))) == {"train", "valid", "test"}
+    assert files_of(str(folder / "train.txt")) == {"train": str(folder / "train.txt")}
+    assert files_of("umls") == {"dataset": "umls"}
+    assert completions(f"{folder}/te") == [f"{folder}/test.txt"]
+    with pytest.raises(BadField) as wrong:
+        files_of(str(tmp_path))
+    assert wrong.value.field == "data"
+    assert job_of(Draft(fields={"data": "umls"}, card="cpu")).settings["device"] == "cpu"
+
+
+def test_values_stay_within_what_a_lever_can_be_and_neighbours_are_predicted(home: Path) -> None:
+    asks = WhatIf(Home(home))
+    draft = Draft(fields={"data": "nations"}, card="t4")
+    answer = asks.answer(draft)
+    assert answer.levers is not None
+    for lever in answer.levers.values():
+        for by in (-1, 1):
+            job_of(draft.with_lever(lever.name, step(lever, by)))  # raises where it is no value of the lever
+    needs = {need.value: need for need in asks.needs(answer, "batch_size")}
+    wanted = asks.answer(draft.with_lever("batch_size", 512)).planned
+    assert wanted is not None and wanted.best is not None
+    assert needs[512].need_mib == pytest.approx(wanted.best.need_mib)
