@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, str] = {
     "evaluation": "Filtered evaluation beside PyKEEN's.",
     "paths": "Neighbourhood filters beside enumeration.",
     "pace": "How well the planner orders settings by their speed.",
+    "history": "A hundred thousand runs and a log of a million lines.",
     "console": "What the console and the supervisor cost.",
     "screens": "What the dashboard costs: CPU, memory, bytes, keys.",
     "gpu": "All of it that needs a card.",
