@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import Job, read_job
 
-__all__ = ["TracinSetting", "TrainSetting", "draw_tracin", "draw_train"]
+__all__ = ["TracinSetting", "TrainSetting", "draw_other", "draw_tracin", "draw_train"]
 
 _FLOP = 2e10  # of a whole setting, at most
 
@@ -51,6 +52,8 @@ class TracinSetting:
     both_directions: bool
     top_k: int | None
     levers: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)  # of the job's settings
+    asks_index: bool = False
 
     def config(self) -> ConvEConfig:
         return ConvEConfig(
@@ -62,9 +65,13 @@ class TracinSetting:
             batch_norm=self.batch_norm,
         )
 
-    def job(self) -> Job:
-        table: dict[str, Any] = dict.fromkeys(("model_path", "train", "test"), "drawn")
-        table |= {"loss": self.loss, "both_directions": self.both_directions}
+    def job(self, folder: Path = Path("drawn")) -> Job:
+        """With checkpoints, and an index where it is about one, in this folder."""
+        table: dict[str, Any] = {"dataset": "drawn", "checkpoint_dir": str(folder)}
+        table |= {"loss": self.loss, "both_directions": self.both_directions, "device": "cpu", **self.more}
+        index = str(folder / "index")
+        table |= {"use_index": index} if self.asks_index else {}
+        table |= {"build_index": index} if table.get("build_index") else {}
         table |= {} if self.top_k is None else {"top_k": self.top_k}
         return read_job({"workload": "tracin", "tracin": table, "levers": self.levers}, "a drawn setting")
 
@@ -130,6 +137,36 @@ def draw_tracin(rng: random.Random, *, most_entities: int = 100_000, flop: float
         )
         if _tracin_flop(setting) <= flop:
             return setting
+
+
+def draw_other(rng: random.Random, *, most_entities: int = 20_000, flop: float = _FLOP / 4) -> TracinSetting:
+    """TracIn otherwise than plainly: in fewer bits, projected, of some layers, from an index, filtered, of the
+    training triples themselves, or validated."""
+    plain = draw_tracin(rng, most_entities=most_entities, flop=flop)
+    kind = rng.choice(("precision", "projection", "layers", "build", "ask", "filter", "self", "validate"))
+    levers: dict[str, Any] = {}
+    more: dict[str, Any] = {}
+    if kind == "precision" or rng.random() < 0.3:
+        levers["precision"] = rng.choice(("bf16", "fp16"))
+    if kind == "projection" or (kind in ("build", "ask") and rng.random() < 0.5):
+        more["projection_dim"] = rng.choice((16, 64, 256))
+    if kind == "layers":
+        levers["last_layers"] = rng.choice((1, 2, 3, 5))
+    elif kind == "self":
+        more["self_influence"] = True
+    elif kind == "build":
+        more["build_index"] = "index"
+    elif kind == "validate":
+        more["validate"] = rng.choice((1, 3))
+        # Trained again thirty times: small, and in few steps.
+        small = draw_tracin(rng, most_entities=min(most_entities, 2000), flop=flop / 50)
+        plain = replace(small, test=rng.randint(1, 5), checkpoints=1)
+    elif kind == "filter":
+        levers["filtering"] = True
+        # Everything within the hops: what filtering leaves is taken for all there is.
+        plain = replace(plain, entities=rng.randint(60, 600), test=rng.randint(1, 40))
+        more["n_hops"] = 4
+    return replace(plain, levers=plain.levers | levers, more=more, asks_index=kind == "ask")
 
 
 def _between(rng: random.Random, low: float, high: float) -> float:

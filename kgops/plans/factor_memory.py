@@ -12,7 +12,7 @@ from kgops.plans.ledger import Held, Ledger, Scratch
 from kgops.plans.product_memory import walk_product
 from kgops.plans.shapes import TracinShape
 
-__all__ = ["Factors", "Side", "walk_engine", "walk_factors"]
+__all__ = ["Factors", "Side", "small_each", "walk_engine", "walk_factors"]
 
 _ID = 8
 _ROW = 3 * _ID
@@ -229,7 +229,7 @@ def _output_gradients(ledger: Ledger, s: TracinShape, side: Side) -> list[Held]:
     return held
 
 
-def _small_each(s: TracinShape) -> int:
+def small_each(s: TracinShape) -> int:
     """Bytes a sample of the gradients of convolution and norms that take part."""
     c = s.model
     widths = {"conv.weight": c.output_channels * c.channels * c.kernel_height * c.kernel_width}
@@ -239,7 +239,7 @@ def _small_each(s: TracinShape) -> int:
 
 def _pull(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> list[Held]:
     """`Encoder.pull`: back through the convolution, some samples at a time, then side by side."""
-    part, small, vector = "factors", _small_each(s), 4 * s.model.embedding_dim
+    part, small, vector = "factors", small_each(s), 4 * s.model.embedding_dim
     at_once = min(sizes.TRACIN_ROWS_AT_ONCE, side.samples)
     last = side.samples - (side.samples - 1) // at_once * at_once
     before = side.samples - last
@@ -283,7 +283,7 @@ def _pull_some(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, row
     held.append(walk_product(ledger, part, s.low, kernel, maps, rows * taps * places, batched=True))
     held.append(ledger.take(part, 4 * rows * taps * places))
     by_tap = ledger.take(part, 4 * rows * c.output_channels * taps if s.names & CONVOLUTION else 0)
-    vectors, small = 8 * rows * c.embedding_dim, rows * _small_each(s)
+    vectors, small = 8 * rows * c.embedding_dim, rows * small_each(s)
     channels = 4 * rows * c.output_channels
     hat = 0
     if s.names & {"conv.bias", "feature_norm.weight"}:

@@ -6,6 +6,7 @@ is that of a moment which really comes, never the sum of what is not alive toget
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 __all__ = ["Held", "Ledger", "Peak", "Scratch"]
@@ -27,9 +28,11 @@ class Ledger:
     """`granule` is what the allocator rounds each tensor up to; 1 where it does not.
 
     `events` are all allocations in their order, (number, bytes), and all frees, (number, 0), if recorded.
+    Parts that it is `without` take nothing.
     """
 
-    def __init__(self, granule: int = 1, *, record: bool = False) -> None:
+    def __init__(self, granule: int = 1, *, record: bool = False, without: Collection[str] = ()) -> None:
+        self._without = frozenset(without)
         self._granule = granule
         self._parts: dict[str, int] = {}
         self._at_peak: dict[str, int] = {}
@@ -60,6 +63,8 @@ class Ledger:
         return {phase: most for phase, most in (self._phases | {self._phase: self._here}).items() if phase}
 
     def take(self, part: str, size: int) -> Held:
+        if part in self._without:
+            size = 0
         if self._granule > 1:
             size = -(-size // self._granule) * self._granule
         self._number += 1
@@ -82,7 +87,7 @@ class Ledger:
         if self.events is not None or self._granule > 1:
             self.give(*[self.take(part, size) for size in sizes])
             return
-        total = sum(sizes)
+        total = 0 if part in self._without else sum(sizes)
         self._add(part, total)
         if self._is_peak:
             self._settle()

@@ -20,10 +20,10 @@ _ID = 8
 _ROW = 3 * _ID
 
 
-def walk_scan(ledger: Ledger, s: TracinShape) -> None:
-    """`scan` of one tile of test triples, and what is found of them."""
+def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None:
+    """`scan` of one tile of test triples, and what is found of them if it `is_traced`; else scores are all."""
     n, tile = s.counts.train, s.tests_of_a_tile
-    union = _union(ledger, s)
+    union = _union(ledger, s) if is_traced else []
     rows = [ledger.take("data", _ROW * n)] if union else []
     engines = walk_engines(ledger, s)
     ledger.phase = "tests"
@@ -47,7 +47,7 @@ def walk_scan(ledger: Ledger, s: TracinShape) -> None:
     for scratch in scratches:
         scratch.close()
     ledger.give(*engines, *rows, *ranking.found, earlier)
-    if every:
+    if every and is_traced:
         walk_results(ledger, s)
     ledger.give(*every, *union)
 
@@ -72,8 +72,14 @@ def walk_results(ledger: Ledger, s: TracinShape) -> None:
 
 
 def _union(ledger: Ledger, s: TracinShape) -> list[Held]:
-    """The training triples that any test of a tile is scored with: all, unless they are filtered."""
-    return [] if s.ranks or s.on_card else [ledger.take("data", _ID * s.counts.train)]
+    """`_candidates`: the training triples that any test of a tile is scored with, on the host. Filtered, each
+    test brings its own, at most all, and sorting them out takes three times as much again."""
+    n = s.counts.train
+    if s.ranks or s.on_card:
+        return []
+    if s.filtered:
+        ledger.flash("data", *[_ID * n * s.tests_of_a_tile] * 4)
+    return [ledger.take("data", _ID * n)]
 
 
 def tests_at_once(s: TracinShape) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,12 +16,21 @@ from kgops.gpus.facts import CardFacts
 from kgops.jobs import sizes
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import Job
+from kgops.plans.blocks import Groups
 from kgops.plans.counts import Answers, Counts
 from kgops.plans.layers import parameters_of
 from kgops.plans.product_memory import EXACT, Format
 from kgops.plans.ranked import Ranked
 
-__all__ = ["Shape", "TracinShape", "TrainShape", "model_of_config", "tracin_shape", "train_shape"]
+__all__ = [
+    "Shape",
+    "TracinShape",
+    "TrainShape",
+    "exact_ways",
+    "model_of_config",
+    "tracin_shape",
+    "train_shape",
+]
 
 Does = Literal["trace", "self", "index", "filter"]
 
@@ -103,6 +112,7 @@ class TracinShape:
     tests_at_once: int | None = None
     does: Does = "trace"
     from_index: bool = False
+    scanned: int = 0  # triples of a block where an index, with blocks of its own, does not answer
     retrained: TrainShape | None = None  # with --validate: what is trained again
 
     @property
@@ -121,12 +131,6 @@ class TracinShape:
         return self.loss.startswith("kvsall")
 
     @property
-    def is_exact(self) -> bool:
-        """Whether no lever changes scores."""
-        every = parameters_of(self.model, None, 0)
-        return not (self.gram_format.is_low or self.low.is_low or self.projection) and self.names == every
-
-    @property
     def ranks(self) -> bool:
         """Whether blocks are ranked as they come; else all scores are kept."""
         return self.top_k is not None and not self.filtered
@@ -140,6 +144,20 @@ class TracinShape:
         if self.top_k is None or self.filtered:
             return min(self.tests, sizes.TRACIN_TESTS, self.tests_at_once or sizes.TRACIN_TESTS, most)
         return min(self.tests, sizes.TRACIN_TESTS)
+
+
+def exact_ways(s: TracinShape) -> list[TracinShape]:
+    """What a run compares its scores with, on a sample of its pairs: each lever that changes them, left away."""
+    n = min(s.counts.train, sizes.TRACIN_AGREEMENT_TRAINS)
+    # Of triples drawn from many nobody knows which queries they share.
+    counts = s.counts if n == s.counts.train else replace(s.counts, train=n, groups=Groups())
+    plain = replace(s, counts=counts, block=min(s.scanned or s.block, n), top_k=None)
+    plain = replace(plain, filtered=False, from_index=False)
+    exact = replace(plain, gram_format=EXACT, low=EXACT)
+    every = parameters_of(s.model, None, 0)
+    ways = [exact] if s.gram_format.is_low or s.low.is_low else []
+    ways += [replace(exact, projection=None)] if s.projection else []
+    return ways + ([replace(exact, projection=None, names=every)] if s.names != every else [])
 
 
 Shape = TrainShape | TracinShape
@@ -205,7 +223,8 @@ def tracin_shape(
     both = (asked == "train" and model.inverse) if both is None else both
     # An index has larger blocks of its own.
     indexed = bool(settings["build_index"] or settings["use_index"])
-    block = sizes.TRACIN_INDEX_BLOCK if indexed else levers.get("block", sizes.TRACIN_BLOCK)
+    scanned = levers.get("block", sizes.TRACIN_BLOCK)
+    block = sizes.TRACIN_INDEX_BLOCK if indexed else scanned
     chunk, at_once = levers.get("entity_chunk", "auto"), levers.get("tests_at_once", "auto")
     top_k = settings["top_k"] or (None if settings["run"] is None else sizes.TRACIN_TOP_K_OF_A_RUN)
     on_card = card is not None
@@ -229,6 +248,7 @@ def tracin_shape(
         None if at_once == "auto" else int(at_once),
         _does(settings),
         bool(settings["use_index"]),
+        scanned,
         _retrained(counts, card, model, trained) if settings["validate"] else None,
     )
 

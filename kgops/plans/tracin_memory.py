@@ -1,13 +1,21 @@
-"""TracIn on ConvE as the allocator sees it: checkpoints, the factors of the test triples, blocks of training.
+"""A TracIn run on ConvE as the allocator sees it, after `kgops.workers.tracin`: checkpoints, and what follows.
 
-Line by line after `kgops.tracin`: `points`, `loss`, `scan`; `factor_memory` and `pair_memory` have the rest.
+`scan_memory`, `factor_memory`, `pair_memory` and `index_memory` have the rest.
 """
 
 from __future__ import annotations
 
-from kgops.plans.ledger import Held, Ledger
-from kgops.plans.scan_memory import walk_scan
-from kgops.plans.shapes import TracinShape
+from dataclasses import replace
+
+from kgops.jobs import sizes
+from kgops.plans.factor_memory import Side, walk_factors
+from kgops.plans.index_memory import walk_building, walk_query
+from kgops.plans.ledger import Held, Ledger, Scratch
+from kgops.plans.neighbourhood_memory import walk_neighbourhood
+from kgops.plans.pair_memory import walk_samples
+from kgops.plans.scan_memory import walk_engines, walk_scan
+from kgops.plans.shapes import TracinShape, exact_ways
+from kgops.plans.train_memory import walk_retraining
 from kgops.plans.weights import buffer_bytes, weight_bytes, weight_sizes
 
 __all__ = ["walk_tracin"]
@@ -17,15 +25,104 @@ _ROW = 3 * _ID
 
 
 def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
-    """From the checkpoints to the strongest triples of the last test."""
+    """From the checkpoints to what is written of the last test."""
     ledger.phase = "loading"
     triples = [ledger.take("data", _ROW * s.counts.train)]
     if not s.on_card:
         triples += [ledger.take("data", _ROW * n) for n in (s.counts.valid, s.counts.test)]
+    if s.does == "filter":
+        walk_neighbourhood(ledger, s)
+        ledger.give(*triples)
+        return
     models = [_load(ledger, s) for _ in range(s.checkpoints)]
     known = _known_tails(ledger, s) if s.knows_all else []
-    walk_scan(ledger, s)
+    if s.does == "self":
+        _walk_itself(ledger, s)
+    elif s.does == "index":
+        walk_building(ledger, s)
+    else:
+        _walk_tests(ledger, s)
     ledger.give(*triples, *known, *[held for model in models for held in model])
+
+
+def _walk_tests(ledger: Ledger, s: TracinShape) -> None:
+    """Tracing; where levers change scores, the exact ones of a sample; and trainings without what was found."""
+    graph = walk_neighbourhood(ledger, s) if s.filtered else []
+    walk_query(ledger, s) if s.from_index else walk_scan(ledger, s)
+    ledger.give(*graph)
+    if not s.on_card:
+        _walk_writing(ledger, s)
+    sample = min(s.tests, sizes.TRACIN_AGREEMENT_TESTS)
+    for exact in exact_ways(s):
+        ledger.phase = "agreement"
+        n = exact.counts.train
+        data = [
+            ledger.take("data", _ROW * n),
+            ledger.take("scores", 4 * sample * n),
+        ]  # the sample, and our scores
+        walk_scan(ledger, replace(exact, tests=sample), is_traced=False)
+        data.append(ledger.take("scores", 4 * sample * n))
+        ledger.flash("scores", *[8 * sample * n] * 5)  # compared in float64
+        ledger.give(*data)
+    if s.retrained is not None:
+        ledger.phase = "validation"
+        tests = min(s.tests, sizes.TRACIN_VALIDATED_TESTS)
+        found = ledger.take("scores", 4 * tests * s.counts.train)
+        walk_retraining(ledger, s.retrained, tests)
+        ledger.give(found)
+
+
+def _walk_writing(ledger: Ledger, s: TracinShape) -> None:
+    """`Outputs.finish`: the parts of all tests, read back, and the triples of one."""
+    ledger.phase = "writing"
+    best = min(s.top_k or s.counts.train, s.counts.train)
+    parts = ledger.take("scores", 12 * s.tests * best)
+    ledger.flash("scores", _ROW * best)
+    ledger.give(parts)
+
+
+def _walk_itself(ledger: Ledger, s: TracinShape) -> None:
+    """`self_influence`: each block with itself."""
+    engines = walk_engines(ledger, s)
+    ledger.phase = "blocks"
+    n = s.counts.train
+    out = ledger.take("scores", 4 * n)
+    order = ledger.take("data", _ID * n)
+    ledger.flash("data", *[_ID * n] * 4)
+    scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
+    for block in s.counts.groups.blocks(s.block, n, both_directions=s.both_directions).found:
+        side = Side.of_block(s, block, None)
+        cut = ledger.take("data", _ROW * side.triples if s.model.inverse else 0)
+        for scratch in scratches:
+            _walk_self_scores(ledger, s, scratch, side)
+        ledger.give(cut)
+    for scratch in scratches:
+        scratch.close()
+    ledger.give(order, *engines)
+    ledger.phase = "results"
+    ledger.flash("scores", _ID * n, 4 * n, _ID * n)
+    ledger.give(out)
+
+
+def _walk_self_scores(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> None:
+    """`Engine.self_scores`; of two directions their product with each other as well."""
+    c, part = s.model, "factors"
+    kept = walk_factors(ledger, s, scratch, side, keep=True)
+    if s.loss != "target":
+        ledger.flash(part, 4 * c.num_entities * side.groups)  # squares
+        ledger.flash(part, 4 * c.num_entities * side.groups)
+    small = 4 * side.samples * c.output_channels * (c.channels * c.kernel_height * c.kernel_width + 3)
+    ledger.flash(part, max(small, 8 * side.samples * c.embedding_dim, 4 * side.groups * c.features))
+    if s.both_directions:
+        places = 2 * _ID * (side.samples + side.groups)
+        ledger.flash(part, places, places)
+        asked = ledger.take(part, places)
+        places = side.samples + side.groups
+        other = walk_factors(ledger, s, scratch, side, keep=False, against=side.groups, places=places)
+        plain = replace(s, gram_format=s.gram_format._replace(size=4), projection=None)
+        ledger.give(walk_samples(ledger, plain, scratch, side, side))
+        ledger.give(asked, *other.all())
+    ledger.give(*kept.all())
 
 
 def _load(ledger: Ledger, s: TracinShape) -> list[Held]:

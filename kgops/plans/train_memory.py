@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from kgops.jobs import sizes
 from kgops.plans.ledger import Held, Ledger, Scratch
+from kgops.plans.ranked import Ranked
 from kgops.plans.ranking_memory import walk_evaluation, walk_evaluator
 from kgops.plans.shapes import TrainShape
 from kgops.plans.weights import buffer_bytes, weight_sizes
 
-__all__ = ["walk_training"]
+__all__ = ["walk_retraining", "walk_step", "walk_training"]
 
 _ID = 8
 _ROW = 3 * _ID
@@ -68,6 +69,52 @@ def walk_training(ledger: Ledger, s: TrainShape, *, resumed: bool = False) -> No
         planes.close()
         ledger.give(known, *evaluator)
     ledger.give(*graph, *weights, *gradients)
+
+
+def walk_step(ledger: Ledger, s: TrainShape) -> None:
+    """The second step of a model, without an optimizer and without the data it is drawn from."""
+    ledger.phase = "step"
+    held = [ledger.take("weights", size) for size in weight_sizes(s.model)]
+    held.append(ledger.take("weights", buffer_bytes(s.model)))
+    held += [ledger.take("gradients", size) for size in weight_sizes(s.model)]
+    scratch = Scratch(ledger)
+    for _ in (1, 2):
+        ledger.give(*_take_step(ledger, s, scratch, s.batch, []))
+    scratch.close()
+    ledger.give(*held)
+
+
+def walk_retraining(ledger: Ledger, s: TrainShape, tests: int) -> None:
+    """`kgops.tracin.retraining`: all that is known stays sorted for ranks and margins, while one training on part
+    of the triples, without validation, follows the other."""
+    known = s.train + s.valid + s.test + tests
+    own = ledger.take("evaluation", _ROW * known)
+    evaluator = walk_evaluator(ledger, s, known)
+    rows = [ledger.take("evaluation", _ROW * known)] if s.model.inverse else []
+    ledger.flash("evaluation", _ROW * known, _ID * known, _ID * known, _ROW * known)
+    tails = [ledger.take("evaluation", _ID * known) for _ in range(4)]
+    ledger.give(own, *rows)
+    graph = [ledger.take("data", _ROW * s.train), ledger.take("data", s.train)]
+    weights = [ledger.take("weights", size) for size in weight_sizes(s.model)]
+    weights.append(ledger.take("weights", buffer_bytes(s.model)))
+    data = _batches(ledger, s)
+    optimizer = _early_optimizer(ledger, s)
+    gradients = [ledger.take("gradients", size) for size in weight_sizes(s.model)]
+    ledger.phase = "retraining"
+    scratch = Scratch(ledger)
+    order = _begin_epoch(ledger, s)
+    before = _take_step(ledger, s, scratch, s.batch, [])
+    if s.optimizer in ("adam", "adamw"):
+        optimizer = [ledger.take("optimizer", size) for size in weight_sizes(s.model) for _ in (1, 2)]
+    ledger.give(*_take_step(ledger, s, scratch, s.largest_batch, before), *order)
+    scratch.close()
+    ledger.give(*data, *optimizer)
+    ledger.phase = "validation"
+    planes = Scratch(ledger)
+    walk_evaluation(ledger, s, planes, Ranked(), tests, known)
+    planes.close()
+    ledger.flash("evaluation", *[8 * s.model.num_entities] * 4)  # one test's scores, and which are false
+    ledger.give(*graph, *weights, *gradients, *evaluator, *tails)
 
 
 def _batches(ledger: Ledger, s: TrainShape) -> list[Held]:

@@ -99,12 +99,15 @@ class Engine:
         rows = rows_of(self.point.model, tests, self.settings.both_directions)
         settings = self.settings
         factors = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, keep=True)
-        others = factors.asks(settings.chunk, self.total, settings.gram_dtype)
+        # What is projected is rounded by the product that projects it.
+        rounded = settings.gram_dtype if self.sketch is None else None
+        others = factors.asks(settings.chunk, self.total, rounded)
         if self.sketch is None:
             if settings.gram_dtype is not None:
                 factors.maps_low = factors.encoded.maps.to(settings.gram_dtype)
             return Kept(factors, others, len(tests))
         self._project_maps(factors)
+        others.gram_dtype = settings.gram_dtype
         if others.delta is None:
             return Kept(factors, others, len(tests))
         sketched = product(others.delta.t(), self.sketch.scores, settings.gram_dtype)

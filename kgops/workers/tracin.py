@@ -69,6 +69,13 @@ def trace_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     graph = load_graph(job.settings)
     for note in graph.notes:
         report.note(note)
+    return trace_graph(job, graph, device, folder, report, stop)
+
+
+def trace_graph(
+    job: Job, graph: Graph, device: torch.device, folder: Path, report: Reporter, stop: StopRequest
+) -> dict[str, float]:
+    """What the job asks of this graph; results go to `results/` of the folder."""
     work = _Work(job, graph, folder, report, stop)
     try:
         if job.settings["skip_tracin"]:

@@ -1,0 +1,250 @@
+"""Peak live bytes of one training step of any module, without its memory: the step runs on the `meta` device.
+
+Every storage is followed from the operator that made it to its end. So models without a formula can be
+predicted, and formulas be checked. What it cannot see, and where it may be too low:
+
+- what a kernel takes inside itself, but for the few operators in `_INSIDE`: convolutions most of all (oneDNN's
+  copies were a quarter of a small network's peak), products of what is not in one piece, sorting, workspaces;
+- what depends on values: `nonzero`, boolean masks, `unique`, `.item()` raise on `meta`;
+- fused and foreach optimizers, which `meta` lacks or which take other temporaries than the plain loop;
+- autocast within C++: its casts are made where Python calls an operator, by the lists below;
+- rounding and segments of a card's allocator, its context: what lives is counted, not what is reserved.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+__all__ = ["Traced", "trace_peak", "trace_step"]
+
+_aten: Any = torch.ops.aten
+
+
+class Traced(NamedTuple):
+    """The most bytes that lived at one moment, and the operator that made it so many."""
+
+    peak: int
+    operator: str
+
+
+def trace_peak(work: Callable[[], object]) -> Traced:
+    """Of all that `work` makes, on whatever device; what was there before does not count."""
+    life = _Life()
+    with life:
+        work()
+    life.settle()
+    return Traced(life.peak, life.operator)
+
+
+def trace_step(
+    make: Callable[[], nn.Module],
+    loss_of: Callable[[nn.Module], torch.Tensor],
+    *,
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None = None,
+    autocast: torch.dtype | None = None,
+    steps: int = 2,
+) -> Traced:
+    """Of `make`'s module in training: `loss_of` it, the way back, and an update; the second step has what the
+    first has left behind. Both are called with tensors on `meta` by default; `autocast` is that of a card."""
+
+    def work() -> None:
+        module = make().train()
+        with torch.device("cpu"):  # an optimizer reads its counter of steps
+            moved = None if optimizer is None else optimizer(module.parameters())
+        for _ in range(steps):
+            module.zero_grad()
+            if autocast is None:
+                loss = loss_of(module)
+            else:
+                with _Autocast(autocast):
+                    loss = loss_of(module)
+            loss.backward()  # type: ignore[no-untyped-call]
+            del loss
+            if moved is not None:
+                moved.step()
+
+    with torch.device("meta"):
+        return trace_peak(work)
+
+
+class _Life(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows every storage that an operator returns."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak, self.operator = 0, ""
+        self._live = 0
+        self._alive: dict[int, int] = {}
+        self._added: tuple[int, int, str] | None = None  # a gradient that was added to, as below
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.settle()
+        out = func(*args, **(kwargs or {}))
+        before = self._live
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                self._follow(tensor)
+        if self._live > before and _adds_gradients(func, args):
+            self._added = args[0].untyped_storage()._cdata, self._live, str(func)
+            return out
+        inside = _INSIDE.get(func)
+        self._note(self._live + (0 if inside is None else inside(*args)), func)
+        return out
+
+    def settle(self) -> None:
+        """Autograd adds a second gradient to the first in place, but not while anybody looks on: then there is a
+        third for a moment, and the first one goes at once. It counts only where the first one stayed."""
+        if self._added is not None:
+            first, live, name = self._added
+            self._added = None
+            if first in self._alive:
+                self._note(live, name)
+
+    def _follow(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if size and key not in self._alive:
+            self._alive[key] = size
+            self._live += size
+            weakref.finalize(storage, self._gone, key)
+
+    def _gone(self, key: int) -> None:
+        self._live -= self._alive.pop(key, 0)
+
+    def _note(self, live: int, operator: Any) -> None:
+        if live > self.peak:
+            self.peak, self.operator = live, str(operator)
+
+
+def _adds_gradients(func: Any, args: tuple[Any, ...]) -> bool:
+    """On the way back, of two tensors of one shape, where nobody records."""
+    if func is not _aten.add.Tensor or torch.is_grad_enabled() or torch._C._current_graph_task_id() == -1:
+        return False
+    first, second = args[:2]
+    return (
+        isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor) and first.shape == second.shape
+    )
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _unreduced(scores: torch.Tensor, *rest: Any) -> int:
+    return _bytes(scores)
+
+
+def _twice_unreduced(scores: torch.Tensor, *rest: Any) -> int:
+    return 2 * _bytes(scores)
+
+
+# What operators take beside their result, measured on a CPU: they call others of which nobody hears.
+_INSIDE: dict[Any, Callable[..., int]] = {
+    _aten.binary_cross_entropy_with_logits.default: _twice_unreduced,  # and log-sigmoid's own buffer
+    _aten.binary_cross_entropy.default: _unreduced,
+    _aten.mse_loss.default: _twice_unreduced,
+    _aten.smooth_l1_loss.default: _twice_unreduced,
+    _aten.native_batch_norm_backward.default: _unreduced,  # its result is made twice
+}
+
+# What torch's autocast for cards rounds, and what it makes float32 again.
+_LOW = {
+    *(
+        "linear",
+        "matmul",
+        "__matmul__",
+        "__rmatmul__",
+        "mm",
+        "bmm",
+        "mv",
+        "addmm",
+        "addmv",
+        "addbmm",
+        "baddbmm",
+    ),
+    *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu"),
+    *("chain_matmul", "einsum", "scaled_dot_product_attention"),
+}
+_WIDE = {
+    *(
+        "softmax",
+        "log_softmax",
+        "cross_entropy",
+        "nll_loss",
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "kl_div",
+    ),
+    *(
+        "binary_cross_entropy_with_logits",
+        "cosine_embedding_loss",
+        "layer_norm",
+        "group_norm",
+        "norm",
+        "dist",
+    ),
+    *(
+        "exp",
+        "log",
+        "log1p",
+        "log2",
+        "log10",
+        "expm1",
+        "pow",
+        "rsqrt",
+        "reciprocal",
+        "softplus",
+        "sum",
+        "prod",
+    ),
+    *("cumsum", "cumprod", "renorm", "cdist", "logsumexp", "softmin", "poisson_nll_loss", "huber_loss"),
+}
+
+
+class _Autocast(TorchFunctionMode):
+    """Autocast has no key for `meta`: casts are made here, and weights once for as long as it is on."""
+
+    def __init__(self, low: torch.dtype) -> None:
+        super().__init__()
+        self._low = low
+        self._weights: dict[int, torch.Tensor] = {}
+        self._inside = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        if name in _LOW:
+            args, kwargs = tree_map(self._rounded, (args, kwargs))
+        elif name in _WIDE:
+            args, kwargs = tree_map(_widened, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._weights.clear()
+
+    def _rounded(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
+            return value
+        if not (value.is_leaf and value.requires_grad):
+            return value.to(self._low)
+        if id(value) not in self._weights:
+            self._weights[id(value)] = value.to(self._low)
+        return self._weights[id(value)]
+
+
+def _widened(value: Any) -> Any:
+    low = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+    return value.float() if low else value
