@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 
 from kgops.jobs.text import one_line
 from screens import dashboard_page
+from screens.actions import Place as Where
 from screens.feed import DASHBOARD, Moment
 from screens.place import Place
 from screens.rows import Piece, Row
@@ -25,7 +26,7 @@ __all__ = ["Dashboard"]
 
 
 class Dashboard(Place):
-    place: ClassVar[Literal["dashboard", "run", "new run"]] = "dashboard"
+    place: ClassVar[Where] = "dashboard"
 
     def __init__(self) -> None:
         super().__init__()

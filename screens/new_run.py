@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 
 from kgops.runs.drafts import FIELDS, PULLED, Draft, completions, is_what_if
 from kgops.runs.what_if import Answer, Need, Offers, WhatIf, step
 from screens import changes, new_run_page
+from screens.actions import Place as Where
 from screens.place import Place
 from screens.rows import Piece, Row
 from screens.run import RunScreen
@@ -32,7 +33,7 @@ _PATIENCE_S = 0.3  # before it is said that something takes its time
 
 
 class NewRun(Place):
-    place: ClassVar[Literal["dashboard", "run", "new run"]] = "new run"
+    place: ClassVar[Where] = "new run"
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class NewRun(Place):
             body.styles.height = height
         body.show(shown)
         needs = self._needs[1] if self._needs is not None and self._needs[0] == self._about else ()
-        plan = new_run_page.plan_rows(self._answer, needs, width, waits=self._waits)
+        plan = new_run_page.plan_rows(self._answer, needs, body.key, width, waits=self._waits)
         self.query_one("#plan", Lines).show(plan)
         self.show_title()
 

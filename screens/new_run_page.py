@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -14,6 +15,7 @@ from kgops.jobs.text import one_line
 from kgops.plans.planner import Suggestion
 from kgops.plans.targets import Target
 from kgops.runs.drafts import FIELDS, PULLED, Draft
+from kgops.runs.planning import told
 from kgops.runs.what_if import Answer, Lever, Need, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row, row, said
 
@@ -32,30 +34,32 @@ def rows(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> lis
     return [*_fields(draft, offers, answer, width), *heading, *levers]
 
 
-def plan_rows(answer: Answer | None, needs: Sequence[Need], width: int, *, waits: str | None) -> list[Row]:
-    """The plan in six lines below a blank one; `needs` are those of the neighbours of one value."""
+def plan_rows(
+    answer: Answer | None, needs: Sequence[Need], key: object, width: int, *, waits: str | None
+) -> list[Row]:
+    """The plan in six lines below a blank one, and the rest of a long command; `key` is the row under the cursor."""
     if answer is None or waits is not None:
         return [BLANK, _plan(Piece(waits or "", "dim"), width=width)]
     if answer.trouble is not None:
-        told = answer.trouble
-        name = f"{label_of(answer.draft, told.field)}: " if told.field else ""
-        hint = said(told.hint or "", width, "dim")
-        return [BLANK, _plan(Piece(f"{name}{one_line(told.message)}", "bad"), width=width), hint]
+        wrong = answer.trouble
+        name = f"{label_of(answer.draft, wrong.field)}: " if wrong.field else ""
+        hint = said(wrong.hint or "", width, "dim")
+        return [BLANK, _plan(Piece(f"{name}{one_line(wrong.message)}", "bad"), width=width), hint]
     planned = answer.planned
     assert planned is not None
     if planned.suggestion is None:
         head = _plan(
             Piece(f"memory is not predicted: {planned.unknown}", "dim"), _where(planned.target), width=width
         )
-        return [BLANK, head, BLANK, BLANK, _about(answer, needs, width), BLANK, _command(answer, width)]
+        return [BLANK, head, BLANK, BLANK, _about(answer, needs, key, width), BLANK, *_command(answer, width)]
     return [
         BLANK,
         _plan(*_verdict(planned.suggestion), width=width),
         _bar(planned.suggestion, width),
         _parts(planned.suggestion, width),
-        _about(answer, needs, width),
-        _pace(answer, planned.suggestion, width),
-        _command(answer, width),
+        _about(answer, needs, key, width),
+        _hint_or_pace(answer, planned.suggestion, width),
+        *_command(answer, width),
     ]
 
 
@@ -98,9 +102,9 @@ def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> 
     for name, label, text, help in lines:
         is_wrong = trouble is not None and trouble.field == name
         value = _from_the_end(one_line(text), taken)
-        told = Piece(one_line(trouble.message), "bad") if trouble and is_wrong else Piece(help, "dim")
+        beside = Piece(one_line(trouble.message), "bad") if trouble and is_wrong else Piece(help, "dim")
         chosen = Piece(value or "…", "bad" if is_wrong else "accent")
-        out.append(columns.row((Piece(label, "dim"), chosen, told), key=name))
+        out.append(columns.row((Piece(label, "dim"), chosen, beside), key=name))
     return out
 
 
@@ -128,12 +132,11 @@ def _lever(name: str, draft: Draft, answer: Answer | None, columns: Columns) -> 
     if lever is None or lever.asked != asked:
         cells = (Piece(name), Piece("…" if asked is None else _shown(asked), "accent"), Piece(""), Piece(""))
         return columns.row(cells, key=name)
-    why = f"asked {_shown(lever.asked)}: {lever.why}" if lever.corrected and asked is not None else lever.why
     tone = "warn" if lever.corrected else "accent" if asked is not None else "text"
     cells = (
         Piece(name),
         Piece(_effective(lever), tone),
-        Piece(why, "text" if lever.corrected or lever.by == "planner" else "dim"),
+        Piece(lever.why, "text" if lever.corrected or lever.by == "planner" else "dim"),
         Piece(lever.by, "dim"),
     )
     return columns.row(cells, key=name)
@@ -209,15 +212,15 @@ def _bar(suggestion: Suggestion, width: int) -> Row:
 
 def _parts(suggestion: Suggestion, width: int) -> Row:
     """In the tones of the bar, largest first, as many as there is room for."""
-    told = [
+    parts = [
         Piece(f"{part.part} {part.size / _MIB:,.0f}", _ALTERNATING[i % 2])
         for i, part in enumerate(suggestion.best.budget.explain())
         if abs(part.size) >= _MIB / 2
     ]
     best = suggestion.best
-    told.append(Piece(f"margin {best.need_mib - best.budget.total_mib:,.0f}", "dim"))
-    told.append(Piece(f"while {one_line(best.budget.phase)}", "dim"))
-    return row(_fitting(told, width))
+    parts.append(Piece(f"margin {best.need_mib - best.budget.total_mib:,.0f}", "dim"))
+    parts.append(Piece(f"while {one_line(best.budget.phase)}", "dim"))
+    return row(_fitting(parts, width))
 
 
 def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
@@ -229,27 +232,28 @@ def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
     return found
 
 
-def _about(answer: Answer, needs: Sequence[Need], width: int) -> Row:
-    """What the neighbours of the value under the cursor would need; else how it would fit, or what rules changed."""
+def _about(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Row:
+    """Why a rule changed the row under the cursor, or what its neighbours would need; else what rules changed."""
+    lever = (answer.levers or {}).get(str(key))
+    corrected = answer.resolved.corrected if answer.resolved is not None else []
+    if lever is not None and lever.corrected:
+        return said("; ".join(str(c) for c in corrected if c.lever == key), width, "warn")
     if needs:
         return _beside(needs, width)
-    if answer.refusal is not None:
-        return said(answer.refusal.hint or "", width, "text")
-    corrected = answer.resolved.corrected if answer.resolved is not None else []
     others = [choice for choice in corrected if choice.lever not in PULLED[answer.draft.workload]]
     return said(str(others[0]), width, "warn") if others else BLANK
 
 
 def _beside(needs: Sequence[Need], width: int) -> Row:
     """The larger value last: it alone where there is no room for both."""
-    told = [
+    found = [
         Piece(one_line(f"{_shown(need.value)} {_said_of(need)}"), "dim" if need.fits else "warn")
         for need in needs
     ]
     head, left = Piece("instead", "dim"), width - len("instead") - 2
-    if sum(width_of(piece.text) + 2 for piece in told) - 2 > left:
-        told = [piece._replace(text=fitted(piece.text, left)) for piece in told[-1:]]
-    return row((head, *told))
+    if sum(width_of(piece.text) + 2 for piece in found) - 2 > left:
+        found = [piece._replace(text=fitted(piece.text, left)) for piece in found[-1:]]
+    return row((head, *found))
 
 
 def _said_of(need: Need) -> str:
@@ -260,7 +264,9 @@ def _said_of(need: Need) -> str:
     return f"needs {need.need_mib:,.0f} MiB" + ("" if need.fits else ": would not fit")
 
 
-def _pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
+def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
+    if answer.refusal is not None:
+        return said(_way_out(suggestion), width)
     pace = suggestion.known.pace
     if pace is None:
         return said(f"pace: no run was measured on {suggestion.target.title} yet", width, "dim")
@@ -273,6 +279,16 @@ def _pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
     return said(f"expected: {each}, {whole} without what is done between", width)
 
 
-def _command(answer: Answer, width: int) -> Row:
-    command = command_of(answer) or "flags cannot say all of this: start it here"
-    return Row((Piece("y ", "accent", "app.copy"), *said(command, width - 2, "dim").pieces))
+def _way_out(suggestion: Suggestion) -> str:
+    near = suggestion.nearest
+    if near is None:
+        return "no setting kgops knows of would fit; fewer dimensions need less · X starts it anyway"
+    return f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.kind}) · X starts it anyway"
+
+
+def _command(answer: Answer, width: int) -> list[Row]:
+    """On as many lines as it takes: where there is no room for them the first is in sight."""
+    command = one_line(command_of(answer) or "flags cannot say all of this: start it here")
+    first, *more = textwrap.wrap(command, max(width - 2, 20), break_on_hyphens=False)
+    head = Row((Piece("y ", "accent", "app.copy"), *said(first, width - 2, "dim").pieces))
+    return [head, *(said(f"  {line}", width, "dim") for line in more)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.screen import Screen
 
 from screens.actions import Action, holding
+from screens.actions import Place as Where
 from screens.painting import FrugalCompositor
 from screens.rows import Row
 from screens.widgets.keys import Keys
@@ -26,7 +27,7 @@ _SHORT = 30  # lines of a terminal below which every one counts
 class Place(Screen[None]):
     """Subclasses say what they want from the feed, and how a moment looks as rows."""
 
-    place: ClassVar[Literal["dashboard", "run", "new run"]]
+    place: ClassVar[Where]
     AUTO_FOCUS = "#body"
 
     def __init__(self) -> None:

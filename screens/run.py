@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, ClassVar, overload
 
 from textual.app import ComposeResult
 
 from kgops.jobs.text import one_line
 from screens import run_page
+from screens.actions import Place as Where
 from screens.feed import Moment, OneRun
 from screens.place import Place
 from screens.rows import Piece, Row, said
@@ -28,7 +29,7 @@ _BAD = ("error", "traceback", "exception", "fatal", "killed")
 
 
 class RunScreen(Place):
-    place: ClassVar[Literal["dashboard", "run", "new run"]] = "run"
+    place: ClassVar[Where] = "run"
 
     def __init__(self, run: Run) -> None:
         super().__init__()

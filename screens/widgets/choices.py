@@ -47,8 +47,8 @@ class Filling(ModalScreen[str | None]):
         yield Input(self._text, select_on_focus=False)
 
     def on_mount(self) -> None:
-        tab = " · tab completes" if self._complete is not None else ""
-        question = said(f"{self._question}{tab} · esc leaves it", self.app.size.width, "accent")
+        tab = " · tab completes it" if self._complete is not None else ""
+        question = said(f"{self._question}{tab} · esc", self.app.size.width, "accent")
         self.query_one("#question", Lines).show([question])
         self.query_one("#found").display = False
         self.query_one(Input).focus()
