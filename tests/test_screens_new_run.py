@@ -268,6 +268,16 @@ def test_a_folder_is_its_splits_and_a_file_is_what_is_trained_on(tmp_path: Path)
     assert job_of(Draft(fields={"data": "umls"}, card="cpu")).settings["device"] == "cpu"
 
 
+def test_large_files_are_counted_once_also_before_the_first_run(kgops_home: Path, tmp_path: Path) -> None:
+    folder = a_graph(tmp_path / "large", 150_000)
+    draft = Draft(fields={"data": str(folder)})
+    assert WhatIf(Home(kgops_home)).answer(draft).planned is not None
+    before = time.process_time()
+    answer = WhatIf(Home(kgops_home)).answer(draft)  # another that was opened later
+    assert answer.planned is not None and answer.planned.suggestion is not None
+    assert time.process_time() - before < 0.3
+
+
 def test_values_stay_within_what_a_lever_can_be_and_neighbours_are_predicted(home: Path) -> None:
     asks = WhatIf(Home(home))
     draft = Draft(fields={"data": "nations"}, card="t4")

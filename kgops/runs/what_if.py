@@ -23,7 +23,7 @@ from kgops.plans.targets import Target, cards_here, find_targets, processor, tar
 from kgops.runs.drafts import BUNDLED, PULLED, BadField, Draft, is_what_if, job_of, recent_data, trained_runs
 from kgops.runs.planning import COUNTED_BEFORE_A_START, Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
-from kgops.settings import Home
+from kgops.settings import Home, make_home
 from storage.database import Connection, open_reader
 from storage.errors import DatabaseMissing, StorageError
 
@@ -184,9 +184,10 @@ class WhatIf:
         remembered = self._home.path / "counts.json"
         data = {name: job.settings.get(name) for name in ("dataset", *DATA)}
         key = json.dumps(data)
-        if job.workload == "exec" or key in self._counted or not self._home.path.is_dir():
+        if job.workload == "exec" or key in self._counted:
             return
-        if counts_of(data, remembered, most_bytes=_COUNTED_HERE) is None:
+        if counts_of(data, remembered if remembered.exists() else None, most_bytes=_COUNTED_HERE) is None:
+            make_home(self._home)  # or they would be counted at every key
             command = [sys.executable, "-P", "-c", _COUNT, str(remembered), str(COUNTED_BEFORE_A_START)]
             quiet = subprocess.DEVNULL
             with subprocess.Popen(
