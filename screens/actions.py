@@ -12,13 +12,15 @@ from storage.runs import Run
 
 __all__ = ["ACTIONS", "Action", "bindings", "holding"]
 
-Place = Literal["dashboard", "run", "new run"]
+Place = Literal["dashboard", "run", "new run", "influences", "profiles"]
 Needs = Literal["nothing", "run", "unfinished run", "ended run", "resumable run"]
 
-EVERYWHERE: frozenset[Place] = frozenset({"dashboard", "run", "new run"})
+EVERYWHERE: frozenset[Place] = frozenset({"dashboard", "run", "new run", "influences", "profiles"})
 DASHBOARD: frozenset[Place] = frozenset({"dashboard"})
 RUN: frozenset[Place] = frozenset({"run"})
 NEW_RUN: frozenset[Place] = frozenset({"new run"})
+INFLUENCES: frozenset[Place] = frozenset({"influences"})
+PROFILES: frozenset[Place] = frozenset({"profiles"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,23 @@ ACTIONS: tuple[Action, ...] = (
     Action("x", "x", "start", "Start it, unless it is predicted not to fit.", "start", NEW_RUN),
     Action("X", "X", "force", "Start it whatever was predicted.", "force", NEW_RUN, in_footer=False),
     Action("y", "y", "copy", "Copy the command that starts the same.", "copy", NEW_RUN),
-    Action("escape", "esc", "back", "Back to where you came from.", "back", RUN | NEW_RUN),
+    Action(
+        "escape", "esc", "back", "Back to where you came from.", "back", RUN | NEW_RUN | INFLUENCES | PROFILES
+    ),
+    Action("o", "o", "side", "Proponents, opponents, or both.", "side", INFLUENCES),
+    Action("v", "v", "relation", "Only the next relation; after the last, all.", "relation", INFLUENCES),
+    Action("slash", "/", "search", "Only triples with these words.", "search", INFLUENCES),
+    Action("w", "w", "write", "Write what is shown to a file.", "write", INFLUENCES),
+    Action("e", "e", "edit a copy", "Copy the profile to a file and open your editor.", "fill", PROFILES),
+    Action(
+        "i",
+        "i",
+        "influences",
+        "What the run traced; of another run, what the newest did.",
+        "influences",
+        DASHBOARD | RUN,
+    ),
+    Action("f", "f", "profiles", "Named sets of lever values.", "profiles", DASHBOARD | RUN, in_footer=False),
     Action("l", "l", "log", "Give the log more room, or less.", "log", RUN),
     Action("s", "s", "stop", "Ask the run to stop; it can be resumed.", "stop", needs="unfinished run"),
     Action("r", "r", "resume", "Go on with a run that did not succeed.", "resume", needs="resumable run"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from kgops.cli.session import Session
+    from screens.influences import Influences
     from screens.new_run import NewRun
     from storage.runs import Run
 
@@ -160,6 +161,31 @@ class KgopsApp(App[None], inherit_bindings=False):
 
     def action_more(self) -> None:
         self._to_new_run(lambda screen: screen.turn(1))
+
+    def action_influences(self) -> None:
+        from screens.influences import TRACES, Influences
+
+        run = self.here.subject if self.here is not None else None
+        self.feed.start()
+        self.push_screen(Influences(run if run is not None and run.workload in TRACES else None))
+
+    def action_side(self) -> None:
+        self._to_influences(lambda screen: screen.turn_side())
+
+    def action_relation(self) -> None:
+        self._to_influences(lambda screen: screen.turn_relation())
+
+    def action_search(self) -> None:
+        self._to_influences(lambda screen: screen.search())
+
+    def action_write(self) -> None:
+        self._to_influences(lambda screen: screen.write())
+
+    def _to_influences(self, tell: Callable[[Influences], None]) -> None:
+        from screens.influences import Influences
+
+        if isinstance(self.screen, Influences):
+            tell(self.screen)
 
     def action_fill(self) -> None:
         self._to_new_run(lambda screen: screen.fill())

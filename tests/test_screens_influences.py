@@ -1,0 +1,183 @@
+"""What a tracing found is shown as people call it, narrowed by keys, with the path it lies on, and written to files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from pathlib import Path
+
+import pytest
+from screen_driving import Seen, look
+
+from kgops.errors import Unavailable, Usage
+from kgops.runs import found as finding
+from kgops.runs.found import Found, Neighbours, Step, path_through, training_neighbours
+from kgops.settings import Home
+from screens.influences_page import Narrowed, as_tables, write
+from storage import influences, runs
+from storage.database import Connection, transaction
+from storage.influences import Influence, Traced
+
+ODD = "[bold]x[/] \x1b[31m蛋白质 \u202eسلام"
+
+
+def traced(conn: Connection, dataset: str = "nations") -> None:
+    spec = runs.RunSpec({"tracin": {"dataset": dataset}}, {}, {})
+    with transaction(conn):
+        runs.add(
+            conn,
+            number=1,
+            workload="tracin",
+            label="nations",
+            profile=None,
+            state="queued",
+            folder="0001-tracin-nations",
+            submitted_at=time.time(),
+            gpu=None,
+            reserved_mib=None,
+            exclusive=False,
+            predicted_mib=None,
+            spec=spec,
+        )
+    found = (
+        Influence(1, 1, "burma", "intergovorgs", "indonesia", 0.75),
+        Influence(1, 2, "nowhere", "ngo", "usa", 0.25),
+        Influence(1, -1, "uk", "embassy", "china", -0.5),
+    )
+    names = {"burma": "Myanmar", "nowhere": ODD, "intergovorgs": "meets in organisations"}
+    influences.add(
+        conn,
+        1,
+        [
+            Traced(1, "burma", "ngo", "indonesia", 1592, None, found, names),
+            Traced(2, "atlantis", "ngo", "usa", None, "atlantis is not in the training triples"),
+        ],
+    )
+    runs.end(conn, 1, state="succeeded", reason=None, exit_code=0, ended_at=time.time())
+
+
+async def opened(seen: Seen) -> None:
+    await seen.until_shows("LATELY")
+    await seen.press("i")
+    await seen.until_shows("TEST TRIPLES", "FOUND", "PATH")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_what_was_found_is_shown_with_readable_labels_and_scores(
+    home: Path, conn: Connection, size: tuple[int, int]
+) -> None:
+    traced(conn)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        best = next(line for line in seen.lines() if "+0.75" in line)
+        assert "Myanmar · meets in organisations · indonesia" in best
+        assert "│▇▇▇▇▇▇▇▇" in best
+        await seen.until_shows("1 edge from head to tail")
+        assert all(char not in seen.text for char in "\x1b\u202e")
+        assert "[bold]x[/]" in seen.text
+
+    look(home, story, size)
+
+
+def test_keys_show_one_side_one_relation_or_what_has_certain_words(home: Path, conn: Connection) -> None:
+    traced(conn)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("o")
+        await seen.until_gone("-0.5")
+        await seen.press("o")
+        await seen.until_shows("1 of 3: opponents")
+        await seen.press("o", "v")
+        await seen.until_shows("1 of 3: proponents and opponents, relation embassy")
+        await seen.press("v", "v", "v", "slash")
+        await seen.until_shows("esc leaves it")
+        await seen.press(*"myanmar", "enter")
+        await seen.until_shows("1 of 3: proponents and opponents, with myanmar")
+        assert "+0.25" not in seen.text
+
+    look(home, story)
+
+
+def test_a_test_triple_that_failed_says_why(home: Path, conn: Connection) -> None:
+    traced(conn)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("down")
+        await seen.until_shows("NOT TRACED", "atlantis is not in the training triples")
+
+    look(home, story)
+
+
+def test_before_anything_was_traced_it_says_what_to_do_first(home: Path) -> None:
+    async def story(seen: Seen) -> None:
+        await seen.press("i")
+        await seen.until_shows("no run traced anything yet", "kgops run")
+
+    look(home, story, (80, 24))
+
+
+def test_training_triples_that_are_gone_are_said_to_be(home: Path, conn: Connection) -> None:
+    traced(conn, dataset="nosuchgraph")
+    run = finding.newest(Home(home))
+    assert run is not None
+    with pytest.raises(Unavailable, match="nosuchgraph"):
+        training_neighbours(Home(home), run)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.until_shows("the triples of nosuchgraph are not")
+
+    look(home, story)
+
+
+def edges_of(*triples: str) -> Neighbours:
+    found: Neighbours = {}
+    for head, relation, tail in (triple.split() for triple in triples):
+        found.setdefault(head, []).append(Step(head, relation, tail, True))
+        found.setdefault(tail, []).append(Step(tail, relation, head, False))
+    return found
+
+
+def test_a_path_goes_over_the_triple_in_either_direction_and_meets_nothing_twice() -> None:
+    edges = edges_of("a r b", "c s b", "c t d", "d u e", "e v f", "b w x")
+    path = path_through(edges, "a", "e", ("c", "s", "b"))
+    assert [(step.start, step.end, step.forward) for step in path] == [
+        ("a", "b", True),
+        ("b", "c", False),
+        ("c", "d", True),
+        ("d", "e", True),
+    ]
+    assert path_through(edges, "a", "f", ("c", "s", "b")) == ()  # five edges
+    assert path_through(edges, "a", "e", ("b", "w", "x")) == ()  # a dead end
+
+
+def test_the_halves_of_a_path_are_chosen_so_that_they_do_not_meet() -> None:
+    edges = edges_of("a r m", "m r p", "q r m", "p s q", "q r n", "n r z", "m r z")
+    path = path_through(edges, "a", "z", ("p", "s", "q"))
+    assert path == ()  # a-m-p-q-n-z has five edges, and the shorter ones meet m twice
+    longer = path_through({**edges, **edges_of("a r p")}, "a", "z", ("p", "s", "q"))
+    assert [step.end for step in longer][:2] == ["p", "q"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "json"])
+def test_what_is_shown_is_written_in_the_form_that_the_ending_names(
+    home: Path, conn: Connection, tmp_path: Path, ending: str
+) -> None:
+    traced(conn)
+    known: Found = finding.of_run(Home(home), 1)
+    shown = Narrowed(side="proponents").of(known, known.tests[0])
+    path = write(str(tmp_path / f"out.{ending}"), as_tables(known, known.tests[0], shown))
+    if ending == "json":
+        rows = json.loads(path.read_text())
+    else:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="," if ending == "csv" else "\t"))
+    assert [float(row["score"]) for row in rows] == [0.75, 0.25]
+    assert rows[0]["head_name"] == "Myanmar"
+    assert rows[1]["head_name"] == ODD
+    with pytest.raises(Usage, match="there already"):
+        write(str(path), [])
