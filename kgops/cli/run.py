@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from kgops.cli.by_workload import ByWorkload
 from kgops.cli.launching import merged, options, start
 from kgops.cli.output import tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.jobs.job import read_job, read_job_file
-from kgops.jobs.keys import nearest
 from storage import runs
 
 # workload → what it does; as with `kgops --help`, naming them imports none of them.
@@ -32,30 +32,17 @@ DEFAULT_JOB = {
 }
 
 
-class Kinds(click.Group):
-    """`kgops run train …`, but also `kgops run job.toml` and `kgops run` alone."""
+class Kinds(ByWorkload):
+    """`kgops run` alone is a job too."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(KINDS)
+    kinds = KINDS
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in KINDS:
-            return None
-        found: click.Command = importlib.import_module(f"kgops.cli.run_{cmd_name}").command
+    def find(self, workload: str) -> click.Command:
+        found: click.Command = importlib.import_module(f"kgops.cli.run_{workload}").command
         return found
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Workloads"):
-            formatter.write_dl(list(KINDS.items()))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in KINDS:
-            if not args[0].endswith(".toml") and not Path(args[0]).is_file():
-                ctx.fail(f"no such workload or job file: {args[0]!r}{nearest(args[0], KINDS)}")
-            return "FILE", _file, args
-        return super().resolve_command(ctx, args)
+    def of_file(self) -> click.Command:
+        return _file
 
 
 @click.group(

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
+from kgops.cli.by_workload import ByWorkload
 from kgops.cli.key_options import add_options
 from kgops.cli.output import print_json, say
 from kgops.cli.session import for_reading
 from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
 from kgops.errors import Usage
 from kgops.jobs.job import Job, read_job_file
-from kgops.jobs.keys import nearest
 from kgops.plans.resolve import resolve
 from kgops.plans.targets import Target, find_targets
 from kgops.runs.planning import Planned, plan
@@ -32,27 +32,14 @@ WORKLOADS: dict[str, str] = {
 PROFILE = "auto"  # what leaves the choice to the planner, where the job names no profile
 
 
-class _Workloads(click.Group):
-    """`kgops suggest train …`, but also `kgops suggest job.toml`."""
+class _Workloads(ByWorkload):
+    kinds = WORKLOADS
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(WORKLOADS)
+    def find(self, workload: str) -> click.Command:
+        return _command_for(workload)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _command_for(cmd_name) if cmd_name in WORKLOADS else None
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Workloads"):
-            formatter.write_dl(list(WORKLOADS.items()))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in WORKLOADS:
-            if not args[0].endswith(".toml") and not Path(args[0]).is_file():
-                ctx.fail(f"no such workload or job file: {args[0]!r}{nearest(args[0], WORKLOADS)}")
-            return "FILE", _file, args
-        return super().resolve_command(ctx, args)
+    def of_file(self) -> click.Command:
+        return _file
 
 
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
