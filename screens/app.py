@@ -187,7 +187,18 @@ class KgopsApp(App[None], inherit_bindings=False):
         if isinstance(self.screen, Influences):
             tell(self.screen)
 
+    def action_profiles(self) -> None:
+        from screens.profiles import Profiles
+
+        self.feed.start()
+        self.push_screen(Profiles())
+
     def action_fill(self) -> None:
+        if isinstance(self.screen, Place) and self.screen.place == "profiles":
+            from screens.profiles import Profiles
+
+            assert isinstance(self.screen, Profiles)
+            self.screen.edit_copy()
         self._to_new_run(lambda screen: screen.fill())
 
     def action_unset(self) -> None:

@@ -19,6 +19,8 @@ from kgops.plans import profiles
 from kgops.plans.profiles import Profile
 from kgops.plans.resolve import conflicts, expands_segments
 
+__all__ = ["cards_here", "command", "conflicts_of", "fits_here", "in_order", "what_it_sets", "write_copy"]
+
 _PATIENCE_S = 2.0
 
 
@@ -30,11 +32,11 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     found = [profiles.find(name) for name in profiles.names()]
-    cards = _cards()
+    cards = cards_here()
     if as_json:
         print_json([_as_table(profile, cards) for profile in found])
         return
-    rows = [(one.name, _here(one, cards), _sets(one)) for one in sorted(found, key=_order)]
+    rows = [(one.name, fits_here(one, cards), what_it_sets(one)) for one in sorted(found, key=in_order)]
     for line in table(("PROFILE", "HERE", "SETS"), rows):
         say(line)
 
@@ -57,7 +59,7 @@ def check(names: tuple[str, ...]) -> None:
     """
     for name in names:
         profile = profiles.find(name)
-        problems = _conflicts(profile)
+        problems = conflicts_of(profile)
         if problems:
             raise BadJob(str(profile.path), problems)
         say(f"{name}: sound")
@@ -68,23 +70,28 @@ def check(names: tuple[str, ...]) -> None:
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 def new(source: str, path: Path | None) -> None:
     """Write a copy of a profile to change, by default my-NAME.toml in this folder."""
-    profile = profiles.find(source)
+    target = write_copy(profiles.find(source), path)
+    say(str(target))
+    tell(f"Check it with `kgops profiles check {target}`, use it with `kgops run --profile {target}`.")
+
+
+def write_copy(profile: Profile, path: Path | None = None) -> Path:
+    """A copy to change, by default my-NAME.toml in this folder; never over what is there."""
     target = path or Path(f"my-{profile.name}.toml")
     if target.suffix != ".toml":
         raise Usage(f"{target}: a profile's file ends in .toml")
     _, _, rest = profile.path.read_text().partition("\n")
     try:
-        with target.open("x") as file:  # never over what is there
+        with target.open("x") as file:
             file.write(f"# kgops run --profile {target}\n{rest}")
     except FileExistsError as error:
         raise Usage(f"{target} is there already", "give another path") from error
     except OSError as error:
         raise Unavailable(f"cannot write {target}: {error.strerror}") from error
-    say(str(target))
-    tell(f"Check it with `kgops profiles check {target}`, use it with `kgops run --profile {target}`.")
+    return target
 
 
-def _conflicts(profile: Profile) -> list[str]:
+def conflicts_of(profile: Profile) -> list[str]:
     """Each conflict once for each card it is about."""
     cards = [facts_of_known(card) for card in map(known_by_short_name, profile.cards) if card is not None]
     asked: list[CardFacts | None] = [*cards] if cards else [None]
@@ -92,7 +99,7 @@ def _conflicts(profile: Profile) -> list[str]:
     return list(dict.fromkeys(f"levers.{one}" for one in found))
 
 
-def _cards() -> tuple[CardReading, ...] | None:
+def cards_here() -> tuple[CardReading, ...] | None:
     """None where the driver is too slow for a list of profiles to wait for it."""
     with CardSampler() as sampler:
         found = sampler.first(_PATIENCE_S)
@@ -105,7 +112,7 @@ def _suits(profile: Profile, cards: tuple[CardReading, ...]) -> list[int]:
     return [index for index, model in models.items() if model and model.short_name in profile.cards]
 
 
-def _here(profile: Profile, cards: tuple[CardReading, ...] | None) -> str:
+def fits_here(profile: Profile, cards: tuple[CardReading, ...] | None) -> str:
     if not profile.cards:
         return "any machine"
     if cards is None:
@@ -114,7 +121,7 @@ def _here(profile: Profile, cards: tuple[CardReading, ...] | None) -> str:
     return "GPU " + ", ".join(map(str, indexes)) if indexes else "-"
 
 
-def _sets(profile: Profile) -> str:
+def what_it_sets(profile: Profile) -> str:
     parts = [f"{name} {_word(value)}" for name, value in profile.levers.items()]
     parts += ["growing segments"] if expands_segments(profile.environment) else []
     return ", ".join(parts)
@@ -124,7 +131,7 @@ def _word(value: Any) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-def _order(profile: Profile) -> tuple[bool, str]:
+def in_order(profile: Profile) -> tuple[bool, str]:
     return bool(profile.cards), profile.name
 
 

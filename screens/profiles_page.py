@@ -1,0 +1,132 @@
+"""What the profiles screen shows: what was looked up, and how it reads as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.cli.profiles import cards_here, conflicts_of, fits_here, in_order, what_it_sets
+from kgops.cli.suggest_page import accuracy_page
+from kgops.errors import BadJob, KgopsError
+from kgops.gpus.facts import facts_of_reading
+from kgops.gpus.readings import CardReading
+from kgops.jobs.text import one_line
+from kgops.plans import profiles
+from kgops.plans.profiles import Profile
+from kgops.plans.resolve import conflicts
+from kgops.settings import Home
+from screens.rows import BLANK, Column, Columns, Piece, Row, said
+from storage import forecasts
+from storage.database import open_reader
+from storage.errors import DatabaseMissing
+
+__all__ = ["Known", "Told", "detail_rows", "list_rows", "look"]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One profile as it is shown; `problems` are of the file, or what rules would change on a card."""
+
+    name: str
+    here: str
+    sets: str
+    text: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    profiles: tuple[Told, ...]
+    accuracy: tuple[str, ...]
+
+
+def look(home: Home) -> Known:
+    """All of it; waits for disks and the driver."""
+    cards = cards_here()
+    shipped = sorted((profiles.find(name) for name in profiles.names()), key=in_order)
+    own = [_of_file(path, cards) for path in sorted(Path().glob("my-*.toml"))]
+    return Known((*own, *(_told(one, one.name, cards) for one in shipped)), tuple(_accuracy(home)))
+
+
+def list_rows(known: Known | None, width: int) -> list[Row]:
+    columns = Columns(
+        (Column("PROFILE", 14), Column("here", 12), Column("sets", 20, grows=True)),
+        width,
+    )
+    rows = [columns.heading()]
+    if known is None:
+        return [*rows, said("asking this machine's driver", width, "dim")]
+    for one in known.profiles:
+        fits = one.here.startswith("GPU") or one.here == "any machine"
+        here = Piece(one.here, "good" if fits else "dim")
+        sets = Piece(one.problems[0] if one.problems else one.sets, "bad" if one.problems else "dim")
+        rows.append(columns.row([Piece(one.name), here, sets], key=one.name))
+    return rows
+
+
+def detail_rows(known: Known | None, one: Told | None, width: int) -> list[Row]:
+    """The selected profile whole, what speaks against it here, and how good predictions were so far."""
+    if known is None or one is None:
+        return []
+    rows: list[Row] = []
+    if one.problems or one.conflicts:
+        rows.append(said("PROBLEMS" if one.problems else "RULES WOULD CHANGE", width, "head"))
+        rows += [said(text, width, "bad") for text in one.problems]
+        rows += [said(text, width, "warn") for text in one.conflicts]
+        rows.append(BLANK)
+    rows += [said(one.name, width, "head"), *(_line(text, width) for text in one.text), BLANK]
+    return [*rows, said("PREDICTED MEMORY SO FAR", width, "head"), *_said_all(known.accuracy, width)]
+
+
+def _said_all(lines: Sequence[str], width: int) -> list[Row]:
+    return [said(line, width, "dim" if n == 0 else "text") for n, line in enumerate(lines)]
+
+
+def _line(text: str, width: int) -> Row:
+    return said(text, width, "dim" if text.startswith(("#", "[")) else "text")
+
+
+def _of_file(path: Path, cards: tuple[CardReading, ...] | None) -> Told:
+    """A person's own; where it is no profile, what is wrong with it."""
+    try:
+        return _told(profiles.find(str(path)), path.name, cards)
+    except BadJob as error:
+        problems = tuple(one_line(problem) for problem in error.problems)
+        return Told(path.name, "-", "", _text(path), problems)
+    except KgopsError as error:
+        return Told(path.name, "-", "", (), (one_line(error.message),))
+
+
+def _told(profile: Profile, name: str, cards: tuple[CardReading, ...] | None) -> Told:
+    """Against the cards that are here, or, where none is, those it was made for."""
+    if cards:
+        each = (conflicts(profile, facts_of_reading(card)) for card in cards if card.problem is None)
+        found = tuple(dict.fromkeys(f"levers.{one}" for told in each for one in told))
+    else:
+        found = tuple(conflicts_of(profile))
+    return Told(
+        name,
+        fits_here(profile, cards),
+        what_it_sets(profile),
+        _text(profile.path),
+        conflicts=found,
+        profile=profile,
+    )
+
+
+def _text(path: Path) -> tuple[str, ...]:
+    return tuple(path.read_bytes().decode(errors="replace").rstrip().splitlines())
+
+
+def _accuracy(home: Home) -> list[str]:
+    try:
+        conn = open_reader(home.database)
+    except DatabaseMissing:
+        return accuracy_page([])
+    try:
+        return accuracy_page(forecasts.newest(conn))
+    finally:
+        conn.close()
