@@ -19,6 +19,7 @@ from kgops.cli.command_line import as_command
 from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job, read_job
+from kgops.plans import profiles
 from kgops.plans.resolve import resolve
 from kgops.plans.targets import Target
 from kgops.runs.launch import launch
@@ -126,6 +127,11 @@ def test_a_job_that_flags_cannot_say_wants_a_file() -> None:
         {"workload": "train", "train": {"dataset": "umls"}, "levers": {"scale_gradients": True}}, "x"
     )
     assert as_command(job) is None
+    # The profile turns it on, the person off, and there is no flag for that.
+    table = {"workload": "train", "profile": "safe", "train": {"dataset": "umls"}}
+    assert profiles.find("safe").levers["gradient_checkpointing"] is True
+    assert as_command(read_job({**table, "levers": {"gradient_checkpointing": False}}, "x")) is None
+    assert as_command(read_job({**table, "levers": {"gradient_checkpointing": True}}, "x")) is not None
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")

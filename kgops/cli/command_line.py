@@ -6,6 +6,7 @@ from typing import Any
 
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
+from kgops.plans import profiles
 
 __all__ = ["as_command"]
 
@@ -39,6 +40,7 @@ def as_command(job: Job) -> list[str] | None:
     known = _LEVERS.get(job.workload)
     if known is None:
         return None
+    by_profile = profiles.find(job.profile).levers if job.profile is not None else {}
     words = ["kgops", "run", job.workload]
     for key in WORKLOADS[job.workload].keys:
         value = job.settings[key.name]
@@ -55,7 +57,8 @@ def as_command(job: Job) -> list[str] | None:
             words += [flag, str(value)]
         elif (when is _ON) == (value is True):
             words.append(flag)
-        # The other of the two is what happens anyway.
+        elif by_profile.get(lever, value) != value:
+            return None  # no flag says the other of the two, which happens anyway only where no profile minds
     for flag, given in (
         ("--profile", job.profile),
         ("--gpu", job.card.gpu),
