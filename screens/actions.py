@@ -46,7 +46,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("n", "n", "new run", "Choose what to run, and see its plan at once.", "new", DASHBOARD),
     Action("right", "→", "change", "The next value; the left arrow has the one before.", "more", NEW_RUN),
     Action("left", "left", "before", "The value before.", "less", NEW_RUN, in_footer=False),
-    Action("e", "e", "edit", "Write the value under the cursor; Enter does too.", "fill", NEW_RUN),
+    Action("e", "e", "edit", "Write the value; of a profile, edit a copy.", "fill", NEW_RUN | PROFILES),
     Action("backspace,delete", "del", "unset", "Leave it to profile and planner.", "unset", NEW_RUN),
     Action("x", "x", "start", "Start it, unless it is predicted not to fit.", "start", NEW_RUN),
     Action("X", "X", "force", "Start it whatever was predicted.", "force", NEW_RUN, in_footer=False),
@@ -58,7 +58,6 @@ ACTIONS: tuple[Action, ...] = (
     Action("v", "v", "relation", "Only the next relation; after the last, all.", "relation", INFLUENCES),
     Action("slash", "/", "search", "Only triples with these words.", "search", INFLUENCES),
     Action("w", "w", "write", "Write what is shown to a file.", "write", INFLUENCES),
-    Action("e", "e", "edit a copy", "Copy the profile to a file and open your editor.", "fill", PROFILES),
     Action(
         "i",
         "i",
