@@ -97,7 +97,11 @@ def compare_tracin(setting: TracinSetting, seed: int, kind: str = "tracin") -> O
         shape = tracin_shape(
             job, counts, None, setting.config(), trained=trained, checkpoints=checkpoints, tests=tests
         )
-        return _compared(kind, seed, shape, work, setting)
+
+        def mapped() -> list[int]:
+            return [path.stat().st_size for path in (folder / "index").glob("*.pt")]
+
+        return _compared(kind, seed, shape, work, setting, mapped)
 
 
 def summary(outcomes: list[Outcome]) -> dict[str, float]:
@@ -115,7 +119,12 @@ def summary(outcomes: list[Outcome]) -> dict[str, float]:
 
 
 def _compared(
-    kind: str, seed: int, shape: Shape, work: Callable[[], None], setting: TrainSetting | TracinSetting
+    kind: str,
+    seed: int,
+    shape: Shape,
+    work: Callable[[], None],
+    setting: TrainSetting | TracinSetting,
+    mapped: Callable[[], list[int]] = list,
 ) -> Outcome:
     started = time.perf_counter()
     budget = predict(shape)
@@ -123,7 +132,7 @@ def _compared(
     predicted = peak_live(shape, without=("graph",))
     took = 1e6 * (time.perf_counter() - started)
     gc.collect()  # what an earlier setting left behind would be freed in the middle, and counted below nothing
-    return Outcome(kind, seed, predicted, peak_live_bytes(work), budget.phase, took, str(setting))
+    return Outcome(kind, seed, predicted, peak_live_bytes(work, mapped), budget.phase, took, str(setting))
 
 
 def _data(setting: TrainSetting | TracinSetting, seed: int) -> tuple[Graph, Counts]:
@@ -156,7 +165,7 @@ def _copy(graph: Graph) -> Graph:
 def _training(setting: TracinSetting) -> TrainSettings:
     """What the checkpoints say of their training, which a validation repeats."""
     return TrainSettings(
-        epochs=1,
+        epochs=2,
         batch_size=128,
         loss=setting.trained_loss,
         label_smoothing=setting.smoothing,
@@ -170,7 +179,7 @@ def _write_untrained(path: Path, setting: TracinSetting, graph: Graph) -> None:
     digests = graph.entities.digest, graph.relations.digest
     model = ConvE(config).state_dict()
     settings = _training(setting).to_dict()
-    write_checkpoint(path, Checkpoint(model, config.to_dict(), 1, 0, 0.1, loss, *digests, settings, {}))
+    write_checkpoint(path, Checkpoint(model, config.to_dict(), 2, 0, 0.1, loss, *digests, settings, {}))
 
 
 class _Quiet(Reporter):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
@@ -10,17 +10,19 @@ from torch.profiler import ProfilerActivity, profile
 __all__ = ["peak_live_bytes"]
 
 
-def peak_live_bytes(work: Callable[[], object]) -> int:
+def peak_live_bytes(work: Callable[[], object], mapped: Callable[[], Collection[int]] = tuple) -> int:
     """The most that lived at one moment of `work`, of what was allocated since its start.
 
-    Counts what operators allocate inside themselves too; not what MKL and oneDNN take from malloc.
+    Counts what operators allocate inside themselves too; not what MKL and oneDNN take from malloc. Files that
+    were `mapped`, known by their sizes, are no memory.
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         work()
     profiler: Any = record.profiler
     events = [e for e in profiler.kineto_results.events() if e.name() == "[memory]"]
+    sizes = {*mapped()}
     live = peak = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
-        live += event.nbytes()
+        live += 0 if abs(event.nbytes()) in sizes else event.nbytes()
         peak = max(peak, live)
     return peak

@@ -52,7 +52,7 @@ def _walk_made(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> 
 
 
 def walk_query(ledger: Ledger, s: TracinShape) -> None:
-    """`Index.scan` of one tile of test triples: files are mapped, one at a time, and on a card copied there."""
+    """`Index.scan` of one tile of test triples: files are mapped, on a card copied there."""
     engines = walk_engines(ledger, s)
     ledger.phase = "tests"
     tile = s.tests_of_a_tile
@@ -84,7 +84,9 @@ def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], side: 
     stored: list[Held] = []
     made: list[Held] = []
     for scratch in scratches:
-        ahead = [ledger.take("index", _stored_bytes(s, side))]  # while that of the checkpoint before is there
+        # Copied to a card, while that of the checkpoint before is there. A host maps it, and lets go of it when
+        # it wants to: that is no memory which could run out.
+        ahead = [ledger.take("index", _stored_bytes(s, side) if s.on_card else 0)]
         ledger.give(*stored, *made)
         stored, made = ahead, _walk_read(ledger, s, side, test)
         scores = walk_pairs(ledger, s, scratch, side, test)

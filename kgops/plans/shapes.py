@@ -26,7 +26,7 @@ __all__ = [
     "Shape",
     "TracinShape",
     "TrainShape",
-    "exact_ways",
+    "compared_ways",
     "model_of_config",
     "tracin_shape",
     "train_shape",
@@ -146,18 +146,22 @@ class TracinShape:
         return min(self.tests, sizes.TRACIN_TESTS)
 
 
-def exact_ways(s: TracinShape) -> list[TracinShape]:
-    """What a run compares its scores with, on a sample of its pairs: each lever that changes them, left away."""
+def compared_ways(s: TracinShape) -> list[TracinShape]:
+    """What a run is scored again by, on a sample of its pairs: as it was, then with each lever that changes scores
+    left away. None where none does."""
     n = min(s.counts.train, sizes.TRACIN_AGREEMENT_TRAINS)
     # Of triples drawn from many nobody knows which queries they share.
     counts = s.counts if n == s.counts.train else replace(s.counts, train=n, groups=Groups())
-    plain = replace(s, counts=counts, block=min(s.scanned or s.block, n), top_k=None)
-    plain = replace(plain, filtered=False, from_index=False)
-    exact = replace(plain, gram_format=EXACT, low=EXACT)
+    ours = replace(
+        s, counts=counts, block=min(s.scanned or s.block, n), top_k=None, filtered=False, from_index=False
+    )
+    ours = replace(ours, tests=min(s.tests, sizes.TRACIN_AGREEMENT_TESTS))
+    exact = replace(ours, gram_format=EXACT, low=EXACT)
     every = parameters_of(s.model, None, 0)
     ways = [exact] if s.gram_format.is_low or s.low.is_low else []
     ways += [replace(exact, projection=None)] if s.projection else []
-    return ways + ([replace(exact, projection=None, names=every)] if s.names != every else [])
+    ways += [replace(exact, projection=None, names=every)] if s.names != every else []
+    return [ours, *ways] if ways else []
 
 
 Shape = TrainShape | TracinShape

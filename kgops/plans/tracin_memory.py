@@ -14,7 +14,7 @@ from kgops.plans.ledger import Held, Ledger, Scratch
 from kgops.plans.neighbourhood_memory import walk_neighbourhood
 from kgops.plans.pair_memory import walk_samples
 from kgops.plans.scan_memory import walk_engines, walk_scan
-from kgops.plans.shapes import TracinShape, exact_ways
+from kgops.plans.shapes import TracinShape, compared_ways
 from kgops.plans.train_memory import walk_retraining
 from kgops.plans.weights import buffer_bytes, weight_bytes, weight_sizes
 
@@ -52,18 +52,17 @@ def _walk_tests(ledger: Ledger, s: TracinShape) -> None:
     ledger.give(*graph)
     if not s.on_card:
         _walk_writing(ledger, s)
-    sample = min(s.tests, sizes.TRACIN_AGREEMENT_TESTS)
-    for exact in exact_ways(s):
+    ours: list[Held] = []
+    for way in compared_ways(s):
         ledger.phase = "agreement"
-        n = exact.counts.train
-        data = [
-            ledger.take("data", _ROW * n),
-            ledger.take("scores", 4 * sample * n),
-        ]  # the sample, and our scores
-        walk_scan(ledger, replace(exact, tests=sample), is_traced=False)
-        data.append(ledger.take("scores", 4 * sample * n))
-        ledger.flash("scores", *[8 * sample * n] * 5)  # compared in float64
-        ledger.give(*data)
+        pairs = way.tests * way.counts.train
+        sample = ledger.take("data", _ROW * way.counts.train)
+        walk_scan(ledger, way, is_traced=False)
+        if ours:
+            ledger.flash("scores", *[8 * pairs] * 7)  # both in float64, how far apart, and their ranks
+        ours = ours or [ledger.take("scores", 4 * pairs)]
+        ledger.give(sample)
+    ledger.give(*ours)
     if s.retrained is not None:
         ledger.phase = "validation"
         tests = min(s.tests, sizes.TRACIN_VALIDATED_TESTS)

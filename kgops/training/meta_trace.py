@@ -98,7 +98,7 @@ class _Life(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._added = args[0].untyped_storage()._cdata, self._live, str(func)
             return out
         inside = _INSIDE.get(func)
-        self._note(self._live + (0 if inside is None else inside(*args)), func)
+        self._note(self._live + (0 if inside is None else inside(*args, **(kwargs or {}))), func)
         return out
 
     def settle(self) -> None:
@@ -140,12 +140,16 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _unreduced(scores: torch.Tensor, *rest: Any) -> int:
+def _unreduced(scores: torch.Tensor, *rest: Any, **more: Any) -> int:
     return _bytes(scores)
 
 
-def _twice_unreduced(scores: torch.Tensor, *rest: Any) -> int:
+def _twice_unreduced(scores: torch.Tensor, *rest: Any, **more: Any) -> int:
     return 2 * _bytes(scores)
+
+
+def _converted(summed: torch.Tensor, *rest: Any, dtype: torch.dtype | None = None, **more: Any) -> int:
+    return 0 if dtype in (None, summed.dtype) else summed.numel() * dtype.itemsize
 
 
 # What operators take beside their result, measured on a CPU: they call others of which nobody hears.
@@ -154,6 +158,8 @@ _INSIDE: dict[Any, Callable[..., int]] = {
     _aten.binary_cross_entropy.default: _unreduced,
     _aten.mse_loss.default: _twice_unreduced,
     _aten.smooth_l1_loss.default: _twice_unreduced,
+    _aten.sum.default: _converted,
+    _aten.sum.dim_IntList: _converted,
     _aten.native_batch_norm_backward.default: _unreduced,  # its result is made twice
 }
 
