@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import statistics
 import time
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kgops.bench.budget import Outcome, compare_tracin, compare_train
-from kgops.bench.budget_settings import draw_tracin, draw_train
+from kgops.bench.budget_settings import draw_other, draw_tracin, draw_train
 from kgops.gpus.facts import CardFacts
 from kgops.jobs import sizes
 from kgops.jobs.conve_config import ConvEConfig
@@ -20,6 +21,8 @@ from kgops.plans.allocator import reserved_bytes
 from kgops.plans.budget import peak_live, predict
 from kgops.plans.counts import Answers, Counts
 from kgops.plans.learned import Pair, accuracy, learn
+from kgops.plans.ledger import Ledger
+from kgops.plans.neighbourhood_memory import walk_graph
 from kgops.plans.shapes import TrainShape, model_of_config, train_shape
 from kgops.plans.weights import buffer_bytes, weight_sizes
 
@@ -47,8 +50,8 @@ def judge(outcomes: list[Outcome]) -> None:
     errors = [outcome.error for outcome in outcomes]
     worst = min(outcomes, key=lambda outcome: outcome.error)
     assert worst.error > -0.02, worst
-    assert statistics.median(map(abs, errors)) < 0.015
-    assert sum(abs(error) <= 0.05 for error in errors) >= 0.85 * len(errors), errors
+    assert statistics.median(map(abs, errors)) < 0.01
+    assert sum(abs(error) <= 0.05 for error in errors) >= 0.9 * len(errors), errors
 
 
 def test_trainings_take_what_was_predicted() -> None:
@@ -59,6 +62,81 @@ def test_trainings_take_what_was_predicted() -> None:
 def test_tracin_takes_what_was_predicted() -> None:
     drawn = [(seed, random.Random(seed)) for seed in range(800_000, 800_016)]
     judge([compare_tracin(draw_tracin(rng, most_entities=3000, flop=5e8), seed) for seed, rng in drawn])
+
+
+def test_tracin_in_other_ways_takes_what_was_predicted() -> None:
+    drawn = [
+        (seed, draw_other(random.Random(seed), most_entities=3000, flop=3e8))
+        for seed in range(850_000, 850_016)
+    ]
+    # A validation is thirty trainings: `python -m kgops.bench.budget --only other` has those.
+    quick = [(setting, seed) for seed, setting in drawn if "validate" not in setting.more]
+    outcomes = [compare_tracin(setting, seed, "other") for setting, seed in quick]
+    errors = [outcome.error for outcome in outcomes]
+    # What filtering leaves, and which scores tie, the data decide: there a prediction is an upper bound.
+    assert statistics.median(map(abs, errors)) < 0.02
+    assert min(errors) > -0.05, min(outcomes, key=lambda outcome: outcome.error)
+    assert sum(abs(error) <= 0.05 for error in errors) >= 0.75 * len(errors), errors
+
+
+def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
+    import torch
+
+    from kgops.plans.ranked import Ranked
+    from kgops.training.batches import inverse_triples, query_rows
+    from kgops.training.evaluate import _Answers, _by_pair, _pieces
+
+    generator = torch.Generator().manual_seed(3)
+    sides = (torch.tensor([40, 3, 40]), 2)
+    train, valid = (
+        torch.unique((torch.rand(n, 3, generator=generator) ** sides[1] * sides[0]).long(), dim=0)
+        for n in (900, 1500)
+    )
+    as_tuples = [[(h, r, t) for h, r, t in part.tolist()] for part in (train, valid)]
+    answers = _Answers(torch.cat([train, valid]))
+    queries = torch.cat([query_rows(valid, True), inverse_triples(valid)])
+    blocks = [queries[places] for places in _pieces(_by_pair(queries), sizes.EVALUATION_QUERIES)]
+    found = [
+        (len(b), len(torch.unique(b[:, :2], dim=0)), len(answers.of(b[:, 0], b[:, 1])[0])) for b in blocks
+    ]
+    counted = Ranked.of(as_tuples[1], as_tuples)
+    assert 1 < len(blocks) <= 4 and list(counted.both) == found
+    assert sum(block.queries for block in counted.heads) == len(valid) and counted.relations == 3
+
+
+def test_layers_are_chosen_without_torch_as_tracin_chooses_them() -> None:
+    from kgops.models.conve import ConvE
+    from kgops.plans.layers import parameters_of
+    from kgops.tracin.layers import all_parameters, chosen_parameters, last_layers
+
+    for batch_norm in (False, True):
+        config = ConvEConfig(20, 3, embedding_dim=16, output_channels=3, batch_norm=batch_norm)
+        model = ConvE(config)
+        assert parameters_of(config, None, 0) == all_parameters(model)
+        for count in range(1, 9 if batch_norm else 6):
+            assert parameters_of(config, None, count) == last_layers(model, count)
+        for wanted in (["project"], ["conv.weight", "entities"], ["biases"]):
+            assert parameters_of(config, wanted, 0) == chosen_parameters(model, wanted)
+
+
+def test_the_graph_that_filtering_asks_takes_what_numpy_was_given() -> None:
+    import torch
+
+    from kgops.graphs.neighbourhoods import Neighbourhood
+
+    triples = torch.randint(0, 3000, (20_000, 3), generator=torch.Generator().manual_seed(1))
+    pairs = {(min(h, t), max(h, t)) for h, _, t in triples.tolist() if h != t}
+    Neighbourhood(triples[:10], 3000)  # what is imported on first use does not count
+    tracemalloc.start()
+    try:
+        kept = Neighbourhood(triples, 3000)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    ledger = Ledger()
+    stays = walk_graph(ledger, len(triples), len(pairs), kept.num_entities)
+    assert sum(size for _, size, _ in stays) == pytest.approx(held, rel=0.02)
+    assert ledger.peak.live == pytest.approx(peak, rel=0.05)
 
 
 def test_predicting_takes_less_than_a_millisecond() -> None:
@@ -135,11 +213,11 @@ def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
 def test_sizes_are_those_the_workers_cut_by() -> None:
     import torch
 
-    from kgops.tracin import ranking, scan, trace
+    from kgops.tracin import index, ranking, scan, trace
     from kgops.tracin.blocks import Settings
     from kgops.training import evaluate, optimizers
     from kgops.training.settings import TrainSettings
-    from kgops.workers import tracin, train
+    from kgops.workers import tracin, tracin_agreement, tracin_validate, train
 
     plain = Settings()
     assert (train.BATCH_SIZE, train.LOSS) == (sizes.TRAIN_BATCH, sizes.TRAIN_LOSS)
@@ -149,6 +227,10 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
     assert tracin.TOP_K_OF_A_RUN == sizes.TRACIN_TOP_K_OF_A_RUN
     assert scan.TopTriples(1)._columns == sizes.TRACIN_MERGED_COLUMNS
     assert ranking._TORN_AT_ONCE == sizes.TRACIN_TORN_AT_ONCE
+    assert index.BLOCK == sizes.TRACIN_INDEX_BLOCK
+    assert tracin_validate.MOST_TESTS == sizes.TRACIN_VALIDATED_TESTS
+    agreement = (tracin_agreement.MOST_TESTS, tracin_agreement.MOST_TRAINS)
+    assert agreement == (sizes.TRACIN_AGREEMENT_TESTS, sizes.TRACIN_AGREEMENT_TRAINS)
     assert evaluate._QUERIES_AT_ONCE == sizes.EVALUATION_QUERIES
     assert evaluate._ENCODED_AT_ONCE == sizes.EVALUATION_ENCODED
     assert set(optimizers.OPTIMIZERS) == {"adam", "adamw", "adagrad", "sgd"}  # what a budget knows

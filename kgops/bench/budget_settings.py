@@ -13,6 +13,7 @@ from kgops.jobs.job import Job, read_job
 __all__ = ["TracinSetting", "TrainSetting", "draw_other", "draw_tracin", "draw_train"]
 
 _FLOP = 2e10  # of a whole setting, at most
+_LEAST_FLOP = 1e8  # below which nothing would be found
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def draw_other(rng: random.Random, *, most_entities: int = 20_000, flop: float =
     elif kind == "validate":
         more["validate"] = rng.choice((1, 3))
         # Trained again thirty times: small, and in few steps.
-        small = draw_tracin(rng, most_entities=min(most_entities, 2000), flop=flop / 50)
+        small = draw_tracin(rng, most_entities=min(most_entities, 2000), flop=max(flop / 50, _LEAST_FLOP))
         plain = replace(small, test=rng.randint(1, 5), checkpoints=1)
     elif kind == "filter":
         levers["filtering"] = True

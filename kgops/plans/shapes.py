@@ -280,8 +280,7 @@ def _retrained(
     counts: Counts, card: CardFacts | None, model: ConvEConfig, trained: Mapping[str, Any]
 ) -> TrainShape | None:
     """The training that --validate repeats without validation; None where its settings are not known."""
-    told = {name: trained.get(name) for name in ("batch_size", "optimizer", "precision")}
-    if None in told.values():
+    if trained.get("optimizer") is None:
         return None
     names = ("batch_size", "precision", "entity_chunk", "gradient_checkpointing")
     levers = {name: trained[name] for name in names if trained.get(name) is not None}

@@ -25,7 +25,7 @@ class Traced:
     """What a TracIn run works on, as far as it can be told without torch."""
 
     model: ConvEConfig
-    trained: Mapping[str, Any]  # its `loss` and `label_smoothing`
+    trained: Mapping[str, Any]  # how: its `loss`, and where they are known the other settings
     checkpoints: int
     tests: int
 
@@ -102,8 +102,7 @@ def _tracing(job: Job, count: Count) -> Subject | str:
     counts = count(settings)
     if counts is None:
         return _unknown_data(settings)
-    told = config.get("training") or {}
-    trained = {"loss": told.get("loss"), "label_smoothing": told.get("label_smoothing")}
+    trained = {"loss": None, **(config.get("training") or {})}
     traced = Traced(model, trained, _checkpoints(settings), _tests(settings, counts))
     return Subject(job, counts, None, job, traced)
 
@@ -117,7 +116,7 @@ def _pipeline(job: Job, count: Count) -> Subject | str:
     every = settings["checkpoint_frequency"]
     kept = settings["num_epochs"] // every if every else 0
     checkpoints = max(1, min(kept, trace["last_checkpoints"] or kept))
-    trained = {"loss": settings["loss"], "label_smoothing": settings["label_smoothing"]}
+    trained = {**settings, **job.levers}
     model = model_of_settings(settings, counts)
     return Subject(
         job,
