@@ -1,4 +1,4 @@
-"""Predicted peak memory of a job by part, before it starts: torch-free and below a millisecond.
+"""Predicted peak memory of a job by part, before it starts: torch-free, in a millisecond or a few.
 
 On a CPU the prediction is of what torch's allocator hands out, and `python -m kgops.bench.budget` measures how
 good it is. What a card adds (rounding, segments, workspaces, context) is derived from torch's source and from
