@@ -30,6 +30,7 @@ __all__ = ["MARGIN", "Known", "Option", "Suggestion", "need_mib", "suggest"]
 MARGIN = 0.10
 _WORTH_IT = 0.05  # a predicted gain below this is noise in a roofline
 _OTHERS = 3
+_ALIKE = 3  # of what is looked at for these, so many may be much the same as another
 _LARGEST_BATCH = 1 << 20
 _ORDER: tuple[Kind, ...] = ("exact", "numeric", "approximate")
 _TRAIN_CHUNKS = (512, 2048, 8192, 32768)
@@ -103,23 +104,19 @@ def suggest(
     asked = search.option({})
     if asked is None:
         return None
-    exact = (
-        [search.option(changes) for changes in search.exact_changes()]
-        if thorough or not search.fits(asked)
-        else []
-    )
-    found = [asked, *(option for option in exact if option is not None)]
-    fitting = sorted((option for option in found if search.fits(option)), key=_preference)
-    chosen = asked if search.fits(asked) else None
-    if fitting and (chosen is None or fitting[0].seconds < chosen.seconds * (1 - _WORTH_IT)):
-        chosen = fitting[0]
+    exact = search.by_pace(search.exact_changes())
+    worth_it = asked.seconds * (1 - _WORTH_IT)
+    # Fastest first, and a budget only where it is asked for: that is what takes time.
+    chosen = search.first_that_fits(changes for took, changes in exact if took < worth_it)
+    if chosen is None:
+        rest = (changes for took, changes in exact if took >= worth_it)
+        chosen = asked if search.fits(asked) else search.first_that_fits(rest)
     nearest = None if chosen is not None else search.nearest()
     if not thorough:
         return Suggestion(subject, target, asked, chosen, nearest, (), known)
-    more = [search.option(changes) for changes in search.numeric_changes()]
-    others = _different(
-        sorted((o for o in (*fitting, *more) if o is not None and search.fits(o)), key=_preference), chosen
-    )
+    more = search.by_pace([{}, *search.exact_changes(), *search.numeric_changes()])
+    looked_at = [search.option(changes) for _, changes in more[: _OTHERS + _ALIKE]]
+    others = _different((one for one in looked_at if one is not None and search.fits(one)), chosen)
     batch = search.largest_batch(chosen.changes if chosen else {})
     return Suggestion(subject, target, asked, chosen, nearest, others, known, batch)
 
@@ -136,17 +133,35 @@ class _Search:
 
     def option(self, changes: Mapping[str, Any]) -> Option | None:
         """With the asked levers changed so; None where rules do not let it stand, or there is no formula."""
-        levers = {**self.levers, **changes}
-        settled, corrections = rules.apply(levers, self.target.facts, self.work)
-        if any(correction.lever in changes for correction in corrections):
-            return None
-        shapes = self.subject.shapes(settled, self.target.facts)
+        shapes = self._allowed(changes)
         if not shapes:
             return None
         budget = max((self._budget(shape) for shape in shapes), key=lambda one: one.total)
         kinds: list[Kind] = ["exact", *(kind_of(name) for name in changes)]
         kind = max(kinds, key=_ORDER.index)
         return Option(dict(changes), kind, budget, sum(seconds(shape, self.rates) for shape in shapes))
+
+    def by_pace(self, wanted: Iterable[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
+        """Modelled seconds with each of these changes that rules let stand, the fastest first; of those that a
+        roofline cannot tell apart the one that changes least."""
+        paced = [(self._modelled(changes), changes) for changes in wanted]
+        known = [(took, changes) for took, changes in paced if took is not None]
+        return sorted(known, key=lambda pair: (round(pair[0], 12), len(pair[1])))
+
+    def first_that_fits(self, wanted: Iterable[Mapping[str, Any]]) -> Option | None:
+        options = (self.option(changes) for changes in wanted)
+        return next((one for one in options if one is not None and self.fits(one)), None)
+
+    def _modelled(self, changes: Mapping[str, Any]) -> float | None:
+        shapes = self._allowed(changes)
+        return sum(seconds(shape, self.rates) for shape in shapes) if shapes else None
+
+    def _allowed(self, changes: Mapping[str, Any]) -> list[Shape]:
+        """None of them where rules do not let the changes stand, or there is no formula."""
+        settled, corrections = rules.apply({**self.levers, **changes}, self.target.facts, self.work)
+        if any(correction.lever in changes for correction in corrections):
+            return []
+        return self.subject.shapes(settled, self.target.facts)
 
     def fits(self, option: Option) -> bool:
         """An unknown size of memory is no reason to refuse."""
@@ -220,11 +235,6 @@ class _Search:
 
     def _is_open(self, lever: str) -> bool:
         return str(self.levers.get(lever, "auto")) == "auto"
-
-
-def _preference(option: Option) -> tuple[float, int, float]:
-    """Fastest first; of those that a roofline cannot tell apart the one that changes least, then the smallest."""
-    return (round(option.seconds, 12), len(option.changes), option.budget.total)
 
 
 def _different(options: Iterable[Option], chosen: Option | None) -> tuple[Option, ...]:
