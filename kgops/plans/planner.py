@@ -104,6 +104,8 @@ def suggest(
     asked = search.option({})
     if asked is None:
         return None
+    if not thorough and search.fits(asked):  # a run keeps what was asked
+        return Suggestion(subject, target, asked, asked, None, (), known)
     exact = search.by_pace(search.exact_changes())
     worth_it = asked.seconds * (1 - _WORTH_IT)
     # Fastest first, and a budget only where it is asked for: that is what takes time.
