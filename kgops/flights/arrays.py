@@ -1,0 +1,105 @@
+"""Named arrays in a flight's file, without reading more of it than is asked for.
+
+`.npz` members that are stored as they are, and `.npy` files of a folder, are mapped into memory; `.h5` files
+are read piece by piece by h5py, which comes with the extra `flights`. A compressed member has to be unpacked.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kgops.errors import BadInput, Unavailable
+
+__all__ = ["HDF5", "SUFFIXES", "ArrayFile", "open_arrays"]
+
+HDF5 = (".h5", ".hdf5")
+SUFFIXES = (".npz", *HDF5)
+_LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip's member: how long its name and its extra field are
+
+
+class ArrayFile:
+    """The arrays of one flight: `names` without opening them, `[name]` sliced like an ndarray of numpy."""
+
+    def __init__(self, path: Path, arrays: dict[str, Any], unpacked: Iterable[str] = ()) -> None:
+        self.path, self._arrays = path, arrays
+        self.unpacked = tuple(unpacked)  # had to be read whole, since they are compressed
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._arrays)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def __getitem__(self, name: str) -> Any:
+        return self._arrays[name]
+
+
+def open_arrays(path: Path, wanted: tuple[str, ...]) -> ArrayFile:
+    """The arrays called `wanted` of a file or a folder of `.npy` files, as far as it has them."""
+    try:
+        if path.is_dir():
+            found = {file.stem: np.load(file, mmap_mode="r") for file in sorted(path.glob("*.npy"))}
+            return ArrayFile(path, found)
+        if path.suffix in HDF5:
+            return ArrayFile(path, _hdf5(path))
+        return _npz(path, wanted)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.", hint="copy it again.") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, struct.error) as error:
+        raise BadInput(
+            f"{path} is damaged, or no file of arrays: {str(error)[:120]}.",
+            hint="numpy.savez writes what is read here.",
+        ) from error
+
+
+def _npz(path: Path, wanted: tuple[str, ...]) -> ArrayFile:
+    arrays: dict[str, Any] = {}
+    unpacked = []
+    with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name not in wanted:
+                arrays[name] = None
+            elif member.compress_type == zipfile.ZIP_STORED:
+                raw.seek(member.header_offset)
+                skipped = sum(_LOCAL_HEADER.unpack(raw.read(_LOCAL_HEADER.size)))
+                arrays[name] = _mapped(path, raw, member.header_offset + _LOCAL_HEADER.size + skipped)
+            else:
+                with archive.open(member) as packed:
+                    arrays[name] = np.lib.format.read_array(packed, allow_pickle=False)
+                unpacked.append(name)
+    return ArrayFile(path, arrays, unpacked)
+
+
+def _mapped(path: Path, raw: Any, start: int) -> Any:
+    """The array whose `.npy` header stands at `start`, backed by the file itself."""
+    raw.seek(start)
+    version = np.lib.format.read_magic(raw)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = read(raw)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    if not np.prod(shape):
+        return np.empty(shape, dtype)
+    order = "F" if by_columns else "C"
+    return np.memmap(path, dtype, mode="r", offset=raw.tell(), shape=shape, order=order)  # type: ignore[call-overload]
+
+
+def _hdf5(path: Path) -> dict[str, Any]:
+    try:
+        h5py: Any = import_module("h5py")
+    except ImportError as error:
+        raise Unavailable(
+            f"{path} is an HDF5 file, and h5py is not installed.",
+            hint="pip install 'kgops[flights]' brings it; .npz files need nothing.",
+        ) from error
+    file = h5py.File(path, "r")
+    return {name: file[name] for name in file if isinstance(file[name], h5py.Dataset)}
