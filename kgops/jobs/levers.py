@@ -41,6 +41,14 @@ LEVERS: dict[str, Lever] = {
     for lever in (
         Lever("precision", "numeric", "number format of the heavy products", ("auto", *_FORMATS)),
         Lever("batch_size", "approximate", "examples per step; changes what training finds", (int,)),
+        Lever(
+            "microbatch",
+            "numeric",
+            "examples computed at a time; a step adds up their gradients",
+            ("auto", int),
+        ),
+        Lever("temporal_frames", "approximate", "frames of a window; fewer need less memory", (int,)),
+        Lever("memory_optimized", "approximate", "half the channels of the image network", (True, False)),
         Lever("block", "exact", "training triples scored at a time", (int,)),
         Lever("tests_at_once", "exact", "test triples whose factors are kept at a time", ("auto", int)),
         Lever("entity_chunk", "exact", "entities scored at a time; smaller needs less memory", ("auto", int)),

@@ -11,6 +11,8 @@ __all__ = [
     "EVALUATION_QUERIES",
     "LARGEST_ALL_SCORES",
     "LOSS_SCORES",
+    "REGRESS_BATCH",
+    "REGRESS_FRAMES",
     "TRACIN_AGREEMENT_TESTS",
     "TRACIN_AGREEMENT_TRAINS",
     "TRACIN_BLOCK",
@@ -49,6 +51,9 @@ TRACIN_TOP_K_OF_A_RUN = 100
 TRACIN_VALIDATED_TESTS = 50  # whose finds --validate deletes together
 TRACIN_AGREEMENT_TESTS = 16  # that levers which change scores are judged by
 TRACIN_AGREEMENT_TRAINS = 20_000
+REGRESS_BATCH = 16  # windows
+REGRESS_FRAMES = 5  # of a window
+
 LARGEST_ALL_SCORES = 256 << 20  # bytes of all scores of a tile, where all are kept
 
 

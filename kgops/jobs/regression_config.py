@@ -1,0 +1,187 @@
+"""What fixes the shape of the network that reads heights from frames: to build it, and to predict its memory.
+
+A window of frames goes through it like this, with D channels after the last stage:
+
+- Each frame alone, three stages of convolution 3x3 (padded, no bias) → group norm → FiLM → ReLU → max pool 2. FiLM is
+  (1 + scale) x + shift, with scale and shift, in this order, made of the sun's angles by two linear layers with a
+  ReLU between. Then one vector of D numbers: the sum over pixels with weights from a softmax over a 1x1 convolution,
+  or their mean.
+- Over frames, a mixer with a residual around each of its parts, then the mean over frames:
+  `transformer` adds positions, then self-attention and a perceptron of two layers, each after a layer norm;
+  `gnn` does rounds of messages: own(x) + near(mean of the frames beside it), x after a layer norm, then a ReLU;
+  `ssm` scans, after a layer norm, state = exp(-softplus(decay)) state + enter x, y = (leave · state) + skip x, and
+  multiplies y with a sigmoid of gate(x); `cnn` does nothing.
+- A hidden layer with ReLU and dropout, and one number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from kgops.errors import Usage
+
+__all__ = ["ANGLES_MODES", "ARCHITECTURES", "CHANNELS", "SMALL_CHANNELS", "Mixer", "RegressionConfig"]
+
+Mixer = Literal["attention", "messages", "scan", "mean"]
+
+ARCHITECTURES: dict[str, Mixer] = {
+    "transformer": "attention",
+    "gnn": "messages",
+    "ssm": "scan",
+    "cnn": "mean",
+}
+# What the network is told of the sun: a sine and a cosine of each angle.
+ANGLES_MODES = {"both": 4, "sza_only": 2, "saa_only": 2, "none": 0}
+CHANNELS = (64, 128, 256)
+SMALL_CHANNELS = (32, 64, 128)  # with memory_optimized
+_MOST_GROUPS = 8
+_LEAST_PIXELS = 8  # on a side: three pools leave one
+
+
+@dataclass(frozen=True)
+class RegressionConfig:
+    """Without `use_temporal_attention` a transformer is a mean over frames; other mixers do not ask for it."""
+
+    height: int
+    width: int
+    temporal_frames: int = 5
+    architecture: str = "transformer"
+    angles_mode: str = "both"
+    channels: tuple[int, int, int] = CHANNELS
+    use_spatial_attention: bool = True
+    use_temporal_attention: bool = True
+    film_width: int = 64
+    attention_heads: int = 4
+    message_rounds: int = 2
+    states: int = 16
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "channels", tuple(self.channels))  # JSON gives a list
+        problems = [
+            f"{name} is {getattr(self, name)}; it must be at least {least}"
+            for name, least in _LEAST.items()
+            if getattr(self, name) < least
+        ]
+        if len(self.channels) != 3 or min(self.channels) < 1:
+            problems.append(f"channels are {self.channels}; three stages need three counts from 1 on")
+        elif self.mixer == "attention" and self.features % self.attention_heads:
+            problems.append(f"{self.features} features do not divide into {self.attention_heads} heads")
+        if self.architecture not in ARCHITECTURES:
+            problems.append(f"architecture is {self.architecture!r}; take one of {', '.join(ARCHITECTURES)}")
+        if self.angles_mode not in ANGLES_MODES:
+            problems.append(f"angles_mode is {self.angles_mode!r}; take one of {', '.join(ANGLES_MODES)}")
+        if not 0 <= self.dropout < 1:
+            problems.append(f"dropout is {self.dropout}; it must be at least 0 and below 1")
+        if problems:
+            raise Usage("; ".join(problems))
+
+    @property
+    def mixer(self) -> Mixer:
+        """How frames become one: what is done, whatever it is called."""
+        found = ARCHITECTURES.get(self.architecture, "mean")
+        return "mean" if found == "attention" and not self.use_temporal_attention else found
+
+    @property
+    def features(self) -> int:
+        """Numbers of a frame's vector."""
+        return self.channels[-1]
+
+    @property
+    def hidden(self) -> int:
+        """Of the head."""
+        return max(1, self.features // 2)
+
+    @property
+    def angle_features(self) -> int:
+        return ANGLES_MODES[self.angles_mode]
+
+    def groups(self, stage: int) -> int:
+        """Of its norm."""
+        return math.gcd(self.channels[stage], _MOST_GROUPS)
+
+    def pixels(self, stage: int) -> int:
+        """That a convolution of this stage sees; stage 3 is what the last pool leaves."""
+        return (self.height >> stage) * (self.width >> stage)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of every parameter, by its name in the network's state."""
+        return {**self._encoder(), **_MIXERS[self.mixer](self), **self._head()}
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "channels": list(self.channels)}
+
+    def _encoder(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        entering = (1, *self.channels)
+        for stage, channels in enumerate(self.channels):
+            name = f"encoder.stages.{stage}"
+            found[f"{name}.conv.weight"] = (channels, entering[stage], 3, 3)
+            found |= _norm(f"{name}.norm", channels)
+            if self.angle_features:
+                found |= _linear(f"{name}.film.0", self.angle_features, self.film_width)
+                found |= _linear(f"{name}.film.2", self.film_width, 2 * channels)
+        if self.use_spatial_attention:
+            found |= {"encoder.attention.weight": (1, self.features, 1, 1), "encoder.attention.bias": (1,)}
+        return found
+
+    def _head(self) -> dict[str, tuple[int, ...]]:
+        return _linear("head.hidden", self.features, self.hidden) | _linear("head.height", self.hidden, 1)
+
+
+_COUNTS = ("temporal_frames", "film_width", "attention_heads", "message_rounds", "states")
+_LEAST = {"height": _LEAST_PIXELS, "width": _LEAST_PIXELS, **dict.fromkeys(_COUNTS, 1)}
+
+
+def _attention(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
+    size = c.features
+    return {
+        "mixer.positions": (c.temporal_frames, size),
+        **_norm("mixer.attention_norm", size),
+        **_linear("mixer.qkv", size, 3 * size),
+        **_linear("mixer.out", size, size),
+        **_norm("mixer.perceptron_norm", size),
+        **_linear("mixer.wide", size, 2 * size),
+        **_linear("mixer.narrow", 2 * size, size),
+    }
+
+
+def _messages(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for number in range(c.message_rounds):
+        found |= _norm(f"mixer.rounds.{number}.norm", c.features)
+        found |= _linear(f"mixer.rounds.{number}.own", c.features, c.features)
+        found[f"mixer.rounds.{number}.near.weight"] = (c.features, c.features)
+    return found
+
+
+def _scan(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
+    each = (c.features, c.states)
+    return {
+        **{f"mixer.{name}": each for name in ("decay", "enter", "leave")},
+        "mixer.skip": (c.features,),
+        **_norm("mixer.norm", c.features),
+        **_linear("mixer.gate", c.features, c.features),
+    }
+
+
+def _mean(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
+    return {}
+
+
+_MIXERS = {"attention": _attention, "messages": _messages, "scan": _scan, "mean": _mean}
+
+
+def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
+
+
+def _linear(name: str, entering: int, leaving: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (leaving, entering), f"{name}.bias": (leaving,)}
