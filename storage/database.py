@@ -23,7 +23,7 @@ from storage.errors import (
     StorageError,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 Connection = sqlite3.Connection  # so that no other room has to name SQLite
 BUSY_TIMEOUT_S = 30.0
 

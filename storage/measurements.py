@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from storage.database import transaction
+from storage.database import explained, transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +26,140 @@ class Measurement:
     fingerprint: dict[str, Any]
     at: float
     run: int | None = None
+    bench: int | None = None
+
+    @property
+    def machine(self) -> str:
+        """The key of its fingerprint: figures of different keys are not to be mixed."""
+        return fingerprint_key(self.fingerprint)
 
 
 _COLUMNS = tuple(field.name for field in fields(Measurement))
+_PLAIN = tuple(name for name in _COLUMNS if name != "fingerprint")
+SORTABLE = ("id", "name", "subject", "value", "n", "unit", "at", "bench")
+
+
+def fingerprint_key(body: dict[str, Any]) -> str:
+    """A digest of the fingerprint, without names of a machine and a card that change no figure."""
+    machine = body.get("machine")
+    cards = body.get("cards")
+    told = {
+        **body,
+        "machine": _without(machine, "host"),
+        "cards": [_without(card, "uuid") for card in cards] if isinstance(cards, list) else cards,
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def keep_fingerprint(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
+    """Its key; the body is kept once. Belongs inside the caller's transaction."""
+    key = fingerprint_key(body)
+    conn.execute(
+        "INSERT INTO fingerprint (key, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (key, json.dumps(body, sort_keys=True)),
+    )
+    return key
+
+
+def fingerprint(conn: sqlite3.Connection, key: str) -> dict[str, Any]:
+    row = conn.execute("SELECT body FROM fingerprint WHERE key = ?", (key,)).fetchone()
+    found: dict[str, Any] = json.loads(row[0]) if row else {}
+    return found
 
 
 def add(conn: sqlite3.Connection, m: Measurement) -> None:
+    add_all(conn, [m])
+
+
+def add_all(conn: sqlite3.Connection, found: list[Measurement]) -> None:
+    marks = ", ".join("?" * len(_COLUMNS))
     with transaction(conn):
-        conn.execute(
-            "INSERT INTO measurement (run, name, subject, against, value, low, high, n, unit, command, fingerprint, at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(m.run, m.name, m.subject, m.against, m.value, m.low, m.high, m.n, m.unit, m.command),
-                *(json.dumps(m.fingerprint, sort_keys=True), m.at),
-            ),
-        )
+        for m in found:
+            values = [getattr(m, name) for name in _PLAIN]
+            conn.execute(
+                f"INSERT INTO measurement ({', '.join(_PLAIN)}, fingerprint) VALUES ({marks})",
+                (*values, keep_fingerprint(conn, m.fingerprint)),
+            )
+
+
+def replace_of_bench(conn: sqlite3.Connection, bench: int, found: list[Measurement]) -> None:
+    """What a benchmark's pairs come to now, in place of what they came to before."""
+    with transaction(conn):
+        conn.execute("DELETE FROM measurement WHERE bench = ?", (bench,))
+        add_all(conn, found)
 
 
 def named(conn: sqlite3.Connection, name: str) -> list[Measurement]:
     """Oldest first."""
-    rows = conn.execute(f"SELECT {', '.join(_COLUMNS)} FROM measurement WHERE name = ? ORDER BY id", (name,))
-    found = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
-    return [Measurement(**{**row, "fingerprint": json.loads(row["fingerprint"])}) for row in found]
+    return list(_read(conn, "WHERE name = ? ORDER BY measurement.id", (name,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which measurements; every value is bound as a parameter."""
+
+    words: tuple[str, ...] = ()  # in name, subject, unit or command
+    bench: int | None = None
+    machine: str | None = None  # the beginning of a fingerprint's key
+    since: float | None = None
+
+
+def page(
+    conn: sqlite3.Connection,
+    wanted: Wanted = Wanted(),
+    *,
+    sort: str = "id",
+    descending: bool = True,
+    limit: int | None = None,
+    offset: int = 0,
+) -> list[Measurement]:
+    if sort not in SORTABLE:
+        raise ValueError(f"cannot sort by {sort!r}")
+    where, bound = _conditions(wanted)
+    direction = "DESC" if descending else "ASC"
+    # The numbers first: ordering carries no text, and a page reads its own rows alone.
+    chosen = (
+        f"WHERE measurement.id IN (SELECT id FROM measurement{where} ORDER BY {sort} {direction}, id {direction}"
+        f" LIMIT ? OFFSET ?) ORDER BY measurement.{sort} {direction}, measurement.id {direction}"
+    )
+    return list(_read(conn, chosen, (*bound, -1 if limit is None else limit, offset)))
+
+
+def count(conn: sqlite3.Connection, wanted: Wanted = Wanted()) -> int:
+    where, bound = _conditions(wanted)
+    with explained(None):
+        found: int = conn.execute(f"SELECT count(*) FROM measurement{where}", bound).fetchone()[0]
+    return found
+
+
+def _conditions(wanted: Wanted) -> tuple[str, tuple[Any, ...]]:
+    clauses: list[str] = []
+    bound: list[Any] = []
+    for word in wanted.words:
+        clauses.append("instr(lower(name || ' ' || subject || ' ' || unit || ' ' || command), ?) > 0")
+        bound.append(word.lower())
+    if wanted.bench is not None:
+        clauses.append("bench = ?")
+        bound.append(wanted.bench)
+    if wanted.machine is not None:
+        clauses.append("substr(fingerprint, 1, ?) = ?")
+        bound += [len(wanted.machine), wanted.machine]
+    if wanted.since is not None:
+        clauses.append("at >= ?")
+        bound.append(wanted.since)
+    return (" WHERE " + " AND ".join(clauses) if clauses else ""), tuple(bound)
+
+
+def _read(conn: sqlite3.Connection, rest: str, bound: tuple[Any, ...]) -> Iterator[Measurement]:
+    columns = ", ".join(f"measurement.{name}" for name in _PLAIN)
+    statement = (
+        f"SELECT {columns}, fingerprint.body FROM measurement"
+        f" JOIN fingerprint ON fingerprint.key = measurement.fingerprint {rest}"
+    )
+    with explained(None):
+        for *row, body in conn.execute(statement, bound):
+            yield Measurement(**dict(zip(_PLAIN, row, strict=True)), fingerprint=json.loads(body))
+
+
+def _without(table: Any, name: str) -> Any:
+    return {key: value for key, value in table.items() if key != name} if isinstance(table, dict) else table

@@ -6,12 +6,13 @@ and pandas its import costs half a second.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 
 from sqlite_utils import Database, Migrations
 
-from storage import scores
+from storage import measurements, scores
 
 migrations = Migrations("kgops")
 
@@ -48,6 +49,23 @@ def figures_by_the_names_people_use(db: Database) -> None:
     conn = db.conn
     for (run,) in conn.execute(f"SELECT id FROM run WHERE state IN ({_ENDED})").fetchall():
         scores.settle(conn, run)
+
+
+@migrations(name="004_benchmarks")
+def pairs_of_runs_and_the_machines_of_figures(db: Database) -> None:
+    conn = db.conn
+    for statement in _BENCHMARKS:
+        conn.execute(statement)
+    kept = "id, run, name, subject, against, value, low, high, n, unit, command, at"
+    before = conn.execute(f"SELECT {kept}, fingerprint FROM measurement").fetchall()
+    conn.execute("DROP TABLE measurement")
+    for statement in _MEASUREMENT:
+        conn.execute(statement)
+    for *row, body in before:
+        machine = measurements.keep_fingerprint(conn, json.loads(body))
+        conn.execute(
+            f"INSERT INTO measurement ({kept}, fingerprint) VALUES ({', '.join('?' * 13)})", (*row, machine)
+        )
 
 
 _RUNS = (
@@ -330,4 +348,64 @@ _SCORES = (
     WHERE found.type = 'object' AND json_type(found.value, '$.uuid') = 'text'
         AND json_type(found.value, '$.name') = 'text'
     """,
+)
+
+_BENCHMARKS = (
+    """
+    CREATE TABLE fingerprint (    -- processor, cards, driver, versions, commit: what figures belong to
+        key TEXT PRIMARY KEY,     -- digest of the body, without names that change nothing
+        body TEXT NOT NULL CHECK (json_valid(body))
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE bench (          -- a set of runs that take turns, to be compared pair by pair
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL,
+        plan TEXT NOT NULL CHECK (json_valid(plan)),  -- variants with their jobs, the baseline first; rounds
+        plan_key TEXT NOT NULL,   -- digest of the plan: the same command finds its unfinished benchmark again
+        command TEXT NOT NULL,    -- repeats it
+        fingerprint TEXT NOT NULL REFERENCES fingerprint (key),
+        begun_at REAL NOT NULL,
+        ended_at REAL
+    ) STRICT
+    """,
+    "CREATE INDEX bench_plan ON bench (plan_key, fingerprint)",
+    """
+    CREATE TABLE pair (           -- a run of the baseline and one of a variant, in the same round
+        bench INTEGER NOT NULL REFERENCES bench (id) ON DELETE CASCADE,
+        round INTEGER NOT NULL,
+        variant TEXT NOT NULL,
+        baseline_run INTEGER,     -- no reference: figures outlive the runs they were read from
+        variant_run INTEGER,
+        baseline TEXT NOT NULL CHECK (json_valid(baseline)),
+        measured TEXT NOT NULL CHECK (json_valid(measured)),
+        busy REAL,                -- share of the processors that others used just before
+        noted TEXT NOT NULL CHECK (json_valid(noted)),  -- what else was not quiet
+        at REAL NOT NULL,
+        PRIMARY KEY (bench, round, variant)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+_MEASUREMENT = (
+    """
+    CREATE TABLE measurement (
+        id INTEGER PRIMARY KEY,
+        run INTEGER REFERENCES run (id) ON DELETE SET NULL,
+        bench INTEGER REFERENCES bench (id) ON DELETE SET NULL,
+        name TEXT NOT NULL,
+        subject TEXT NOT NULL,    -- what was measured
+        against TEXT,             -- for a ratio: beside what, in the same benchmark
+        value REAL NOT NULL,      -- the median
+        low REAL,                 -- first quartile
+        high REAL,                -- third quartile
+        n INTEGER NOT NULL,
+        unit TEXT NOT NULL,
+        command TEXT NOT NULL,    -- repeats it
+        fingerprint TEXT NOT NULL REFERENCES fingerprint (key),
+        at REAL NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX measurement_name ON measurement (name, subject, id)",
+    "CREATE INDEX measurement_bench ON measurement (bench)",
 )

@@ -1,0 +1,134 @@
+"""Benchmarks: what is to be compared, and the pairs of runs that are finished, so that none is repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from storage import measurements
+from storage.database import explained, transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    id: int
+    name: str
+    plan: dict[str, Any]
+    command: str
+    fingerprint: str  # a key
+    begun_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What a run of the baseline and one of `variant` measured, one after the other."""
+
+    round: int
+    variant: str
+    baseline_run: int | None
+    variant_run: int | None
+    baseline: dict[str, Any]
+    measured: dict[str, Any]
+    busy: float | None
+    noted: tuple[str, ...]
+    at: float
+
+
+_BENCH = "id, name, plan, command, fingerprint, begun_at, ended_at"
+
+
+def begin(
+    conn: sqlite3.Connection,
+    name: str,
+    plan: dict[str, Any],
+    command: str,
+    fingerprint: dict[str, Any],
+    at: float,
+) -> int:
+    with transaction(conn):
+        key = measurements.keep_fingerprint(conn, fingerprint)
+        added = conn.execute(
+            "INSERT INTO bench (name, plan, plan_key, command, fingerprint, begun_at) VALUES (?, ?, ?, ?, ?, ?)",
+            (name, json.dumps(plan), _digest(name, plan), command, key, at),
+        )
+    number = added.lastrowid
+    assert number is not None
+    return number
+
+
+def unfinished(conn: sqlite3.Connection, name: str, plan: dict[str, Any]) -> list[Bench]:
+    """Those of this very plan, on whatever machine; the newest first."""
+    rows = conn.execute(
+        f"SELECT {_BENCH} FROM bench WHERE plan_key = ? AND ended_at IS NULL ORDER BY id DESC",
+        (_digest(name, plan),),
+    )
+    return [_bench(row) for row in rows]
+
+
+def get(conn: sqlite3.Connection, number: int) -> Bench | None:
+    row = conn.execute(f"SELECT {_BENCH} FROM bench WHERE id = ?", (number,)).fetchone()
+    return _bench(row) if row else None
+
+
+def newest(conn: sqlite3.Connection, *, name: str | None = None, limit: int = 50) -> list[Bench]:
+    where, bound = ("", ()) if name is None else (" WHERE name = ?", (name,))
+    with explained(None):
+        rows = conn.execute(f"SELECT {_BENCH} FROM bench{where} ORDER BY id DESC LIMIT ?", (*bound, limit))
+        return [_bench(row) for row in rows]
+
+
+def end(conn: sqlite3.Connection, number: int, at: float) -> None:
+    with transaction(conn):
+        conn.execute("UPDATE bench SET ended_at = ? WHERE id = ?", (at, number))
+
+
+def add_pair(conn: sqlite3.Connection, bench: int, pair: Pair) -> None:
+    """Once: a finished pair stays as it was measured."""
+    with transaction(conn):
+        conn.execute(
+            "INSERT INTO pair (bench, round, variant, baseline_run, variant_run, baseline, measured, busy, noted, at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(bench, pair.round, pair.variant, pair.baseline_run, pair.variant_run),
+                *(json.dumps(pair.baseline), json.dumps(pair.measured)),
+                *(pair.busy, json.dumps(list(pair.noted)), pair.at),
+            ),
+        )
+
+
+def pairs(conn: sqlite3.Connection, bench: int) -> list[Pair]:
+    rows = conn.execute(
+        "SELECT round, variant, baseline_run, variant_run, baseline, measured, busy, noted, at FROM pair"
+        " WHERE bench = ? ORDER BY round, at",
+        (bench,),
+    )
+    return [_pair(row) for row in rows]
+
+
+def _pair(row: Sequence[Any]) -> Pair:
+    number, variant, baseline_run, variant_run, baseline, measured, busy, noted, at = row
+    return Pair(
+        number,
+        variant,
+        baseline_run,
+        variant_run,
+        json.loads(baseline),
+        json.loads(measured),
+        busy,
+        tuple(json.loads(noted)),
+        at,
+    )
+
+
+def _bench(row: Sequence[Any]) -> Bench:
+    number, name, plan, *rest = row
+    return Bench(number, name, json.loads(plan), *rest)
+
+
+def _digest(name: str, plan: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([name, plan], sort_keys=True).encode()).hexdigest()
