@@ -25,6 +25,7 @@ import torch
 
 from kgops.bench.budget_settings import TracinSetting, TrainSetting, draw_other, draw_tracin, draw_train
 from kgops.bench.live_bytes import peak_live_bytes
+from kgops.gpus.facts import CardFacts
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.job import Job
@@ -39,20 +40,56 @@ from kgops.workers.report import Reporter
 from kgops.workers.tracin import trace_graph
 from kgops.workers.train import train_conve
 
-__all__ = ["Outcome", "compare_tracin", "compare_train", "main", "summary"]
+__all__ = [
+    "PROCESSOR",
+    "Mapped",
+    "Outcome",
+    "Place",
+    "Quiet",
+    "Work",
+    "compare_tracin",
+    "compare_train",
+    "main",
+    "summary",
+]
 
-_CPU = torch.device("cpu")
 _KINDS = ("train", "tracin", "other")
+
+
+Work = Callable[[], None]
+Mapped = Callable[[], list[int]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where settings run, and how their peak is measured: bytes alive, and on a card those reserved, too."""
+
+    device: torch.device
+    card: CardFacts | None
+    measure: Callable[[Work, Mapped], tuple[int, int]]
+
+
+def _on_processor(work: Work, mapped: Mapped) -> tuple[int, int]:
+    live = peak_live_bytes(work, mapped)
+    return live, live
+
+
+PROCESSOR = Place(torch.device("cpu"), None, _on_processor)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`phase` is the one of the predicted peak; `error` is relative, negative where too little was predicted."""
+    """`phase` is the one of the predicted peak; errors are relative, negative where too little was predicted.
+
+    On a card `reserved` is what the allocator holds for what is alive; elsewhere it is that.
+    """
 
     kind: str
     seed: int
     predicted: int
     measured: int
+    predicted_reserved: int
+    reserved: int
     phase: str
     predict_us: float
     setting: str
@@ -61,22 +98,28 @@ class Outcome:
     def error(self) -> float:
         return self.predicted / self.measured - 1
 
+    @property
+    def reserved_error(self) -> float:
+        return self.predicted_reserved / self.reserved - 1
 
-def compare_train(setting: TrainSetting, seed: int) -> Outcome:
-    """One training, as its worker runs it on a CPU."""
+
+def compare_train(setting: TrainSetting, seed: int, place: Place = PROCESSOR) -> Outcome:
+    """One training, as its worker runs it."""
     graph, counts = _data(setting, seed)
     job = setting.job()
 
     def work() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            train_conve(job, _copy(graph), _CPU, Path(folder), _Quiet(), StopRequest())
+            train_conve(job, _copy(graph), place.device, Path(folder), Quiet(), StopRequest())
 
-    shape = train_shape(job, counts, None)
+    shape = train_shape(job, counts, place.card)
     assert shape is not None
-    return _compared("train", seed, shape, work, setting)
+    return _compared("train", seed, shape, work, setting, place)
 
 
-def compare_tracin(setting: TracinSetting, seed: int, kind: str = "tracin") -> Outcome:
+def compare_tracin(
+    setting: TracinSetting, seed: int, kind: str = "tracin", place: Place = PROCESSOR
+) -> Outcome:
     """One TracIn run over checkpoints of an untrained model: memory does not ask what was learned."""
     graph, counts = _data(setting, seed)
     with tempfile.TemporaryDirectory() as name:
@@ -87,7 +130,7 @@ def compare_tracin(setting: TracinSetting, seed: int, kind: str = "tracin") -> O
 
         def work(job: Job = job) -> None:
             (folder / "results").mkdir(exist_ok=True)
-            trace_graph(job, _copy(graph), _CPU, folder, _Quiet(), StopRequest())
+            trace_graph(job, _copy(graph), place.device, folder, Quiet(), StopRequest())
 
         if setting.asks_index:
             asking = {**job.settings, "use_index": None, "build_index": job.settings["use_index"]}
@@ -95,13 +138,13 @@ def compare_tracin(setting: TracinSetting, seed: int, kind: str = "tracin") -> O
         trained = {**_training(setting).to_dict(), "loss": setting.trained_loss}
         tests, checkpoints = len(graph.test), setting.checkpoints
         shape = tracin_shape(
-            job, counts, None, setting.config(), trained=trained, checkpoints=checkpoints, tests=tests
+            job, counts, place.card, setting.config(), trained=trained, checkpoints=checkpoints, tests=tests
         )
 
         def mapped() -> list[int]:
             return [path.stat().st_size for path in (folder / "index").glob("*.pt")]
 
-        return _compared(kind, seed, shape, work, setting, mapped)
+        return _compared(kind, seed, shape, work, setting, place, mapped)
 
 
 def summary(outcomes: list[Outcome]) -> dict[str, float]:
@@ -122,17 +165,22 @@ def _compared(
     kind: str,
     seed: int,
     shape: Shape,
-    work: Callable[[], None],
+    work: Work,
     setting: TrainSetting | TracinSetting,
-    mapped: Callable[[], list[int]] = list,
+    place: Place,
+    mapped: Mapped = list,
 ) -> Outcome:
     started = time.perf_counter()
-    budget = predict(shape)
+    budget = predict(shape, place.card)
     # What numpy allocates the profiler does not see; `tests/test_budget.py` compares that with tracemalloc.
-    predicted = peak_live(shape, without=("graph",))
+    predicted = budget.live if shape.on_card else peak_live(shape, without=("graph",))
     took = 1e6 * (time.perf_counter() - started)
     gc.collect()  # what an earlier setting left behind would be freed in the middle, and counted below nothing
-    return Outcome(kind, seed, predicted, peak_live_bytes(work, mapped), budget.phase, took, str(setting))
+    live, reserved = place.measure(work, mapped)
+    told = budget.phase, took, str(setting)
+    return Outcome(
+        kind, seed, predicted, live, budget.reserved if shape.on_card else predicted, reserved, *told
+    )
 
 
 def _data(setting: TrainSetting | TracinSetting, seed: int) -> tuple[Graph, Counts]:
@@ -182,7 +230,7 @@ def _write_untrained(path: Path, setting: TracinSetting, graph: Graph) -> None:
     write_checkpoint(path, Checkpoint(model, config.to_dict(), 2, 0, 0.1, loss, *digests, settings, {}))
 
 
-class _Quiet(Reporter):
+class Quiet(Reporter):
     """A reporter that nobody listens to."""
 
     def __init__(self) -> None:

@@ -77,9 +77,11 @@ class TracinSetting:
         return read_job({"workload": "tracin", "tracin": table, "levers": self.levers}, "a drawn setting")
 
 
-def draw_train(rng: random.Random, *, most_entities: int = 200_000, flop: float = _FLOP) -> TrainSetting:
+def draw_train(
+    rng: random.Random, *, least_entities: int = 14, most_entities: int = 200_000, flop: float = _FLOP
+) -> TrainSetting:
     while True:
-        entities, relations = round(_between(rng, 14, most_entities)), rng.choice((1, 3, 20, 150))
+        entities, relations = round(_between(rng, least_entities, most_entities)), rng.choice((1, 3, 20, 150))
         dim, channels = rng.choice((16, 32, 64, 100, 128, 200, 256)), rng.choice((3, 8, 16, 32, 48))
         batch = round(_between(rng, 8, 2048))
         train = max(120, int(batch * rng.uniform(1.2, 5)))
@@ -110,7 +112,9 @@ def draw_train(rng: random.Random, *, most_entities: int = 200_000, flop: float 
             return setting
 
 
-def draw_tracin(rng: random.Random, *, most_entities: int = 100_000, flop: float = _FLOP) -> TracinSetting:
+def draw_tracin(
+    rng: random.Random, *, least_entities: int = 60, most_entities: int = 100_000, flop: float = _FLOP
+) -> TracinSetting:
     while True:
         inverse = rng.random() < 0.6
         levers: dict[str, Any] = {"gram_precision": rng.choice(("fp32", "fp32", "bf16", "fp16"))}
@@ -119,7 +123,7 @@ def draw_tracin(rng: random.Random, *, most_entities: int = 100_000, flop: float
         if rng.random() < 0.5:
             levers["entity_chunk"] = rng.choice((500, 2048, 8192))
         setting = TracinSetting(
-            entities=round(_between(rng, 60, most_entities)),
+            entities=round(_between(rng, least_entities, most_entities)),
             relations=rng.choice((1, 3, 20, 150)),
             train=round(_between(rng, 512, 8192)),
             valid=0,

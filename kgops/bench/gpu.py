@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 
 from kgops.bench import rivals
+from kgops.bench.gpu_budget import predictions, small_card
 from kgops.bench.measure import Line, fingerprint, store, table
 from kgops.bench.quality import Silent
 from kgops.bench.train_step import Contender, measure, synthetic
@@ -97,6 +98,8 @@ def sections(graph: Graph, rounds: int) -> Iterator[tuple[str, Callable[[], list
     yield "steps of 256", lambda: steps(graph, "FB15k-237", 256, rounds, shipped=True)
     yield "tracin", lambda: tracin(graph)
     yield "peaks", peaks
+    yield "a T4's memory", lambda: small_card(graph)
+    yield "predictions", lambda: predictions(60)
     yield "100k entities", lambda: steps(synthetic(100_000), "100k entities", 1024, rounds, shipped=False)
 
 
