@@ -7,7 +7,8 @@ merged with free neighbours. Derived from its source, not measured on a card yet
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 
 __all__ = ["GRANULE", "reserved_bytes"]
 
@@ -18,48 +19,70 @@ _SMALL_SEGMENT, _MIDDLE_SEGMENT, _STEP = 2 * _MIB, 20 * _MIB, 2 * _MIB
 
 
 class _Block:
-    __slots__ = ("after", "before", "free", "size")
+    """`at` is its address; segments lie as they were asked for."""
 
-    def __init__(self, size: int) -> None:
-        self.size, self.free = size, True
+    __slots__ = ("after", "at", "before", "free", "size")
+
+    def __init__(self, size: int, at: int) -> None:
+        self.size, self.at, self.free = size, at, False
         self.before: _Block | None = None
         self.after: _Block | None = None
 
 
-def reserved_bytes(events: Iterable[tuple[int, int]], *, expandable: bool = False) -> int:
+class _Pool:
+    """Free blocks, the smallest first; of equal ones that of the lowest address."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[int, int, _Block]] = []
+
+    def add(self, block: _Block) -> None:
+        block.free = True
+        insort(self._blocks, (block.size, block.at, block))
+
+    def remove(self, block: _Block) -> None:
+        block.free = False
+        del self._blocks[bisect_left(self._blocks, (block.size, block.at))]
+
+    def pop(self, size: int) -> _Block | None:
+        """The best fit for `size`."""
+        place = bisect_left(self._blocks, (size,))
+        if place == len(self._blocks):
+            return None
+        block = self._blocks.pop(place)[2]
+        block.free = False
+        return block
+
+
+def reserved_bytes(events: Sequence[tuple[int, int]], *, expandable: bool = False) -> int:
     """For allocations (number, bytes) and frees (number, 0) in their order; nothing is given back to the card.
 
     `expandable`: segments grow where they are, so free memory is never in pieces too small.
     """
     if expandable:
         return _high_water(events)
-    pools: tuple[set[_Block], set[_Block]] = (set(), set())
+    end = len(events)
+    while end and not events[end - 1][1]:
+        end -= 1  # what is only given back changes nothing
+    pools = (_Pool(), _Pool())
     used: dict[int, tuple[_Block, int]] = {}
     reserved = 0
-    for number, size in events:
+    for number, size in events[:end]:
         if not size:
             block, kind = used.pop(number)
             _release(block, pools[kind])
             continue
         kind = int(size > _SMALL)
         pool = pools[kind]
-        found = min((block for block in pool if block.size >= size), key=_size, default=None)
+        found = pool.pop(size)
         # A block much larger than asked stays whole for what needs it; torch's limit is off by default.
         if found is None:
-            found = _Block(_segment(size))
+            found = _Block(_segment(size), reserved)
             reserved += found.size
-        else:
-            pool.remove(found)
         left = found.size - size
         if left >= GRANULE if kind == 0 else left > _SMALL:
             pool.add(_cut(found, size))
-        found.free = False
         used[number] = found, kind
     return reserved
-
-
-def _size(block: _Block) -> int:
-    return block.size
 
 
 def _segment(size: int) -> int:
@@ -69,7 +92,7 @@ def _segment(size: int) -> int:
 
 
 def _cut(block: _Block, size: int) -> _Block:
-    rest = _Block(block.size - size)
+    rest = _Block(block.size - size, block.at + size)
     rest.before, rest.after = block, block.after
     if block.after is not None:
         block.after.before = rest
@@ -77,8 +100,7 @@ def _cut(block: _Block, size: int) -> _Block:
     return rest
 
 
-def _release(block: _Block, pool: set[_Block]) -> None:
-    block.free = True
+def _release(block: _Block, pool: _Pool) -> None:
     for near in (block.before, block.after):
         if near is None or not near.free:
             continue
@@ -92,7 +114,7 @@ def _release(block: _Block, pool: set[_Block]) -> None:
     pool.add(block)
 
 
-def _high_water(events: Iterable[tuple[int, int]]) -> int:
+def _high_water(events: Sequence[tuple[int, int]]) -> int:
     live, most = [0, 0], [0, 0]
     sizes: dict[int, int] = {}
     for number, size in events:

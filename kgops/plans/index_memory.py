@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kgops.plans.factor_memory import Side, small_each, walk_factors
-from kgops.plans.ledger import Held, Ledger, Scratch
+from kgops.plans.ledger import Held, Ledger, Scratch, ends
 from kgops.plans.pair_memory import walk_pairs
 from kgops.plans.product_memory import EXACT, walk_product
 from kgops.plans.scan_memory import Ranking, tests_at_once, walk_engines, walk_kept, walk_results
@@ -25,13 +25,12 @@ def walk_building(ledger: Ledger, s: TracinShape) -> None:
     ledger.flash("data", *[_ID * n] * 4)
     blocks.append(ledger.take("data", _ROW * n))
     known = s.counts.groups.blocks(s.block, n, both_directions=s.both_directions)
-    scratches = []
+    scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
     body: list[Held] = []
-    for _ in range(s.checkpoints):
-        scratches.append(Scratch(ledger))
+    for scratch in ends(scratches):
         for block in known.found:
             side = Side.of_block(s, block, None)
-            made = _walk_made(ledger, s, scratches[-1], side)
+            made = _walk_made(ledger, s, scratch, side)
             # The body before is written, and stands until this one is made.
             ledger.give(*body)
             body = made
@@ -58,7 +57,7 @@ def walk_query(ledger: Ledger, s: TracinShape) -> None:
     tile = s.tests_of_a_tile
     test = Side.of_tests(s, min(tile, tests_at_once(s)))
     scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
-    kept = [walk_kept(ledger, s, scratch, test) for scratch in scratches]
+    kept = walk_kept(ledger, s, scratches, test)
     ledger.phase = "blocks"
     n = s.counts.train
     every = [] if s.ranks or s.on_card else [ledger.take("scores", 4 * tile * n)]
@@ -68,7 +67,7 @@ def walk_query(ledger: Ledger, s: TracinShape) -> None:
     for block in s.counts.groups.blocks(s.block, n, both_directions=s.both_directions).found:
         side = Side.of_block(s, block, None)
         ranking.add(_walk_block(ledger, s, scratches, side, test), side.triples)
-    ledger.give(*[held for one in kept for held in one])
+    ledger.give(*kept)
     ranking.finish()
     for scratch in scratches:
         scratch.close()
@@ -83,7 +82,7 @@ def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], side: 
     summed: Held | None = None
     stored: list[Held] = []
     made: list[Held] = []
-    for scratch in scratches:
+    for scratch in ends(scratches):
         # Copied to a card, while that of the checkpoint before is there. A host maps it, and lets go of it when
         # it wants to: that is no memory which could run out.
         ahead = [ledger.take("index", _stored_bytes(s, side) if s.on_card else 0)]

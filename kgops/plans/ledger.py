@@ -6,11 +6,13 @@ is that of a moment which really comes, never the sum of what is not alive toget
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-__all__ = ["Held", "Ledger", "Peak", "Scratch"]
+__all__ = ["Held", "Ledger", "Peak", "Scratch", "ends"]
 
+
+_SMALL = 1 << 16  # bytes: many such fill a segment of an allocator without holes
 
 Held = tuple[str, int, int]
 """Part, bytes and number of one allocation."""
@@ -73,6 +75,16 @@ class Ledger:
             self.events.append((self._number, size))
         return part, size, self._number
 
+    def take_together(self, part: str, sizes: Iterable[int]) -> list[Held]:
+        """What comes and goes together: of the small ones one allocation, each rounded for itself."""
+        held, small = [], 0
+        for size in sizes:
+            if size > _SMALL:
+                held.append(self.take(part, size))
+            else:
+                small += -(-size // self._granule) * self._granule
+        return [*held, self.take(part, small)] if small else held
+
     def give(self, *held: Held) -> None:
         if self._is_peak:
             self._settle()
@@ -123,6 +135,13 @@ class Scratch:
             self._ledger.give(self._kept[name])
         self._kept[name], self._asked[name] = self._ledger.take(part, size), size
 
+    def grow_as(self, other: Scratch) -> None:
+        """As large as what was done with `other` has made its own."""
+        if self._asked == other._asked:
+            return
+        for name, (part, _, _) in other._kept.items():
+            self.take(part, name, other._asked[name])
+
     @property
     def size(self) -> int:
         """Bytes of all that is kept."""
@@ -132,3 +151,14 @@ class Scratch:
         self._ledger.give(*self._kept.values())
         self._kept.clear()
         self._asked.clear()
+
+
+def ends(scratches: Sequence[Scratch]) -> Iterator[Scratch]:
+    """The first and the last of buffers with which the same is done one after the other. Those between only grow as
+    the first did: whatever is done with them, more is alive when it is done with the last."""
+    first, *between = scratches
+    yield first
+    for scratch in between[:-1]:
+        scratch.grow_as(first)
+    if between:
+        yield between[-1]

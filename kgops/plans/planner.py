@@ -117,7 +117,7 @@ def suggest(
     if not thorough:
         return Suggestion(subject, target, asked, chosen, nearest, (), known)
     more = search.by_pace([{}, *search.exact_changes(), *search.numeric_changes()])
-    looked_at = [search.option(changes) for _, changes in more[: _OTHERS + _ALIKE]]
+    looked_at = (search.option(changes) for _, changes in more[: _OTHERS + _ALIKE])
     others = _different((one for one in looked_at if one is not None and search.fits(one)), chosen)
     batch = search.largest_batch(chosen.changes if chosen else {})
     return Suggestion(subject, target, asked, chosen, nearest, others, known, batch)
@@ -132,6 +132,7 @@ class _Search:
         self.rates: Rates = rates_of(target)
         self.expandable = expandable
         self.entities = subject.counts.entities
+        self._predicted: list[tuple[Shape, Budget]] = []
 
     def option(self, changes: Mapping[str, Any]) -> Option | None:
         """With the asked levers changed so; None where rules do not let it stand, or there is no formula."""
@@ -233,7 +234,14 @@ class _Search:
         return self.subject.shapes({**self.levers, **changes}, self.target.facts)
 
     def _budget(self, shape: Shape) -> Budget:
-        return predict(shape, self.target.facts, correction=self.known.correction, expandable=self.expandable)
+        """Few of the shapes that a search looks at differ: a lever that only training has changes no tracing."""
+        for known, budget in self._predicted:
+            if known == shape:
+                return budget
+        correction, card = self.known.correction, self.target.facts
+        budget = predict(shape, card, correction=correction, expandable=self.expandable)
+        self._predicted.append((shape, budget))
+        return budget
 
     def _is_open(self, lever: str) -> bool:
         return str(self.levers.get(lever, "auto")) == "auto"
@@ -248,4 +256,6 @@ def _different(options: Iterable[Option], chosen: Option | None) -> tuple[Option
         if key not in seen:
             seen.add(key)
             found.append(option)
-    return tuple(found[:_OTHERS])
+        if len(found) == _OTHERS:
+            break
+    return tuple(found)

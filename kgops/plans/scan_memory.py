@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kgops.jobs import sizes
 from kgops.plans.blocks import Block, Blocks, largest
 from kgops.plans.factor_memory import Side, walk_engine, walk_factors
-from kgops.plans.ledger import Held, Ledger, Scratch
+from kgops.plans.ledger import Held, Ledger, Scratch, ends
 from kgops.plans.pair_memory import walk_all_scores, walk_pairs, walk_ranking
 from kgops.plans.product_memory import walk_product
 from kgops.plans.shapes import TracinShape
@@ -29,7 +29,7 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
     ledger.phase = "tests"
     test = Side.of_tests(s, min(tile, tests_at_once(s)))
     scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
-    kept = [walk_kept(ledger, s, scratch, test) for scratch in scratches]
+    kept = walk_kept(ledger, s, scratches, test)
     ledger.phase = "blocks"
     order = ledger.take("data", _ID * n)
     ledger.flash("data", *[_ID * n] * 4)
@@ -42,7 +42,7 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
         walk.each(blocks)
     else:
         walk.those_that_take_most(blocks)
-    ledger.give(order, *[held for one in kept for held in one])
+    ledger.give(order, *kept)
     ranking.finish()  # what is left at the end is ranked when the tests' factors are gone
     for scratch in scratches:
         scratch.close()
@@ -195,7 +195,7 @@ class _Blocks:
         ledger, summed = self._ledger, None
         # Where relations are doubled its rows are others than the triples it was cut as.
         cut = ledger.take("data", _ROW * side.triples if self._s.model.inverse else 0)
-        for scratch in self._scratches:
+        for scratch in ends(self._scratches):
             made = walk_block(ledger, self._s, scratch, side, self._test)
             scores = walk_pairs(ledger, self._s, scratch, side, self._test)
             ledger.give(*made)
@@ -236,8 +236,23 @@ def walk_block(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, tes
     return made
 
 
-def walk_kept(ledger: Ledger, s: TracinShape, scratch: Scratch, test: Side) -> list[Held]:
-    """`Engine.keep`: the factors, and copies of the two large ones where products take them rounded."""
+def walk_kept(ledger: Ledger, s: TracinShape, scratches: list[Scratch], test: Side) -> list[Held]:
+    """`Engine.keep` of every checkpoint."""
+    first: list[Held] = []
+    others: list[Held] = []
+    for scratch in ends(scratches):
+        if not first:
+            first = _walk_keeping(ledger, s, scratch, test)
+            continue
+        for _ in scratches[1:-1]:  # they keep the same
+            for part in {part: None for part, _, _ in first}:
+                others += ledger.take_together(part, [size for name, size, _ in first if name == part])
+        others += _walk_keeping(ledger, s, scratch, test)
+    return [*first, *others]
+
+
+def _walk_keeping(ledger: Ledger, s: TracinShape, scratch: Scratch, test: Side) -> list[Held]:
+    """The factors, and copies of the two large ones where products take them rounded."""
     kept = walk_factors(ledger, s, scratch, test, keep=True).all()
     deltas = s.model.num_entities * test.groups
     low: list[Held] = []

@@ -10,7 +10,7 @@ from dataclasses import replace
 from kgops.jobs import sizes
 from kgops.plans.factor_memory import Side, walk_factors
 from kgops.plans.index_memory import walk_building, walk_query
-from kgops.plans.ledger import Held, Ledger, Scratch
+from kgops.plans.ledger import Held, Ledger, Scratch, ends
 from kgops.plans.neighbourhood_memory import walk_neighbourhood
 from kgops.plans.pair_memory import walk_samples
 from kgops.plans.scan_memory import walk_engines, walk_scan
@@ -92,7 +92,7 @@ def _walk_itself(ledger: Ledger, s: TracinShape) -> None:
     for block in s.counts.groups.blocks(s.block, n, both_directions=s.both_directions).found:
         side = Side.of_block(s, block, None)
         cut = ledger.take("data", _ROW * side.triples if s.model.inverse else 0)
-        for scratch in scratches:
+        for scratch in ends(scratches):
             _walk_self_scores(ledger, s, scratch, side)
         ledger.give(cut)
     for scratch in scratches:
@@ -127,8 +127,7 @@ def _walk_self_scores(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Si
 def _load(ledger: Ledger, s: TracinShape) -> list[Held]:
     """`load_point`: what was read lives until it has been copied into the model."""
     saved = ledger.take("checkpoint", weight_bytes(s.model) + buffer_bytes(s.model))
-    model = [ledger.take("weights", size) for size in weight_sizes(s.model)]
-    model.append(ledger.take("weights", buffer_bytes(s.model)))
+    model = ledger.take_together("weights", [*weight_sizes(s.model), buffer_bytes(s.model)])
     ledger.give(saved)
     return model
 
