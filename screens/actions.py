@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from textual.binding import Binding, BindingType
 
@@ -12,15 +12,17 @@ from storage.runs import Run
 
 __all__ = ["ACTIONS", "Action", "bindings", "holding"]
 
-Place = Literal["dashboard", "run", "new run", "influences", "profiles"]
+Place = Literal["dashboard", "run", "new run", "influences", "profiles", "history", "compare"]
 Needs = Literal["nothing", "run", "unfinished run", "ended run", "resumable run"]
 
-EVERYWHERE: frozenset[Place] = frozenset({"dashboard", "run", "new run", "influences", "profiles"})
+EVERYWHERE: frozenset[Place] = frozenset(get_args(Place))
 DASHBOARD: frozenset[Place] = frozenset({"dashboard"})
 RUN: frozenset[Place] = frozenset({"run"})
 NEW_RUN: frozenset[Place] = frozenset({"new run"})
 INFLUENCES: frozenset[Place] = frozenset({"influences"})
 PROFILES: frozenset[Place] = frozenset({"profiles"})
+HISTORY: frozenset[Place] = frozenset({"history"})
+COMPARE: frozenset[Place] = frozenset({"compare"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,24 @@ class Action:
 
 
 ACTIONS: tuple[Action, ...] = (
-    Action("enter", "⏎", "open", "Open the run under the cursor.", "open", DASHBOARD, "run"),
-    Action("n", "n", "new run", "Choose what to run, and see its plan at once.", "new", DASHBOARD),
+    Action(
+        "enter", "⏎", "open", "Open the run under the cursor.", "open", DASHBOARD | HISTORY | COMPARE, "run"
+    ),
+    Action("n", "n", "new run", "Choose what to run, and see its plan at once.", "new", DASHBOARD | HISTORY),
+    Action("h", "h", "history", "All runs there ever were.", "history", DASHBOARD | RUN),
+    Action("slash", "/", "search", "Only what has these words.", "search", INFLUENCES | HISTORY),
+    Action("space", "spc", "mark", "Mark the run, or take its mark away.", "mark", HISTORY, "run"),
+    Action(
+        "asterisk", "*", "mark all", "Mark all that are shown, or none.", "mark_all", HISTORY, in_footer=False
+    ),
+    Action("greater_than_sign", ">", "sort", "Sort by the next column.", "sort_next", HISTORY),
+    Action(
+        "less_than_sign", "<", "sort", "Sort by the column before.", "sort_before", HISTORY, in_footer=False
+    ),
+    Action("u", "u", "upturn", "Sort the other way round.", "reverse", HISTORY, in_footer=False),
+    Action("z", "z", "sort by", "Sort by any column or figure.", "sort_by", HISTORY, in_footer=False),
+    Action("equals_sign", "=", "compare", "Two to eight marked runs side by side.", "compare", HISTORY),
+    Action("d", "d", "delete", "Delete the marked runs that ended, or this one.", "delete", HISTORY),
     Action("right", "→", "change", "The next value; the left arrow has the one before.", "more", NEW_RUN),
     Action("left", "left", "before", "The value before.", "less", NEW_RUN, in_footer=False),
     Action("e", "e", "edit", "Write the value; of a profile, edit a copy.", "fill", NEW_RUN | PROFILES),
@@ -51,13 +69,10 @@ ACTIONS: tuple[Action, ...] = (
     Action("x", "x", "start", "Start it, unless it is predicted not to fit.", "start", NEW_RUN),
     Action("X", "X", "force", "Start it whatever was predicted.", "force", NEW_RUN, in_footer=False),
     Action("y", "y", "copy", "Copy the command that starts the same.", "copy", NEW_RUN),
-    Action(
-        "escape", "esc", "back", "Back to where you came from.", "back", RUN | NEW_RUN | INFLUENCES | PROFILES
-    ),
+    Action("escape", "esc", "back", "Back to where you came from.", "back", EVERYWHERE - DASHBOARD),
     Action("o", "o", "side", "Proponents, opponents, or both.", "side", INFLUENCES),
     Action("v", "v", "relation", "Only the next relation; after the last, all.", "relation", INFLUENCES),
-    Action("slash", "/", "search", "Only triples with these words.", "search", INFLUENCES),
-    Action("w", "w", "write", "Write what is shown to a file.", "write", INFLUENCES),
+    Action("w", "w", "write", "Write what is shown to a file.", "write", INFLUENCES | HISTORY),
     Action(
         "i",
         "i",

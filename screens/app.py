@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual.app import App, SystemCommand
 from textual.message import Message
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from kgops.cli.session import Session
+    from screens.history import History
     from screens.influences import Influences
     from screens.new_run import NewRun
     from storage.runs import Run
@@ -177,15 +178,51 @@ class KgopsApp(App[None], inherit_bindings=False):
 
     def action_search(self) -> None:
         self._to_influences(lambda screen: screen.search())
+        self._to_history(lambda screen: screen.search())
 
     def action_write(self) -> None:
         self._to_influences(lambda screen: screen.write())
+        self._to_history(lambda screen: screen.write())
 
     def _to_influences(self, tell: Callable[[Influences], None]) -> None:
         from screens.influences import Influences
 
         if isinstance(self.screen, Influences):
             tell(self.screen)
+
+    def action_history(self) -> None:
+        from screens.history import History
+
+        self.feed.start()
+        self.push_screen(History())
+
+    def action_mark(self) -> None:
+        self._to_history(lambda screen: screen.mark())
+
+    def action_mark_all(self) -> None:
+        self._to_history(lambda screen: screen.mark_all())
+
+    def action_sort_next(self) -> None:
+        self._to_history(lambda screen: screen.turn_sort(1))
+
+    def action_sort_before(self) -> None:
+        self._to_history(lambda screen: screen.turn_sort(-1))
+
+    def action_sort_by(self) -> None:
+        self._to_history(lambda screen: screen.sort_by())
+
+    def action_reverse(self) -> None:
+        self._to_history(lambda screen: screen.reverse())
+
+    def action_compare(self) -> None:
+        self._to_history(lambda screen: screen.compare())
+
+    def action_delete(self) -> None:
+        self._to_history(lambda screen: screen.delete())
+
+    def _to_history(self, tell: Callable[[History], None]) -> None:
+        if self.here is not None and self.here.place == "history":
+            tell(cast("History", self.here))
 
     def action_profiles(self) -> None:
         from screens.profiles import Profiles

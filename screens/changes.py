@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kgops.plans.resolve import Resolved
     from kgops.runs.drafts import Draft
 
-__all__ = ["again", "note", "resume", "start", "stop", "tag", "with_session"]
+__all__ = ["again", "delete", "note", "resume", "start", "stop", "tag", "with_session"]
 
 T = TypeVar("T")
 
@@ -107,6 +107,15 @@ def note(session: Session, run: Run, text: str) -> str:
         raise Usage("the note is empty")
     reports.add_note(session.conn, run.id, time.time(), text)
     return f"noted on run {run.id}"
+
+
+def delete(session: Session, numbers: Collection[int]) -> str:
+    from kgops.runs.listing import delete_marked
+
+    left = [one for one in delete_marked(session.home, session.conn, numbers) if not one.done]
+    gone = len(numbers) - len(left)
+    told = f"{gone:,} run{'' if gone == 1 else 's'} deleted"
+    return f"{told}; run {left[0].run} is not: {left[0].why}" if left else told
 
 
 def _must_be_there(session: Session, run: Run) -> None:

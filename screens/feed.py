@@ -17,7 +17,7 @@ from kgops.settings import Home, make_home
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
 
-__all__ = ["DASHBOARD", "Feed", "Moment", "OneRun", "Wanted"]
+__all__ = ["DASHBOARD", "HISTORY", "Feed", "Moment", "OneRun", "Wanted"]
 
 _SETTLE_EVERY_S = 3.0
 _DRIVER_PATIENCE_S = (
@@ -31,6 +31,7 @@ class OneRun:
 
 
 DASHBOARD = "dashboard"
+HISTORY = "history"
 Wanted = str | OneRun | None  # what the visible screen shows; None: nothing of this
 
 
@@ -45,6 +46,7 @@ class Moment:
     dossier: Dossier | None = None
     log: tuple[str, ...] = ()
     trouble: str | None = None
+    version: int | None = None  # of the database, for a screen that reads it by itself
 
 
 class Feed:
@@ -127,7 +129,7 @@ class Feed:
             with explained(self._home.database):
                 moment = self._moment(wanted)
         except DatabaseMissing:
-            moment = Moment(DASHBOARD, *self._cards())
+            moment = Moment(DASHBOARD, *self._cards()) if wanted == DASHBOARD else Moment(wanted)
         except (KgopsError, StorageError) as error:
             self._close()
             moment = Moment(
@@ -144,6 +146,9 @@ class Feed:
         self._settle(self._conn)
         changed, version = changed_since(self._conn, self._seen)
         self._seen = version
+        if wanted == HISTORY:
+            self._now = Moment(wanted, version=version)
+            return self._now
         if isinstance(wanted, OneRun):
             known = self._now.dossier
             if changed or known is None or known.run.id != wanted.number:

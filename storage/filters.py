@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from storage.runs import ACTIVE, ENDED, STATES, UNFINISHED, WAITING
+from storage.runs import ACTIVE, COMPUTED, ENDED, STATES, UNFINISHED, WAITING
 
 Kind = Literal["words", "choice", "contains", "card", "moment", "number", "figure"]
 
@@ -23,8 +23,6 @@ class Field(NamedTuple):
     unit: Literal["", "mib", "seconds"] = ""
 
 
-_PEAK = "coalesce(run.peak_card_mib, run.peak_host_mib)"
-_TIME = "(coalesce(run.ended_at, (julianday('now') - 2440587.5) * 86400) - run.started_at)"
 FIELDS: dict[str, Field] = {
     "workload": Field("choice", "run.workload"),
     "state": Field("choice", "run.state"),
@@ -42,8 +40,8 @@ FIELDS: dict[str, Field] = {
     "run": Field("number", "run.id"),
     "attempts": Field("number", "run.attempts"),
     "exit": Field("number", "run.exit_code"),
-    "time": Field("number", _TIME, "seconds"),
-    "peak": Field("number", _PEAK, "mib"),
+    "time": Field("number", COMPUTED["time"], "seconds"),
+    "peak": Field("number", COMPUTED["peak"], "mib"),
     "peak_card": Field("number", "run.peak_card_mib", "mib"),
     "peak_host": Field("number", "run.peak_host_mib", "mib"),
     "predicted": Field("number", "run.predicted_mib", "mib"),

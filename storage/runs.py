@@ -67,7 +67,12 @@ def as_table(run: Run) -> dict[str, Any]:
     return run._asdict()
 
 
-SORTABLE = frozenset(COLUMNS)
+# What people also sort and filter by, made from columns.
+COMPUTED = {
+    "time": "(coalesce(run.ended_at, (julianday('now') - 2440587.5) * 86400) - run.started_at)",
+    "peak": "coalesce(run.peak_card_mib, run.peak_host_mib)",
+}
+SORTABLE = frozenset((*COLUMNS, *COMPUTED))
 _SELECT = "SELECT " + ", ".join(f"run.{name}" for name in COLUMNS) + " FROM run"
 
 
@@ -260,7 +265,8 @@ class _Order(NamedTuple):
             return cls("ranked.value", join, tuple(bound), True, descending)
         if sort not in SORTABLE:
             raise ValueError(f"cannot sort by {sort!r}")
-        return cls(f"run.{sort}", "", (), sort not in _NEVER_NULL, descending)
+        column = COMPUTED.get(sort, f"run.{sort}")
+        return cls(column, "", (), sort not in _NEVER_NULL, descending)
 
     @property
     def sql(self) -> str:

@@ -1,0 +1,176 @@
+"""What the history shows: columns that can be sorted by, a row for each run, and words on what was typed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, NamedTuple, overload
+
+from kgops.cli.output import duration, padded
+from kgops.jobs.text import one_line
+from screens.rows import Column, Columns, Piece, Row, said
+from screens.words import metric_of, short_figure, sign_of
+
+if TYPE_CHECKING:
+    from screens.history_browsing import Answer, Asked
+    from storage.runs import Run
+
+__all__ = ["FIRST", "Shown", "empty_rows", "filter_row", "heading", "sorts", "told_row"]
+
+_MARK = "●"
+_WIDEST = 170  # beyond it a row is too long to follow with the eye
+_NO_RUNS = (
+    "No runs yet.",
+    "",
+    "n          chooses what to run, and shows its plan at once",
+    "kgops run  in any shell of this machine: the demo",
+)
+_NONE_LIKE_IT = (
+    "No run is like that.",
+    "",
+    "/  changes the filter; without one all runs are shown",
+)
+_HINT = "/ shows only some: workload:train state:failed gpu:t4 mrr>0.3 tag:paper since:7d words"
+
+
+class _Sortable(NamedTuple):
+    column: Column
+    by: str | None  # what the record calls it; None: nothing to sort by
+    descending: bool = False  # what people want to see first
+
+
+_SORTABLE = (
+    _Sortable(Column("RUN", 8), "id", True),
+    _Sortable(Column(" ", 1), "state"),
+    _Sortable(Column("workload", 9), "workload"),
+    _Sortable(Column("label", 16, grows=True), "label"),
+    _Sortable(Column("submitted", 12), "submitted_at", True),
+    _Sortable(Column("took", 8, right=True), "time", True),
+    _Sortable(Column("metric", 14), "metric_value", True),
+    _Sortable(Column("peak MiB", 9, right=True), "peak", True),
+    _Sortable(Column("profile", 9), "profile"),
+    _Sortable(Column("tags", 14), None),
+    _Sortable(Column("why", 30), "reason"),
+)
+FIRST = {one.by: one.descending for one in _SORTABLE if one.by is not None}
+
+
+def sorts(width: int) -> list[str]:
+    """What can be sorted by of what is in sight, from the left."""
+    columns = _columns(width)
+    return [one.by for one in _SORTABLE if one.by is not None and columns.width_of(one.column.head)]
+
+
+def _columns(width: int) -> Columns:
+    return Columns([one.column for one in _SORTABLE], min(width, _WIDEST))
+
+
+def heading(asked: Asked, figure: str | None, width: int) -> Row:
+    """Which way it is sorted stands at the column; a click sorts by another, or the other way round."""
+    sign = "▼" if asked.descending else "▲"
+    columns = _columns(width)
+    pieces: list[Piece] = []
+    for one in _SORTABLE:
+        across = columns.width_of(one.column.head)
+        if not across:
+            break
+        name = one.column.head.strip()
+        if name == "metric" and figure is not None:
+            name = one_line(figure, across - 1)
+        by = figure if name == figure else one.by
+        sorted_by = asked.sort == by
+        text = f"{name}{sign if sorted_by else ''}"
+        tone = "accent" if sorted_by else "head" if one.by == "id" else "dim"
+        action = f"screen.sort({by!r})" if by is not None else None
+        pieces += [Piece("  ")] if pieces else []
+        pieces.append(Piece(padded(text, across, right=one.column.right), tone, action))
+    return Row(tuple(pieces))
+
+
+class Shown(Sequence[Row]):
+    """All runs of an answer as rows; each is made when it is looked at, and empty until it was read."""
+
+    def __init__(self, answer: Answer, marked: Container[int], width: int) -> None:
+        self._answer, self._marked = answer, marked
+        self._columns = _columns(width)
+        self._made: dict[int, Row] = {}
+        self._today = time.localtime()[:3]
+
+    def __len__(self) -> int:
+        return len(self._answer.numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        number = self._answer.numbers[at]
+        if number not in self._made:
+            self._made[number] = self._row(number, self._answer.runs.get(number))
+        return self._made[number]
+
+    def _row(self, number: int, run: Run | None) -> Row:
+        marked = number in self._marked
+        name = Piece(f"{_MARK if marked else ' '}{number:>7}", "accent" if marked else "text")
+        if run is None:
+            first = self._answer.first
+            read = number in self._answer.numbers[first : first + 200]
+            return self._columns.row((name, Piece("?" if read else " ", "dim")), number)
+        figure = self._answer.figure
+        value = self._answer.values.get(number)
+        metric = metric_of(run) if figure is None else "" if value is None else short_figure(value)
+        peak = run.peak_card_mib if run.peak_card_mib is not None else run.peak_host_mib
+        bad = run.state not in ("succeeded", "cancelled")
+        return self._columns.row(
+            (
+                name,
+                sign_of(run),
+                Piece(run.workload, "dim"),
+                Piece(run.label),
+                Piece(self._when(run.submitted_at), "dim"),
+                Piece(_took(run)),
+                Piece(metric),
+                Piece("" if peak is None else f"{peak:,.0f}"),
+                Piece(run.profile or "", "dim"),
+                Piece(" ".join(self._answer.tags.get(number, ())), "accent"),
+                Piece(run.reason or "", "bad" if bad and run.ended else "dim"),
+            ),
+            number,
+        )
+
+    def _when(self, at: float) -> str:
+        when = time.localtime(at)
+        if when[:3] == self._today:
+            return time.strftime("%H:%M", when)
+        return time.strftime("%d %b %H:%M" if when[0] == self._today[0] else "%d %b %Y", when)
+
+
+def _took(run: Run) -> str:
+    if run.started_at is None:
+        return ""
+    return duration(run.ended_at - run.started_at) if run.ended_at is not None else "going on"
+
+
+def empty_rows(answer: Answer, width: int) -> list[Row]:
+    """What to do where there is nothing to see."""
+    lines = _NONE_LIKE_IT if answer.total else _NO_RUNS
+    return [said(line, width) for line in lines]
+
+
+def filter_row(asked: Asked, width: int) -> Row:
+    if not asked.text.strip():
+        return said(_HINT, width, "dim")
+    return Row((Piece("/ ", "accent"), *said(asked.text, width - 2, "strong").pieces))
+
+
+def told_row(answer: Answer, width: int) -> Row:
+    """What a filter cannot be read as, before anything else; then what it shows, and the keys that go on."""
+    if answer.reading.troubles:
+        trouble = answer.reading.troubles[0]
+        return said(f"{trouble.message} — {trouble.hint}", width, "warn")
+    if answer.notes:
+        return said(answer.notes[0], width, "warn")
+    waits = f"{answer.reading.pending} …  " if answer.reading.pending else ""
+    return said(f"{waits}⏎ keeps this filter · esc takes the one before · ↑↓ move", width, "dim")

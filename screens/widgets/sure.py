@@ -1,0 +1,37 @@
+"""A question before what cannot be undone: `y`, or nothing happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.screen import ModalScreen
+
+from screens.rows import said
+from screens.widgets.lines import Lines
+
+if TYPE_CHECKING:
+    from textual import events
+
+__all__ = ["Sure"]
+
+
+class Sure(ModalScreen[bool]):
+    BINDINGS = [Binding("y", "dismiss(True)", show=False)]  # noqa: RUF012
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        yield Lines(id="question")
+
+    def on_mount(self) -> None:
+        asked = said(f"{self._question} · y yes · any other key no", self.app.size.width, "bad")
+        self.query_one("#question", Lines).show([asked])
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key != "y":
+            event.stop()
+            self.dismiss(False)

@@ -1,0 +1,88 @@
+"""A cursor over any number of rows: what is not in sight is never gone through."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from textual.geometry import Region
+from textual.message import Message
+
+from screens.rows import Row
+from screens.widgets.lines import Lines
+
+__all__ = ["Window"]
+
+
+class Window(Lines):
+    """Shows rows that are made when they are looked at; the cursor is a place among them, and all have a key."""
+
+    class Scrolled(Message):
+        """Other rows are in sight now: some may have to be read first."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id, cursor=True)
+        self.at = 0
+
+    @property
+    def top(self) -> int:
+        return round(self.scroll_y)
+
+    def put(self, rows: Sequence[Row], at: int) -> None:
+        """Paints what differs. The cursor goes to that place, and its line on the screen does not move for it."""
+        before, line = self.at, self.at - self.top
+        self.at = max(min(at, len(rows) - 1), 0)
+        self.show(rows)
+        if self.at != before:
+            self._paint(before)
+            self._paint(self.at)
+            if self.top:  # at the very top what comes in above is what people want to see
+                self._scroll_by(self.at - line - self.top)
+            self._bring_into_sight(self.at)
+        self.post_message(self.Pointed())
+
+    def go(self, at: int) -> None:
+        """The cursor, and with it what is in sight."""
+        if not self.rows:
+            return
+        before, self.at = self.at, max(min(at, len(self.rows) - 1), 0)
+        if self.at != before:
+            self.key = self.rows[self.at].key
+            self._paint(before)
+            self._paint(self.at)
+            self.post_message(self.Pointed())
+        self._bring_into_sight(self.at)
+
+    def point_at(self, key: Hashable | None) -> None:
+        """Of the rows in sight."""
+        seen = range(self.top, min(self.top + self.size.height, len(self.rows)))
+        place = next((y for y in seen if self.rows[y].key == key), None)
+        if place is not None:
+            self.go(place)
+
+    def action_move(self, by: int) -> None:
+        self.go(self.at + by)
+
+    def action_edge(self, last: bool) -> None:
+        self.go(len(self.rows) - 1 if last else 0)
+
+    def action_page(self, by: int) -> None:
+        page = by * max(self.size.height - 1, 1)
+        self._scroll_by(page)
+        self.go(self.at + page)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self.post_message(self.Scrolled())
+
+    def on_resize(self) -> None:
+        self._bring_into_sight(self.at)
+        self.post_message(self.Scrolled())
+
+    def _keep_cursor(self, before: Sequence[Row]) -> None:
+        self.key = self.rows[self.at].key if self.rows else None
+
+    def _place(self, key: Hashable | None) -> int | None:
+        return self.at if key is not None and key == self.key else None
+
+    def _paint(self, at: int) -> None:
+        self.refresh(Region(0, at - self.top, self.size.width, 1))
