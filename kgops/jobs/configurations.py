@@ -1,0 +1,143 @@
+"""Configurations of the regression project, as they are: YAML files of flat keys, read into a job's table.
+
+Every key that its `main.py --config` knows is known here. What kgops does otherwise is not dropped in silence:
+it is listed in the job as `left_out`, with the reason, and the run says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import BadJob, Usage
+from kgops.jobs.keys import describe, joined, nearest
+from kgops.jobs.levers import LEVERS
+from kgops.jobs.regressing import KEYS, LEVERS_OF_REGRESS
+
+__all__ = ["LEFT_OUT", "job_table", "names", "read"]
+
+LARGEST = 1 << 20
+_SUFFIXES = (".yaml", ".yml")
+
+_ELSEWHERE = "a run's results, checkpoints and log lie in its folder; output_directory gets a copy"
+_ALL_FRAMES = "every frame of a file counts, as it is: choose and cut frames before writing it"
+_NO_LOADING = "frames are read ahead of the step from mapped files: there is nothing to set"
+_NO_MINING = "every window is drawn once an epoch, whatever its error"
+
+# Keys and flags of theirs that have no counterpart, and what kgops does.
+LEFT_OUT: dict[str, str] = {
+    **dict.fromkeys(("models_directory", "log_dir"), _ELSEWHERE),
+    **dict.fromkeys(("filter_type", "cbh_min", "cbh_max", "swath_slice", "clahe_clip_limit"), _ALL_FRAMES),
+    **dict.fromkeys(("hpc_mode", "pin_memory", "prefetch_factor"), _NO_LOADING),
+    **dict.fromkeys(("hard_mining_k", "hard_mining_factor"), _NO_MINING),
+    "flights": "every flight in data_directory takes part, by the name of its file",
+    "no_plots": "a run's curves are drawn by `kgops show` and the screens, not by its worker",
+}
+_TWIN = {"no_pretrain": "pretrain", "no_final": "final"}
+_COMPILE = ("torch_compile", "torch_compile_mode")
+_SCHEDULES = {"reducelronplateau": "plateau", "cosineannealinglr": "cosine", "none": "constant"}
+_SETTINGS = {key.name: key for key in KEYS}
+_KNOWN = dict.fromkeys((*_SETTINGS, *LEVERS_OF_REGRESS, *_COMPILE, *_TWIN, *LEFT_OUT))
+
+
+def names() -> list[str]:
+    """Of the configurations that ship with kgops."""
+    return [path.stem for path in sorted(_shipped().glob("*.yaml"))]
+
+
+def read(name: str) -> dict[str, Any]:
+    """What a file says, or a shipped configuration by its name."""
+    path = Path(name)
+    if not name.endswith(_SUFFIXES):
+        path = _shipped() / f"{name}.yaml"
+        if name not in names():
+            near = nearest(name, dict.fromkeys(names()))
+            raise Usage(f"there is no configuration {name!r:.60}{near}", "a file's name ends in .yaml")
+    try:
+        if path.stat().st_size > LARGEST:
+            raise BadJob(str(path), [f"larger than {LARGEST >> 20} MiB: this is no configuration"])
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise Usage(f"cannot read the configuration {path}: {os.strerror(error.errno or 0)}") from error
+    except UnicodeDecodeError as error:
+        raise BadJob(str(path), [f"not UTF-8 at byte {error.start}"]) from error
+    return _parsed(text, str(path))
+
+
+def job_table(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Keys as a configuration names them, as the table of a job; every problem of them at once."""
+    problems = [
+        f"{name!s:.60}: no such key{nearest(str(name), _KNOWN)}" for name in given if name not in _KNOWN
+    ]
+    settings = {name: _value(name, value) for name, value in given.items() if name in _SETTINGS}
+    levers = {name: value for name, value in given.items() if name in LEVERS_OF_REGRESS}
+    if isinstance(given.get("architecture"), Mapping):
+        settings["architecture"] = _architecture(given["architecture"], problems)
+    for name, twin in _TWIN.items():
+        if _switch(given, name, problems):
+            settings[twin] = False
+    if _COMPILE[0] in given:
+        mode = given.get(_COMPILE[1], "default") if _switch(given, _COMPILE[0], problems) else "off"
+        levers.setdefault("compile", mode)
+    problems += [
+        f"{name}: {trouble}" for name, value in levers.items() if (trouble := LEVERS[name].trouble(value))
+    ]
+    if problems:
+        raise BadJob(source, problems)
+    left_out = [f"{name}: {LEFT_OUT[name]}" for name, value in given.items() if name in LEFT_OUT and value]
+    if left_out:
+        settings["left_out"] = left_out
+    return {"workload": "regress", "regress": settings, "levers": levers}
+
+
+def _architecture(table: Mapping[str, Any], problems: list[str]) -> Any:
+    known = {"name": None}
+    problems += [
+        f"{joined('architecture', str(name))}: no such key{nearest(str(name), known)}"
+        for name in table
+        if name not in known
+    ]
+    if "name" not in table:
+        problems.append("architecture.name: missing; expected text")
+    return table.get("name")
+
+
+def _switch(given: Mapping[str, Any], name: str, problems: list[str]) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        problems.append(f"{name}: expected true or false, found {describe(value)}")
+    return value is True
+
+
+def _value(name: str, value: Any) -> Any:
+    """As kgops spells it. YAML 1.1 takes 1e-3 for text, since it has no point, and a flight's date for a number."""
+    if isinstance(value, str) and name in ("optimizer", "scheduler"):
+        spelt = value.lower()
+        return _SCHEDULES.get(spelt, spelt)
+    if isinstance(value, str) and _SETTINGS[name].type == "float":
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    if isinstance(value, int) and not isinstance(value, bool) and _SETTINGS[name].type == "str":
+        return str(value)
+    return value
+
+
+def _parsed(text: str, source: str) -> dict[str, Any]:
+    import yaml  # no other command needs it
+
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise BadJob(source, [f"not YAML: {' '.join(str(error).split())[:200]}"]) from error
+    if not isinstance(found, dict):
+        raise BadJob(source, [f"expected keys and values, found {describe(found)}"])
+    return found
+
+
+def _shipped() -> Path:
+    return Path(str(files("kgops"))) / "recipes"
