@@ -12,12 +12,14 @@ from kgops.runs.comparing import Comparison, compare
 from kgops.settings import Home
 from screens import compare_page
 from screens.actions import Place as Where
+from screens.compare_page import Curves
 from screens.place import Place
 from screens.rows import Piece, Row, said
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from storage import runs
-from storage.database import explained, open_reader
+from screens.widgets.overlay import Spot
+from storage import runs, series
+from storage.database import Connection, explained, open_reader
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 __all__ = ["Compare"]
+
+_MOST = 12  # curves
+_QUIET = ("learning_rate",)  # seldom worth a look
 
 
 class Compare(Place):
@@ -35,11 +40,13 @@ class Compare(Place):
         super().__init__()
         self._numbers = numbers
         self._found: Comparison | None = None
+        self._curves: list[Curves] = []
         self._trouble: str | None = None
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
-        yield Lines(id="body", cursor=True)
+        yield _Runs(id="body", cursor=True)
+        yield Lines(id="detail", scrolls=True)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -47,7 +54,7 @@ class Compare(Place):
 
     async def _open(self) -> None:
         try:
-            self._found = await asyncio.to_thread(_look, self.kgops.home, self._numbers)
+            self._found, self._curves = await asyncio.to_thread(_look, self.kgops.home, self._numbers)
         except (KgopsError, StorageError) as error:
             self._trouble = error.message
         self.draw()
@@ -76,22 +83,76 @@ class Compare(Place):
         return Row((Piece("compare", "strong"), Piece(f"  runs {named}; ratios are to the first", "dim")))
 
     def draw(self) -> None:
-        width = self.size.width
-        if self._found is not None:
-            shown = compare_page.rows(self._found, width)
+        width, body = self.size.width, self.query_one("#body", Lines)
+        if self._found is None:
+            waits = said(self._trouble or "reading them", width, "bad" if self._trouble else "dim")
+            body.show([waits])
         else:
-            shown = [said(self._trouble or "reading them", width, "bad" if self._trouble else "dim")]
-        self.query_one("#body", Lines).show(shown)
+            runs = self._found.runs
+            body.styles.height = len(runs)
+            body.show(compare_page.run_rows(self._found, width))
+            chosen = next((i for i, run in enumerate(runs) if run.id == body.key), 0)
+            detail = compare_page.detail_rows(self._found, self._curves, chosen, width)
+            self.query_one("#detail", Lines).show(detail)
         self.show_title()
 
 
-def _look(home: Home, numbers: tuple[int, ...]) -> Comparison:
+class _Runs(Lines):
+    """The cursor goes through the runs; behind the last of them keys scroll what stands below."""
+
+    @property
+    def _below(self) -> Lines:
+        return self.screen.query_one("#detail", Lines)
+
+    def action_move(self, by: int) -> None:
+        at_last = bool(self.rows) and self.key == self.rows[-1].key
+        if (by > 0 and at_last) or (by < 0 and self._below.scroll_y > 0):
+            self._below.action_move(by)
+        else:
+            super().action_move(by)
+
+    def action_page(self, by: int) -> None:
+        self._below.action_page(by)
+
+    def action_edge(self, last: bool) -> None:
+        self._below.action_edge(last)
+        if not last:
+            super().action_edge(last)
+
+
+def _look(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves]]:
     with explained(home.database):
         conn = open_reader(home.database)
         try:
             chosen = runs.of_numbers(conn, numbers)
             if len(chosen) < 2:
                 raise NoSuchRun("all of them but one are no longer in the record")
-            return compare(conn, chosen)
+            return compare(conn, chosen), _curves(conn, [run.id for run in chosen])
         finally:
             conn.close()
+
+
+def _curves(conn: Connection, numbers: list[int]) -> list[Curves]:
+    """Those that two of them have at least, the most telling first."""
+    having: dict[str, int] = {}
+    for number in numbers:
+        for one in series.of_run(conn, number):
+            having[one.name] = having.get(one.name, 0) + (one.n > 1)
+    names = sorted((name for name, count in having.items() if count > 1), key=_rank)[:_MOST]
+    read = [Curves(name, tuple(_places(conn, number, name) for number in numbers)) for name in names]
+    return [one for one in read if any(value is not None for run in one.runs for _, value in run)]
+
+
+def _places(conn: Connection, number: int, name: str) -> tuple[Spot, ...]:
+    found = series.curve(conn, number, name)
+    return tuple(((one.first_step + one.last_step) / 2, one.mean) for one in found)
+
+
+def _rank(name: str) -> tuple[int, str]:
+    if name == "loss":
+        return 0, name
+    if name.endswith("mrr"):
+        return 1, name
+    if name.endswith("_mib"):
+        return 4, name
+    return (5 if name in _QUIET else 3 if name.endswith("_seconds") else 2), name

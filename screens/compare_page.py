@@ -3,32 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgops.cli.output import UNKNOWN, figure, fitted, padded
+from kgops.cli.output import UNKNOWN, figure, fitted, padded, width_of
 from kgops.jobs.text import one_line
 from screens.rows import BLANK, Piece, Row, said
-from screens.words import sign_of, state_of, took
+from screens.widgets.overlay import Spot, on_axis, overlay
+from screens.words import short_figure, sign_of, state_of, took
 
 if TYPE_CHECKING:
     from kgops.runs.comparing import Comparison, Difference, Figure
 
-__all__ = ["LETTERS", "rows"]
+__all__ = ["LETTERS", "Curves", "detail_rows", "run_rows"]
 
 LETTERS = "ABCDEFGH"  # a sign for each run that any terminal has, and that needs no colour
 _GAP = "  "
 _WIDEST_CELL = 34
+_NUMBER, _RATIO = 10, 8  # columns
+_NARROWEST, _HEIGHT, _AXIS = 50, 7, 8  # of a chart
 
 
-def rows(found: Comparison, width: int) -> list[Row]:
+class Curves(NamedTuple):
+    """One curve of each run: steps and values; empty where a run has none."""
+
+    name: str
+    runs: tuple[tuple[Spot, ...], ...]
+
+
+def run_rows(found: Comparison, width: int) -> list[Row]:
+    """Who they are; the keys are the runs' numbers."""
+    out = []
+    room = max(width - 34, 12)
+    names = [fitted(f"{run.id} {run.workload}  {one_line(run.label)}", room) for run in found.runs]
+    longest = max(map(width_of, names))
+    for letter, name, run in zip(LETTERS, names, found.runs, strict=False):
+        end = f" {state_of(run)}  {took(run)}".rstrip()
+        pieces = (Piece(f"{letter}  ", "accent"), Piece(padded(name, longest)), Piece("  "), sign_of(run))
+        out.append(Row((*pieces, Piece(fitted(end, 28), "dim")), run.id))
+    return out
+
+
+def detail_rows(found: Comparison, curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
     table = _Table(found, width)
     sections = [
-        _runs(found, width),
-        table.differences("SETTINGS", found.settings),
-        table.differences("LEVERS IN EFFECT", found.levers),
-        table.differences("ENVIRONMENT", found.environment),
-        table.figures("FIGURES", found.figures),
         _cautions(found, width),
+        table.differences("SETTINGS", found.settings),
+        table.differences("LEVERS", found.levers),
+        table.figures("FIGURES", found.figures),
+        _charts(curves, chosen, width),
+        table.differences("ENVIRONMENT", found.environment),
     ]
     out: list[Row] = []
     for section in sections:
@@ -37,25 +60,57 @@ def rows(found: Comparison, width: int) -> list[Row]:
     return out
 
 
-def _runs(found: Comparison, width: int) -> list[Row]:
-    out = [said("RUNS", width, "head")]
-    for letter, run in zip(LETTERS, found.runs, strict=False):
-        sign = sign_of(run)
-        about = f"{run.id} {run.workload}  {one_line(run.label)}"
-        end = f"  {state_of(run)}  {took(run)}".rstrip()
-        shown = padded(fitted(about, width - 6 - len(end)), min(width - 6 - len(end), 60))
-        pieces = (Piece(f"{letter} ", "accent"), Piece(shown), Piece("  "), sign, Piece(end, "dim"))
-        out.append(Row(pieces, run.id))
-    return out
-
-
 def _cautions(found: Comparison, width: int) -> list[Row]:
     out = []
     if not found.same_machine:
-        out.append("They ran on different machines or cards: ratios of time say nothing of what was set.")
+        out.append("they ran on different machines or cards: ratios of time say nothing of what was set")
     if any(run.state != "succeeded" for run in found.runs):
-        out.append("Not all of them succeeded: their figures are of what they did until then.")
-    return [said(text, width, "warn") for text in out]
+        out.append("not all of them succeeded: their figures are of what they did until then")
+    return [Row((Piece("! ", "warn"), *said(text, width - 2).pieces)) for text in out]
+
+
+# --- curves ---
+
+
+def _charts(curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
+    """As many beside each other as there is room for."""
+    if not curves:
+        return []
+    across = max(min(width // _NARROWEST, 3, len(curves)), 1)
+    each = (width - 3 * (across - 1)) // across
+    out = [said("CURVES", width, "head")]
+    for start in range(0, len(curves), across):
+        drawn = [_chart(one, chosen, each) for one in curves[start : start + across]]
+        out += [BLANK] if start else []
+        for together in zip(*drawn, strict=True):
+            pieces: list[Piece] = []
+            for line in together:
+                pieces += [Piece("   "), *line] if pieces else line
+            out.append(Row(tuple(pieces)))
+    return out
+
+
+def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
+    """A heading, the chart, and the steps that it goes over."""
+    places = [place for run in one.runs for place in run]
+    known = [value for _, value in places if value is not None]
+    low, high = min(known), max(known)
+    if one.name.endswith("_mib"):
+        low = 0.0  # memory is read from the ground up
+    first, last = min(step for step, _ in places), max(step for step, _ in places)
+    inner = width - _AXIS - 1
+    values = [on_axis(run, first, last, 2 * inner) for run in one.runs]
+    lines = overlay(values, LETTERS, inner, _HEIGHT, low, high, chosen=chosen)
+    out = [[Piece(padded(fitted(one_line(one.name), width), width))]]
+    for y, line in enumerate(lines):
+        label = short_figure(high) if y == 0 else short_figure(low) if y == _HEIGHT - 1 and high > low else ""
+        out.append([Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim"), *line])
+    ends = f"{first:,g}", f"{last:,g}"
+    gap = max(inner - len(ends[0]) - len(ends[1]), 1)
+    return [*out, [Piece(" " * (_AXIS + 1) + ends[0] + " " * gap + ends[1], "dim")]]
+
+
+# --- tables ---
 
 
 class _Table:
@@ -65,7 +120,7 @@ class _Table:
         self._count = len(found.runs)
         self._width = width
         room = width - len(_GAP) * self._count
-        self._name = min(max(room // (self._count + 2), 14), 30)
+        self._name = min(max(room // (self._count + 2), 15), 30)
         self._cell = min(max((room - self._name) // self._count, 6), _WIDEST_CELL)
 
     def differences(self, title: str, found: Sequence[Difference]) -> list[Row]:
@@ -74,55 +129,65 @@ class _Table:
             return []
         if not shown:
             return [Row((Piece(title, "head"), Piece("  the same in all of them", "dim")))]
-        return [self._head(title), *(self._row(row.name, [_word(v) for v in row.values]) for row in shown)]
+        workload = f"{shown[0].name.partition('.')[0]}."
+        if any(not row.name.startswith(workload) for row in shown):
+            workload = ""
+        named = [(row.name.removeprefix(workload), [_word(value) for value in row.values]) for row in shown]
+        return [self._head(title), *(self._row(name, cells) for name, cells in named)]
 
     def figures(self, title: str, found: Sequence[Figure]) -> list[Row]:
         known = [one for one in found if any(value is not None for value in one.values)]
         if not known:
             return []
-        out = [self._head(title, right=True)]
+        out = [self._head(title, self._number)]
         for one in known:
             out += self._figure(one)
         return out
 
     def _figure(self, one: Figure) -> list[Row]:
-        """The ratio beside the value, or in a line of its own where there is no room; with the spread alike."""
-        name = (
-            one.name
-            if not one.unit or one.name.endswith(f"_{one.unit.lower()}")
-            else f"{one.name} {one.unit}"
-        )
-        values = [figure(value) for value in one.values]
+        """The ratio beside the value, or in a line of its own where there is no room; the spread beneath."""
+        wide, number = self._cell >= _NUMBER + _RATIO, self._number
+        values = [f"{_in(value, number):>{number}}" for value in one.values]
         ratios = [_ratio(one.ratio(i)) if i else "" for i in range(len(values))]
-        spread = ["" if pair is None else f"{figure(pair[0])}–{figure(pair[1])}" for pair in one.spread]
-        out = []
-        if self._cell >= 16:
-            cells = [f"{value}{ratio:>8}" for value, ratio in zip(values, ratios, strict=True)]
-            out.append(self._row(name, cells, right=True))
-        else:
-            out.append(self._row(name, values, right=True))
-            if any(ratios):
-                out.append(self._row("", ratios, right=True, tone="dim"))
-        if any(spread):
-            pad = "        " if self._cell >= 16 else ""
-            out.append(
-                self._row("  half of them in", [text + pad for text in spread], right=True, tone="dim")
-            )
-        return out
+        if wide:
+            values = [f"{value}{ratio:>{_RATIO}}" for value, ratio in zip(values, ratios, strict=True)]
+        rows = [self._row(_named(one), values)]
+        if any(ratios) and not wide:
+            rows.append(self._row("", [f"{ratio:>{number}}" for ratio in ratios], tone="dim"))
+        if any(one.spread):
+            spread = ["" if pair is None else f"{figure(pair[0])}–{figure(pair[1])}" for pair in one.spread]
+            if max(map(len, spread)) <= self._cell:
+                rows.append(self._row("  half of them", [f"{text:>{number}}" for text in spread], tone="dim"))
+        return rows
 
-    def _head(self, title: str, *, right: bool = False) -> Row:
+    @property
+    def _number(self) -> int:
+        return min(_NUMBER, self._cell)
+
+    def _head(self, title: str, indent: int = 1) -> Row:
+        """A letter stands where the text begins, or where the numbers end."""
         pieces = [Piece(padded(fitted(title, self._name), self._name), "head")]
         for letter in LETTERS[: self._count]:
-            ends = f"{letter}        " if right and self._cell >= 16 else letter
-            pieces += [Piece(_GAP), Piece(padded(ends, self._cell, right=right), "accent")]
+            pieces += [Piece(_GAP), Piece(padded(f"{letter:>{indent}}", self._cell), "accent")]
         return Row(tuple(pieces))
 
-    def _row(self, name: str, cells: Sequence[str], *, right: bool = False, tone: str = "text") -> Row:
+    def _row(self, name: str, cells: Sequence[str], *, tone: str = "text") -> Row:
         pieces = [Piece(padded(fitted(one_line(name), self._name), self._name), "dim")]
         for cell in cells:
-            text = padded(fitted(one_line(cell), self._cell), self._cell, right=right)
+            text = padded(fitted(one_line(cell), self._cell), self._cell)
             pieces += [Piece(_GAP), Piece(text, tone)]
         return Row(tuple(pieces))
+
+
+def _named(one: Figure) -> str:
+    return one.name if not one.unit or one.name.endswith(("_mib", "_seconds")) else f"{one.name} {one.unit}"
+
+
+def _in(value: float | None, width: int) -> str:
+    """As many digits as there is room for."""
+    if value is None or len(figure(value)) <= width:
+        return figure(value)
+    return next((text for n in (3, 2, 1) if len(text := f"{value:.{n}g}") <= width), f"{value:.0e}")
 
 
 def _ratio(ratio: float | None) -> str:
@@ -134,4 +199,6 @@ def _word(value: Any) -> str:
         return UNKNOWN
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

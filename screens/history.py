@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
 
@@ -46,6 +47,7 @@ class History(Place):
         self._asked = Asked()
         self._answer: Answer | None = None
         self._before = Asked()  # a filter was being typed
+        self._choice: list[str] = []  # what the word being typed may become
         self._looking = False
         self._look_at = 0.0  # when all runs may be looked at anew
         self._marked: dict[int, None] = {}  # in the order in which they were
@@ -180,7 +182,7 @@ class History(Place):
             body.put(shown, body.at if place is None else place)
         else:
             body.put(history_page.empty_rows(answer, width), 0)
-        self.query_one("#told", Lines).show([history_page.told_row(answer, width)])
+        self.query_one("#told", Lines).show([history_page.told_row(answer, self._choice, width)])
 
     # --- the filter ---
 
@@ -199,6 +201,7 @@ class History(Place):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if self.typing and event.value != self._asked.text:
+            self._choice = []
             self.ask(text=event.value, cursor=None)
 
     def on_input_submitted(self) -> None:
@@ -207,8 +210,23 @@ class History(Place):
     def action_leave_filter(self) -> None:
         self._end_typing(self._before)
 
+    async def action_complete(self) -> None:
+        """As far as all that it may become agrees; then what there is to choose from."""
+        entry = cast("Input", self.query_one("#typed"))
+        text = entry.value
+        found = history_page.completions(text, await asyncio.to_thread(self._browser.figures))
+        if entry.value != text:
+            return  # somebody typed on
+        common = os.path.commonprefix(found)  # noqa: RUF071 - by characters, as in a shell
+        if len(common) > len(text):
+            entry.value = common
+            entry.cursor_position = len(common)
+        self._choice = found if len(found) > 1 and common == text else []
+        self.draw()
+
     def _end_typing(self, asked: Asked) -> None:
         self.ask(**asked._replace(look=self._asked.look)._asdict())
+        self._choice = []
         self.query_one("#typed").remove()
         self.query_one("#filter").display = True
         self.body.focus()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from kgops.cli.output import duration, padded
 from kgops.jobs.text import one_line
 from screens.rows import Column, Columns, Piece, Row, said
 from screens.words import metric_of, short_figure, sign_of
+from storage.filters import FIELDS, GROUPS
+from storage.runs import STATES
 
 if TYPE_CHECKING:
     from screens.history_browsing import Answer, Asked
     from storage.runs import Run
 
-__all__ = ["FIRST", "Shown", "empty_rows", "filter_row", "heading", "sorts", "told_row"]
+__all__ = ["FIRST", "Shown", "completions", "empty_rows", "filter_row", "heading", "sorts", "told_row"]
 
 _MARK = "●"
 _WIDEST = 170  # beyond it a row is too long to follow with the eye
@@ -165,12 +167,26 @@ def filter_row(asked: Asked, width: int) -> Row:
     return Row((Piece("/ ", "accent"), *said(asked.text, width - 2, "strong").pieces))
 
 
-def told_row(answer: Answer, width: int) -> Row:
-    """What a filter cannot be read as, before anything else; then what it shows, and the keys that go on."""
+def completions(text: str, figures: Iterable[str]) -> list[str]:
+    """What the word being typed may become: the name of a key or a figure, or a state."""
+    before, word = text[: len(text) - len(text.split(" ")[-1])], text.split(" ")[-1]
+    minus, word = ("-", word[1:]) if word.startswith("-") else ("", word)
+    keys = [f"{name}:" for name in FIELDS]
+    known = [*keys, *figures, *(f"state:{name}" for name in (*STATES, *GROUPS))]
+    fits = dict.fromkeys(name for name in known if name.startswith(word) and name != word)
+    if not word.startswith("state:"):
+        fits = dict.fromkeys(name for name in fits if not name.startswith("state:") or name == "state:")
+    return [f"{before}{minus}{name}" for name in fits]
+
+
+def told_row(answer: Answer, choice: Sequence[str], width: int) -> Row:
+    """What a word may become; what cannot be read, or was only begun; then the keys that go on."""
+    if choice:
+        return said("  ".join(text.split(" ")[-1] for text in choice), width, "accent")
     if answer.reading.troubles:
         trouble = answer.reading.troubles[0]
         return said(f"{trouble.message} — {trouble.hint}", width, "warn")
     if answer.notes:
         return said(answer.notes[0], width, "warn")
     waits = f"{answer.reading.pending} …  " if answer.reading.pending else ""
-    return said(f"{waits}⏎ keeps this filter · esc takes the one before · ↑↓ move", width, "dim")
+    return said(f"{waits}⏎ keeps it · esc takes the one before · tab completes · ↑↓ move", width, "dim")

@@ -1,0 +1,93 @@
+"""Several curves in one chart, in braille; each carries a sign, so that no colour is needed to tell them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from screens.rows import Piece
+from screens.widgets.curve import Values, braille
+
+__all__ = ["Spot", "on_axis", "overlay"]
+
+Spot = tuple[float, float | None]  # a step, and the value there; None: it was no number
+
+_BLANK = 0x2800
+
+
+def on_axis(places: Sequence[Spot], low: float, high: float, count: int) -> list[float | None]:
+    """A value for each of `count` points between two steps: straight lines between those that there are."""
+    out: list[float | None] = [None] * count
+    per_step = (count - 1) / (high - low) if high > low else 0.0
+    before: tuple[int, float] | None = None
+    for step, value in places:
+        at = round((step - low) * per_step)
+        if value is None:
+            before = None
+            continue
+        if before is not None and at - before[0] > 1:
+            for x in range(before[0] + 1, at):
+                out[x] = before[1] + (value - before[1]) * (x - before[0]) / (at - before[0])
+        out[at] = value
+        before = at, value
+    return out
+
+
+def overlay(
+    curves: Sequence[Values], signs: str, width: int, height: int, low: float, high: float, *, chosen: int
+) -> list[list[Piece]]:
+    """Lines of pieces, all `width` wide. The chosen curve is drawn over the others."""
+    drawn = [braille(values, width, height, low, high) for values in curves]
+    order = [*(i for i in range(len(curves)) if i != chosen), chosen]
+    letters = _places_of_signs(drawn, order[::-1])
+    lines = []
+    for y in range(height):
+        cells = []
+        for x in range(width):
+            if (y, x) in letters:
+                i = letters[y, x]
+                cells.append((signs[i], "accent" if i == chosen else "text"))
+                continue
+            dots = [0 if one[y][x] == " " else ord(one[y][x]) - _BLANK for one in drawn]
+            on_top = 0 <= chosen < len(dots) and dots[chosen]
+            shown = dots[chosen] if on_top else _joined(dots)
+            cells.append((chr(_BLANK + shown) if shown else " ", "accent" if on_top else "dim"))
+        lines.append(
+            [
+                Piece("".join(c for c, _ in cell), tone)
+                for tone, cell in groupby(cells, key=lambda cell: cell[1])
+            ]
+        )
+    return lines
+
+
+def _joined(dots: Sequence[int]) -> int:
+    out = 0
+    for one in dots:
+        out |= one
+    return out
+
+
+def _places_of_signs(drawn: Sequence[Sequence[str]], order: Sequence[int]) -> dict[tuple[int, int], int]:
+    """At the end of each curve and twice before it, each curve's in columns of its own where that is possible."""
+    taken: dict[tuple[int, int], int] = {}
+    width = len(drawn[0][0]) if drawn else 0
+    count = max(len(drawn), 1)
+    for i in order:
+        for third in (3, 2, 1):
+            start = width * third // 3 - 1 - (0 if third == 3 else (i * width) // (3 * count))
+            place = _free(drawn[i], start, width * (third - 1) // 3, taken)
+            if place is not None:
+                taken[place] = i
+    return taken
+
+
+def _free(
+    lines: Sequence[str], start: int, stop: int, taken: dict[tuple[int, int], int]
+) -> tuple[int, int] | None:
+    """The first cell of the curve from a column to the left that carries no other sign."""
+    for x in range(start, stop - 1, -1):
+        for y, line in enumerate(lines):
+            if line[x] != " " and (y, x) not in taken and (y, x + 1) not in taken and (y, x - 1) not in taken:
+                return y, x
+    return None
