@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "tag": "Add tags to a run, or take them away.",
     "note": "Write a note on a run, or read its notes.",
     "delete": "Forget a run and its folder.",
+    "data": "Make small data to try kgops with.",
     "gpus": "Show cards, and which run each process belongs to.",
     "profiles": "List profiles, show, check and make them.",
     "doctor": "Check this machine and say what to do about each trouble.",

@@ -20,6 +20,7 @@ from storage import runs
 KINDS: dict[str, str] = {
     "train": "Train ConvE, or any model of PyKEEN's.",
     "tracin": "Find the training triples behind a prediction.",
+    "regress": "Learn heights from windows of frames.",
     "exec": "Supervise any command.",
 }
 DEFAULT_JOB_FILE = "kgops.toml"

@@ -28,6 +28,12 @@ from storage.errors import DatabaseMissing
 WORKLOADS: dict[str, str] = {
     "train": "Plan a training; takes the flags of `kgops run train`.",
     "tracin": "Plan a tracing; takes the flags of `kgops run tracin`.",
+    "regress": "Plan a regression; takes the flags of `kgops run regress`.",
+}
+_EXAMPLES = {
+    "train": "--dataset umls --gpu t4",
+    "tracin": "--run 1 --gpu t4",
+    "regress": "--config colab_optimized_full --gpu t4",
 }
 PROFILE = "auto"  # what leaves the choice to the planner, where the job names no profile
 
@@ -105,7 +111,7 @@ def _command_for(workload: str) -> click.Command:
 
 
 def _example(workload: str) -> str:
-    flags = "--dataset umls --gpu t4" if workload == "train" else "--run 1 --gpu t4"
+    flags = _EXAMPLES[workload]
     return f"\b\nExample:  kgops suggest {workload} {flags}"
 
 
