@@ -12,7 +12,7 @@ from typing import NamedTuple
 __all__ = ["Held", "Ledger", "Peak", "Scratch", "ends"]
 
 
-_SMALL = 1 << 16  # bytes: many such fill a segment of an allocator without holes
+_SMALL = 1 << 18  # bytes: many such fill segments of an allocator without holes
 
 Held = tuple[str, int, int]
 """Part, bytes and number of one allocation."""
