@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from kgops.runs.environment import describe_environment
+from kgops.runs.environment import describe_environment, git_commit
 from kgops.settings import find_home, make_home
 from storage import measurements
 from storage.database import open_writer
@@ -108,9 +109,11 @@ def table(lines: Sequence[Line]) -> list[str]:
 
 
 def fingerprint() -> dict[str, Any]:
-    """The machine and versions a figure belongs to."""
+    """The machine and versions a figure belongs to; the commit is that of kgops, where it runs from a checkout."""
     told = describe_environment()
-    return {name: told[name] for name in ("python", "packages", "machine", "driver", "cards", "git")}
+    kept = {name: told[name] for name in ("python", "packages", "machine", "driver", "cards")}
+    threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
+    return {**kept, "git": git_commit(Path(__file__).parent), "threads": threads}
 
 
 def as_measurements(lines: Sequence[Line], command: str) -> list[Measurement]:

@@ -1,7 +1,8 @@
-"""`kgops bench`: measurements of kgops, each in a process of its own."""
+"""`kgops bench`: benchmarks, each in a process of its own, and what is done with their figures."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -31,29 +32,61 @@ def names() -> list[str]:
     return [name for name in BENCHMARKS if (folder / f"{name}.py").is_file()]
 
 
-class _Benchmark(click.Command):
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_help_text(ctx, formatter)
-        with formatter.section("Benchmarks"):
+# What is done with runs and figures: commands of their own, in kgops/cli/bench_VERB.py.
+VERBS: dict[str, str] = {
+    "matrix": "Any job with settings varied, run in turns and compared.",
+}
+
+
+class _Benchmarks(click.Group):
+    """Knows verbs and benchmarks by name, and imports the verb that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*VERBS, *names()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in VERBS:
+            found: click.Command = importlib.import_module(f"kgops.cli.bench_{cmd_name}").command
+            return found
+        return _benchmark(cmd_name) if cmd_name in names() else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and args[0] not in known:
+            raise Usage(f"there is no benchmark {args[0]!r:.60}{nearest(args[0], dict.fromkeys(known))}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+        with formatter.section("Benchmarks of kgops itself"):
             formatter.write_dl([(name, BENCHMARKS[name]) for name in names()])
 
 
-@click.command(
-    cls=_Benchmark,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    epilog="\b\nExample:  kgops bench train --data DIR --quick --only batch",
-)
-@click.argument("name", metavar="NAME")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
-def command(name: str, arguments: tuple[str, ...]) -> None:
-    """Measure kgops here and now; exit code 1 if a figure misses its target.
+@click.group(cls=_Benchmarks, epilog="\b\nExample:  kgops bench train --data DIR --quick --only batch")
+def command() -> None:
+    """Measure here and now, and compare what was measured.
 
-    The arguments are the benchmark's own: `kgops bench NAME --help` lists them. Most know --quick for a
-    rougher figure sooner, and --store to keep the figures in the database.
+    Benchmarks of kgops itself take arguments of their own: `kgops bench NAME --help` lists them. Most know --quick for
+    a rougher figure sooner, and --store to keep the figures in the database; their exit code is 1 if a figure misses
+    its target.
     """
-    known = names()
-    if name not in known:
-        raise Usage(f"there is no benchmark {name!r:.60}{nearest(name, dict.fromkeys(known))}")
-    sys.stdout.flush()
-    # In this process's place: signals, exit code and output are the benchmark's.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", f"kgops.bench.{name}", *arguments])
+
+
+def _benchmark(name: str) -> click.Command:
+    """Everything behind its name is the benchmark's own."""
+
+    @click.command(
+        name,
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+        add_help_option=False,
+    )
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def run(arguments: tuple[str, ...]) -> None:
+        sys.stdout.flush()
+        # In this process's place: signals, exit code and output are the benchmark's.
+        os.execv(sys.executable, [sys.executable, "-P", "-m", f"kgops.bench.{name}", *arguments])
+
+    return run

@@ -27,7 +27,7 @@ def describe_environment() -> dict[str, Any]:
             "cores": os.cpu_count(),
         },
         **_cards(),
-        "git": _git_commit(Path.cwd()),
+        "git": git_commit(Path.cwd()),
         "cwd": str(Path.cwd()),
         "variables": masked_environment(os.environ),
     }
@@ -66,7 +66,7 @@ def _processor() -> str | None:
     return platform.processor() or None
 
 
-def _git_commit(folder: Path) -> dict[str, Any] | None:
+def git_commit(folder: Path) -> dict[str, Any] | None:
     """Commit of the code a person stands in, and whether it was changed since; None outside a repository."""
     try:
         commit = _git(folder, "rev-parse", "HEAD")

@@ -1,0 +1,93 @@
+"""What one run of a benchmark measured: time, memory and how good its result is, each with what it is of."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from kgops.jobs import events
+from storage import reports, series
+from storage.database import Connection
+from storage.runs import Run
+
+__all__ = ["SECONDS", "read_run"]
+
+SECONDS = "bench_s"  # a figure: what a command that measures itself says of its own work
+PEAK = "bench_peak_mib"  # the same of its memory
+PEAK_OF = "live bytes of torch's CPU allocator, at their peak"
+
+
+def read_run(conn: Connection, run: Run) -> dict[str, Any]:
+    """Plain data, as a pair keeps it. `trouble` says why a run has nothing to compare."""
+    figures = {**_told_by_a_command(conn, run.id), **reports.figures(conn, run.id)}
+    levers = {
+        lever.name: {"asked": lever.requested, "effective": lever.effective, "why": lever.reason}
+        for lever in reports.levers(conn, run.id)
+    }
+    took = None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
+    seconds, of = _seconds(conn, run, figures, took)
+    mib, memory_of = _memory(conn, run, figures)
+    return {
+        "state": run.state,
+        "trouble": _trouble(run),
+        "seconds": seconds,
+        "seconds_of": of,
+        "took_s": took,
+        "memory_mib": mib,
+        "memory_of": memory_of,
+        "figures": {**_last_points(conn, run.id), **figures},
+        "levers": levers,
+    }
+
+
+def _told_by_a_command(conn: Connection, run: int) -> dict[str, float]:
+    """A command's exit code is its result, and the record takes no figures from it; here its events are heard too."""
+    found: dict[str, float] = {}
+    for event in reports.events(conn, run, kinds=(events.RESULT,)):
+        told = event.body.get("figures") or {}
+        found |= {name: float(value) for name, value in told.items() if events.is_figure(value)}
+    return found
+
+
+def _trouble(run: Run) -> str | None:
+    if run.state != "succeeded":
+        return run.reason or run.state.replace("_", " ")
+    if run.attempts > 1:
+        return f"needed {run.attempts} attempts: it did not end as it was asked for"
+    return None
+
+
+def _seconds(
+    conn: Connection, run: Run, figures: dict[str, float], took: float | None
+) -> tuple[float | None, str]:
+    """The work itself where the run tells of it, without what starting Python costs."""
+    if SECONDS in figures:
+        return figures[SECONDS], "as the command measured itself"
+    epochs = [p.value for p in series.points(conn, run.id, "epoch_seconds") if p.value is not None]
+    if epochs:
+        # Without the first, which warms up, where there are others.
+        return median(epochs[1:] or epochs), "an epoch"
+    if "tracin_s" in figures:
+        return figures["tracin_s"], "tracing"
+    return took, "the whole run"
+
+
+def _memory(conn: Connection, run: Run, figures: dict[str, float]) -> tuple[float | None, str]:
+    if run.peak_card_mib is not None:
+        return run.peak_card_mib, "card memory of the process tree, at its peak, by NVML"
+    if PEAK in figures:
+        return figures[PEAK], PEAK_OF
+    libraries = [p.value for p in series.points(conn, run.id, "libraries_mib") if p.value is not None]
+    if run.peak_host_mib is not None and libraries:
+        return run.peak_host_mib - libraries[-1], "resident set at its peak, above loaded libraries"
+    return run.peak_host_mib, "resident set at its peak"
+
+
+def _last_points(conn: Connection, run: int) -> dict[str, float]:
+    """The end of each curve that says something of the result."""
+    wanted = ("loss", "valid_mrr", "test_mrr")
+    return {
+        one.name: one.last_value
+        for one in series.of_run(conn, run)
+        if one.name in wanted and one.last_value is not None
+    }

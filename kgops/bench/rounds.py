@@ -1,0 +1,234 @@
+"""A benchmark as a set of ordinary supervised runs that take turns; what is finished is never done again.
+
+In each round the baseline and every variant run once, each round starting with another; a variant's run and the
+baseline's of the same round are a pair, in the database as soon as both have ended. Killed, the benchmark goes on with
+the pairs that are missing, each beside a run of the baseline of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kgops.bench.measure import fingerprint
+from kgops.bench.pairs import troubles
+from kgops.bench.reading import read_run
+from kgops.bench.summary import as_measurements
+from kgops.errors import KgopsError, Usage, WontFit
+from kgops.jobs.job import LONGEST_LABEL, Job
+from kgops.jobs.text import one_line
+from kgops.plans.resolve import for_worker, resolve
+from kgops.runs import quiet
+from kgops.runs.control import stop_run, wait_for_end
+from kgops.runs.launch import launch
+from kgops.runs.planning import plan, refuse_what_cannot_fit
+from kgops.settings import Home
+from storage import benches, measurements, reports, runs
+from storage.benches import Bench, Pair
+from storage.database import Connection
+
+__all__ = ["Contest", "Place", "hold"]
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is compared: variants by name, the first of them the baseline, `rounds` times."""
+
+    name: str
+    variants: dict[str, Job]
+    rounds: int
+    warm_all: bool = True  # each variant once before it counts, or the baseline alone
+
+    @property
+    def baseline(self) -> str:
+        return next(iter(self.variants))
+
+    @property
+    def others(self) -> list[str]:
+        return list(self.variants)[1:]
+
+    def as_table(self) -> dict[str, Any]:
+        jobs = [{"name": name, "job": job.as_table()} for name, job in self.variants.items()]
+        return {"variants": jobs, "rounds": self.rounds, "warm_all": self.warm_all, "cwd": str(Path.cwd())}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs are kept, and who hears how it goes."""
+
+    home: Home
+    conn: Connection
+    tell: Tell
+
+
+@dataclass(frozen=True)
+class _Turn:
+    run: int | None
+    told: dict[str, Any]
+
+
+def hold(place: Place, contest: Contest, command: str, *, afresh: bool = False) -> Bench:
+    """Runs what is missing of the contest and keeps what it comes to."""
+    bench = _begin(place, contest, command, afresh)
+    _end_leftovers(place, bench)
+    throttled = quiet.Throttled()
+    if any(_missing(place, bench, contest, number) for number in _numbers(contest)):
+        _warm_up(place, bench, contest)
+    for number in _numbers(contest):
+        missing = _missing(place, bench, contest, number)
+        if missing:
+            _round(place, bench, contest, number, missing)
+    slowed = throttled.since()
+    if slowed:
+        place.tell(f"Note: the processors were slowed for their heat {slowed:,} times during this benchmark.")
+    benches.end(place.conn, bench.id, time.time())
+    ended = benches.get(place.conn, bench.id)
+    assert ended is not None
+    measurements.replace_of_bench(place.conn, bench.id, as_measurements(place.conn, ended))
+    return ended
+
+
+def _begin(place: Place, contest: Contest, command: str, afresh: bool) -> Bench:
+    """The unfinished one of the same plan on the same fingerprint, or else a new one."""
+    machine = fingerprint()
+    key, table = measurements.fingerprint_key(machine), contest.as_table()
+    known = benches.unfinished(place.conn, contest.name, table)
+    for bench in known if not afresh else ():
+        if bench.fingerprint == key:
+            done = len(benches.pairs(place.conn, bench.id))
+            place.tell(f"Going on with benchmark {bench.id}: {done} of its pairs are finished.")
+            return bench
+    if known and not afresh:
+        place.tell(
+            f"Note: benchmark {known[0].id} of this plan is unfinished, but on another fingerprint: processor, card, "
+            "versions or commit have changed. It is left as it is, and a new one is begun."
+        )
+    number = benches.begin(place.conn, contest.name, table, command, machine, time.time())
+    begun = benches.get(place.conn, number)
+    assert begun is not None
+    return begun
+
+
+def _numbers(contest: Contest) -> range:
+    return range(1, contest.rounds + 1)
+
+
+def _missing(place: Place, bench: Bench, contest: Contest, number: int) -> list[str]:
+    """Variants without a pair in this round; one that could not be compared once is not tried again."""
+    pairs = benches.pairs(place.conn, bench.id)
+    done = {pair.variant for pair in pairs if pair.round == number or troubles([pair])}
+    return [name for name in contest.others if name not in done]
+
+
+def _warm_up(place: Place, bench: Bench, contest: Contest) -> None:
+    again = bool(benches.pairs(place.conn, bench.id))
+    names = list(contest.variants) if contest.warm_all and not again else [contest.baseline]
+    for name in names:
+        turn = _take(place, bench, contest, name, "warm-up")
+        trouble = turn.told.get("trouble")
+        if trouble and name == contest.baseline:
+            of = f" (run {turn.run})" if turn.run else ""
+            benches.end(place.conn, bench.id, time.time())
+            raise KgopsError(
+                f"the baseline {name} did not succeed{of}: {one_line(trouble)}",
+                "nothing can be compared with it; `kgops logs` shows what the run said",
+            )
+
+
+def _round(place: Place, bench: Bench, contest: Contest, number: int, missing: Sequence[str]) -> None:
+    calm = quiet.look()
+    if not calm.is_quiet:
+        place.tell(f"Note: not quiet before round {number}: {'; '.join(calm.noted)}.")
+    members = [contest.baseline, *missing]
+    shift = (number - 1) % len(members)
+    turns: dict[str, _Turn] = {}
+    for name in members[shift:] + members[:shift]:
+        turns[name] = _take(place, bench, contest, name, f"round {number} of {contest.rounds}")
+        if contest.baseline not in turns:
+            continue
+        for ready in [one for one in turns if one != contest.baseline]:
+            base, other = turns[contest.baseline], turns.pop(ready)
+            pair = Pair(
+                *(number, ready, base.run, other.run, base.told, other.told),
+                *(calm.busy, calm.noted, time.time()),
+            )
+            benches.add_pair(place.conn, bench.id, pair)
+
+
+def _take(place: Place, bench: Bench, contest: Contest, name: str, when: str) -> _Turn:
+    """One supervised run, from its plan to its end."""
+    job = contest.variants[name]
+    label = f"bench {bench.id}: {name}"[:LONGEST_LABEL]
+    # Nobody else's run beside it: that of the processors is asked of the queue.
+    job = replace(job, label=label, card=replace(job.card, exclusive=True))
+    resolved = resolve(job)
+    with _environment(for_worker(resolved.environment, os.environ)):
+        planned = plan(resolved, place.home, place.conn)
+        try:
+            refuse_what_cannot_fit(planned)
+        except WontFit as error:
+            return _Turn(None, {"state": "refused", "trouble": error.message})
+        number = launch(place.home, place.conn, planned)
+    reports.change_tags(place.conn, number, add=[_tag(bench)], remove=[])
+    try:
+        run = wait_for_end(place.home, place.conn, number)
+    except KeyboardInterrupt:
+        _stop(place, number)
+        raise
+    told = read_run(place.conn, run)
+    seconds = told["seconds"]
+    place.tell(
+        f"{when} · {name}: "
+        + (
+            f"{seconds:.4g} s, {told['seconds_of']}"
+            if seconds is not None and not told["trouble"]
+            else run.state
+        )
+        + f" (run {number})"
+    )
+    if run.state in ("cancelled", "interrupted"):
+        raise Usage(
+            f"run {number} was {run.state}: the benchmark is not finished",
+            "the same command goes on where it was; finished pairs are kept",
+        )
+    return _Turn(number, told)
+
+
+def _end_leftovers(place: Place, bench: Bench) -> None:
+    """Of a benchmark that was killed the run it was waiting for goes on: it belongs to no pair."""
+    for run in runs.page(place.conn, runs.Filter(states=runs.UNFINISHED, tag=_tag(bench))):
+        place.tell(f"Note: run {run.id} was left over from before and is stopped.")
+        _stop(place, run.id)
+
+
+def _stop(place: Place, number: int) -> None:
+    run = runs.get(place.conn, number)
+    if run is not None:
+        stop_run(place.home, place.conn, run, 5.0)
+        wait_for_end(place.home, place.conn, number)
+
+
+def _tag(bench: Bench) -> str:
+    return f"bench-{bench.id}"
+
+
+@contextmanager
+def _environment(more: dict[str, str]) -> Iterator[None]:
+    """A worker gets this process's; the next variant must not get this one's."""
+    before = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

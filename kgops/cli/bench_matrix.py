@@ -1,0 +1,65 @@
+"""`kgops bench matrix`: a job in every combination of some settings, the runs taking turns."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from kgops.bench.rounds import Contest, Place, hold
+from kgops.bench.vary import read_axis, variants
+from kgops.cli.bench_page import page
+from kgops.cli.output import print_json, say, tell
+from kgops.cli.session import Session, for_writing
+from kgops.errors import Usage
+from kgops.jobs import recipes
+from kgops.jobs.job import Job, read_job, read_job_file
+from storage import runs
+
+
+@click.command(
+    epilog="\b\nExample:  kgops bench matrix job.toml --vary batch_size=256,512 --vary precision=fp32,bf16"
+)
+@click.argument("job", metavar="FILE.toml|RUN|RECIPE")
+@click.option("--vary", "varied", multiple=True, required=True, metavar="NAME=A,B", help="May be repeated.")
+@click.option(
+    "--repeat", default=5, show_default=True, type=click.IntRange(1, 1000), help="Rounds, and so pairs."
+)
+@click.option(
+    "--afresh", is_flag=True, help="Begin anew, where an unfinished one of this very plan would go on."
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_json: bool) -> None:
+    """Run a job with settings varied, in turns, and compare pair by pair.
+
+    NAME is a lever, a key of the workload's table, or a {placeholder} of a command. The first value of each is the
+    baseline. Ended or killed half-way, the same command goes on with the pairs that are missing.
+    """
+    axes = [read_axis(text) for text in varied]
+    session = for_writing()
+    contest = Contest(f"matrix {job}", variants(_job(session, job), axes), repeat)
+    words = ["kgops", "bench", "matrix", job, *(word for text in varied for word in ("--vary", text))]
+    words += ["--repeat", str(repeat)]
+    bench = hold(Place(session.home, session.conn, tell), contest, shlex.join(words), afresh=afresh)
+    if as_json:
+        from kgops.bench.exporting import as_table
+
+        print_json(as_table(session.conn, bench))
+        return
+    for line in page(session.conn, bench):
+        say(line)
+
+
+def _job(session: Session, name: str) -> Job:
+    if name.endswith(".toml") or Path(name).is_file():
+        return read_job_file(Path(name))
+    if name == "last" or name.isdecimal():
+        run = session.run(name)
+        return read_job(runs.spec(session.conn, run.id).job, f"the job of run {run.id}")
+    if name in recipes.names():
+        return read_job_file(recipes.find(name))
+    raise Usage(
+        f"there is no job file, run or recipe {name!r:.60}",
+        f"write a job file, name a run, or a recipe: {', '.join(recipes.names())}",
+    )

@@ -1,0 +1,89 @@
+"""A benchmark as people read it on a terminal."""
+
+from __future__ import annotations
+
+from kgops.bench.pairs import RULE, Spread
+from kgops.bench.summary import Row, rows
+from kgops.cli.output import UNKNOWN, figure, moment, table
+from storage import benches, measurements
+from storage.benches import Bench
+from storage.database import Connection
+
+__all__ = ["machine_line", "page", "ratio"]
+
+
+def page(conn: Connection, bench: Bench) -> list[str]:
+    found = rows(conn, bench)
+    pairs = benches.pairs(conn, bench.id)
+    first = found[0]
+    state = "" if bench.ended_at else f" · unfinished: {len(pairs)} of {_planned(bench)} pairs"
+    out = [
+        f"benchmark {bench.id} · {bench.name} · {moment(bench.begun_at)}{state}",
+        f"  command      {bench.command}",
+        f"  fingerprint  {machine_line(conn, bench.fingerprint)}",
+        f"  time         {first.seconds_of or UNKNOWN}",
+        f"  memory       {first.memory_of or UNKNOWN}",
+        "",
+    ]
+    heads = ("VARIANT", "TIME", "FASTER", "QUARTILES", "N", "MEMORY", "LESS MEMORY", "VERDICT")
+    out += table(heads, [_cells(row) for row in found], right=frozenset({"TIME", "FASTER", "N", "MEMORY"}))
+    out += _notes(found)
+    return [*out, "", f"FASTER, LESS MEMORY: {first.variant} over the variant, pair by pair; medians. {RULE}"]
+
+
+def ratio(one: Spread | None) -> str:
+    return UNKNOWN if one is None else f"{one.median:.2f}×"
+
+
+def quartiles(one: Spread | None) -> str:
+    return UNKNOWN if one is None else f"{one.low:.2f}–{one.high:.2f}"
+
+
+def machine_line(conn: Connection, key: str) -> str:
+    """One line of what figures belong to."""
+    body = measurements.fingerprint(conn, key)
+    machine = body.get("machine") or {}
+    cards = ", ".join(card.get("name") or "?" for card in body.get("cards") or ()) or "no card"
+    packages = body.get("packages") or {}
+    git = body.get("git") or {}
+    commit = str(git.get("commit") or "no commit")[:10] + (" and changes" if git.get("changed") else "")
+    threads = " ".join(f"{name}={value}" for name, value in (body.get("threads") or {}).items())
+    parts = [
+        f"{key}: {machine.get('processor') or 'unknown processor'}, {machine.get('cores') or '?'} cores",
+        *(cards, f"Python {body.get('python')}", f"torch {packages.get('torch')}", f"kgops {commit}"),
+    ]
+    return ", ".join([*parts, threads] if threads else parts)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    alone = row.variant == row.baseline
+    return (
+        row.variant,
+        figure(row.seconds.median if row.seconds else None, "s"),
+        "1" if alone else ratio(row.speed),
+        "" if alone else quartiles(row.speed),
+        str(row.seconds.n) if alone and row.seconds else str(row.speed.n) if row.speed else "0",
+        figure(row.memory_mib.median if row.memory_mib else None, "MiB"),
+        "" if alone else f"{ratio(row.memory)} ({quartiles(row.memory)})" if row.memory else UNKNOWN,
+        "baseline" if alone else row.verdict + (f" ({row.why})" if row.why else ""),
+    )
+
+
+def _notes(found: list[Row]) -> list[str]:
+    out = []
+    for row in found[1:]:
+        told = [f"{name} was not in effect: {why}" for name, why in row.ineffective.items()]
+        for name, (before, after) in row.quality.items():
+            if before != after:
+                told.append(f"{name} {figure(before)} → {figure(after)}")
+        if told:
+            out += [f"  {row.variant}: {'; '.join(told)}"]
+    busy = [row.busy for row in found if row.busy is not None]
+    if busy and max(busy) > 0.15:
+        out += [f"  not quiet: others used {max(busy):.0%} of the processors before the rounds (median)"]
+    return ["", *out] if out else []
+
+
+def _planned(bench: Bench) -> int:
+    rounds: int = bench.plan["rounds"]
+    return rounds * (len(bench.plan["variants"]) - 1)

@@ -1,0 +1,108 @@
+"""Whether a machine is quiet enough to measure on: what others use of it right now, and what slows it down."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kgops.gpus.readings import CardReading
+
+__all__ = ["Quiet", "Throttled", "look"]
+
+BUSY = 0.15  # share of the processors: what a desktop and a console use is below it
+HOT_C = 85  # cards lower their clocks at some 85 to 90 degrees
+_STAT = Path("/proc/stat")
+_COUNTERS = "/sys/devices/system/cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """`busy` is the share of the processors in use, over a moment in which nothing of ours ran; None: unknown."""
+
+    busy: float | None
+    noted: tuple[str, ...]
+
+    @property
+    def is_quiet(self) -> bool:
+        return not self.noted
+
+
+def look(*, over_s: float = 0.5, ours: int = 0) -> Quiet:
+    """Measures for `over_s`. `ours` runs of kgops are known to be going on and are no reason to note anything."""
+    before = _cpu_ticks(_STAT)
+    time.sleep(over_s)
+    after = _cpu_ticks(_STAT)
+    busy = busy_share(before, after)
+    noted = []
+    if busy is not None and busy > BUSY:
+        noted.append(f"others use {busy:.0%} of the processors")
+    if ours:
+        noted.append(f"{ours} other {'run' if ours == 1 else 'runs'} of kgops going on")
+    return Quiet(busy, (*noted, *_of_cards()))
+
+
+def busy_share(before: Sequence[int] | None, after: Sequence[int] | None) -> float | None:
+    """Of the ticks between two readings of /proc/stat, those that were neither idle nor waiting for a disk."""
+    if before is None or after is None:
+        return None
+    spent = [b - a for a, b in zip(before, after, strict=True)]
+    return 1 - (spent[3] + spent[4]) / sum(spent) if sum(spent) > 0 else None
+
+
+class Throttled:
+    """How often the processors were slowed for their heat between two looks; None where the kernel counts nothing."""
+
+    def __init__(self, root: Path = Path(_COUNTERS)) -> None:
+        self._files = sorted(root.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
+        self._before = _counts(self._files)
+
+    def since(self) -> int | None:
+        now = _counts(self._files)
+        return None if self._before is None or now is None else max(0, now - self._before)
+
+
+def _of_cards() -> Iterable[str]:
+    """Other users of a card, its load and its heat, where there are cards."""
+    if not os.path.exists("/dev/nvidiactl"):  # noqa: PTH110
+        return
+    from kgops.gpus import nvml
+
+    opened = nvml.open_nvml()
+    if not isinstance(opened, nvml.Nvml):
+        return
+    try:
+        for card in opened.cards():
+            yield from notes_on(card)
+    finally:
+        opened.close()
+
+
+def notes_on(card: CardReading) -> Iterable[str]:
+    name = f"card {card.index}"
+    if card.processes:
+        many = len(card.processes)
+        yield f"{name} has {many} other {'process' if many == 1 else 'processes'}"
+    if card.utilization_percent is not None and card.utilization_percent > 100 * BUSY:
+        yield f"{name} is busy ({card.utilization_percent} %)"
+    if card.temperature_c is not None and card.temperature_c >= HOT_C:
+        yield f"{name} is hot ({card.temperature_c} °C): it may lower its clock"
+
+
+def _cpu_ticks(file: Path) -> list[int] | None:
+    try:
+        words = file.read_text().split("\n", 1)[0].split()[1:9]
+    except OSError:
+        return None
+    return [int(word) for word in words] if len(words) == 8 else None
+
+
+def _counts(files: Sequence[Path]) -> int | None:
+    try:
+        return sum(int(file.read_text()) for file in files) if files else None
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,186 @@
+"""A matrix of runs that take turns says what a lever does, and goes on where it was when it is killed."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from driving import Console, wait_for
+
+from kgops.bench.pairs import against_claim, effect_of, ratios, spread_of
+from kgops.bench.vary import read_axis, variants
+from kgops.errors import BadJob, Usage
+from kgops.jobs.job import read_job
+from storage import benches, measurements
+from storage.benches import Pair
+from storage.database import open_reader
+
+# Times its own work and says so, as a benchmark's command does: what starting it takes is not compared.
+WORK = """
+import json, os, time
+begun = time.perf_counter()
+time.sleep(0.2 + {work})
+figures = {"bench_s": time.perf_counter() - begun, "bench_peak_mib": 10 * (1 + {work})}
+with open(os.environ["KGOPS_EVENTS"], "a") as file:
+    file.write(json.dumps({"event": "result", "at": time.time(), "figures": figures}) + chr(10))
+"""
+
+
+@pytest.fixture
+def job(run_cli: Console) -> Path:
+    path = run_cli.cwd / "job.toml"
+    path.write_text(f'workload = "exec"\n[exec]\ncommand = ["python3", "-I", "-S", "-c", """{WORK}"""]\n')
+    return path
+
+
+def test_a_lever_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
+    run_cli: Console, job: Path, conn: sqlite3.Connection
+) -> None:
+    done = run_cli("bench", "matrix", job, "--vary", "work=0,0.0,0.1", "--repeat", "3", "--json")
+    assert done.code == 0, done.err
+    first, nothing, slow = done.json()["row"]
+    assert (first["variant"], first["why"]) == ("work=0", "the baseline")
+    assert nothing["verdict"] == "no effect"
+    assert slow["verdict"] == "harmful"
+    assert 0.5 < slow["speed"]["median"] < 0.8 and slow["speed"]["n"] == 3
+    assert slow["memory"]["median"] == pytest.approx(1 / 1.1)
+    kept = {(m.name.split(": ")[1], m.subject): m for m in measurements.page(conn)}
+    assert kept["speed", "work=0.1"].value == slow["speed"]["median"]
+    assert kept["speed", "work=0.1"].against == "work=0"
+    assert kept["seconds", "work=0"].unit == "s"
+    assert kept["speed", "work=0.1"].command.startswith("kgops bench matrix ")
+    assert run_cli("runs", "--tag", "bench-1", "--json").json()[0]["label"].startswith("bench 1: work=")
+
+
+def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: Console, job: Path) -> None:
+    asked = ("bench", "matrix", str(job), "--vary", "work=0,0.01,0.02", "--repeat", "3", "--json")
+    child = run_cli.start(*asked)
+
+    def two_pairs() -> list[Pair]:
+        if not (run_cli.home / "kgops.db").exists():
+            return []
+        found = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
+        return found if len(found) >= 3 else []
+
+    wait_for(two_pairs, "three finished pairs")
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    before = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
+    assert 3 <= len(before) < 6
+    done = run_cli(*asked)
+    assert done.code == 0, done.err
+    assert f"Going on with benchmark 1: {len(before)} of its pairs are finished." in done.err
+    after = [Pair(**{**pair, "noted": tuple(pair["noted"])}) for pair in done.json()["pair"]]
+    assert after[: len(before)] == before
+    assert sorted((p.round, p.variant) for p in after) == [
+        (number, f"work={work}") for number in (1, 2, 3) for work in ("0.01", "0.02")
+    ]
+    assert run_cli("runs", "--state", "running", "--json").json() == []
+    # Finished, the same command measures again.
+    assert run_cli(*asked[:-2], "1", "--json").json()["id"] == 2
+
+
+def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Console) -> None:
+    path = run_cli.cwd / "job.toml"
+    path.write_text('workload = "exec"\n[exec]\ncommand = ["sh", "-c", "exit {code}"]\n')
+    done = run_cli("bench", "matrix", path, "--vary", "code=0,3", "--repeat", "4", "--json")
+    assert done.code == 0, done.err
+    told = done.json()
+    assert told["row"][1]["verdict"] == "cannot be tested here"
+    assert "3" in told["row"][1]["why"]
+    assert len(told["pair"]) == 1
+    failing = run_cli("bench", "matrix", path, "--vary", "code=3,0", "--json")
+    assert failing.code == 1
+    assert "the baseline code=3 did not succeed" in failing.err
+
+
+def test_a_lever_that_was_not_in_effect_is_named_with_the_reason(run_cli: Console) -> None:
+    path = run_cli.cwd / "small.toml"
+    path.write_text(
+        'workload = "train"\n[train]\ndataset = "nations"\nnum_epochs = 2\nembedding_dim = 16\noutput_channels = 4\n'
+    )
+    done = run_cli(
+        *("bench", "matrix", path, "--vary", "precision=fp32,fp16", "--repeat", "1", "--json"),
+        env={"OMP_NUM_THREADS": "1"},
+    )
+    assert done.code == 0, done.err
+    row = done.json()["row"][1]
+    assert "fp16" in row["ineffective"]["precision"]
+    assert row["seconds_of"] == "an epoch"
+    assert row["memory_of"] == "resident set at its peak, above loaded libraries"
+    assert row["quality"]["test_mrr"][0] == row["quality"]["test_mrr"][1]
+
+
+def _pairs(baseline: list[float], variant: list[float]) -> list[Pair]:
+    told = {"seconds_of": "x", "memory_of": "y", "memory_mib": None, "trouble": None}
+    return [
+        Pair(i, "v", 1, 2, {**told, "seconds": a}, {**told, "seconds": b}, None, (), 0.0)
+        for i, (a, b) in enumerate(zip(baseline, variant, strict=True))
+    ]
+
+
+def test_ratios_are_taken_pair_by_pair() -> None:
+    """A machine that slows down half-way changes both of a pair."""
+    found = spread_of(ratios(_pairs([1, 10, 1, 10], [0.5, 5, 0.5, 5]), "speed"))
+    assert found is not None
+    assert (found.low, found.median, found.high, found.n) == (2, 2, 2, 4)
+    assert ratios(_pairs([1], [1]), "memory") == []
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([1.9, 2.0, 2.1], "effective"),
+        ([1.02, 1.03, 1.04], "no effect"),
+        ([0.7, 0.8, 0.9], "harmful"),
+        ([0.9, 1.0, 1.1], "no effect"),
+        ([0.5, 1.0, 2.5], "cannot be tested here"),
+        ([2.0, 2.0], "cannot be tested here"),
+        ([], "cannot be tested here"),
+    ],
+)
+def test_the_rule_looks_at_the_whole_interquartile_range(values: list[float], verdict: str) -> None:
+    assert effect_of(spread_of(values))[0] == verdict
+
+
+def test_beside_a_claim_an_effect_is_confirmed_or_smaller() -> None:
+    found = spread_of([1.4, 1.5, 1.6])
+    assert against_claim(found, 1.5)[0] == "confirmed"
+    assert against_claim(found, 2.0)[0] == "smaller"
+    assert against_claim(spread_of([0.5, 0.5, 0.6]), 2.0)[0] == "harmful"
+    assert against_claim(spread_of([1.0, 1.0, 1.0]), 2.0)[0] == "no effect"
+
+
+def test_times_of_different_things_are_compared_as_whole_runs() -> None:
+    (pair,) = _pairs([1.0], [1.0])
+    other = replace(pair, measured={**pair.measured, "seconds_of": "another", "took_s": 4.0})
+    other = replace(other, baseline={**other.baseline, "took_s": 8.0})
+    assert ratios([other], "speed") == [2.0]
+
+
+def test_levers_settings_and_placeholders_vary_and_nothing_else() -> None:
+    train = read_job({"workload": "train", "train": {"dataset": "nations"}}, "test")
+    axes = [read_axis("batch_size=64,128"), read_axis("learning_rate=0.1,0.2,0.3")]
+    found = variants(train, axes)
+    assert next(iter(found)) == "batch_size=64 learning_rate=0.1"
+    assert len(found) == 6
+    last = list(found.values())[-1]
+    assert last.levers["batch_size"] == 128 and last.settings["learning_rate"] == 0.3
+    with pytest.raises(Usage, match="nothing that can be varied; did you mean 'batch_size'"):
+        variants(train, [read_axis("batch_sise=1,2")])
+    with pytest.raises(BadJob, match=r"levers\.batch_size"):
+        variants(train, [read_axis("batch_size=-1,2")])
+    with pytest.raises(Usage, match="1 variants"):
+        variants(train, [read_axis("batch_size=64")])
+    with pytest.raises(Usage, match="has no values"):
+        read_axis("batch_size")
+    command = read_job({"workload": "exec", "exec": {"command": ["echo", "{x}"]}}, "test")
+    with pytest.raises(Usage, match=r"no \{y\} to vary"):
+        variants(command, [read_axis("y=1,2")])
+    assert [job.settings["command"] for job in variants(command, [read_axis("x=a b,c")]).values()] == [
+        ["echo", "a b"],
+        ["echo", "c"],
+    ]
