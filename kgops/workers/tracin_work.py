@@ -1,0 +1,163 @@
+"""What a TracIn run works on: its data, checkpoints, test triples and how they are scored, as its job says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput
+from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
+from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.jobs.job import Job
+from kgops.jobs.tracing import DATA, FILTERS
+from kgops.tracin import tests_to_trace
+from kgops.tracin.blocks import Settings
+from kgops.tracin.engines import block_gflop
+from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
+from kgops.tracin.models import facts_of
+from kgops.tracin.points import Loaded, find_checkpoints, load_point
+from kgops.tracin.tests_to_trace import TestTriple
+from kgops.tracin.trace import Scoring
+from kgops.training.batches import inverse_triples, query_rows
+from kgops.workers.entry import StopRequest
+from kgops.workers.report import Reporter
+from kgops.workers.threads import choose_threads
+from kgops.workers.tracin_levers import chosen_names, filters, precision_for, scoring_settings
+
+__all__ = ["Work", "load_graph", "path_of"]
+
+TOP_K_OF_A_RUN = 100  # with --run; the group's scripts kept all
+
+
+def load_graph(settings: dict[str, Any]) -> Graph:
+    if settings["dataset"]:
+        return read_pykeen_dataset(settings["dataset"])
+    paths = {name: Path(settings[name]) if settings[name] else None for name in DATA}
+    train, vocabularies = (
+        paths.pop("train"),
+        {name: paths.pop(name) for name in ("entity_to_id", "relation_to_id")},
+    )
+    assert train is not None  # the job was checked
+    if all(
+        vocabularies.values()
+    ):  # then the other files add nothing, and a label nobody knows is no error here
+        paths = dict.fromkeys(paths)
+    return read_graph(train, **paths, **vocabularies)
+
+
+@dataclass(frozen=True)
+class Work:
+    job: Job
+    graph: Graph
+    folder: Path
+    report: Reporter
+    stop: StopRequest
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.job.settings
+
+    def load(self, device: torch.device) -> list[Loaded]:
+        settings = self.settings
+        paths = find_checkpoints(
+            path_of(settings["model_path"]), path_of(settings["checkpoint_dir"]), settings["last_checkpoints"]
+        )
+        return [
+            load_point(
+                path,
+                self.graph,
+                device=device,
+                learning_rate=settings["learning_rate"],
+                trust_pickle=settings["trust_pickle"],
+            )
+            for path in paths
+        ]
+
+    def scoring(self, loaded: Sequence[Loaded], device: torch.device) -> Scoring:
+        """The checkpoints, and the loss whose gradients are compared."""
+        loss, both = self._loss(loaded)
+        points = [one.point for one in loaded]
+        model = points[0].model
+        scored_at_once = self.job.levers.get("block", Settings().block)
+        torch.backends.cuda.matmul.allow_tf32 = precision_for(self.job, device)[0] == "tf32"
+        choose_threads(block_gflop(model, loss, scored_at_once), "a block", device, self.report)
+        names = chosen_names(self.job, model)
+        many = f"{len(points)} checkpoints up to" if len(points) > 1 else "one checkpoint,"
+        directions = ", both directions" if both else ""
+        self.report.note(f"{many} {loaded[-1].path.name}; loss {self.loss_name()}{directions}.")
+        return Scoring(points, loss, scoring_settings(self.job, both, model, device), names)
+
+    def loss_name(self) -> str:
+        asked: str | None = self.settings["loss"]
+        return asked or ("target" if self.settings["run"] is None else "train")
+
+    def _loss(self, loaded: Sequence[Loaded]) -> tuple[TracinLoss, bool]:
+        name, facts = self.loss_name(), facts_of(loaded[0].point.model)
+        both = self.settings["both_directions"]
+        if name != "train":
+            trained = str((loaded[0].loss or {}).get("name", ""))
+            if name == "one-to-n" and trained.startswith("kvsall"):
+                self.report.note(
+                    "the model was trained with every known tail as true; one-to-n takes the others for false. "
+                    "--loss train compares the gradients that training followed."
+                )
+            return {"target": TARGET, "one-to-n": ONE_TO_N}[name], bool(both)
+        if loaded[0].loss is None:
+            raise BadInput(
+                f"{loaded[0].path} does not say which loss it was trained with.",
+                hint="choose --loss one-to-n or --loss target.",
+            )
+        rows = query_rows(self.graph.train, facts.inverse)
+        if facts.inverse:
+            rows = torch.cat([rows, inverse_triples(self.graph.train)])
+        relation_rows = facts.relations * (2 if facts.inverse else 1)
+        loss = trained_loss(loaded[0].loss, rows.to(facts.like.device), relation_rows)
+        return loss, facts.inverse if both is None else both
+
+    def tests(self) -> list[TestTriple]:
+        settings, graph = self.settings, self.graph
+        if settings["test_triple"]:
+            test = tests_to_trace.from_text(settings["test_triple"], graph)
+            if test.trouble:
+                raise BadInput(
+                    f"the test triple cannot be traced: {test.trouble}.", hint="check its spelling."
+                )
+            return [test]
+        file = path_of(settings["test_triples"] or settings["test"])
+        found = (
+            tests_to_trace.from_graph(graph, graph.test)
+            if file is None
+            else tests_to_trace.from_file(file, graph)
+        )
+        chosen = tests_to_trace.chosen(found, settings["start_index"], settings["max_triples"])
+        if not chosen:
+            raise BadInput(
+                f"no test triple is left: {len(found):,} in all, --start-index {settings['start_index']}.",
+                hint="name some by --test-triple, --test-triples or --test.",
+            )
+        return chosen
+
+    def ids(self) -> torch.Tensor:
+        return torch.tensor([test.ids for test in self.tests() if test.ids is not None])
+
+    def top_k(self) -> int | None:
+        asked: int | None = self.settings["top_k"]
+        return asked or (None if self.settings["run"] is None else TOP_K_OF_A_RUN)
+
+    def near(self) -> tuple[Neighbourhood, NeighbourhoodFilter] | None:
+        if not filters(self.job):
+            return None
+        how = NeighbourhoodFilter(**{name: self.settings[name] for name in FILTERS})
+        return Neighbourhood(self.graph.train, self.graph.num_entities), how
+
+
+def path_of(name: str | None) -> Path | None:
+    return Path(name) if name else None
