@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import sys
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -25,6 +26,8 @@ COMMANDS: dict[str, str] = {
     "show": "Show all that is known of one run.",
     "compare": "Show runs side by side: what differs, and ratios.",
     "report": "Write one HTML page of a run.",
+    "export": "Write runs for other programs, or for another kgops.",
+    "import": "Make runs of what was done elsewhere.",
     "influences": "Show the training triples that a TracIn run found.",
     "logs": "Print or follow a run's log.",
     "stop": "Ask a run to stop, then end its whole process tree.",
@@ -50,7 +53,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"kgops.cli.{cmd_name}").command
+        module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = importlib.import_module(f"kgops.cli.{module}").command
         gc.enable()
         return command
 

@@ -60,6 +60,11 @@ class RunFolder(NamedTuple):
         return self.path / "outcome.slot"
 
     @property
+    def record(self) -> Path:
+        """Of an imported run: the row and all that hangs on it, as `kgops export` writes them."""
+        return self.path / "record.json"
+
+    @property
     def results(self) -> Path:
         """The output folder as the group's scripts write it: models, figures and `checkpoints/`."""
         return self.path / "results"

@@ -9,10 +9,11 @@ from kgops.errors import KgopsError
 from kgops.jobs.files import read_json
 from kgops.runs import processes, slot
 from kgops.runs.conclude import commit_decided, new_intake
+from kgops.runs.exporting.record import read_runs
 from kgops.runs.folder import RunFolder, number_of
 from kgops.runs.plan_file import as_table, read_plan
 from kgops.settings import Home
-from storage import attempts, runs
+from storage import attempts, runs, transfer
 from storage.database import Connection, transaction
 
 
@@ -38,6 +39,8 @@ def take_in(conn: Connection, folder: RunFolder) -> int | None:
 
     The files of a run that has not ended are taken in by whoever supervises it next, from their beginning.
     """
+    if folder.record.exists():
+        return _take_in_record(conn, folder)
     plan = read_plan(folder)
     ending = slot.read_ending(folder.outcome)
     last = folder.last_attempt()
@@ -66,6 +69,17 @@ def take_in(conn: Connection, folder: RunFolder) -> int | None:
             renumbered = read_plan(folder, number)
             commit_decided(conn, folder, renumbered, ending, new_intake(conn, folder, renumbered))
     return number
+
+
+def _take_in_record(conn: Connection, folder: RunFolder) -> int | None:
+    """An imported run: its folder says what was imported, and where from."""
+    with transaction(conn):
+        if runs.with_folder(conn, folder.path.name) is not None:
+            return None
+        (rows,) = read_runs(conn, folder.record.read_bytes(), str(folder.record))
+        number = number_of(folder.path.name)
+        free = number if number is not None and runs.get(conn, number) is None else None
+        return transfer.put_in(conn, rows, folder=folder.path.name, number=free)
 
 
 def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> None:

@@ -1,0 +1,146 @@
+"""A run from elsewhere put into this home: its rows and a folder of its own, both or neither."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kgops import __version__
+from kgops.errors import BadInput, Unavailable
+from kgops.jobs import toml
+from kgops.jobs.files import sync_folder, write_durably, write_json
+from kgops.runs import locks, pending
+from kgops.runs.exporting.record import IMPORTED, write_runs
+from kgops.runs.folder import RunFolder, folder_name
+from kgops.settings import Home
+from storage import runs, transfer
+from storage.database import Connection, transaction
+from storage.runs import ENDED
+from storage.transfer import Rows
+
+__all__ = ["NOT_ENDED", "enter", "origin", "put_record", "staging"]
+
+NOT_ENDED = "it had not ended when it was {}"
+_STAGED = ".importing-"
+
+
+def origin(kind: str, source: Path, **told: Any) -> dict[str, Any]:
+    """Body of the event that marks a run as imported; None is unknown."""
+    try:
+        on = socket.gethostname()
+    except OSError:
+        on = None
+    return {"kind": kind, "source": str(source), "by": f"kgops {__version__}", "on": on, **told}
+
+
+def put_record(home: Home, conn: Connection, rows: Rows, marked: dict[str, Any]) -> int:
+    """A run of which there is the record alone; the files it names stay where they are."""
+    rows = _ended(_marked(rows, marked))
+    for artifact in rows.tables["artifact"]:
+        path = PurePosixPath(artifact["path"])
+        if path.is_absolute() or ".." in path.parts:
+            raise BadInput(f"{marked['source']}: the artifact {artifact['path']!r:.80} lies outside its run")
+    with staging(home) as folder:
+        write_record(folder, rows)
+        return enter(home, conn, folder, rows.run, lambda c, name, n: _put_in(c, rows, name, n, marked))
+
+
+def write_record(folder: RunFolder, rows: Rows) -> None:
+    """What the folder of an imported run says: enough to make its rows again."""
+    for one in (folder.attempts, folder.results):
+        one.mkdir(mode=0o700, exist_ok=True)
+    write_durably(folder.record, "".join(write_runs(iter([rows]))).encode())
+    write_json(folder.plan, rows.spec["plan"])
+    write_json(folder.environment, rows.spec["environment"])
+    with contextlib.suppress(TypeError):  # job.toml is for people; some JSON has no place in TOML
+        write_durably(folder.job, toml.dumps(rows.spec["job"]).encode())
+
+
+def enter(
+    home: Home,
+    conn: Connection,
+    staged: RunFolder,
+    run: dict[str, Any],
+    put: Callable[[Connection, str, int], None],
+) -> int:
+    """The staged folder gets a number and its name, and its rows, by `put(conn, name, number)`."""
+    with ExitStack() as until_committed, transaction(conn):
+        number = max(runs.next_number(conn), pending.highest_number(home) + 1)
+        while (name := _free(home, folder_name(number, run["workload"], run["label"]))) is None:
+            number += 1
+        until_committed.enter_context(pending.announce(home, name))
+        until_committed.push(lambda kind, *_: _take_back(home.runs / name, staged.path) if kind else None)
+        staged.path.rename(home.runs / name)
+        sync_folder(home.runs)
+        put(conn, name, number)
+    return number
+
+
+@contextmanager
+def staging(home: Home) -> Iterator[RunFolder]:
+    """A folder in the home for a run to come; gone afterwards unless it was entered."""
+    _sweep(home)
+    folder = RunFolder(home.runs / f"{_STAGED}{os.getpid()}")
+    lock = None
+    try:
+        folder.path.mkdir(mode=0o700)
+        lock = locks.take(folder.supervisor_lock)
+        yield folder
+    except OSError as error:
+        raise Unavailable(
+            f"cannot make the run's folder below {home.runs}: {error.strerror or error}",
+            "free some space: nothing was imported",
+        ) from error
+    finally:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _sweep(home: Home) -> None:
+    """What an import left that was killed."""
+    for path in home.runs.glob(f"{_STAGED}*"):
+        if not locks.is_held(RunFolder(path).supervisor_lock):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _free(home: Home, name: str) -> str | None:
+    """A folder whose row was lost may have the name."""
+    return None if (home.runs / name).exists() else name
+
+
+def _take_back(folder: Path, staged: Path) -> None:
+    if folder.is_dir():
+        folder.rename(staged)
+
+
+def _put_in(conn: Connection, rows: Rows, name: str, number: int, marked: dict[str, Any]) -> None:
+    try:
+        transfer.put_in(conn, rows, folder=name, number=number)
+    except ValueError as error:
+        raise BadInput(f"{marked['source']}: {error}") from error
+
+
+def _marked(rows: Rows, marked: dict[str, Any]) -> Rows:
+    event = {"attempt": 0, "at": time.time(), "kind": IMPORTED, "body": marked}
+    return rows._replace(tables={**rows.tables, "event": [*rows.tables["event"], event]})
+
+
+def _ended(rows: Rows) -> Rows:
+    """Whatever became of it elsewhere, here nothing of it goes on."""
+    if rows.run["state"] in ENDED:
+        return rows
+    reason = NOT_ENDED.format(f"exported ({rows.run['state']})")
+    attempts = [
+        {**made, "outcome": made["outcome"] or "interrupted", "reason": made["reason"] or reason}
+        for made in rows.tables["attempt"]
+    ]
+    ended = {**rows.run, "state": "interrupted", "reason": reason}
+    return rows._replace(run=ended, tables={**rows.tables, "attempt": attempts})

@@ -1,0 +1,60 @@
+"""`kgops import`: whatever a person points at becomes runs of this record, marked as imported, and never twice."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.errors import Usage
+from kgops.runs.exporting.record import read_runs
+from kgops.runs.import_record import origin, put_record
+from kgops.settings import Home
+from storage import transfer
+from storage.database import Connection
+from storage.transfer import Rows
+
+__all__ = ["Imported", "import_from"]
+
+_LARGEST_EXPORT = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came of one run: `number` is that of the new run, None where `known` are it already."""
+
+    number: int | None
+    known: tuple[int, ...]
+    what: str
+    troubles: tuple[str, ...] = ()
+
+
+def import_from(home: Home, conn: Connection, path: Path, *, again: bool = False) -> list[Imported]:
+    """Every run at `path`: an export, a run's folder, or an output folder of the group's scripts."""
+    if path.is_file():
+        return _from_export(home, conn, path, again=again)
+    if not path.exists():
+        raise Usage(f"there is nothing at {path}", "give an export, a run's folder, or an output folder")
+    raise Usage(f"{path} is neither a file nor a folder of runs")
+
+
+def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
+    """All of them are read before the first is put in: a file that is damaged at its end adds nothing."""
+    try:
+        if path.stat().st_size > _LARGEST_EXPORT:
+            raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: this is no export")
+        found = read_runs(conn, path.read_bytes(), str(path))
+    except OSError as error:
+        raise Usage(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
+    return [_put(home, conn, rows, path, again=again) for rows in found]
+
+
+def _put(home: Home, conn: Connection, rows: Rows, path: Path, *, again: bool) -> Imported:
+    run = rows.run
+    what = f"{run['workload']} run {run['id']}, {run['state']}: {run['label']}"
+    known = transfer.same_submission(conn, run["submitted_at"], run["workload"], run["label"])
+    if known and not again:
+        return Imported(None, tuple(known), what)
+    host = (rows.spec["environment"].get("machine") or {}).get("host")
+    marked = origin("export", path.absolute(), run=run["id"], host=host)
+    return Imported(put_record(home, conn, rows, marked), tuple(known), what)

@@ -1,0 +1,186 @@
+"""One run taken out of a record with every row it has, and put into a record, this one or another.
+
+A table travels under its own name with the columns that the schema gives it, so that a later migration
+travels without a change here.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from storage import measurements, scores, search, series
+from storage.database import explained, transaction
+from storage.runs import ENDED, next_number
+
+# What hangs on a run beside its series, and by which columns its rows are put in order.
+TABLES = {
+    "attempt": "number",
+    "lever": "attempt, name",
+    "figure": "name",
+    "event": "id",
+    "artifact": "path",
+    "tag": "tag",
+    "note": "id",
+    "traced": "test",
+    "influence": "test, rank",
+    "readable": "label",
+    "measurement": "id",
+}
+JSON_COLUMNS = frozenset({"settings", "body", "fingerprint", "job", "plan", "environment"})
+_KEPT_ONCE = ("measurement", "fingerprint")  # the column has a key; what travels is what it stands for
+_COUNTED = ("event", "note", "measurement")  # their ids are this record's
+
+
+class Column(NamedTuple):
+    name: str
+    type: str  # INTEGER, REAL or TEXT: tables are STRICT
+    required: bool
+    is_json: bool
+
+
+class Curve(NamedTuple):
+    """All points of one series, in their order of arrival."""
+
+    name: str
+    steps: Sequence[float]
+    values: Sequence[float | None]
+    times: Sequence[float]
+
+
+class Rows(NamedTuple):
+    """A whole run: plain values, what is JSON in the record decoded."""
+
+    run: dict[str, Any]
+    spec: dict[str, Any]
+    tables: dict[str, list[dict[str, Any]]]
+    curves: Sequence[Curve]
+
+
+def columns(conn: sqlite3.Connection, table: str) -> tuple[Column, ...]:
+    """Of `run`, `run_spec` or one of TABLES, without those that are this record's own: references and ids."""
+    own = {row[0] for row in conn.execute('SELECT "from" FROM pragma_foreign_key_list(?)', (table,))}
+    own |= {"id"} if table in _COUNTED else set()
+    rows = conn.execute('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (table,))
+    return tuple(
+        Column(name, kind, bool(required or key), name in JSON_COLUMNS)
+        for name, kind, required, key in rows
+        if name not in own or (table, name) == _KEPT_ONCE
+    )
+
+
+def take_out(conn: sqlite3.Connection, number: int) -> Rows | None:
+    """None where there is no such run. One moment of it, whoever writes meanwhile."""
+    with explained(None), _one_moment(conn):
+        found = list(_rows(conn, "run", "id = ?", "id", number))
+        if not found:
+            return None
+        (spec,) = _rows(conn, "run_spec", "run = ?", "run", number)
+        tables = {
+            table: list(_rows(conn, table, "run = ?", order, number)) for table, order in TABLES.items()
+        }
+        names = [one.name for one in series.of_run(conn, number)]
+        return Rows(found[0], spec, tables, [_curve(conn, number, name) for name in names])
+
+
+def put_in(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | None = None) -> int:
+    """The number it got. Joins the caller's transaction; ValueError where rows do not go together."""
+    if rows.run["state"] not in ENDED:
+        raise ValueError(f"a run that is {rows.run['state']} cannot be put in")
+    with transaction(conn), _contradictions_named():
+        given = next_number(conn) if number is None else number
+        _insert(conn, "run", [{**rows.run, "id": given, "folder": folder}])
+        _insert(conn, "run_spec", [rows.spec], run=given)
+        conn.execute("INSERT INTO intake (run) VALUES (?)", (given,))
+        for table, some in rows.tables.items():
+            _insert(conn, table, some, run=given)
+        for curve in rows.curves:
+            points = zip(curve.steps, curve.values, curve.times, strict=True)
+            series.append(conn, given, [series.Point(curve.name, *point) for point in points])
+        for card in rows.spec["environment"].get("cards") or ():
+            if isinstance(card, Mapping) and card.get("uuid") and card.get("name"):
+                known = (str(card["uuid"]), str(card["name"]))
+                conn.execute("INSERT INTO card (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", known)
+        search.index(conn, given)
+        scores.settle(conn, given)
+    return given
+
+
+def same_submission(conn: sqlite3.Connection, at: float, workload: str, label: str) -> list[int]:
+    """Runs that were submitted at that very moment as that very thing: the same run, or a copy of it."""
+    found = conn.execute(
+        "SELECT id FROM run WHERE submitted_at = ? AND workload = ? AND label = ? ORDER BY id",
+        (at, workload, label),
+    )
+    return [row[0] for row in found]
+
+
+def with_event(conn: sqlite3.Connection, kind: str, key: str, value: str) -> list[int]:
+    """Runs with an event of this kind whose body says `value` of `key`."""
+    found = conn.execute(
+        "SELECT DISTINCT run FROM event WHERE kind = ? AND json_extract(body, '$.' || ?) = ? ORDER BY run",
+        (kind, key, value),
+    )
+    return [row[0] for row in found]
+
+
+@contextmanager
+def _contradictions_named() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        raise ValueError(f"its rows contradict the record or each other: {error}") from error
+
+
+@contextmanager
+def _one_moment(conn: sqlite3.Connection) -> Iterator[None]:
+    """A read transaction: writers go on, and this connection does not see them."""
+    if conn.in_transaction:
+        yield
+        return
+    conn.execute("BEGIN")
+    try:
+        yield
+    finally:
+        conn.execute("COMMIT")
+
+
+_BODY = "(SELECT body FROM fingerprint WHERE key = measurement.fingerprint)"
+
+
+def _rows(
+    conn: sqlite3.Connection, table: str, where: str, order: str, number: int
+) -> Iterator[dict[str, Any]]:
+    known = columns(conn, table)
+    listed = ", ".join(_BODY if (table, column.name) == _KEPT_ONCE else column.name for column in known)
+    for row in conn.execute(f"SELECT {listed} FROM {table} WHERE {where} ORDER BY {order}", (number,)):
+        yield {
+            column.name: json.loads(value) if column.is_json else value
+            for column, value in zip(known, row, strict=True)
+        }
+
+
+def _curve(conn: sqlite3.Connection, number: int, name: str) -> Curve:
+    points = series.points(conn, number, name)
+    return Curve(name, [p.step for p in points], [p.value for p in points], [p.at for p in points])
+
+
+def _insert(
+    conn: sqlite3.Connection, table: str, rows: Sequence[Mapping[str, Any]], *, run: int | None = None
+) -> None:
+    known = columns(conn, table)
+    names = [column.name for column in known] + (["run"] if run is not None else [])
+    marks = ", ".join("?" * len(names))
+    statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"
+    for row in rows:
+        values = [_kept(conn, table, column, row[column.name]) for column in known]
+        conn.execute(statement, values if run is None else [*values, run])
+
+
+def _kept(conn: sqlite3.Connection, table: str, column: Column, value: Any) -> Any:
+    if (table, column.name) == _KEPT_ONCE:
+        return measurements.keep_fingerprint(conn, value)
+    return json.dumps(value) if column.is_json else value
