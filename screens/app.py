@@ -99,6 +99,13 @@ class KgopsApp(App[None], inherit_bindings=False):
                     lambda does=action.does: self.run_action(does),
                 )
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A key does nothing where the table says that it does not hold."""
+        here, known = self.here, next((one for one in ACTIONS if one.does == action), None)
+        if here is None or known is None:
+            return True
+        return known.holds(here.place, None if known.needs == "nothing" else here.subject)
+
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.call_after_refresh(self.feed.start)  # what is there already is painted first
@@ -177,12 +184,12 @@ class KgopsApp(App[None], inherit_bindings=False):
         self._to_influences(lambda screen: screen.turn_relation())
 
     def action_search(self) -> None:
-        self._to_influences(lambda screen: screen.search())
-        self._to_history(lambda screen: screen.search())
+        if self.here is not None:
+            self.here.search()
 
     def action_write(self) -> None:
-        self._to_influences(lambda screen: screen.write())
-        self._to_history(lambda screen: screen.write())
+        if self.here is not None:
+            self.here.write()
 
     def _to_influences(self, tell: Callable[[Influences], None]) -> None:
         from screens.influences import Influences
@@ -194,7 +201,7 @@ class KgopsApp(App[None], inherit_bindings=False):
         from screens.history import History
 
         self.feed.start()
-        self.push_screen(History())
+        self.push_screen(History(self.home))
 
     def action_mark(self) -> None:
         self._to_history(lambda screen: screen.mark())
@@ -230,13 +237,9 @@ class KgopsApp(App[None], inherit_bindings=False):
         self.feed.start()
         self.push_screen(Profiles())
 
-    def action_fill(self) -> None:
-        if isinstance(self.screen, Place) and self.screen.place == "profiles":
-            from screens.profiles import Profiles
-
-            assert isinstance(self.screen, Profiles)
-            self.screen.edit_copy()
-        self._to_new_run(lambda screen: screen.fill())
+    def action_edit(self) -> None:
+        if self.here is not None:
+            self.here.edit()
 
     def action_unset(self) -> None:
         self._to_new_run(lambda screen: screen.unset())
@@ -262,6 +265,12 @@ class KgopsApp(App[None], inherit_bindings=False):
         if isinstance(self.screen, RunScreen):
             self.screen.give_log_room()
 
+    def action_level(self) -> None:
+        from screens.run import RunScreen
+
+        if isinstance(self.screen, RunScreen):
+            self.screen.turn_level()
+
     def action_pause(self) -> None:
         self.feed.pause(not self.feed.paused)
         for screen in self.screen_stack:
@@ -286,17 +295,17 @@ class KgopsApp(App[None], inherit_bindings=False):
     def action_stop(self) -> None:
         from screens import changes
 
-        self._change(changes.stop, lambda run: not run.ended)
+        self._change(changes.stop)
 
     def action_resume(self) -> None:
         from screens import changes
 
-        self._change(changes.resume, lambda run: run.ended and run.state != "succeeded")
+        self._change(changes.resume)
 
     def action_again(self) -> None:
         from screens import changes
 
-        self._change(changes.again, lambda run: run.ended)
+        self._change(changes.again)
 
     def action_tag(self) -> None:
         from screens import changes
@@ -321,9 +330,9 @@ class KgopsApp(App[None], inherit_bindings=False):
 
         self.push_screen(Ask(question.format(run.id)), answered)
 
-    def _change(self, change: Callable[[Session, Run], str], can: Callable[[Run], bool]) -> None:
+    def _change(self, change: Callable[[Session, Run], str]) -> None:
         run = self.here.subject if self.here is not None else None
-        if run is not None and can(run):
+        if run is not None:
             self._start(lambda session: change(session, run))
 
     def _start(self, change: Callable[[Session], str]) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["again", "delete", "note", "resume", "start", "stop", "tag", "with_session"]
 
 T = TypeVar("T")
+_SAY_EVERY_S = 0.5
 
 
 def with_session(home: Home, change: Callable[[Session], T]) -> T:
@@ -109,10 +110,16 @@ def note(session: Session, run: Run, text: str) -> str:
     return f"noted on run {run.id}"
 
 
-def delete(session: Session, numbers: Collection[int]) -> str:
+def delete(session: Session, numbers: Collection[int], far: Callable[[str], None]) -> str:
+    """`far` hears now and then how far it is."""
     from kgops.runs.listing import delete_marked
 
-    left = [one for one in delete_marked(session.home, session.conn, numbers) if not one.done]
+    left, said_at = [], time.monotonic()
+    for i, one in enumerate(delete_marked(session.home, session.conn, numbers)):
+        left += [] if one.done else [one]
+        if time.monotonic() > said_at + _SAY_EVERY_S:
+            said_at = time.monotonic()
+            far(f"deleting: {i + 1:,} of {len(numbers):,}")
     gone = len(numbers) - len(left)
     told = f"{gone:,} run{'' if gone == 1 else 's'} deleted"
     return f"{told}; run {left[0].run} is not: {left[0].why}" if left else told

@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 
 from kgops.errors import KgopsError
 from kgops.runs.comparing import MOST
+from kgops.runs.listing import BLOCK
 from screens import changes, history_page
 from screens.actions import Place as Where
 from screens.ask import Ask
@@ -24,29 +25,31 @@ from screens.widgets.lines import Lines
 from screens.widgets.sure import Sure
 from screens.widgets.window import Window
 from storage.errors import StorageError
+from storage.filters import Reading
 from storage.runs import SORTABLE
 
 if TYPE_CHECKING:
     from textual.widgets import Input
 
+    from kgops.settings import Home
     from screens.feed import Wanted
     from storage.runs import Run
 
 __all__ = ["History"]
 
-_SHARE = (
-    50  # of the time it takes to look at all runs anew, until that is done again: two percent of a processor
-)
+_SHARE = 50  # times what it took to look at all runs anew, until that is done again: 2 % of a processor
 
 
 class History(Place):
     place: ClassVar[Where] = "history"
 
-    def __init__(self) -> None:
+    def __init__(self, home: Home) -> None:
         super().__init__()
+        self._browser = Browser(home)
         self._asked = Asked()
         self._answer: Answer | None = None
-        self._before = Asked()  # a filter was being typed
+        self._typing = False
+        self._before = Asked()  # that began
         self._choice: list[str] = []  # what the word being typed may become
         self._looking = False
         self._look_at = 0.0  # when all runs may be looked at anew
@@ -61,9 +64,7 @@ class History(Place):
         yield Keys()
 
     def on_mount(self) -> None:
-        self._browser = Browser(self.kgops.home)
         self.query_one("#told").display = False
-        self.ask()
 
     def on_unmount(self) -> None:
         """In a thread: another one may be reading still."""
@@ -87,8 +88,8 @@ class History(Place):
                 except (KgopsError, StorageError) as error:
                     self.say(f"{error.message} — {error.hint}" if error.hint else error.message, "bad")
                     if self._answer is not None:  # nothing to sort by, perhaps
-                        _, _, sort, descending, *_ = self._answer.asked
-                        self._asked = self._asked._replace(sort=sort, descending=descending)
+                        known = self._answer.asked
+                        self._asked = self._asked._replace(sort=known.sort, descending=known.descending)
         finally:
             self._looking = False
 
@@ -113,13 +114,9 @@ class History(Place):
         key = self.body.key
         return self._answer.runs.get(key) if self._answer is not None and isinstance(key, int) else None
 
-    @property
-    def typing(self) -> bool:
-        return self._asked.typing
-
     def show_moment(self, moment: Moment) -> None:
         """Somebody changed something. While a person types, what is shown stays of one moment."""
-        if moment.of != HISTORY or self.typing:
+        if moment.of != HISTORY or self._typing:
             return
         wait_s = self._look_at - time.monotonic()
         if wait_s <= 0:
@@ -128,7 +125,7 @@ class History(Place):
             self.set_timer(wait_s, self.look_anew)
 
     def look_anew(self) -> None:
-        if not self.typing and self.is_attached:
+        if not self._typing and self.is_attached:
             self.ask(look=self._asked.look + 1, cursor=self.body.key)
 
     def on_lines_pointed(self) -> None:
@@ -168,10 +165,13 @@ class History(Place):
             )
         )
 
+    def on_resize(self) -> None:
+        self.ask(size=max(BLOCK, 4 * self.size.height))
+
     def draw(self, place: int | None = None) -> None:
         width, answer = self.size.width, self._answer
         self.show_title()
-        self.query_one("#filter", Lines).show([history_page.filter_row(self._asked, width)])
+        self.query_one("#filter", Lines).show([history_page.filter_row(self._asked.text, answer, width)])
         if answer is None:
             return
         columns = self.query_one("#columns", Lines)
@@ -188,27 +188,33 @@ class History(Place):
 
     def search(self) -> None:
         """Opens the line in which it is typed."""
-        if self.typing:
+        if self._typing:
             return
         from screens.widgets.typed import Typed  # an editor of a line: seldom needed to look
 
         self._before = self._asked._replace(cursor=self.body.key if isinstance(self.body.key, int) else None)
-        self.ask(typing=True)
+        self._typing = True
         self.query_one("#filter").display = False
         self.mount(Typed(self._asked.text, select_on_focus=False, id="typed"), before="#columns")
         self.query_one("#typed").focus()
         self._turn_footer()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        if self.typing and event.value != self._asked.text:
+        if self._typing and event.value != self._asked.text:
             self._choice = []
             self.ask(text=event.value, cursor=None)
 
     def on_input_submitted(self) -> None:
-        self._end_typing(self._asked._replace(typing=False, cursor=self.body.key))  # type: ignore[arg-type]
+        self._end_typing()
+        reading = self._answer.reading if self._answer is not None else Reading(())
+        if reading.troubles:
+            self.say(f"left out: {reading.troubles[0].message}", "warn")
+        elif reading.pending:
+            self.say(f"left out: {reading.pending} has no value yet", "warn")
 
     def action_leave_filter(self) -> None:
-        self._end_typing(self._before)
+        self._end_typing()
+        self.ask(text=self._before.text, cursor=self._before.cursor)
 
     async def action_complete(self) -> None:
         """As far as all that it may become agrees; then what there is to choose from."""
@@ -224,9 +230,8 @@ class History(Place):
         self._choice = found if len(found) > 1 and common == text else []
         self.draw()
 
-    def _end_typing(self, asked: Asked) -> None:
-        self.ask(**asked._replace(look=self._asked.look)._asdict())
-        self._choice = []
+    def _end_typing(self) -> None:
+        self._typing, self._choice = False, []
         self.query_one("#typed").remove()
         self.query_one("#filter").display = True
         self.body.focus()
@@ -234,8 +239,8 @@ class History(Place):
         self.draw()
 
     def _turn_footer(self) -> None:
-        self.query_one("#told").display = self.typing
-        self.query_one("#keys").display = not self.typing
+        self.query_one("#told").display = self._typing
+        self.query_one("#keys").display = not self._typing
 
     def action_move(self, by: int) -> None:
         self.body.action_move(by)
@@ -307,7 +312,7 @@ class History(Place):
         return [self.body.key] if isinstance(self.body.key, int) else []
 
     def delete(self) -> None:
-        self.run_worker(self._delete(), exclusive=True, group="delete")
+        self.app.run_worker(self._delete(), exclusive=True, group="delete")  # goes on when this is left
 
     async def _delete(self) -> None:
         """Ended ones alone, and only once somebody said so: there is no way back."""
@@ -326,12 +331,15 @@ class History(Place):
         stay = f", and leave {going:,} that {'has' if going == 1 else 'have'} not ended" if going else ""
         question = f"delete {named}{stay}? It cannot be undone"
         if await self.app.push_screen_wait(Sure(question)):
-            self.say(f"deleting {named}", "strong")
-            done = await self.kgops.carry_out(lambda session: changes.delete(session, ended))
+            done = await self.kgops.carry_out(lambda session: changes.delete(session, ended, self._far))
             self._marked = {number: None for number in self._marked if number not in set(ended)}
             if done is not None:
-                self.say(done, "strong")
+                self.kgops.say(done)
             self.look_anew()
+
+    def _far(self, told: str) -> None:
+        """Called from the thread that deletes."""
+        self.app.call_later(self.kgops.say, told)
 
     def write(self) -> None:
         """Asks for a file: the marked runs, or all that are shown."""
@@ -344,7 +352,7 @@ class History(Place):
 
         def answered(name: str | None) -> None:
             if name:
-                self.run_worker(self._written(name, numbers, figures))
+                self.app.run_worker(self._written(name, numbers, figures))
 
         what = "the marked" if self._marked else "the shown"
         many = f"{what} {len(numbers):,} run{'' if len(numbers) == 1 else 's'}"
@@ -354,9 +362,9 @@ class History(Place):
         try:
             path = await asyncio.to_thread(write, self.kgops.home, name, numbers, figures)
         except (KgopsError, StorageError) as error:
-            self.say(error.message, "bad")
+            self.kgops.say(error.message, "bad")
             return
-        self.say(f"{len(numbers):,} runs written to {path}", "strong")
+        self.kgops.say(f"{len(numbers):,} run{'' if len(numbers) == 1 else 's'} written to {path}")
 
     def compare(self) -> None:
         if not 2 <= len(self._marked) <= MOST:

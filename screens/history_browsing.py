@@ -24,18 +24,20 @@ __all__ = ["Answer", "Asked", "Browser", "states_of", "write"]
 class Asked(NamedTuple):
     """What a person wants to see. Two that are equal have the same answer, until `look` is another number."""
 
-    text: str = ""
-    typing: bool = False  # its last word may be half of one
+    text: str = (
+        ""  # its last word may be half of one, and stays so: a filter shows what it showed while it was typed
+    )
     sort: str = "id"
     descending: bool = True
     look: int = 0
     cursor: int | None = None  # the run that the cursor stays with; None: the first
     around: int = 0  # the line in the middle of what is in sight
+    size: int = BLOCK  # how many rows are read there
 
     @property
     def of(self) -> tuple[object, ...]:
         """What decides which runs are shown, in which order."""
-        return self.text, self.typing, self.sort, self.descending, self.look
+        return self.text, self.sort, self.descending, self.look
 
 
 class Answer(NamedTuple):
@@ -99,7 +101,7 @@ class Browser:
             return before._replace(asked=asked, place=None)
         begin = time.perf_counter()
         sort = _sort(conn, asked)
-        reading = filters.read(asked.text, typing=asked.typing)
+        reading = filters.read(asked.text, typing=True)
         if before is not None and before.asked.look != asked.look:
             listing.refresh()
         listing.show(reading.terms, sort)
@@ -120,8 +122,9 @@ class Browser:
 
     def _rows(self, answer: Answer, conn: Connection) -> Answer:
         """With the rows around what is in sight, as they are now."""
-        first = max(min(answer.asked.around - BLOCK // 2, len(answer.numbers) - BLOCK), 0)
-        wanted = list(answer.numbers[first : first + BLOCK])
+        size = answer.asked.size
+        first = max(min(answer.asked.around - size // 2, len(answer.numbers) - size), 0)
+        wanted = list(answer.numbers[first : first + size])
         figure = answer.figure
         return answer._replace(
             first=first,

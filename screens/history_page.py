@@ -118,7 +118,7 @@ class Shown(Sequence[Row]):
         name = Piece(f"{_MARK if marked else ' '}{number:>7}", "accent" if marked else "text")
         if run is None:
             first = self._answer.first
-            read = number in self._answer.numbers[first : first + 200]
+            read = number in self._answer.numbers[first : first + self._answer.asked.size]
             return self._columns.row((name, Piece("?" if read else " ", "dim")), number)
         figure = self._answer.figure
         value = self._answer.values.get(number)
@@ -161,10 +161,12 @@ def empty_rows(answer: Answer, width: int) -> list[Row]:
     return [said(line, width) for line in lines]
 
 
-def filter_row(asked: Asked, width: int) -> Row:
-    if not asked.text.strip():
+def filter_row(text: str, answer: Answer | None, width: int) -> Row:
+    """In another tone where some of it could not be read."""
+    if not text.strip():
         return said(_HINT, width, "dim")
-    return Row((Piece("/ ", "accent"), *said(asked.text, width - 2, "strong").pieces))
+    unread = answer is not None and (answer.reading.troubles or answer.reading.pending)
+    return Row((Piece("/ ", "accent"), *said(text, width - 2, "warn" if unread else "strong").pieces))
 
 
 def completions(text: str, figures: Iterable[str]) -> list[str]:
