@@ -22,6 +22,7 @@ NEW_RUN: frozenset[Place] = frozenset({"new run"})
 INFLUENCES: frozenset[Place] = frozenset({"influences"})
 PROFILES: frozenset[Place] = frozenset({"profiles"})
 HISTORY: frozenset[Place] = frozenset({"history"})
+RUNS = DASHBOARD | RUN | HISTORY  # where what is done to a run can be seen
 COMPARE: frozenset[Place] = frozenset({"compare"})
 
 
@@ -49,7 +50,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("n", "n", "new run", "Choose what to run, and see its plan at once.", "new", DASHBOARD | HISTORY),
     Action("h", "h", "history", "All runs there ever were.", "history", DASHBOARD | RUN),
-    Action("slash", "/", "search", "Only what has these words.", "search", INFLUENCES | HISTORY),
+    Action("slash", "/", "search", "Only what has these words.", "search", INFLUENCES | HISTORY | RUN),
     Action("space", "spc", "mark", "Mark the run, or take its mark away.", "mark", HISTORY, "run"),
     Action(
         "asterisk", "*", "mark all", "Mark all that are shown, or none.", "mark_all", HISTORY, in_footer=False
@@ -64,7 +65,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("d", "d", "delete", "Delete the marked runs that ended, or this one.", "delete", HISTORY),
     Action("right", "→", "change", "The next value; the left arrow has the one before.", "more", NEW_RUN),
     Action("left", "left", "before", "The value before.", "less", NEW_RUN, in_footer=False),
-    Action("e", "e", "edit", "Write the value; of a profile, edit a copy.", "fill", NEW_RUN | PROFILES),
+    Action("e", "e", "edit", "Write the value; of a profile, edit a copy.", "edit", NEW_RUN | PROFILES),
     Action("backspace,delete", "del", "unset", "Leave it to profile and planner.", "unset", NEW_RUN),
     Action("x", "x", "start", "Start it, unless it is predicted not to fit.", "start", NEW_RUN),
     Action("X", "X", "force", "Start it whatever was predicted.", "force", NEW_RUN, in_footer=False),
@@ -83,11 +84,14 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("f", "f", "profiles", "Named sets of lever values.", "profiles", DASHBOARD | RUN, in_footer=False),
     Action("l", "l", "log", "Give the log more room, or less.", "log", RUN),
-    Action("s", "s", "stop", "Ask the run to stop; it can be resumed.", "stop", needs="unfinished run"),
-    Action("r", "r", "resume", "Go on with a run that did not succeed.", "resume", needs="resumable run"),
-    Action("a", "a", "again", "Start the same job once more.", "again", needs="ended run"),
-    Action("t", "t", "tag", "Add tags, or take them away.", "tag", needs="run"),
-    Action("m", "m", "note", "Write a note on the run.", "note", needs="run"),
+    Action("L", "L", "level", "Of the log only what sounds bad, only the worst, or all.", "level", RUN),
+    Action("s", "s", "stop", "Ask the run to stop; it can be resumed.", "stop", RUNS, needs="unfinished run"),
+    Action(
+        "r", "r", "resume", "Go on with a run that did not succeed.", "resume", RUNS, needs="resumable run"
+    ),
+    Action("a", "a", "again", "Start the same job once more.", "again", RUNS, needs="ended run"),
+    Action("t", "t", "tag", "Add tags, or take them away.", "tag", RUNS, needs="run"),
+    Action("m", "m", "note", "Write a note on the run.", "note", RUNS, needs="run"),
     Action("p", "p", "pause", "Look no more until you press it again.", "pause", in_footer=False),
     Action(
         "c", "c", "colours", "The next theme: dark, light, colour-blind-safe.", "colours", in_footer=False

@@ -96,7 +96,7 @@ class NewRun(Place):
         self._plan()
 
     def on_lines_chosen(self) -> None:
-        self.fill()
+        self.edit()
 
     # --- what keys do ---
 
@@ -123,7 +123,7 @@ class NewRun(Place):
         elif any(field.name == key for field in FIELDS[self._draft.workload]):
             self._change(self._draft.with_field(key, ""))
 
-    def fill(self) -> None:
+    def edit(self) -> None:
         key = self.query_one("#body", Lines).key
         field = next((one for one in FIELDS[self._draft.workload] if one.name == key), None)
         if field is None:

@@ -54,6 +54,15 @@ class Place(Screen[None]):
     def show_moment(self, moment: Moment) -> None:
         raise NotImplementedError
 
+    def search(self) -> None:
+        """Asks for words, where the screen has something to look through."""
+
+    def write(self) -> None:
+        """Writes what is shown to a file, where that makes sense."""
+
+    def edit(self) -> None:
+        """Lets a person change what the cursor is on, where it can be changed."""
+
     def say(self, text: str, tone: str) -> None:
         self.query_one(Keys).say(text, tone)
 

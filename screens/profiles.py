@@ -97,7 +97,7 @@ class Profiles(Place):
 
     # --- what keys do ---
 
-    def edit_copy(self) -> None:
+    def edit(self) -> None:
         """One's own file is edited itself, a shipped profile as a copy in this folder."""
         one = self._selected
         if one is not None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, overload
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding
 
 from kgops.jobs.text import one_line
+from kgops.runs.folder import RunFolder
 from screens import run_page
 from screens.actions import Place as Where
 from screens.feed import Moment, OneRun
 from screens.place import Place
-from screens.rows import Piece, Row, said
+from screens.rows import Piece, Row
+from screens.run_log import RunLog
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.words import sign_of, since, state_of, took
@@ -24,29 +26,28 @@ if TYPE_CHECKING:
 
 __all__ = ["RunScreen"]
 
-_NO_LOG = "nothing yet"
-_BAD = ("error", "traceback", "exception", "fatal", "killed")
-
 
 class RunScreen(Place):
     place: ClassVar[Where] = "run"
+    BINDINGS = [  # noqa: RUF012
+        Binding("n", "next_hit(1)", show=False),
+        Binding("N", "next_hit(-1)", show=False),
+    ]
 
     def __init__(self, run: Run) -> None:
         super().__init__()
         self._run = run
         self._dossier: Dossier | None = None
-        self._log: tuple[str, ...] = ()
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         yield Lines(id="body", scrolls=True)
-        yield Lines(id="heading")
-        yield Lines(id="log", scrolls=True)
+        yield RunLog(RunFolder(self.kgops.home.runs / self._run.folder).log)
         yield Keys()
 
-    def on_mount(self) -> None:
-        log = self.query_one("#log", Lines)
-        log.ends_followed = log.follows = True
+    @property
+    def log_part(self) -> RunLog:
+        return self.query_one(RunLog)
 
     @property
     def wanted(self) -> Wanted:
@@ -62,14 +63,23 @@ class RunScreen(Place):
         if moment.dossier is None:
             self.say(moment.trouble or f"run {self._run.id} is no longer in the record", "bad")
             return
-        self._dossier, self._run, self._log = moment.dossier, moment.dossier.run, moment.log
+        self._dossier, self._run = moment.dossier, moment.dossier.run
         self.draw()
 
     def give_log_room(self) -> None:
         """All the room it can get, or only the lower part as before."""
-        log = self.query_one("#log", Lines)
+        log = self.log_part
         log.toggle_class("tall")
-        log.focus() if log.has_class("tall") else self.query_one("#body", Lines).focus()
+        log.lines.focus() if log.has_class("tall") else self.query_one("#body", Lines).focus()
+
+    def search(self) -> None:
+        self.log_part.search()
+
+    def turn_level(self) -> None:
+        self.log_part.turn_level()
+
+    def action_next_hit(self, step: int) -> None:
+        self.log_part.next_hit(step)
 
     def title_row(self, width: int) -> Row:
         run = self._run
@@ -93,30 +103,5 @@ class RunScreen(Place):
         width = self.size.width
         if self._dossier is not None:
             self.query_one("#body", Lines).show(run_page.rows(self._dossier, width))
-        log = self.query_one("#log", Lines)
-        log.show(_LogRows(self._log or (_NO_LOG,), width))
-        how = "as it grows" if log.follows and not self._run.ended else "the last lines"
-        self.query_one("#heading", Lines).show([Row((Piece("LOG", "head"), Piece(f"  {how}", "dim")))])
+        self.log_part.grows(not self._run.ended)
         self.show_title()
-
-
-class _LogRows(Sequence[Row]):
-    """Lines of a log as rows, each made when it is looked at."""
-
-    def __init__(self, lines: tuple[str, ...], width: int) -> None:
-        self._lines, self._width = lines, width
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    @overload
-    def __getitem__(self, at: int) -> Row: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Row]: ...
-    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
-        if isinstance(at, slice):
-            return _LogRows(self._lines[at], self._width)
-        line = self._lines[at]
-        lowered = line[:200].lower()
-        tone = "bad" if any(word in lowered for word in _BAD) else "warn" if "warn" in lowered else "text"
-        return said(line, self._width, tone)
