@@ -44,6 +44,7 @@ class Flight:
     heights: Floats
     times: NDArray[np.float64]
     survey: Survey
+    unpacked: tuple[str, ...] = ()  # of its datasets, compressed ones that had to be read whole
 
     def __len__(self) -> int:
         return len(self.heights)
@@ -132,6 +133,7 @@ def _read(path: Path, window: int) -> Flight:
         columns[HEIGHT].astype(np.float32),
         times,
         _survey(path, frames),
+        arrays.unpacked,
     )
 
 

@@ -30,11 +30,11 @@ _MOST_TOLD = 12  # in the last line of the log: the record has them all
 
 def make_output_folder(job: Job) -> None:
     """Before hours of work, not after them, is the moment to hear that it cannot be written."""
-    wanted = job.settings["output_dir"]
-    if not wanted:
+    wanted = _wanted_folder(job)
+    if wanted is None:
         return
     try:
-        Path(wanted).mkdir(parents=True, exist_ok=True)
+        wanted.mkdir(parents=True, exist_ok=True)
         problem = None if os.access(wanted, os.W_OK | os.X_OK) else "you may not write there"
     except OSError as error:
         problem = os.strerror(error.errno or 0)
@@ -60,8 +60,9 @@ def write_config(
 
 def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], report: Reporter) -> None:
     """The manifest comes last: with it the run has succeeded, whatever happens to this process."""
-    if job.settings["output_dir"]:
-        _copy(results, Path(job.settings["output_dir"]))
+    wanted = _wanted_folder(job)
+    if wanted is not None:
+        _copy(results, wanted)
     report.result(figures)
     report.sync()
     files = sorted(path for path in results.rglob("*") if path.is_file() and not path.name.startswith("."))
@@ -70,6 +71,13 @@ def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], re
     if "KGOPS_EVENTS" in os.environ:  # else these lines are the events, and the figures stand among them
         told = [f"{name} {value:.4g}" for name, value in figures.items()]
         print(" · ".join(told[:_MOST_TOLD] + ["…"] * (len(told) > _MOST_TOLD)), flush=True)
+
+
+def _wanted_folder(job: Job) -> Path | None:
+    """Where the person wants a copy: a workload calls it as the group's scripts do."""
+    settings = job.settings
+    named = settings.get("output_dir") or settings.get("output_directory")
+    return Path(named) / (settings.get("save_name") or "") if named else None
 
 
 def _kind(path: Path) -> str:

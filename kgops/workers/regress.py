@@ -1,0 +1,196 @@
+"""`python -m kgops.workers.regress job.toml`: learns heights from flights, and says all along what it does."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import Usage
+from kgops.flights.reading import Flight, read_flights
+from kgops.jobs.files import write_json
+from kgops.jobs.job import Job
+from kgops.jobs.regressing import LEVERS_OF_REGRESS, config_of, image_size
+from kgops.jobs.regression_config import RegressionConfig
+from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_FRAMES
+from kgops.training.precision import resolve_precision
+from kgops.training.regression import Regression, regress
+from kgops.training.regression_settings import RegressionSettings
+from kgops.workers.entry import Stopped, StopRequest, run_worker
+from kgops.workers.outputs import hand_in, make_output_folder
+from kgops.workers.report import Reporter
+from kgops.workers.threads import choose_threads
+from kgops.workers.train import find_device, made_for_a_card
+
+# Under the same name in the job and in the settings.
+_SAME = (
+    *("epochs", "loo_epochs", "loss_alpha", "huber_delta", "gamma", "under_weight", "optimizer", "scheduler"),
+    *("learning_rate", "weight_decay", "warmup_steps", "augment", "flat_field_correction", "seed"),
+    *("zscore_normalize", "pretrain", "pretrain_flight", "final", "loo", "validation_flight"),
+    *("overweight_flight", "overweight_factor"),
+)
+
+
+def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
+    device = find_device(job.settings["device"])
+    report.started(device=str(device), torch=torch.__version__)
+    make_output_folder(job)
+    results = folder / "results"
+    results.mkdir(exist_ok=True)
+    flights = load_flights(job, report)
+    config = config_of(job.settings, job.levers, flights[0].image_size)
+    settings = regression_settings(job)
+    if made_for_a_card(job, device):
+        settings = dataclasses.replace(settings, compile="off")
+    choose_threads(step_gflop(config, settings.at_once), "a step", device, report)
+    # Convolutions that add up in whatever order comes first would end the promise of equal numbers.
+    torch.backends.cudnn.deterministic = True
+    report_levers(job, device, report)
+    resume = (results / "checkpoints").exists()
+    done = regress(flights, config, settings, results, report, stop, device=device, resume=resume)
+    if done.stopped == "requested":
+        raise Stopped
+    figures = headline(done)
+    for name in ("test_mae", "test_r2"):
+        if name in figures:
+            report.metric(name, figures[name], done.epochs)
+    write_results(job, results, flights, config, settings, done, report)
+    hand_in(job, folder, results, figures, report)
+
+
+def load_flights(job: Job, report: Reporter) -> list[Flight]:
+    """All flights of the job's folder, and a word on what stands out."""
+    where = job.settings["data_directory"]
+    if not where:
+        raise Usage("no folder of flights is named.", hint="--data-directory DIR")
+    for left_out in job.settings["left_out"]:
+        report.note(f"the configuration's {left_out} is not among what kgops does.")
+    flights = read_flights(Path(where), job.levers.get("temporal_frames", REGRESS_FRAMES))
+    size, named = flights[0].image_size, image_size(job.settings)
+    if named is not None and named != size:
+        shown = " and ".join("x".join(map(str, one)) for one in (named, size))
+        report.note(f"image_size and the flights' images differ ({shown}): the flights count.")
+    report.note(
+        f"{len(flights)} flights, {sum(map(len, flights)):,} frames of {size[0]}x{size[1]}: "
+        f"{', '.join(flight.name for flight in flights[:8])}{', …' if len(flights) > 8 else ''}."
+    )
+    for flight in flights:
+        for name in flight.unpacked:
+            report.note(
+                f"{flight.path}: {name} is compressed, so all of it is in memory; numpy.savez maps it."
+            )
+    return flights
+
+
+def regression_settings(job: Job) -> RegressionSettings:
+    settings, levers = job.settings, job.levers
+    microbatch = levers.get("microbatch", "auto")
+    return RegressionSettings(
+        batch_size=levers.get("batch_size", REGRESS_BATCH),
+        microbatch=None if microbatch == "auto" else microbatch,
+        precision=levers.get("precision", "fp32"),
+        gradient_checkpointing=levers.get("gradient_checkpointing", False),
+        compile=levers.get("compile", "off"),
+        loss=settings["loss_type"],
+        patience=settings["early_stopping_patience"],
+        min_delta=settings["early_stopping_min_delta"],
+        resume_every_s=settings["resume_every"],
+        **{name: settings[name] for name in _SAME},
+    )
+
+
+def step_gflop(config: RegressionConfig, windows: int) -> float:
+    """Multiplications and additions of the convolutions of so many windows, forward and twice backward."""
+    entering = (1, *config.channels)
+    a_frame = sum(
+        9 * entering[stage] * channels * config.pixels(stage)
+        for stage, channels in enumerate(config.channels)
+    )
+    return 6 * windows * config.temporal_frames * a_frame / 1e9
+
+
+def report_levers(job: Job, device: torch.device, report: Reporter) -> None:
+    """The levers that training itself does not speak of: none is dropped in silence."""
+    no_card = None if device.type == "cuda" else "no CUDA device"
+    scaled = resolve_precision(job.levers.get("precision", "fp32"), device).scaled
+    for name, value in job.levers.items():
+        if name == "compile" and made_for_a_card(job, device):
+            report.lever(name, value, "off", no_card if value != "off" else None)
+        elif name == "memory_optimized":
+            report.lever(name, value, value, "half the channels" if value else None)
+        elif name == "scale_gradients":
+            why = "by the precision: fp16 alone needs it" if value != scaled else None
+            report.lever(name, value, scaled, why)
+        elif name == "num_workers":
+            why = "one thread reads the next windows from mapped files while a step runs"
+            report.lever(name, value, 1, why if value != 1 else None)
+        elif name == "memory_cleanup":
+            why = no_card or "each step asks for what the one before gave back"
+            report.lever(name, value, "off", why if value else None)
+        elif name not in LEVERS_OF_REGRESS:
+            report.lever(name, value, "off", "regression has no such lever")
+
+
+def headline(done: Regression) -> dict[str, float]:
+    """The figures of the run's record: of the flight held out, the mean predictor's beside them."""
+    figures: dict[str, float | None] = {
+        "epochs": done.epochs,
+        "train_s": done.seconds,
+        "windows_per_s": done.windows / done.seconds if done.seconds else None,
+        "loader_wait_s": done.loader_wait_s,
+        "fp16_overflows": done.overflows,
+    }
+    first = done.reports.get("final") or done.reports.get("pretrain")
+    if first is not None:
+        for prefix, heights in (("test", first.model), ("mean_predictor", first.mean_predictor)):
+            named = heights.to_dict()
+            figures |= {f"{prefix}_{name}": named[name] for name in named if name != "count"}
+    folds = [report for name, report in done.reports.items() if name.startswith("loo ")]
+    for name in ("mae", "rmse", "mape", "r2"):
+        for prefix, chosen in (("loo", "model"), ("loo_mean_predictor", "mean_predictor")):
+            values = [getattr(getattr(fold, chosen), name) for fold in folds]
+            if values and None not in values:
+                figures[f"{prefix}_{name}"] = statistics.fmean(values)
+    return {name: float(value) for name, value in figures.items() if value is not None}
+
+
+def write_results(
+    job: Job,
+    results: Path,
+    flights: Sequence[Flight],
+    config: RegressionConfig,
+    settings: RegressionSettings,
+    done: Regression,
+    report: Reporter,
+) -> None:
+    levers = {name: {**told, "asked": job.levers.get(name)} for name, told in sorted(report.levers.items())}
+    body: dict[str, Any] = {
+        "save_name": job.settings["save_name"],
+        "model": config.to_dict(),
+        "training": settings.to_dict(),
+        "data": {"data_directory": job.settings["data_directory"], "flights": [f.name for f in flights]},
+        "optimizations": levers,
+    }
+    judged = {name: found.to_dict() for name, found in done.reports.items()}
+    files = (
+        ("config.json", "config", body),
+        ("training_history.json", "history", done.history),
+        ("test_results.json", "figures", judged),
+    )
+    for name, kind, content in files:
+        write_json(results / name, content)
+        report.artifact(results / name, kind)
+    rows = ["stage\tflight\ttrue_km\tpredicted_km\n"]
+    for stage, (predicted, true) in done.predictions.items():
+        flight = done.reports[stage].flight
+        rows += [f"{stage}\t{flight}\t{t:.6g}\t{p:.6g}\n" for p, t in zip(predicted, true, strict=True)]
+    (results / "predictions.tsv").write_text("".join(rows))
+    report.artifact(results / "predictions.tsv", "predictions")
+
+
+if __name__ == "__main__":
+    run_worker(run)
