@@ -35,7 +35,7 @@ class Measurement:
 
 
 _COLUMNS = tuple(field.name for field in fields(Measurement))
-_PLAIN = tuple(name for name in _COLUMNS if name != "fingerprint")
+COLUMNS_PLAIN = tuple(name for name in _COLUMNS if name != "fingerprint")
 SORTABLE = ("id", "name", "subject", "value", "n", "unit", "at", "bench")
 
 
@@ -75,9 +75,9 @@ def add_all(conn: sqlite3.Connection, found: list[Measurement]) -> None:
     marks = ", ".join("?" * len(_COLUMNS))
     with transaction(conn):
         for m in found:
-            values = [getattr(m, name) for name in _PLAIN]
+            values = [getattr(m, name) for name in COLUMNS_PLAIN]
             conn.execute(
-                f"INSERT INTO measurement ({', '.join(_PLAIN)}, fingerprint) VALUES ({marks})",
+                f"INSERT INTO measurement ({', '.join(COLUMNS_PLAIN)}, fingerprint) VALUES ({marks})",
                 (*values, keep_fingerprint(conn, m.fingerprint)),
             )
 
@@ -151,14 +151,14 @@ def _conditions(wanted: Wanted) -> tuple[str, tuple[Any, ...]]:
 
 
 def _read(conn: sqlite3.Connection, rest: str, bound: tuple[Any, ...]) -> Iterator[Measurement]:
-    columns = ", ".join(f"measurement.{name}" for name in _PLAIN)
+    columns = ", ".join(f"measurement.{name}" for name in COLUMNS_PLAIN)
     statement = (
         f"SELECT {columns}, fingerprint.body FROM measurement"
         f" JOIN fingerprint ON fingerprint.key = measurement.fingerprint {rest}"
     )
     with explained(None):
         for *row, body in conn.execute(statement, bound):
-            yield Measurement(**dict(zip(_PLAIN, row, strict=True)), fingerprint=json.loads(body))
+            yield Measurement(**dict(zip(COLUMNS_PLAIN, row, strict=True)), fingerprint=json.loads(body))
 
 
 def _without(table: Any, name: str) -> Any:

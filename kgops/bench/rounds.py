@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Contest:
     variants: dict[str, Job]
     rounds: int
     warm_all: bool = True  # each variant once before it counts, or the baseline alone
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # what was varied, for charts
 
     @property
     def baseline(self) -> str:
@@ -55,7 +56,10 @@ class Contest:
         return list(self.variants)[1:]
 
     def as_table(self) -> dict[str, Any]:
-        jobs = [{"name": name, "job": job.as_table()} for name, job in self.variants.items()]
+        jobs = [
+            {"name": name, "job": job.as_table(), "varied": self.settings.get(name, {})}
+            for name, job in self.variants.items()
+        ]
         return {"variants": jobs, "rounds": self.rounds, "warm_all": self.warm_all, "cwd": str(Path.cwd())}
 
 

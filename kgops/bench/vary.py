@@ -15,7 +15,7 @@ from kgops.jobs.levers import LEVERS
 from kgops.jobs.placeholders import FIELD, fill_in
 from kgops.jobs.workloads import WORKLOADS
 
-__all__ = ["Axis", "read_axis", "variants"]
+__all__ = ["Axis", "combinations", "read_axis", "variants", "word_of"]
 
 MOST = 64
 Axis = tuple[str, tuple[Any, ...]]
@@ -32,19 +32,22 @@ def read_axis(text: str) -> Axis:
     return name.strip(), found
 
 
-def variants(job: Job, axes: Sequence[Axis]) -> dict[str, Job]:
+def combinations(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
     """By name, such as `batch_size=256 precision=fp32`; the first is what the others are held against."""
     names = [name for name, _ in axes]
     if not axes or len(set(names)) < len(names):
         raise Usage("nothing is varied" if not axes else "a name is varied twice", "give --vary NAME=A,B")
-    found = {}
-    for values in itertools.product(*(values for _, values in axes)):
-        setting = dict(zip(names, values, strict=True))
-        name = " ".join(f"{key}={_word(value)}" for key, value in setting.items())
-        found[name] = _changed(job, setting, name)
-    if not 2 <= len(found) <= MOST:
-        raise Usage(f"the matrix has {len(found)} variants", f"vary something, up to {MOST} in all")
-    return found
+    settings = [
+        dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))
+    ]
+    if not 2 <= len(settings) <= MOST:
+        raise Usage(f"the matrix has {len(settings)} variants", f"vary something, up to {MOST} in all")
+    return {" ".join(f"{key}={word_of(value)}" for key, value in one.items()): one for one in settings}
+
+
+def variants(job: Job, axes: Sequence[Axis]) -> dict[str, Job]:
+    """The job in each of them."""
+    return {name: _changed(job, setting, name) for name, setting in combinations(axes).items()}
 
 
 def _changed(job: Job, setting: dict[str, Any], name: str) -> Job:
@@ -67,7 +70,7 @@ def _set(table: dict[str, Any], job: Job, key: str, value: Any) -> None:
         used = {name for part in settings["command"] for name in FIELD.findall(part)}
         if key not in used:
             raise Usage(f"the command has no {{{key}}} to vary", "put it where the value belongs")
-        settings["command"] = fill_in(settings["command"], {key: _word(value)})
+        settings["command"] = fill_in(settings["command"], {key: word_of(value)})
         return
     known = {one.name for one in WORKLOADS[job.workload].keys}
     first, _, rest = key.partition(".")
@@ -90,5 +93,6 @@ def _value(word: str) -> Any:
         return word
 
 
-def _word(value: Any) -> str:
+def word_of(value: Any) -> str:
+    """As it is written after `--vary`."""
     return str(value).lower() if isinstance(value, bool) else str(value)

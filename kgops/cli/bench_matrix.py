@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kgops.bench.rounds import Contest, Place, hold
-from kgops.bench.vary import read_axis, variants
+from kgops.bench.vary import combinations, read_axis, variants
 from kgops.cli.bench_page import page
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_writing
@@ -38,7 +38,8 @@ def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_jso
     """
     axes = [read_axis(text) for text in varied]
     session = for_writing()
-    contest = Contest(f"matrix {job}", variants(_job(session, job), axes), repeat)
+    jobs = variants(_job(session, job), axes)
+    contest = Contest(f"matrix {job}", jobs, repeat, settings=combinations(axes))
     words = ["kgops", "bench", "matrix", job, *(word for text in varied for word in ("--vary", text))]
     words += ["--repeat", str(repeat)]
     bench = hold(Place(session.home, session.conn, tell), contest, shlex.join(words), afresh=afresh)

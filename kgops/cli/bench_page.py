@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from kgops.bench.machine import machine_line
 from kgops.bench.pairs import RULE, Spread
 from kgops.bench.summary import Row, rows
 from kgops.cli.output import UNKNOWN, figure, moment, table
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Bench
 from storage.database import Connection
 
-__all__ = ["machine_line", "page", "ratio"]
+__all__ = ["page", "quartiles", "ratio"]
 
 
 def page(conn: Connection, bench: Bench) -> list[str]:
@@ -37,22 +38,6 @@ def ratio(one: Spread | None) -> str:
 
 def quartiles(one: Spread | None) -> str:
     return UNKNOWN if one is None else f"{one.low:.2f}–{one.high:.2f}"
-
-
-def machine_line(conn: Connection, key: str) -> str:
-    """One line of what figures belong to."""
-    body = measurements.fingerprint(conn, key)
-    machine = body.get("machine") or {}
-    cards = ", ".join(card.get("name") or "?" for card in body.get("cards") or ()) or "no card"
-    packages = body.get("packages") or {}
-    git = body.get("git") or {}
-    commit = str(git.get("commit") or "no commit")[:10] + (" and changes" if git.get("changed") else "")
-    threads = " ".join(f"{name}={value}" for name, value in (body.get("threads") or {}).items())
-    parts = [
-        f"{key}: {machine.get('processor') or 'unknown processor'}, {machine.get('cores') or '?'} cores",
-        *(cards, f"Python {body.get('python')}", f"torch {packages.get('torch')}", f"kgops {commit}"),
-    ]
-    return ", ".join([*parts, threads] if threads else parts)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -1,0 +1,86 @@
+"""`kgops bench export`: benchmarks and figures for papers, tables and other programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from kgops.bench import exporting
+from kgops.bench.exporting import write
+from kgops.cli.bench_show import find
+from kgops.cli.output import say
+from kgops.cli.session import existing
+from kgops.errors import Usage
+from storage import measurements
+
+KINDS = ("md", "json", "csv", "parquet", "svg")
+
+
+@click.command(epilog="\b\nExample:  kgops bench export 3 --to svg --out speed.svg")
+@click.argument("bench", required=False)
+@click.option(
+    "--to", "kind", type=click.Choice(KINDS), required=True, help="md and svg are of one benchmark."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="A file; without it, stdout, or bench-N-*.svg here."
+)
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def command(bench: str | None, kind: str, out: Path | None, force: bool) -> None:
+    """Write out a benchmark, or without one, all figures that were measured.
+
+    \b
+    md       the table, for a paper, with its command and fingerprint
+    json     all of a benchmark, down to each run of each pair
+    csv      the figures, one a line; parquet the same
+    svg      time against memory with the Pareto front, and time against each number that was varied
+    """
+    session = existing()
+    conn = session.conn
+    one = None if bench is None else find(session, bench)
+    if kind in ("md", "svg") and one is None:
+        raise Usage(f"--to {kind} is of one benchmark", "name it: `kgops bench show` lists them")
+    if kind == "svg":
+        assert one is not None
+        _charts(exporting.charts(conn, one), one.id, out, force)
+        return
+    if one is not None and kind in ("md", "json"):
+        table = exporting.as_markdown(conn, one) if kind == "md" else _json(exporting.as_table(conn, one))
+        _put(table, out, force)
+        return
+    found = measurements.page(conn, measurements.Wanted(bench=one.id if one else None), descending=False)
+    if kind == "parquet":
+        if out is None or (out.exists() and not force):
+            raise Usage(f"{out} is there already" if out else "--to parquet needs a file", "give --out FILE")
+        exporting.write_parquet(found, out)
+        say(str(out))
+        return
+    _put(exporting.as_csv(found) if kind == "csv" else exporting.as_json(found), out, force)
+
+
+def _charts(drawn: dict[str, str], number: int, out: Path | None, force: bool) -> None:
+    """To one file if it is named: the first; all of them otherwise."""
+    if not drawn:
+        raise Usage(
+            f"there is nothing to draw of benchmark {number}", "no memory is known and no number was varied"
+        )
+    if out is not None:
+        drawn = {"": next(iter(drawn.values()))}
+    for name, svg in drawn.items():
+        safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+        path = out or Path(f"bench-{number}-{safe}.svg")
+        write(path, svg, force=force)
+        say(str(path))
+
+
+def _put(text: str, out: Path | None, force: bool) -> None:
+    if out is None:
+        say(text.rstrip("\n"))
+        return
+    write(out, text, force=force)
+    say(str(out))
+
+
+def _json(table: object) -> str:
+    return json.dumps(table, indent=1) + "\n"

@@ -1,0 +1,158 @@
+"""`kgops bench show`: benchmarks that were held, one of them, or the figures that were kept of all."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import asdict
+
+import click
+
+from kgops.cli.bench_page import page
+from kgops.cli.output import figure, moment, print_json, say, table, tell
+from kgops.cli.session import Session, for_reading
+from kgops.errors import Usage
+from kgops.jobs.text import one_line
+from storage import benches, measurements
+from storage.benches import Bench
+from storage.errors import DatabaseMissing
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+@click.command(
+    epilog="\b\nExample:  kgops bench show 3\n          kgops bench show --figures tracin memory --sort value"
+)
+@click.argument("words", metavar="[BENCH|WORD...]", nargs=-1)
+@click.option(
+    "--figures", is_flag=True, help="Measured figures instead, of whatever benchmark; words narrow them."
+)
+@click.option(
+    "--sort", default="id", show_default=True, type=click.Choice(measurements.SORTABLE), help="Figures by."
+)
+@click.option("--ascending", is_flag=True, help="Smallest first.")
+@click.option("--since", help="Only figures of the last 30m, 12h, 7d, 2w …")
+@click.option("--fingerprint", help="Only figures of the machine whose key begins so.")
+@click.option(
+    "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000), help="Lines of a page."
+)
+@click.option("--skip", default=0, type=click.IntRange(0), help="Leave out so many before.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(
+    words: tuple[str, ...],
+    figures: bool,
+    sort: str,
+    ascending: bool,
+    since: str | None,
+    fingerprint: str | None,
+    limit: int,
+    skip: int,
+    as_json: bool,
+) -> None:
+    """Show benchmarks, one of them whole, or figures that were measured."""
+    wanted = measurements.Wanted(words, None, fingerprint, _beginning(since))
+    try:
+        session = for_reading()
+    except DatabaseMissing:
+        tell("Nothing was measured yet. Try:  kgops bench claims --quick")
+        return
+    if figures:
+        found = measurements.page(
+            session.conn, wanted, sort=sort, descending=not ascending, limit=limit, offset=skip
+        )
+        if as_json:
+            print_json([{**asdict(m), "fingerprint_key": m.machine} for m in found])
+        else:
+            _print_figures(found, measurements.count(session.conn, wanted), skip)
+        return
+    if words:
+        for name in words:
+            _show(session, find(session, name), as_json)
+        return
+    _list(session, limit, as_json)
+
+
+def find(session: Session, name: str) -> Bench:
+    """The benchmark a person means by `3` or `last`."""
+    newest = benches.newest(session.conn, limit=1)
+    if name == "last" and newest:
+        return newest[0]
+    bench = benches.get(session.conn, int(name)) if name.isdecimal() and len(name) < 18 else None
+    if bench is None:
+        raise Usage(
+            f"there is no benchmark {name!r:.60}", "`kgops bench show` lists them; words need --figures"
+        )
+    return bench
+
+
+def _show(session: Session, bench: Bench, as_json: bool) -> None:
+    if as_json:
+        from kgops.bench.exporting import as_table
+
+        print_json(as_table(session.conn, bench))
+        return
+    for line in page(session.conn, bench):
+        say(line)
+
+
+def _list(session: Session, limit: int, as_json: bool) -> None:
+    found = benches.newest(session.conn, limit=limit)
+    if as_json:
+        print_json([{name: value for name, value in asdict(one).items() if name != "plan"} for one in found])
+        return
+    if not found:
+        tell("No benchmark was held yet. Try:  kgops bench matrix nations.toml --vary batch_size=256,512")
+        return
+    rows = [
+        (
+            str(one.id),
+            moment(one.begun_at),
+            "ended" if one.ended_at else "unfinished",
+            str(len(one.plan["variants"])),
+            str(one.plan["rounds"]),
+            one.fingerprint,
+            one_line(one.name),
+        )
+        for one in found
+    ]
+    heads = ("BENCH", "BEGUN", "STATE", "VARIANTS", "ROUNDS", "FINGERPRINT", "NAME")
+    for line in table(heads, rows, right=frozenset({"BENCH", "VARIANTS", "ROUNDS"})):
+        say(line)
+
+
+def _print_figures(found: list[measurements.Measurement], count: int, skip: int) -> None:
+    if not found:
+        tell("No figure matches.")
+        return
+    rows = [
+        (
+            moment(m.at),
+            figure(m.value, m.unit),
+            "" if m.low is None or m.high is None else f"{figure(m.low)}–{figure(m.high)}",
+            str(m.n),
+            m.machine,
+            "" if m.bench is None else str(m.bench),
+            m.name,
+            m.subject + (f", against {m.against}" if m.against else ""),
+        )
+        for m in found
+    ]
+    heads = ("MEASURED", "VALUE", "QUARTILES", "N", "FINGERPRINT", "BENCH", "NAME", "WHAT")
+    for line in table(heads, rows, right=frozenset({"VALUE", "N", "BENCH"})):
+        say(line)
+    machines = {m.machine for m in found}
+    if len(machines) > 1:
+        tell(
+            f"They belong to {len(machines)} fingerprints: do not compare across. --fingerprint KEY shows one."
+        )
+    if skip + len(found) < count:
+        tell(f"{skip + len(found):,} of {count:,}; the next page: --skip {skip + len(found)}")
+
+
+def _beginning(since: str | None) -> float | None:
+    if since is None:
+        return None
+    span = re.fullmatch(r"(\d{1,9})([smhdw])", since)
+    if span is None:
+        raise Usage(f"--since {since!r:.60} is no span of time", "write 30m, 12h, 7d or 2w")
+    return time.time() - int(span[1]) * _SECONDS[span[2]]

@@ -1,0 +1,166 @@
+"""What was measured can be browsed, compared and written out, and figures of different machines are never mixed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import Console
+
+from kgops.bench.charts import Dot, front
+from kgops.bench.pairs import Spread
+from storage import benches, measurements
+from storage.benches import Pair
+from storage.measurements import Measurement, Wanted
+
+HERE = {"machine": {"host": "a", "processor": "P", "cores": 2}, "cards": None, "packages": {"torch": "2"}}
+THERE = {**HERE, "packages": {"torch": "3"}}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def _held(conn: sqlite3.Connection, times: dict[str, list[float]], machine: dict[str, Any] = HERE) -> int:
+    """A finished benchmark with these seconds, memory as the names say, the first being the baseline."""
+    first, *others = times
+    variants = [{"name": name, "varied": {"size": float(i + 1)}} for i, name in enumerate(times)]
+    plan = {"variants": variants, "rounds": len(times[first]), "warm_all": True}
+    number = benches.begin(conn, "matrix <j>.toml", plan, "kgops bench matrix j.toml", machine, 1.0)
+    for name in others:
+        for i, (a, b) in enumerate(zip(times[first], times[name], strict=True)):
+            base, told = ({"seconds": s, "seconds_of": "an epoch", "trouble": None} for s in (a, b))
+            base |= {"memory_mib": 100.0, "memory_of": "resident set"}
+            told |= {"memory_mib": 50.0, "memory_of": "resident set"}
+            benches.add_pair(conn, number, Pair(i, name, None, None, base, told, 0.0, (), float(i)))
+    benches.end(conn, number, 2.0)
+    return number
+
+
+def _figure(i: int, machine: dict[str, Any] = HERE) -> Measurement:
+    return Measurement(
+        f"name {i % 7}", f"subject {i}", None, float(i), None, None, 3, "ms", "cmd", machine, 1e9 + i
+    )
+
+
+def test_two_benchmarks_agree_where_each_median_lies_in_the_quartiles_of_the_other(
+    run_cli: Console, conn: sqlite3.Connection
+) -> None:
+    _held(conn, {"a": [1, 1, 1], "b & c": [0.48, 0.5, 0.52]})
+    _held(conn, {"a": [2, 2, 2], "b & c": [0.97, 1.0, 1.03]})
+    _held(conn, {"a": [1, 1, 1], "b & c": [0.3, 0.3, 0.3]}, THERE)
+    same = run_cli("bench", "compare", "1", "2", "--json").json()
+    assert same["row"][0]["speed_agrees"] is True and same["fingerprints_differ_in"] == []
+    other = run_cli("bench", "compare", "1", "3", "--json").json()
+    assert other["row"][0]["speed_agrees"] is False
+    assert other["fingerprints_differ_in"] == ["packages.torch: 2 and 3"]
+    assert "says nothing of what was set" in run_cli("bench", "compare", "1", "3").out
+    assert run_cli("bench", "compare", "1", "1").code == 2
+    assert run_cli("bench", "show", "9").code == 2
+
+
+def test_a_name_of_a_machine_or_a_card_changes_no_fingerprint_and_everything_else_does() -> None:
+    key = measurements.fingerprint_key
+    assert key({**HERE, "machine": {**HERE["machine"], "host": "b"}}) == key(HERE)  # type: ignore[dict-item]
+    assert key(THERE) != key(HERE)
+    assert key({**HERE, "cards": [{"name": "T4", "uuid": "x"}]}) == key(
+        {**HERE, "cards": [{"name": "T4", "uuid": "y"}]}
+    )
+    assert key({**HERE, "cards": [{"name": "T4"}]}) != key({**HERE, "cards": [{"name": "L4"}]})
+
+
+def test_figures_are_filtered_sorted_and_marked_where_machines_differ(
+    run_cli: Console, conn: sqlite3.Connection
+) -> None:
+    measurements.add_all(conn, [_figure(i, THERE if i == 8 else HERE) for i in range(20)])
+    done = run_cli("bench", "show", "--figures", "NAME", "1", "--sort", "value", "--json")
+    assert [m["value"] for m in done.json()] == [19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 8, 1]
+    page = run_cli("bench", "show", "--figures", "--limit", "5", "--skip", "10")
+    assert "subject 9" in page.out and "subject 10" not in page.out
+    assert "2 fingerprints: do not compare across" in page.err
+    assert "15 of 20" in page.err
+    one = measurements.fingerprint_key(THERE)[:8]
+    assert [
+        m["subject"] for m in run_cli("bench", "show", "--figures", "--fingerprint", one, "--json").json()
+    ] == ["subject 8"]
+    assert run_cli("bench", "show", "--figures", "--since", "soon").code == 2
+
+
+def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
+    run_cli: Console, conn: sqlite3.Connection, tmp_path: Path
+) -> None:
+    _held(conn, {"a": [1, 1, 1], "=b|c": [0.48, 0.5, 0.52]})
+    told = run_cli("bench", "export", "1", "--to", "json").json()
+    assert [pair["measured"]["seconds"] for pair in told["pair"]] == [0.48, 0.5, 0.52]
+    assert told["fingerprint"] == HERE
+    paper = run_cli("bench", "export", "1", "--to", "md").out
+    assert "| =b\\|c | 0.5 s | 2.00 (1.96–2.04) | 3 | 50.0 MiB | 2.00 (2.00–2.00) | effective |" in paper
+    assert "`kgops bench matrix j.toml`" in paper and "torch 2" in paper
+    exact = 0.1 + 0.2
+    measurements.add_all(
+        conn, [_figure(1), Measurement("x", "=1+1", "y", exact, exact, 1e300, 3, "é", "c", HERE, 1.5)]
+    )
+    kept = measurements.page(conn, descending=False)
+    json_out = run_cli("bench", "export", "--to", "json").json()
+    back = [Measurement(**{k: v for k, v in row.items() if k != "fingerprint_key"}) for row in json_out]
+    assert back == kept
+    rows = list(csv.DictReader(io.StringIO(run_cli("bench", "export", "--to", "csv").out)))
+    assert float(rows[1]["value"]) == exact and rows[1]["subject"] == "'=1+1"
+    assert json.loads(rows[1]["fingerprint"]) == HERE
+    path = tmp_path / "figures.parquet"
+    assert run_cli("bench", "export", "--to", "parquet", "--out", path).code == 0
+    pq = pytest.importorskip("pyarrow.parquet")
+    read = pq.read_table(path).to_pylist()
+    assert [(r["subject"], r["value"], r["high"]) for r in read] == [
+        (m.subject, m.value, m.high) for m in kept
+    ]
+    assert run_cli("bench", "export", "--to", "parquet", "--out", path).code == 2
+    assert run_cli("bench", "export", "--to", "parquet", "--out", path, "--force").code == 0
+
+
+def test_charts_are_svg_with_every_variant_and_its_front(
+    run_cli: Console, conn: sqlite3.Connection, tmp_path: Path
+) -> None:
+    _held(conn, {"<a>": [1, 1, 1], "b & c": [0.4, 0.5, 0.6]})
+    done = run_cli("bench", "export", "1", "--to", "svg", cwd=tmp_path)
+    assert done.out.split() == ["bench-1-memory.svg", "bench-1-size.svg"], done.err
+    for name in done.out.split():
+        page = ET.parse(tmp_path / name).getroot()
+        texts = [t.text for t in page.iter(f"{SVG}text")]
+        assert "b & c" in texts or "time" in texts
+        colours = {e.get(a) for e in page.iter() for a in ("fill", "stroke")} - {None, "none"}
+        assert colours <= {"black", "white", "#ddd", "#555"}
+        for path in page.iter(f"{SVG}path"):
+            assert "nan" not in (path.get("d") or "")
+    assert run_cli("bench", "export", "1", "--to", "svg", cwd=tmp_path).code == 2  # they are there already
+
+
+def test_the_front_has_what_nothing_beats_in_both() -> None:
+    def dot(x: float, y: float) -> Dot:
+        return Dot("", Spread(x, x, x, 1), Spread(y, y, y, 1))
+
+    best = [dot(1, 9), dot(2, 5), dot(7, 1)]
+    beaten = [dot(1, 10), dot(3, 5), dot(8, 2), dot(2, 6)]
+    assert front([*beaten, *best]) == best
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_figures_are_found_sorted_and_counted_quickly(conn: sqlite3.Connection) -> None:
+    measurements.add_all(conn, [_figure(i) for i in range(100_000)])
+
+    def best(work: Any) -> float:
+        times = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    assert best(lambda: measurements.page(conn, limit=50)) < 0.05
+    assert best(lambda: measurements.page(conn, sort="value", limit=50)) < 0.25
+    assert best(lambda: measurements.page(conn, Wanted(words=("subject", "99")), limit=50)) < 0.25
+    assert best(lambda: measurements.count(conn, Wanted(words=("subject 99",)))) < 0.25
