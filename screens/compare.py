@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Compare"]
 
 _MOST = 12  # curves
+_SKEW_S = 86_400.0  # that a clock may be off; a step that large is a time
 _QUIET = ("learning_rate",)  # seldom worth a look
 
 
@@ -127,25 +130,33 @@ def _look(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves
             chosen = runs.of_numbers(conn, numbers)
             if len(chosen) < 2:
                 raise NoSuchRun("all of them but one are no longer in the record")
-            return compare(conn, chosen), _curves(conn, [run.id for run in chosen])
+            return compare(conn, chosen), _curves(conn, chosen)
         finally:
             conn.close()
 
 
-def _curves(conn: Connection, numbers: list[int]) -> list[Curves]:
-    """Those that two of them have at least, the most telling first."""
+def _curves(conn: Connection, chosen: Sequence[Run]) -> list[Curves]:
+    """Those that two of them have at least and that move, the most telling first."""
     having: dict[str, int] = {}
-    for number in numbers:
-        for one in series.of_run(conn, number):
+    for run in chosen:
+        for one in series.of_run(conn, run.id):
             having[one.name] = having.get(one.name, 0) + (one.n > 1)
-    names = sorted((name for name, count in having.items() if count > 1), key=_rank)[:_MOST]
-    read = [Curves(name, tuple(_places(conn, number, name) for number in numbers)) for name in names]
-    return [one for one in read if any(value is not None for run in one.runs for _, value in run)]
+    names = sorted((name for name, count in having.items() if count > 1), key=_rank)
+    read = (Curves(name, tuple(_spots(conn, run, name) for run in chosen)) for name in names)
+    return list(islice((one for one in read if any(map(_moves, one.runs))), _MOST))
 
 
-def _places(conn: Connection, number: int, name: str) -> tuple[Spot, ...]:
-    found = series.curve(conn, number, name)
-    return tuple(((one.first_step + one.last_step) / 2, one.mean) for one in found)
+def _spots(conn: Connection, run: Run, name: str) -> tuple[Spot, ...]:
+    """Memory is sampled by the clock: its steps are seconds since the run began."""
+    found = series.curve(conn, run.id, name)
+    began = run.started_at or run.submitted_at
+    by_clock = bool(found) and found[0].first_step > began - _SKEW_S
+    zero = began if by_clock else 0.0
+    return tuple(((one.first_step + one.last_step) / 2 - zero, one.mean) for one in found)
+
+
+def _moves(spots: Sequence[Spot]) -> bool:
+    return len({value for _, value in spots if value is not None}) > 1
 
 
 def _rank(name: str) -> tuple[int, str]:

@@ -48,7 +48,7 @@ def detail_rows(found: Comparison, curves: Sequence[Curves], chosen: int, width:
     sections = [
         _cautions(found, width),
         table.differences("SETTINGS", found.settings),
-        table.differences("LEVERS", found.levers),
+        table.differences("LEVERS IN EFFECT", found.levers),
         table.figures("FIGURES", found.figures),
         _charts(curves, chosen, width),
         table.differences("ENVIRONMENT", found.environment),
@@ -120,7 +120,7 @@ class _Table:
         self._count = len(found.runs)
         self._width = width
         room = width - len(_GAP) * self._count
-        self._name = min(max(room // (self._count + 2), 15), 30)
+        self._name = min(max(room // (self._count + 2), 16), 30)
         self._cell = min(max((room - self._name) // self._count, 6), _WIDEST_CELL)
 
     def differences(self, title: str, found: Sequence[Difference]) -> list[Row]:

@@ -1,0 +1,253 @@
+"""Two to eight runs side by side: what differs, what came of it, and whose curve is whose without colours."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from pathlib import Path
+
+import pytest
+from driving import Console
+from screen_driving import Seen, look
+from test_screens_curve import dots
+
+from kgops.cli.output import width_of
+from screens.compare import Compare
+from screens.widgets.overlay import on_axis, overlay
+from storage import reports, runs, series
+from storage.database import Connection, transaction
+
+SMALL = (
+    *("train", "--dataset", "nations", "--num-epochs", "4"),
+    *("--embedding-dim", "16", "--output-channels", "4"),
+)
+
+
+def add(conn: Connection, number: int, *, host: str = "here", state: str = "succeeded") -> None:
+    """A training with curves, as a worker reports one."""
+    at = time.time() - 10_000 + number * 1000
+    job = {"train": {"batch_size": 64 * number, "num_epochs": 100}, "label": f"other {number}"}
+    runs.add(
+        conn,
+        number=number,
+        workload="train",
+        label=f"run {number} [bold]\x1b[31m\u202e日本",
+        profile="t4",
+        state="queued",
+        folder=f"{number:04d}",
+        submitted_at=at,
+        gpu=None,
+        reserved_mib=None,
+        exclusive=False,
+        predicted_mib=100.0,
+        spec=runs.RunSpec(job, {}, {"python": "3.11.7", "machine": {"host": host}}),
+    )
+    conn.execute(
+        "UPDATE run SET started_at = ?, peak_host_mib = ? WHERE id = ?", (at, 100.0 * number, number)
+    )
+    epochs = range(1, 101)
+    losses = [series.Point("loss", e, 2 * math.exp(-e / 8 / number) + number / 10, at + e) for e in epochs]
+    seconds = [series.Point("epoch_seconds", e, number + e % 10 / 10, at + e) for e in epochs]
+    series.append(conn, number, [*losses, *seconds])
+    reports.record_result(conn, number, [], {"test_mrr": number / 10})
+    runs.end(conn, number, state=state, reason=None, exit_code=0, ended_at=at + 100 * number)
+
+
+async def compared(seen: Seen, count: int) -> None:
+    await seen.until_shows("LATELY")
+    await seen.press("h")
+    await seen.until_shows("RUN")
+    await seen.until(lambda: seen.lines()[4].strip(), "the runs")
+    await seen.press(*["space"] * count, "equals_sign")
+    await seen.until(lambda: isinstance(seen.app.screen, Compare), "the comparison")
+    await seen.until_shows("SETTINGS")
+
+
+def test_two_real_trainings_show_what_was_set_and_what_came_of_it(run_cli: Console) -> None:
+    for batch in ("64", "128"):
+        assert run_cli("run", *SMALL, "--batch-size", batch, env={"OMP_NUM_THREADS": "1"}).code == 0
+    found = run_cli("compare", "2", "1", "--json").json()
+
+    async def story(seen: Seen) -> None:
+        await compared(seen, 2)
+        assert [line.split() for line in seen.lines() if line.startswith("batch_size")] == [
+            ["batch_size", "128", "64"],  # as it was set
+            ["batch_size", "128", "64"],  # and as it took effect
+        ]
+        assert "num_epochs" not in seen.text
+        mrr = seen.row_of("test_mrr").split()
+        first, second = found["figures"]["test_mrr"]["values"]
+        assert float(mrr[1]) == pytest.approx(first, rel=1e-3)
+        assert mrr[3] == f"{second / first:.2f}×"
+        assert "ENVIRONMENT  the same in all of them" in seen.text
+        await seen.until_shows("CURVES")
+        lines = seen.lines()
+        charts = lines[lines.index("CURVES") :]
+        assert charts[1].startswith("loss")
+        assert not any("weights_mib" in line for line in charts)  # it never moves
+        assert not any("e+09" in line for line in charts)  # what is sampled by the clock begins with the run
+        assert seen.lines()[1].startswith("A  2 train") or seen.lines()[2].startswith("A  2 train")
+
+    look(run_cli.home, story, (120, 90))
+
+
+@pytest.mark.parametrize(("count", "width"), [(2, 80), (2, 120), (5, 120), (8, 80), (8, 200)])
+def test_every_run_has_its_column_at_any_width(home: Path, conn: Connection, count: int, width: int) -> None:
+    with transaction(conn):
+        for number in range(1, count + 1):
+            add(conn, number)
+
+    async def story(seen: Seen) -> None:
+        await compared(seen, count)
+        assert not {"\x1b", "\u202e"} & set(seen.text)
+        assert max(width_of(line) for line in seen.lines()) <= width
+        expected = [str(64 * number) for number in range(count, 0, -1)]
+        assert seen.row_of("batch_size").split()[1:] == expected
+        peaks = seen.row_of("peak_host_mib").split()[1:]
+        values = [word for word in peaks if "×" not in word]
+        assert values == [f"{100 * number:,}" for number in range(count, 0, -1)]
+        ratios = [word for word in peaks if "×" in word]
+        if not ratios:  # no room beside: in the line below
+            lines = seen.lines()
+            ratios = lines[lines.index(seen.row_of("peak_host_mib")) + 1].split()
+        assert ratios == [f"{number / count:.2f}×" for number in range(count - 1, 0, -1)]
+
+    look(home, story, (width, 70))
+
+
+def test_seconds_come_with_their_spread(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(conn, 1)
+        add(conn, 2)
+
+    async def story(seen: Seen) -> None:
+        await compared(seen, 2)
+        lines = seen.lines()
+        below = lines[lines.index(seen.row_of("epoch_seconds")) + 1]
+        assert below.split()[-2:] == ["2.2–2.7", "1.2–1.7"]
+
+    look(home, story, (120, 60))
+
+
+def test_what_the_figures_do_not_say_is_said(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(conn, 1, host="here")
+        add(conn, 2, host="there", state="failed")
+
+    async def story(seen: Seen) -> None:
+        await compared(seen, 2)
+        await seen.until_shows("ratios of time say nothing", "not all of them succeeded", "ENVIRONMENT")
+        assert seen.row_of("host").split() == ["host", "there", "here"]
+
+    look(home, story, (120, 70))
+
+
+def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        for number in range(1, 4):
+            add(conn, number)
+
+    async def story(seen: Seen) -> None:
+        await compared(seen, 3)
+        assert seen.cursor_is_on(3)
+        await seen.press("down", "down")
+        assert seen.cursor_is_on(1)
+        assert "SETTINGS" in seen.text
+        await seen.press("down", "down")
+        await seen.until_gone("SETTINGS")
+        assert seen.cursor_is_on(1)
+        await seen.press("up", "up")
+        await seen.until_shows("SETTINGS")
+        await seen.press("up")
+        assert seen.cursor_is_on(2)
+        await seen.press("G")
+        await seen.until_shows("ENVIRONMENT")
+        await seen.press("g")
+        await seen.until_shows("SETTINGS")
+        assert seen.cursor_is_on(3)
+        await seen.press("down", "enter")
+        await seen.until_shows("2 train", "predicted")
+        await seen.press("escape", "escape")
+        await seen.until_shows("3 marked")
+
+    look(home, story, (80, 24))
+
+
+def test_one_run_or_nine_are_no_comparison(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        for number in range(1, 10):
+            add(conn, number)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        await seen.press("h")
+        await seen.until_shows("9 runs")
+        await seen.press("equals_sign")
+        await seen.until_shows("mark two to 8 runs")
+        await seen.press("asterisk", "equals_sign")
+        await seen.wait(0.1)
+        assert not isinstance(seen.app.screen, Compare)
+        await seen.press("G", "space", "equals_sign")
+        await seen.until_shows("H  2 train")
+
+    look(home, story, (80, 40))
+
+
+def test_runs_that_are_gone_meanwhile_are_said_to_be(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(conn, 1)
+        add(conn, 2)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        await seen.press("h")
+        await seen.until_shows("2 runs")
+        await seen.press("p", "space", "space")
+        runs.delete(conn, 1)
+        await seen.press("equals_sign")
+        await seen.until_shows("no longer in the record")
+
+    look(home, story, (80, 24))
+
+
+# --- curves over each other ---
+
+
+def test_values_stand_at_their_steps_and_a_gap_stays_one() -> None:
+    assert on_axis([(0, 1.0), (4, 5.0)], 0, 8, 9) == [1, 2, 3, 4, 5, None, None, None, None]
+    assert on_axis([(2, 1.0), (3, None), (6, 3.0)], 0, 6, 7) == [None, None, 1, None, None, None, 3]
+    assert on_axis([(5, 2.0)], 5, 5, 3) == [2, None, None]
+    assert on_axis([], 0, 1, 3) == [None] * 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+@pytest.mark.parametrize("width", [12, 40, 70])
+def test_each_curve_carries_its_letter_and_no_point_is_lost_but_under_a_letter(
+    count: int, width: int
+) -> None:
+    rng = random.Random(count * 100 + width)
+    curves = [[rng.random() * 3 + i for _ in range(2 * width)] for i in range(count)]
+    low, high = min(map(min, curves)), max(map(max, curves))
+    chosen = rng.randrange(count)
+    lines = overlay(curves, "ABCDEFGH", width, 7, low, high, chosen=chosen)
+    texts = ["".join(piece.text for piece in line) for line in lines]
+    assert {len(text) for text in texts} == {width}
+    letters = {char for text in texts for char in text if char.isalpha()}
+    assert letters == set("ABCDEFGH"[:count])
+    drawn = dots(["".join(" " if char.isalpha() else char for char in text) for text in texts])
+    covered = {
+        (x, y) for y, text in enumerate(reversed(texts)) for x, char in enumerate(text) if char.isalpha()
+    }
+    for x, value in enumerate(curves[chosen]):
+        level = min(int((value - low) / (high - low) * 28), 27)
+        assert (x, level) in drawn or (x // 2, level // 4) in covered
+    accents = "".join(piece.text for line in lines for piece in line if piece.tone == "accent")
+    assert {char for char in accents if char.isalpha()} == {"ABCDEFGH"[chosen]}
+
+
+def test_a_curve_that_is_missing_is_no_trouble() -> None:
+    lines = overlay([[None] * 20, [1.0] * 20], "AB", 10, 3, 0.0, 2.0, chosen=0)
+    text = "".join(piece.text for line in lines for piece in line)
+    assert "A" not in text
+    assert "B" in text
