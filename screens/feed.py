@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kgops.errors import KgopsError
 from kgops.gpus.readings import NvmlProblem, Snapshot
 from kgops.gpus.sampler import CardSampler
-from kgops.runs.dossier import Dossier, LogTail, dossier
+from kgops.runs.dossier import Dossier, dossier
 from kgops.runs.overview import CardNow, Overview, on_cards, overview
 from kgops.runs.unsettled import needs_settling
 from kgops.settings import Home, make_home
@@ -44,7 +44,6 @@ class Moment:
     cards: tuple[CardNow, ...] | None = None  # None: not read yet
     no_cards: NvmlProblem | None = None
     dossier: Dossier | None = None
-    log: tuple[str, ...] = ()
     trouble: str | None = None
     version: int | None = None  # of the database, for a screen that reads it by itself
 
@@ -72,7 +71,6 @@ class Feed:
         self._now = Moment()
         self._posted: Moment | None = None
         self._whose: tuple[object, tuple[CardNow, ...]] | None = None
-        self._tail: tuple[int, LogTail] | None = None
         self._settle_at = 0.0
 
     # --- called by screens ---
@@ -153,7 +151,7 @@ class Feed:
             known = self._now.dossier
             if changed or known is None or known.run.id != wanted.number:
                 known = dossier(self._home, self._conn, wanted.number)
-            self._now = Moment(wanted, dossier=known, log=self._log(known))
+            self._now = Moment(wanted, dossier=known)
             return self._now
         seen = self._now.overview
         if changed or seen is None:
@@ -161,13 +159,6 @@ class Feed:
         _, cards, problem = self._cards(seen)
         self._now = Moment(wanted, seen, cards, problem)
         return self._now
-
-    def _log(self, known: Dossier | None) -> tuple[str, ...]:
-        if known is None:
-            return ()
-        if self._tail is None or self._tail[0] != known.run.id:
-            self._tail = (known.run.id, LogTail(known.path))
-        return self._tail[1].look(final=known.run.ended)
 
     def _settle(self, conn: Connection) -> None:
         """A dashboard that stays open for days gives waiting runs their turn, as every command does."""

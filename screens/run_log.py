@@ -37,7 +37,8 @@ class RunLog(Vertical):
 
     def __init__(self, path: Path) -> None:
         super().__init__(id="log")
-        self._reader = LogReader(path)
+        self._path = path
+        self._reader: LogReader | None = None
         self._asked, self._page = Asked(), Page()
         self._wake = asyncio.Event()
         self._wanted: Wanted | None = None  # what was searched for last
@@ -75,12 +76,18 @@ class RunLog(Vertical):
             self._wake.clear()
             asked = self._asked
             try:
-                page, self._trouble = await asyncio.to_thread(self._reader.look, asked), None
+                page, self._trouble = await asyncio.to_thread(self._look, asked), None
             except OSError as error:
                 page, self._trouble = Page(asked.levels), os.strerror(error.errno or 0)
             self._take(page)
             if not page.busy:
                 await self._rest()
+
+    def _look(self, asked: Asked) -> Page:
+        """In a thread."""
+        if self._reader is None:
+            self._reader = LogReader(self._path)
+        return self._reader.look(asked)
 
     async def _rest(self) -> None:
         """Until somebody asks for something, or something may have been written."""
@@ -181,11 +188,11 @@ class RunLog(Vertical):
         return numbers[-1] + 1 if step < 0 else numbers[0] - (step > 0)
 
     def turn_level(self) -> None:
-        """All lines, then only bad ones, then only the worst; whoever stands somewhere stays there."""
+        """All lines, then only bad ones, then only the worst; whoever stands somewhere stays, with what led there."""
         levels = _NARROWER.get(self._asked.levels, ALL)
         numbers = self._numbers_in_sight()
         if self._mark in numbers:
-            self._below = numbers.index(self._mark or 0)
+            self._below = max(numbers.index(self._mark or 0), self.lines.size.height // 3)
             self._ask(levels, Seek(self._mark or 0, time=self._time()))
         elif numbers and not self.lines.follows:
             self._below = 0
