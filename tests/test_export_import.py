@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sqlite3
+import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+from driving import Console
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kgops.errors import KgopsError
 from kgops.runs.exporting.record import IMPORTED, write_runs
 from kgops.runs.importing import import_from
 from kgops.settings import Home
 from storage import runs, scores, transfer
+from storage.database import open_writer
 from storage.transfer import Curve, Rows
 
 # Whatever a column or JSON can hold: any text that is UTF-8, every float SQLite keeps, integers of any size.
@@ -123,3 +131,185 @@ def test_any_run_is_the_same_after_export_and_import(
     assert scores.of_runs(conn, [number], "x").get(number) == scores.of_runs(conn, [one.number], "x").get(
         one.number
     )
+
+
+# --- by the commands, between two homes -----------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(run_cli: Console, tmp_path: Path) -> Console:
+    """Another machine's kgops, as far as a record can tell."""
+    return Console(tmp_path / "other-home", tmp_path)
+
+
+SAYS_MUCH = (
+    "import json, os, sys\n"
+    "say = lambda **e: open(os.environ['KGOPS_EVENTS'], 'a').write(json.dumps(e) + '\\n')\n"
+    "for i in range(5): say(event='metric', name='Verlust ∑', value=[.5, None, 1e-9, -0.0, 3][i], step=i, at=1e9 + i)\n"
+    "say(event='lever', name='precision', requested='fp16', effective='fp32', reason='no card')\n"
+    "print('hello'); sys.exit(int(sys.argv[1]))\n"
+)
+
+
+def run_something(run_cli: Console, code: int = 0) -> None:
+    flags = ("--label", "größe 🙂 = {x}", "--tag", "paper")
+    run_cli("run", *flags, "exec", "--", sys.executable, "-c", SAYS_MUCH, str(code))
+    assert run_cli("note", "1", "two\nlines — of it").code == 0
+
+
+def shown(console: Console, number: int) -> dict[str, Any]:
+    """All that `kgops show` says, but number, place and origin."""
+    found = console.show(number)
+    found["event"] = [event for event in found["event"] if event["kind"] != IMPORTED]
+    found["note"] = [(note["at"], note["text"]) for note in found["note"]]
+    found["attempt"] = [{**made, "run": None} for made in found["attempt"]]
+    return {name: value for name, value in found.items() if name not in ("id", "folder", "path")}
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_run_is_shown_elsewhere_as_it_is_here(
+    run_cli: Console, elsewhere: Console, tmp_path: Path, code: int
+) -> None:
+    run_something(run_cli, code)
+    done = run_cli("export", "1", "--to", "json")
+    assert done.code == 0, done.err
+    assert done.out == "run-1.json\n"
+    done = elsewhere("import", "run-1.json")
+    assert done.code == 0, done.err
+    assert done.out.startswith("run 1: imported exec run 1, ")
+    assert shown(elsewhere, 1) == shown(run_cli, 1)
+    mark = elsewhere.show(1)["event"][-1]
+    assert mark["kind"] == IMPORTED and mark["body"]["source"] == str(tmp_path / "run-1.json")
+    assert elsewhere("runs", "--search", "größe").out.count("\n") == 2
+    assert elsewhere("resume", "1").code == 2
+
+
+def test_twice_imported_says_so_and_again_makes_one_more(run_cli: Console, tmp_path: Path) -> None:
+    run_something(run_cli)
+    assert run_cli("export", "1", "--to", "json", "--out", tmp_path / "x.json").code == 0
+    done = run_cli("import", "x.json")
+    assert (done.code, done.out) == (0, "")
+    assert "run 1 is this already" in done.err and "--again" in done.err
+    assert run_cli("import", "x.json", "--again").out.startswith("run 2: imported")
+    assert "run 1, 2 is this already" in run_cli("import", "x.json").err
+    assert shown(run_cli, 2) == shown(run_cli, 1)
+    told_again = run_cli("import", "x.json", "--json").json()
+    assert told_again[0]["number"] is None and told_again[0]["known"] == [1, 2]
+
+
+def test_an_imported_run_can_lose_its_row_and_be_found_again(run_cli: Console, elsewhere: Console) -> None:
+    run_something(run_cli)
+    assert run_cli("export", "1", "--to", "json").code == 0
+    assert elsewhere("import", "run-1.json").code == 0
+    before = elsewhere.show(1)
+    for path in elsewhere.home.glob("kgops.db*"):
+        path.unlink()
+    assert "1 runs taken in: 1" in elsewhere("doctor", "--rebuild").out
+    after = elsewhere.show(1)
+    del before["note"], after["note"]  # a note's id is the record's
+    assert after == before
+
+
+def test_a_run_that_goes_on_is_exported_as_it_is_and_imported_as_ended(
+    run_cli: Console, elsewhere: Console
+) -> None:
+    run_cli.detach("sleep", "60")
+    run_cli.running(1)
+    assert run_cli("export", "1", "--to", "json").code == 0
+    assert elsewhere("import", "run-1.json").code == 0
+    found = elsewhere.show(1)
+    assert found["state"] == "interrupted" and "had not ended when it was exported" in found["reason"]
+    assert [made["outcome"] for made in found["attempt"]] == ["interrupted"]
+
+
+def test_a_folder_from_another_home_is_copied_and_its_run_is_the_same(
+    run_cli: Console, elsewhere: Console
+) -> None:
+    run_something(run_cli)
+    folder = run_cli.folder(1)
+    done = elsewhere("import", folder)
+    assert done.code == 0, done.err
+    found, wanted = shown(elsewhere, 1), shown(run_cli, 1)
+    assert (elsewhere.folder(1) / "worker.log").read_bytes() == (folder / "worker.log").read_bytes()
+    for name in ("state", "label", "workload", "job", "environment", "lever", "exit_code", "submitted_at"):
+        assert found[name] == wanted[name], name
+    curves = {one["name"]: one for one in wanted["series"]}
+    assert [one == curves[one["name"]] for one in found["series"]] == [True]
+    assert "run 1 is this already" in elsewhere("import", folder).err
+    assert "run 1 is this already" in run_cli("import", folder).err
+
+
+def test_a_folder_that_lost_its_row_gets_it_back_where_it_is(run_cli: Console) -> None:
+    run_something(run_cli)
+    folder = run_cli.folder(1)
+    for path in run_cli.home.glob("kgops.db*"):
+        path.unlink()
+    assert run_cli("import", folder).out.startswith("run 1: imported")
+    assert run_cli.folder(1) == folder
+
+
+def test_a_folder_whose_run_goes_on_is_left_alone(run_cli: Console, elsewhere: Console) -> None:
+    run_cli.detach("sleep", "60")
+    run_cli.running(1)
+    done = elsewhere("import", run_cli.folder(1))
+    assert done.code == 2 and "still going on" in done.err
+    assert elsewhere("runs").out == ""
+
+
+def test_files_that_are_not_what_the_manifest_says_are_named(
+    run_cli: Console, elsewhere: Console, tmp_path: Path
+) -> None:
+    run_something(run_cli)
+    folder = tmp_path / "copy"
+    shutil.copytree(run_cli.folder(1), folder)
+    found = json.loads((folder / "results" / "manifest.json").read_text())
+    found["files"].append({"path": "worker.log", "kind": "file", "sha256": "0" * 64, "bytes": 1})
+    (folder / "results" / "manifest.json").write_text(json.dumps(found))
+    os.mkfifo(folder / "pipe")
+    (folder / "link").symlink_to("/etc/hostname")
+    done = elsewhere("import", folder)
+    assert done.code == 0 and "worker.log is not what the result manifest says" in done.err
+    assert not {"pipe", "link"} & {path.name for path in elsewhere.folder(1).iterdir()}
+
+
+def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path: Path) -> None:
+    run_something(run_cli)
+    assert run_cli("export", "1", "--to", "json").code == 0
+    good = json.loads((tmp_path / "run-1.json").read_text())
+    one = good["runs"][0]
+    cases: dict[str, Any] = {
+        "not JSON at line 1": '{"kgops_export": 1, "runs": [',
+        "no export of kgops": {"hello": 1},
+        "its format is 9": {**good, "kgops_export": 9},
+        "runs is no list": {**good, "runs": None},
+        "runs[0].run.label is no text: 5": with_run(good, label=5),
+        "runs[0].run.submitted_at is missing": with_run(good, submitted_at=None),
+        "there is no state 'flying'": with_run(good, state="flying"),
+        "runs[0].run has 'wings'": with_run(good, wings=2),
+        "runs[0].figure is no list": {**good, "runs": [{**one, "figure": {}}]},
+        "runs[0].job is no table": {**good, "runs": [{**one, "job": [1]}]},
+        "holds half a character": with_run(good, label="\ud800"),
+        "1 steps, 0 values": {
+            **good,
+            "runs": [{**one, "series": [{"name": "a", "step": [1], "value": [], "at": []}]}],
+        },
+        "UNIQUE constraint": {**good, "runs": [{**one, "tag": [{"tag": "a"}, {"tag": "a"}]}]},
+        "outside its run": {
+            **good,
+            "runs": [{**one, "artifact": [{"path": "../x", "kind": "file", "at": 0.0}]}],
+        },
+    }
+    for i, (said, body) in enumerate(cases.items()):
+        path = tmp_path / f"bad-{i}.json"
+        path.write_text(body if isinstance(body, str) else json.dumps(body))
+        with pytest.raises(KgopsError) as error, closing(open_writer(run_cli.home / "kgops.db")) as conn:
+            import_from(Home(run_cli.home), conn, path, again=True)
+        assert said in error.value.message and str(path) in error.value.message
+    assert run_cli("runs", "--json").json()[0]["id"] == 1
+    assert [path.name for path in (run_cli.home / "runs").iterdir()] == [run_cli.folder(1).name]
+    assert run_cli("import", tmp_path / "nothing").code == 2
+
+
+def with_run(whole: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    (one,) = whole["runs"]
+    return {**whole, "runs": [{**one, "run": {**one["run"], **changed}}]}

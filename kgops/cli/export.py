@@ -18,10 +18,7 @@ from storage.transfer import Rows
 _Writer = Callable[[Iterator[Rows], Path], None]
 
 
-@click.command(
-    epilog="\b\nExample:  kgops export 12 17 --to json --out two-runs.json\n"
-    "          kgops export last --to tensorboard --out tb && tensorboard --logdir tb"
-)
+@click.command(epilog="\b\nExample:  kgops export 12 17 --to json --out two-runs.json")
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @click.option("--to", "wanted", required=True, type=click.Choice(["json"]), help="For whom.")
 @click.option("--out", type=click.Path(path_type=Path), help="Default: a name made of the runs' numbers.")

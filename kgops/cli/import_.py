@@ -14,8 +14,7 @@ from kgops.runs.importing import Imported, import_from
 
 
 @click.command(
-    epilog="\b\nExample:  kgops import run-12.json\n"
-    "          kgops import /mnt/other/.kgops/runs/0042-train-nations ~/conve/results/robokop"
+    epilog="\b\nExample:  kgops import run-12.json ~/old/.kgops/runs/0042-train-nations results/robokop"
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--again", is_flag=True, help="Also what is in the record already, as one more run.")
@@ -24,7 +23,8 @@ def command(paths: tuple[Path, ...], again: bool, as_json: bool) -> None:
     """Make runs of what was done elsewhere; the record says of each where it came from.
 
     \b
-    a file      that `kgops export --to json` wrote, here or on another machine
+    a file      that `kgops export --to json` wrote, here or on another machine: the same run again
+    a folder    of a run, from another home: its files are copied; has no memory over time
     """
     session = for_writing()
     found = []

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kgops.errors import Usage
+from kgops.runs import rebuild
 from kgops.runs.exporting.record import read_runs
+from kgops.runs.folder import RunFolder
+from kgops.runs.import_folder import describe, import_folder, must_be_still
 from kgops.runs.import_record import origin, put_record
 from kgops.settings import Home
 from storage import transfer
@@ -33,6 +36,8 @@ def import_from(home: Home, conn: Connection, path: Path, *, again: bool = False
     """Every run at `path`: an export, a run's folder, or an output folder of the group's scripts."""
     if path.is_file():
         return _from_export(home, conn, path, again=again)
+    if RunFolder(path).plan.is_file():
+        return [_from_folder(home, conn, RunFolder(path), again=again)]
     if not path.exists():
         raise Usage(f"there is nothing at {path}", "give an export, a run's folder, or an output folder")
     raise Usage(f"{path} is neither a file nor a folder of runs")
@@ -47,6 +52,23 @@ def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> li
     except OSError as error:
         raise Usage(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
     return [_put(home, conn, rows, path, again=again) for rows in found]
+
+
+def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool) -> Imported:
+    """One that lies in this home and has lost its row gets it back, where it is."""
+    must_be_still(folder)
+    if folder.record.is_file():
+        return _from_export(home, conn, folder.record, again=again)[0]
+    plan, what = describe(folder)
+    if folder.path.resolve().parent == home.runs.resolve() and not again:
+        number = rebuild.take_in(conn, RunFolder(home.runs / folder.path.resolve().name))
+        if number is not None:
+            return Imported(number, (), what)
+    known = tuple(transfer.same_submission(conn, plan.submitted_at, plan.workload, plan.label))
+    if known and not again:
+        return Imported(None, known, what)
+    number, troubles = import_folder(home, conn, folder, plan)
+    return Imported(number, known, what, tuple(troubles))
 
 
 def _put(home: Home, conn: Connection, rows: Rows, path: Path, *, again: bool) -> Imported:

@@ -237,6 +237,11 @@ def resume(home: Home, conn: Connection, number: int) -> None:
     if run.state == "succeeded":
         raise Usage(f"run {number} succeeded", f"`kgops run --again {number}` repeats it")
     folder = RunFolder(home.runs / run.folder)
+    if folder.record.exists():
+        raise Usage(
+            f"run {number} was imported without the files it would go on from",
+            f"`kgops run --again {number}` starts its job anew",
+        )
     lock = locks.take(folder.supervisor_lock)
     if lock is None:
         raise Usage(f"run {number} is just being finished by its supervisor", "try again in a second")

@@ -1,0 +1,107 @@
+"""A run's folder, from another home or another machine: its files are copied, and its rows made again from them.
+
+What a supervisor measured by itself (memory over time) stands in the database alone: an export has it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import Unavailable, Usage
+from kgops.jobs import manifest
+from kgops.jobs.files import read_json, write_json
+from kgops.runs import locks, rebuild, slot
+from kgops.runs.exporting.record import IMPORTED
+from kgops.runs.folder import RunFolder
+from kgops.runs.import_record import NOT_ENDED, enter, origin, staging
+from kgops.runs.plan_file import Plan, as_table, read_plan
+from kgops.settings import Home
+from storage import reports
+from storage.database import Connection
+
+__all__ = ["copy_files", "describe", "import_folder", "must_be_still"]
+
+_LEFT_BEHIND = ("private.json", "supervisor.lock", "worker.lock", "stop.json", "supervisor.log")
+
+
+def must_be_still(folder: RunFolder) -> None:
+    """A worker that still writes would make the copy a picture of no moment."""
+    for lock in (folder.supervisor_lock, folder.worker_lock):
+        if locks.is_held(lock):
+            raise Usage(f"the run in {folder.path} is still going on", "import it when it has ended")
+
+
+def describe(folder: RunFolder) -> tuple[Plan, str]:
+    """Its plan, and what a person would call it."""
+    plan = read_plan(folder)
+    ending = slot.read_ending(folder.outcome)
+    return plan, f"{plan.workload} run {plan.number}, {ending.state if ending else 'not ended'}: {plan.label}"
+
+
+def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -> tuple[int, list[str]]:
+    """The number it got, and what about its files is not as its record says."""
+    troubles: list[str] = []
+    with staging(home) as staged:
+        copy_files(source.path, _files_of(source.path), staged.path)
+        if slot.read_ending(staged.outcome) is None:
+            slot.write_ending(staged.outcome, _unended(staged))
+        _, trouble = manifest.read(staged.manifest)
+        if trouble is not None:
+            troubles.append(f"{trouble}: figures and files of the manifest are left out")
+        environment: dict[str, Any] = read_json(staged.environment) or {}
+        host = (environment.get("machine") or {}).get("host")
+        marked = origin("folder", source.path.absolute(), run=plan.number, host=host, troubles=troubles)
+
+        def put(c: Connection, name: str, number: int) -> None:
+            folder = RunFolder(home.runs / name)
+            write_json(folder.plan, {**as_table(plan), "number": number})
+            rebuild.take_in(c, folder)
+            reports.add_event(c, number, 0, time.time(), IMPORTED, marked)
+
+        number = enter(home, conn, staged, {"workload": plan.workload, "label": plan.label}, put)
+    return number, troubles
+
+
+def _unended(folder: RunFolder) -> slot.Ending:
+    """Nobody wrote its end down, and nobody will: what is certain is that it does not go on here."""
+    written = [path.stat().st_mtime for path in (folder.events, folder.log) if path.exists()]
+    last = max(written, default=folder.plan.stat().st_mtime)
+    return slot.Ending("interrupted", NOT_ENDED.format("imported"), None, folder.last_attempt(), last)
+
+
+def _files_of(folder: Path) -> Iterator[Path]:
+    """Regular files alone: a link may lead anywhere, and a pipe would be waited for."""
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(root, name)
+            is_own = path.parent == folder and (name in _LEFT_BEHIND or name.startswith("."))
+            if stat.S_ISREG(path.lstat().st_mode) and not is_own:
+                yield path
+
+
+def copy_files(source: Path, files: Iterator[Path], target: Path) -> None:
+    """Copies of `files` under the names they have below `source`; refused before the disk is full."""
+    found = list(files)
+    need, free = sum(path.lstat().st_size for path in found), shutil.disk_usage(target).free
+    if need > free:
+        raise Unavailable(
+            f"{source} holds {need / (1 << 30):,.2f} GiB; {free / (1 << 30):,.2f} GiB are free in the home",
+            "free some space, or import an export of the run: it has no files",
+        )
+    for path in found:
+        wanted = target / path.relative_to(source)
+        wanted.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            shutil.copy2(path, wanted, follow_symlinks=False)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot copy {path}: {error.strerror or error}", "nothing was imported"
+            ) from error
+        wanted.chmod(0o600)
