@@ -13,6 +13,7 @@ __all__ = ["as_command"]
 _ON = object()  # a flag without a value, for the lever's `true`
 _OFF = object()  # the same for `false`
 _COMMON = {"entity_chunk": ("--entity-chunk", None), "precision": ("--precision", None)}
+_BOTH = object()  # a switch with a word for each of the two
 _LEVERS: dict[str, dict[str, tuple[str, object]]] = {
     "train": {
         **_COMMON,
@@ -32,7 +33,20 @@ _LEVERS: dict[str, dict[str, tuple[str, object]]] = {
         "filtering": ("--skip-filtering", _OFF),
         "memory_cleanup": ("--disable-memory-cleanup", _OFF),
     },
+    "regress": {
+        **{
+            name: (f"--{name}", None)
+            for name in ("precision", "batch_size", "microbatch", "temporal_frames", "compile", "num_workers")
+        },
+        **{
+            name: (f"--{name}", _BOTH)
+            for name in ("memory_optimized", "gradient_checkpointing", "memory_cleanup")
+        },
+    },
 }
+
+
+_UNSAID = ("left_out", "image_size")  # of a configuration that is not run as it was, and of data
 
 
 def as_command(job: Job) -> list[str] | None:
@@ -42,10 +56,12 @@ def as_command(job: Job) -> list[str] | None:
         return None
     by_profile = profiles.find(job.profile).levers if job.profile is not None else {}
     words = ["kgops", "run", job.workload]
+    if job.workload == "regress" and not job.settings["data_directory"]:
+        words += ["--data_directory", "DIR"]  # planned without: the flights have the size
     for key in WORKLOADS[job.workload].keys:
         value = job.settings[key.name]
         is_said = key.name == "n_hops" and job.levers.get("filtering") is True
-        if value is not None and value != key.default and not is_said:
+        if value is not None and value != key.default and not is_said and key.name not in _UNSAID:
             words += _setting(key.name, value)
     if job.levers.get("filtering") is True:
         words += ["--n-hops", str(job.settings["n_hops"])]  # naming it is what asks for filtering
@@ -55,6 +71,8 @@ def as_command(job: Job) -> list[str] | None:
             return None
         if when is None:
             words += [flag, str(value)]
+        elif when is _BOTH:
+            words.append(flag if value else f"--no-{flag[2:]}")
         elif (when is _ON) == (value is True):
             words.append(flag)
         elif by_profile.get(lever, value) != value:

@@ -12,9 +12,11 @@ from kgops.cli.command_line import as_command
 from kgops.cli.output import UNKNOWN, table
 from kgops.jobs.job import Job
 from kgops.jobs.levers import LEVERS
+from kgops.jobs.sizes import REGRESS_BATCH, TRAIN_BATCH
 from kgops.jobs.text import one_line
 from kgops.plans.learned import Accuracy, Pair, accuracy
 from kgops.plans.planner import MARGIN, Option, Suggestion
+from kgops.plans.regress_shape import RegressShape
 from kgops.plans.rules import shown
 from kgops.plans.shapes import TrainShape
 from kgops.runs.planning import Planned, told
@@ -153,11 +155,13 @@ def _effective(lever: str, value: Any, planned: Planned) -> str:
     if value != "auto" or planned.suggestion is None:
         return shown(value)
     shapes = planned.suggestion.subject.shapes(planned.job.levers, planned.target.facts)
-    trained = next((shape for shape in shapes if isinstance(shape, TrainShape)), None)
-    if lever == "precision" and trained is not None:
-        return trained.precision
-    if lever == "entity_chunk":
-        return f"{min(shapes[0].chunk, shapes[0].model.num_entities):,}"
+    first = shapes[0]
+    if lever == "precision" and isinstance(first, TrainShape | RegressShape):
+        return first.precision
+    if lever == "microbatch" and isinstance(first, RegressShape):
+        return f"{first.computed:,}"
+    if lever == "entity_chunk" and not isinstance(first, RegressShape):
+        return f"{min(first.chunk, first.model.num_entities):,}"
     return shown(value)
 
 
@@ -168,9 +172,10 @@ def _left_alone(asked: Job, planned: Planned) -> list[tuple[str, ...]]:
     if suggestion is None:
         return []
     rows: list[tuple[str, ...]] = []
-    if suggestion.subject.train is not None and "batch_size" not in chosen:
-        rows.append(("batch_size", UNKNOWN, "256", "default", _largest(suggestion)))
-    if suggestion.subject.train is not None and "gradient_checkpointing" not in chosen:
+    if suggestion.subject.learns and "batch_size" not in chosen:
+        usual = TRAIN_BATCH if suggestion.subject.flights is None else REGRESS_BATCH
+        rows.append(("batch_size", UNKNOWN, str(usual), "default", _largest(suggestion)))
+    if suggestion.subject.learns and "gradient_checkpointing" not in chosen:
         rows.append(("gradient_checkpointing", UNKNOWN, "false", "default", "not needed: activations fit"))
     if "compile" not in chosen:
         why = "nobody measured here that it pays; a profile or --compile turns it on"
@@ -207,7 +212,7 @@ def _parts(suggestion: Suggestion) -> list[str]:
 
 
 def _pace_line(planned: Planned, suggestion: Suggestion) -> str:
-    what = "an epoch" if planned.job.workload == "train" else "all of it"
+    what = "an epoch" if planned.job.workload in ("train", "regress") else "all of it"
     expected = _expected(suggestion)
     if expected is None:
         return (

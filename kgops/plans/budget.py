@@ -15,6 +15,8 @@ from kgops.gpus.facts import CardFacts
 from kgops.plans.allocator import GRANULE, reserved_bytes
 from kgops.plans.learned import Correction
 from kgops.plans.ledger import Ledger
+from kgops.plans.regress_memory import walk_regression
+from kgops.plans.regress_shape import RegressShape
 from kgops.plans.shapes import Shape, TrainShape
 from kgops.plans.tracin_memory import walk_tracin
 from kgops.plans.train_memory import walk_training
@@ -27,7 +29,7 @@ _PARTS = {
     "weights": "weights",
     "gradients": "gradients",
     "optimizer": "the optimizer's moments",
-    "data": "triples and batches",
+    "data": "triples, frames and batches",
     "activations": "activations and buffers of a step",
     "loss": "the loss over entities",
     "evaluation": "ranking",
@@ -36,7 +38,7 @@ _PARTS = {
     "index": "a file of the index",
     "graph": "the graph that filtering asks, on the host",
     "checkpoint": "a checkpoint being read",
-    "workspace": "workspace of libraries",
+    "workspace": "copies and workspace of libraries",
 }
 # cuBLAS keeps one for each thread and stream: two of the sizes that torch gives by compute capability.
 _WORKSPACE = 8_519_680
@@ -156,6 +158,8 @@ def _walk(ledger: Ledger, shape: Shape, card: CardFacts | None, resumed: bool) -
         ledger.take("workspace", _workspace(card))
     if isinstance(shape, TrainShape):
         walk_training(ledger, shape, resumed=resumed)
+    elif isinstance(shape, RegressShape):
+        walk_regression(ledger, shape, resumed=resumed)
     else:
         walk_tracin(ledger, shape)
 

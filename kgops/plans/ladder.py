@@ -14,6 +14,7 @@ from typing import Any
 from kgops.gpus.facts import CardFacts
 from kgops.jobs.job import Job
 from kgops.jobs.levers import Kind, kind_of
+from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_FRAMES
 from kgops.plans.rules import shown
 
 __all__ = ["Change", "Rung", "ladder", "last_resort", "stepped_down", "told"]
@@ -24,6 +25,7 @@ TRACIN_CHUNK = 2048
 SMALLEST_CHUNK = 512  # below it a plane of scores is smaller than what lies around it
 SMALLEST_BLOCK = 16
 SMALLEST_BATCH = 16
+FEWEST_FRAMES = 3  # of a window; with two, there is none between
 _FEWER_TESTS = (64, 8, 1)
 _GRAPH_MODES = ("reduce-overhead", "max-autotune")
 _KINDS: tuple[Kind, ...] = ("exact", "numeric", "approximate")
@@ -97,7 +99,9 @@ def last_resort(job: Job) -> str:
     more = [] if job.limits.allow_approximate else ["--allow-approximate, which may change results"]
     if job.limits.memory_mib is not None:
         more.append(f"a --memory-limit above {job.limits.memory_mib} MiB")
-    if job.workload != "tracin":
+    if job.workload == "regress":
+        more.append("smaller frames in the flights' files")
+    elif job.workload != "tracin":
         more.append("a smaller model (--embedding-dim, --output-channels)")
     return "try " + ", ".join([*more, "or a machine or card with more memory"])
 
@@ -186,6 +190,41 @@ class _PyKEEN(_Stage):
             yield from _halved("batch_size", now["batch_size"], SMALLEST_BATCH, "fewer examples in a step")
 
 
+class _Regress(_Stage):
+    """In the order of the project it comes from; a batch in pieces finds the same as the batch in one."""
+
+    def start(self, entities: int | None) -> dict[str, Any]:
+        asked = self.job.levers
+        batch = asked.get("batch_size", REGRESS_BATCH)
+        pieces = asked.get("microbatch", "auto")
+        return {
+            "microbatch": batch if pieces == "auto" else min(pieces, batch),
+            "temporal_frames": asked.get("temporal_frames", REGRESS_FRAMES),
+            "memory_optimized": asked.get("memory_optimized", False),
+            "gradient_checkpointing": asked.get("gradient_checkpointing", False),
+            "compile": asked.get("compile", "off") if self.card or self.job.profile is None else "off",
+            "precision": self._precision(),
+        }
+
+    def steps(self, kind: Kind, now: Mapping[str, Any]) -> Iterator[_Step]:
+        again = {"gradient_checkpointing": True}, "activations of one frame at a time are kept"
+        graphs = now["compile"] in _GRAPH_MODES
+        if kind == "exact" and not graphs:
+            yield again
+        elif kind == "numeric":
+            if graphs:
+                yield {"compile": "default"}, "without the memory that captured graphs keep"
+                yield again
+            for windows in _sizes(now["microbatch"], 1):
+                yield {"microbatch": windows}, "fewer windows at a time, for the same step"
+            yield {"compile": "off"}, "compiling takes memory of its own"
+            yield from self._lower_precision(now)
+        elif kind == "approximate":
+            for frames in range(now["temporal_frames"] - 1, FEWEST_FRAMES - 1, -1):
+                yield {"temporal_frames": frames}, "fewer frames in a window"
+            yield {"memory_optimized": True}, "half the channels"
+
+
 class _Tracin(_Stage):
     def start(self, entities: int | None) -> dict[str, Any]:
         asked = self.job.levers
@@ -235,6 +274,8 @@ def _stages(job: Job, card: CardFacts | None) -> Iterator[_Stage]:
         if name == "train":
             kind = _PyKEEN if settings["engine"] == "pykeen" else _Train
             yield kind(job, settings, used)
+        elif name == "regress":
+            yield _Regress(job, settings, used)
         elif name == "tracin" and not settings["skip_tracin"]:
             yield _Tracin(job, settings, used)
 

@@ -17,6 +17,7 @@ from kgops.plans.budget import Budget, predict
 from kgops.plans.ladder import ladder
 from kgops.plans.learned import Correction
 from kgops.plans.pace import Pace
+from kgops.plans.regress_shape import RegressShape
 from kgops.plans.resolve import expands_segments, work_of
 from kgops.plans.shapes import Shape, TrainShape
 from kgops.plans.speed import Rates, rates_of, seconds
@@ -177,7 +178,7 @@ class _Search:
         if self._is_open("entity_chunk"):
             chunks = _TRAIN_CHUNKS if self.subject.train is not None else _TRACIN_CHUNKS
             axes.append([None, *(("entity_chunk", chunk) for chunk in chunks if chunk < self.entities)])
-        if self.subject.train is not None and self._is_open("gradient_checkpointing"):
+        if self.subject.learns and self._is_open("gradient_checkpointing"):
             axes.append([None, ("gradient_checkpointing", True)])
         if self.subject.tracin is not None and self._is_open("block"):
             axes.append(
@@ -190,7 +191,7 @@ class _Search:
 
     def numeric_changes(self) -> Iterator[dict[str, Any]]:
         """Other number formats: for a person to choose, never chosen for them."""
-        if self.subject.train is not None:
+        if self.subject.learns:
             formats = ("fp32", "tf32", "fp16", "bf16") if self.target.on_card else ("fp32", "bf16")
             for precision in formats:
                 if precision != self.levers.get("precision", "fp32"):
@@ -208,9 +209,9 @@ class _Search:
         return None
 
     def largest_batch(self, changes: Mapping[str, Any]) -> int | None:
-        """That fits, by bisection over predictions to 2 %; a batch of all queries at most."""
+        """That fits, by bisection over predictions to 2 %; a batch of all examples at most."""
         usable = self.target.room_mib
-        if self.subject.train is None or usable is None:
+        if not self.subject.learns or usable is None:
             return None
         room: float = usable
 
@@ -218,8 +219,8 @@ class _Search:
             shapes = self._shapes({**changes, "batch_size": batch})
             return max(need_mib(self._budget(shape)) for shape in shapes) <= room
 
-        shape = next(one for one in self._shapes(changes) if isinstance(one, TrainShape))
-        most = max(1, min(_LARGEST_BATCH, shape.queries.queries))
+        shape = next(one for one in self._shapes(changes) if isinstance(one, TrainShape | RegressShape))
+        most = max(1, min(_LARGEST_BATCH, shape.examples))
         low, high = 0, min(shape.batch_size, most)
         while fits(high):
             if high == most:

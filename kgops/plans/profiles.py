@@ -15,6 +15,7 @@ from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job
 from kgops.jobs.keys import Key, nearest, read_table
 from kgops.jobs.levers import LEVERS
+from kgops.jobs.regressing import LEVERS_OF_REGRESS
 
 _KEYS = (
     Key("summary", "str", required=True),
@@ -61,6 +62,9 @@ def apply(job: Job) -> Job:
     if job.workload == "tracin":
         # Fewer bits find other triples: that is for a person to ask, with --precision.
         levers = {name: value for name, value in levers.items() if name != "precision"}
+    if job.workload == "regress":
+        # What speaks of entities means nothing here; what a person gives anyway, the worker answers.
+        levers = {name: value for name, value in levers.items() if name in LEVERS_OF_REGRESS}
     return replace(job, levers={**levers, **job.levers})
 
 

@@ -21,12 +21,14 @@ from kgops.plans.counts import Answers, Counts
 from kgops.plans.layers import parameters_of
 from kgops.plans.product_memory import EXACT, Format
 from kgops.plans.ranked import Ranked
+from kgops.plans.regress_shape import RegressShape
 
 __all__ = [
     "Shape",
     "TracinShape",
     "TrainShape",
     "compared_ways",
+    "effective_precision",
     "model_of_config",
     "tracin_shape",
     "train_shape",
@@ -66,6 +68,11 @@ class TrainShape:
     def batch(self) -> int:
         """Queries of a usual batch."""
         return min(self.batch_size, self.queries.queries)
+
+    @property
+    def examples(self) -> int:
+        """Of an epoch."""
+        return self.queries.queries
 
     @property
     def largest_batch(self) -> int:
@@ -164,7 +171,7 @@ def compared_ways(s: TracinShape) -> list[TracinShape]:
     return [ours, *ways] if ways else []
 
 
-Shape = TrainShape | TracinShape
+Shape = TrainShape | TracinShape | RegressShape
 
 
 def train_shape(job: Job, counts: Counts, card: CardFacts | None) -> TrainShape | None:
@@ -181,7 +188,7 @@ def _of_training(
     counts: Counts,
     card: CardFacts | None,
 ) -> TrainShape:
-    precision = _effective(levers.get("precision", "fp32"), card)
+    precision = effective_precision(levers.get("precision", "fp32"), card)
     batch_size = levers.get("batch_size", sizes.TRAIN_BATCH)
     chunk = levers.get("entity_chunk", "auto")
     device = "cpu" if card is None else "cuda"
@@ -318,7 +325,7 @@ def _queries(counts: Counts, one_positive: bool, inverse: bool) -> Answers:
     )
 
 
-def _effective(asked: str, card: CardFacts | None) -> str:
+def effective_precision(asked: str, card: CardFacts | None) -> str:
     """What workers make of a number format on that card; an unknown capability is believed to have it."""
     if card is None:
         return asked if asked == "bf16" and _cpu_has_bf16() else "fp32"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kgops.gpus.known import KnownCard
 from kgops.jobs.conve_config import ConvEConfig
+from kgops.plans.regress_shape import RegressShape
 from kgops.plans.shapes import Shape, TrainShape
 from kgops.plans.targets import Target
 
@@ -35,6 +36,10 @@ _UNKNOWN_BANDWIDTH = 6e11
 _SCORE_PASSES = 4
 _KERNELS_A_CHUNK = 8
 _KERNELS_A_STEP = 70  # encoder forward and backward, and the optimizer
+# The image network: passes over a map of a stage, written and read, there and back; and kernels of one pass through it.
+_MAP_PASSES = 24
+_IMAGE_KERNELS = 200
+_FUSED = 2  # as many of either in one, where torch.compile makes the kernels; not measured on a card
 _OPTIMIZER_PASSES = {"adam": 7, "adamw": 7, "adagrad": 5, "sgd": 3}  # over the parameters, read and written
 
 
@@ -65,6 +70,8 @@ def seconds(shape: Shape, rates: Rates) -> float:
     """Of an epoch of training, or of tracing all tests through all checkpoints."""
     if isinstance(shape, TrainShape):
         return _training_step(shape, rates) * max(1, math.ceil(shape.queries.queries / shape.batch_size))
+    if isinstance(shape, RegressShape):
+        return _regression_step(shape, rates) * shape.steps
     model, block = shape.model, max(shape.block, 1)
     blocks = math.ceil(shape.counts.train / block)
     # Encoder forward and backward for each distinct query, scores over entities where the loss has them.
@@ -102,6 +109,27 @@ def _training_step(shape: TrainShape, rates: Rates) -> float:
     busy = (encoder + products) / rate + (scores + weights) / rates.bandwidth
     launches = (_KERNELS_A_STEP + _KERNELS_A_CHUNK * chunks) * rates.launch
     return _together(busy, launches, rates)
+
+
+def _regression_step(shape: RegressShape, rates: Rates) -> float:
+    """Convolutions in the low type; every map written, read and read again, there and back."""
+    c, images = shape.model, shape.batch * shape.model.temporal_frames
+    entering = (1, *c.channels)
+    products = sum(9 * entering[i] * out * c.pixels(i) for i, out in enumerate(c.channels))
+    maps = images * sum(out * c.pixels(i) for i, out in enumerate(c.channels))
+    again = 4 / 3 if shape.checkpointing else 1.0
+    # Compiled, what lies between two convolutions is one kernel there and one back.
+    passes = _MAP_PASSES / (1 if shape.compile == "off" else _FUSED)
+    pieces = math.ceil(shape.batch / max(shape.computed, 1)) * (
+        c.temporal_frames if shape.checkpointing else 1
+    )
+    wide = 4 if shape.on_card and shape.compile == "off" else shape.low
+    busy = again * (
+        6 * images * products / rates.of(shape.precision) + passes * wide * maps / rates.bandwidth
+    )
+    busy += 4 * c.parameters * _OPTIMIZER_PASSES.get(shape.optimizer, 7) / rates.bandwidth
+    kernels = _IMAGE_KERNELS if shape.compile == "off" else _IMAGE_KERNELS / _FUSED
+    return _together(busy, again * pieces * kernels * rates.launch, rates)
 
 
 def _together(busy: float, launches: float, rates: Rates) -> float:

@@ -13,7 +13,16 @@ from kgops.jobs.files import read_json
 from kgops.jobs.job import Job
 from kgops.jobs.pipelining import TRACED, tracin_settings, train_settings
 from kgops.plans.counts import Counts, counts_of
-from kgops.plans.shapes import Shape, model_of_config, model_of_settings, tracin_shape, train_shape
+from kgops.plans.flight_files import Flights, flights_of
+from kgops.plans.regress_shape import regress_shape
+from kgops.plans.shapes import (
+    Shape,
+    effective_precision,
+    model_of_config,
+    model_of_settings,
+    tracin_shape,
+    train_shape,
+)
 
 __all__ = ["Subject", "Traced", "subject_of"]
 
@@ -32,17 +41,27 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`train` and `tracin` are the stages of the job as jobs of their own; a pipeline has both."""
+    """`train` and `tracin` are the stages of the job as jobs of their own; a pipeline has both. A regression has
+    `flights`, and nothing to count."""
 
     job: Job
     counts: Counts
     train: Job | None
     tracin: Job | None
     traced: Traced | None
+    flights: Flights | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether part of the job follows gradients, batch by batch."""
+        return self.train is not None or self.flights is not None
 
     def shapes(self, levers: Mapping[str, Any], card: CardFacts | None) -> list[Shape]:
         """Of each stage, with these levers, on this card (None: the processor)."""
         found: list[Shape] = []
+        if self.flights is not None:
+            precision = effective_precision(levers.get("precision", "fp32"), card)
+            found.append(regress_shape(_with(self.job, levers), self.flights, card, precision))
         if self.train is not None:
             trained = train_shape(_with(self.train, levers), self.counts, card)
             found += [trained] if trained else []
@@ -75,6 +94,8 @@ def subject_of(job: Job, remembered: Path | None = None, *, most_bytes: int | No
         return _training(job, count)
     if job.workload == "tracin":
         return _tracing(job, count)
+    if job.workload == "regress":
+        return _regression(job)
     return _pipeline(job, count)
 
 
@@ -91,6 +112,11 @@ def _training(job: Job, count: Count) -> Subject | str:
         return "there is no formula for PyKEEN's own models"
     counts = count(job.settings)
     return _unknown_data(job.settings) if counts is None else Subject(job, counts, job, None, None)
+
+
+def _regression(job: Job) -> Subject | str:
+    flights = flights_of(job.settings)
+    return flights if isinstance(flights, str) else Subject(job, Counts(0, 0, 0), None, None, None, flights)
 
 
 def _tracing(job: Job, count: Count) -> Subject | str:

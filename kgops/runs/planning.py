@@ -141,7 +141,8 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
     need = suggestion.asked.need_mib
     room = planned.target.room_mib or 0
     near = suggestion.nearest
-    hint = "no setting kgops knows of would fit; take a smaller model (--embedding-dim)"
+    smaller = "smaller frames" if planned.job.workload == "regress" else "a smaller model (--embedding-dim)"
+    hint = f"no setting kgops knows of would fit; take {smaller}"
     if near is not None:
         hint = f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.kind})"
     raise WontFit(

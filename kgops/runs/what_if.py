@@ -17,6 +17,7 @@ from kgops.jobs.tracing import DATA
 from kgops.plans import profiles
 from kgops.plans.counts import counts_of
 from kgops.plans.planner import suggest
+from kgops.plans.regress_shape import RegressShape
 from kgops.plans.resolve import Resolved, resolve
 from kgops.plans.shapes import Shape, TracinShape, TrainShape
 from kgops.plans.targets import Target, cards_here, find_targets, processor, target_of_job
@@ -298,7 +299,7 @@ def _levers(draft: Draft, planned: Planned) -> list[Lever]:
 def _taken(name: str, shapes: list[Shape]) -> Any:
     """What a worker makes of a lever that nobody set, or of its `auto`."""
     shape = shapes[0] if shapes else None
-    if shape is None:
+    if shape is None or isinstance(shape, RegressShape):  # no draft is one of flights
         return None
     if name == "entity_chunk":
         return min(shape.chunk, shape.model.num_entities)

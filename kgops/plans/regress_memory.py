@@ -1,0 +1,197 @@
+"""A regression as the allocator sees it: what `kgops.training.regression` takes and gives back, in bytes."""
+
+from __future__ import annotations
+
+import math
+
+from kgops.plans.ledger import Held, Ledger
+from kgops.plans.regress_maps import Maps
+from kgops.plans.regress_shape import RegressShape
+
+__all__ = ["walk_regression"]
+
+_FULL = 4
+_MOMENTS = {"adam": 2, "adamw": 2}
+_AHEAD = 3  # batches that a card holds beside the one in work: two that wait and one on its way
+
+
+def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -> None:
+    """All its stages are alike; the largest step and what lies between steps are walked once."""
+    ledger.phase = "loading"
+    weights = _Weights(ledger, s)
+    weights.load()
+    if resumed:
+        ledger.phase = "resuming"
+        ledger.flash("checkpoint", *weights.sizes * (1 + _MOMENTS.get(s.optimizer, 0)))
+    _read_ahead(ledger, s)
+    for _ in (1, 2):  # moments come with the first update, and stay
+        ledger.phase = "step"
+        _step(ledger, s, weights)
+        if s.validates:
+            ledger.phase = "validation"
+            _evaluate(ledger, s)
+    if s.held_out:
+        ledger.phase = "test"
+        ledger.flash("checkpoint", *weights.sizes)
+        _evaluate(ledger, s)
+
+
+class _Weights:
+    """What belongs to them: themselves, gradients that come one by one, moments."""
+
+    def __init__(self, ledger: Ledger, s: RegressShape) -> None:
+        self._ledger, self._optimizer = ledger, s.optimizer
+        self._sizes = {name: _FULL * math.prod(shape) for name, shape in s.model.shapes.items()}
+        self._gradients: dict[str, Held] = {}
+        self._has_moments = False
+
+    @property
+    def sizes(self) -> list[int]:
+        return list(self._sizes.values())
+
+    def load(self) -> None:
+        for size in self.sizes:
+            self._ledger.take("weights", size)
+
+    def arrives(self, prefix: str) -> None:
+        """A gradient stays, or is added to the one that a piece before has left."""
+        for name, size in self._sizes.items():
+            if not name.startswith(prefix):
+                continue
+            if name in self._gradients:
+                self._ledger.flash("gradients", size)
+            else:
+                self._gradients[name] = self._ledger.take("gradients", size)
+
+    def forget_gradients(self) -> None:
+        self._ledger.give(*self._gradients.values())
+        self._gradients.clear()
+
+    def update(self) -> None:
+        if not self._has_moments:
+            self._has_moments = True
+            for size in self.sizes:
+                for _ in range(_MOMENTS.get(self._optimizer, 0)):
+                    self._ledger.take("optimizer", size)
+
+
+def _read_ahead(ledger: Ledger, s: RegressShape) -> None:
+    """On a CPU a batch is numpy's, and no allocation of torch's."""
+    if s.on_card:
+        for _ in range(1 + _AHEAD):
+            ledger.take("data", s.pixel * s.batch * _pixels(s))
+
+
+def _pixels(s: RegressShape) -> int:
+    """Of a window."""
+    return s.model.temporal_frames * s.model.height * s.model.width
+
+
+def _normalised(ledger: Ledger, s: RegressShape, windows: int) -> Held:
+    """`Scaling.images`."""
+    size = _FULL * windows * _pixels(s)
+    read = [ledger.take("data", size)] if s.pixel != _FULL else []
+    if s.flat_field:
+        read = [ledger.take("data", size), *read]
+        ledger.give(*read[1:])
+        read = read[:1]
+    centred = ledger.take("data", size)
+    found = ledger.take("data", size)
+    ledger.give(centred, *read)
+    return found
+
+
+def _augmented(ledger: Ledger, s: RegressShape, images: Held) -> Held:
+    """`augmented`, mirrored twice and made brighter, while its caller holds the images."""
+    size = images[1]
+    before: list[Held] = []
+    for _ in ("upside", "sideways"):
+        flipped, chosen = ledger.take("data", size), ledger.take("data", size)
+        ledger.give(flipped, *before)
+        before = [chosen]
+    brighter = ledger.take("data", size)
+    found = ledger.take("data", size)
+    ledger.give(brighter, *before, images)
+    return found
+
+
+def _step(ledger: Ledger, s: RegressShape, weights: _Weights) -> None:
+    """`_take` and `RegressionStep`: piece by piece there and back, then the update."""
+    images = _normalised(ledger, s, s.batch)
+    if s.augment:
+        images = _augmented(ledger, s, images)
+    weights.forget_gradients()
+    left = s.batch
+    while left > 0:
+        _piece(ledger, s, weights, min(s.computed, left))
+        left -= s.computed
+        if left > s.computed:
+            left = s.computed + left % s.computed  # those between are like the second
+    weights.update()
+    ledger.give(images)
+
+
+def _piece(ledger: Ledger, s: RegressShape, weights: _Weights, windows: int) -> None:
+    frames = s.model.temporal_frames
+    mixing = _Mixing(ledger, s, windows)
+    if s.checkpointing:
+        Maps(ledger, s, windows, s.low).forward(keeps=False)  # each frame alone
+        mixing.forward()
+        mixing.backward(weights)
+        for _ in range(min(frames, 2)):  # the first finds no gradients, others are like the second
+            maps = Maps(ledger, s, windows, s.low)
+            maps.forward(keeps=True)
+            maps.backward(weights.arrives)
+    else:
+        maps = Maps(ledger, s, windows * frames, s.low)
+        maps.forward(keeps=True)
+        mixing.forward()
+        mixing.backward(weights)
+        maps.backward(weights.arrives)
+    mixing.close()
+
+
+def _evaluate(ledger: Ledger, s: RegressShape) -> None:
+    """`_predict`, in float32 whatever the format of training, a batch at a time."""
+    windows = min(s.batch_size, max(s.held_out, s.train))
+    images = _normalised(ledger, s, windows)
+    Maps(ledger, s, windows * s.model.temporal_frames, _FULL).forward(keeps=False)
+    mixing = _Mixing(ledger, s, windows)
+    mixing.forward(keeps=False)
+    mixing.close()
+    ledger.give(images)
+
+
+class _Mixing:
+    """Mixer and head: a vector of each frame, and what is done with it. Small beside maps, and kept together."""
+
+    def __init__(self, ledger: Ledger, s: RegressShape, windows: int) -> None:
+        self._ledger, self._s, self._windows = ledger, s, windows
+        self._kept: list[Held] = []
+
+    def forward(self, *, keeps: bool = True) -> None:
+        c = self._s.model
+        vectors = _FULL * self._windows * c.temporal_frames * c.features
+        copies = _COPIES[c.mixer] if keeps else min(_COPIES[c.mixer], 4)
+        self._kept = [self._ledger.take("activations", vectors) for _ in range(copies)]
+        if c.mixer == "scan":
+            self._kept.append(
+                self._ledger.take("activations", 3 * _FULL * c.features * c.states * c.temporal_frames)
+            )
+
+    def backward(self, weights: _Weights) -> None:
+        for prefix in ("head", "mixer"):
+            weights.arrives(prefix)
+        self._ledger.give(*self._kept)
+        c = self._s.model
+        # The gradient of the vectors, until the last frame has taken its part.
+        self._kept = [
+            self._ledger.take("activations", _FULL * self._windows * c.temporal_frames * c.features)
+        ]
+
+    def close(self) -> None:
+        self._ledger.give(*self._kept)
+
+
+# Of the vectors, by what each mixer's way back asks for.
+_COPIES = {"attention": 17, "messages": 12, "scan": 6, "mean": 2}
