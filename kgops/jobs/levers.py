@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ class Lever:
     kind: Kind
     summary: str
     values: tuple[Any, ...] = ()  # what it may be set to; int stands for any whole number from 1 on
+    pattern: str | None = None  # a text may look like this as well
+    example: str = ""  # of such a text
 
     def trouble(self, value: Any) -> str | None:
         """What is wrong with this value, or nothing."""
@@ -25,7 +28,10 @@ class Lever:
             return None
         if int in self.values and is_count:
             return None
+        if self.pattern is not None and isinstance(value, str) and re.fullmatch(self.pattern, value):
+            return None
         shown = ["a whole number from 1 on" if v is int else _word(v) for v in self.values]
+        shown += [self.example] if self.example else []
         return f"must be {' or '.join(shown)}; found {value!r:.60}"
 
 
@@ -71,7 +77,14 @@ LEVERS: dict[str, Lever] = {
         ),
         Lever("vectorized_gradients", "exact", "gradients of many triples at once, in TracIn", (True, False)),
         Lever("test_gradient_caching", "exact", "test triples' gradients computed once", (True, False)),
-        Lever("devices", "exact", "cards a run is spread over", ("all", int)),
+        Lever(
+            "devices",
+            "exact",
+            "cards, or processes on the processor, that a run is spread over",
+            ("all", int),
+            r"\d+(,\d+)+",
+            "cards as in 0,1",
+        ),
         Lever("optimizer_kernel", "numeric", "one fused kernel for the optimizer's step", ("fused", "plain")),
         Lever(
             "scale_gradients", "numeric", "scale losses so that fp16 gradients do not vanish", (True, False)

@@ -6,6 +6,8 @@ scores the smaller id comes first. So parts ranked elsewhere can be merged in an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 __all__ = ["Ranking", "TopK"]
@@ -57,6 +59,17 @@ class TopK:
     def merge(self, other: TopK) -> None:
         self.proponents.merge(other.proponents)
         self._negated.merge(other._negated)
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """What `of_tensors` makes it again from, elsewhere."""
+        return self.proponents.scores, self.proponents.ids, self._negated.scores, self._negated.ids
+
+    @classmethod
+    def of_tensors(cls, k: int, tensors: Sequence[torch.Tensor]) -> TopK:
+        found = cls(0, k, like=tensors[0])
+        found.proponents.scores, found.proponents.ids = tensors[0], tensors[1]
+        found._negated.scores, found._negated.ids = tensors[2], tensors[3]
+        return found
 
     @property
     def opponents(self) -> Ranking:

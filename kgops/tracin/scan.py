@@ -20,6 +20,7 @@ __all__ = [
     "AllScores",
     "Point",
     "Settings",
+    "Share",
     "Sink",
     "TopTriples",
     "check_ids",
@@ -97,6 +98,26 @@ class TopTriples:
 
 
 @dataclass(frozen=True)
+class Share:
+    """The `which`th of `of` parts of the training triples, in whole blocks."""
+
+    which: int = 0
+    of: int = 1
+
+    def of_blocks(self, triples: int, size: int) -> tuple[int, int]:
+        """The first block, and the one after the last."""
+        blocks = -(-triples // size)
+        return blocks * self.which // self.of, blocks * (self.which + 1) // self.of
+
+    def triples(self, triples: int, size: int) -> int:
+        first, end = self.of_blocks(triples, size)
+        return min(triples, end * size) - min(triples, first * size)
+
+
+ALL = Share()
+
+
+@dataclass(frozen=True)
 class Block:
     ids: torch.Tensor
     triples: torch.Tensor
@@ -111,13 +132,15 @@ def scan(
     *,
     settings: Settings | None = None,
     names: Collection[str] | None = None,
+    share: Share = ALL,
     report: Report | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> None:
     """Scores of every test triple with every training triple go to `sink`, summed over `points`.
 
     Triples carry relation ids as in the files; `ids` given to the sink are rows of `train`. Raises
-    `Interrupted` soon after `stop_requested` says so; what the sink has until then is right.
+    `Interrupted` soon after `stop_requested` says so; what the sink has until then is right. Of a `share` of the
+    training triples each score is the same number, bit for bit, as of all of them.
     """
     settings = settings or Settings()
     engines = _engines(points, loss, settings, names)
@@ -128,11 +151,12 @@ def scan(
     train, tests = train.to(device), tests.to(device)
     step = settings.tests_at_once or tests_that_fit(engines, settings, facts.like.element_size())
     progress = None if report is None else Progress(report, "tracin", "pairs")
-    done, total = 0, len(train) * len(tests)
+    blocks = range(*share.of_blocks(len(train), settings.block))
+    done, total = 0, share.triples(len(train), settings.block) * len(tests)
     for first in range(0, len(tests), step):
         tile = tests[first : first + step]
         kept = [engine.keep(tile) for engine in engines]
-        for block in ordered_blocks(train, settings.block):
+        for block in ordered_blocks(train, settings.block, blocks):
             _stop_if(stop_requested, done, total)
             sink.add(first, block.ids, _summed(engines, kept, block.triples))
             done += len(tile) * len(block.ids)
@@ -192,12 +216,13 @@ def _summed(engines: Sequence[AnyEngine], kept: Sequence[Any], triples: torch.Te
     return scores
 
 
-def ordered_blocks(triples: torch.Tensor, size: int) -> Iterator[Block]:
-    """By head and relation, so that those who share work stand in the same block."""
+def ordered_blocks(triples: torch.Tensor, size: int, places: range | None = None) -> Iterator[Block]:
+    """By head and relation, so that those who share work stand in the same block; `places`: only some blocks."""
     order = triples[:, 2].argsort(stable=True)
     for column in (1, 0):
         order = order[triples[order, column].argsort(stable=True)]
-    for start in range(0, len(triples), size):
+    for place in range(-(-len(triples) // size)) if places is None else places:
+        start = place * size
         ids = order[start : start + size]
         yield Block(ids, triples[ids])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from kgops.tracin.scan import AllScores, Sink, TopTriples, scan
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.training.report import Report
 
-__all__ = ["Scorer", "Scoring", "trace"]
+__all__ = ["Scorer", "Scoring", "candidates", "tiles", "trace"]
 
 # Scores of a tile of tests with all training triples, where all are kept.
 _SCORES_BYTES = 256 << 20
@@ -31,6 +31,10 @@ class Scoring:
     loss: TracinLoss
     settings: Settings
     names: Collection[str] | None = None  # parameters that take part; None: all
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.points[0].model.parameters()).device
 
     def __call__(
         self,
@@ -74,9 +78,8 @@ def trace(
     `near` leaves each test the training triples around it; without a `scorer` those are all that is found.
     Of a tile's tests one union is scored, and each reads its own part. `when_done` hears of each tile.
     """
-    missing = [test for test in tests if test.number not in parts]
-    done, pairs = len(tests) - len(missing), 0
-    for tile in _tiles(missing, len(train), top_k if near is None else None, tests_at_once):
+    done, pairs = sum(test.number in parts for test in tests), 0
+    for tile in tiles(tests, parts, len(train), top_k if near is None else None, tests_at_once):
         telling = _TileReport(report, done, len(tile), len(tests))
         found = [Part(t.number, _none(), torch.empty(0), 0, t.trouble) for t in tile if t.ids is None]
         asked = [test for test in tile if test.ids is not None]
@@ -86,7 +89,7 @@ def trace(
                 scored = _strongest(scorer, train, asked, ids, top_k, telling, stop_requested)
                 pairs += len(train) * len(asked)
             else:
-                rows, union = _candidates(near, asked, len(train))
+                rows, union = candidates(near, asked, len(train))
                 scored = _each_its_own(scorer, train, asked, ids, rows, union, top_k, telling, stop_requested)
                 pairs += len(union) * len(asked) if scorer is not None else 0
             found = sorted(found + scored, key=lambda part: part.number)
@@ -96,14 +99,15 @@ def trace(
     return pairs
 
 
-def _tiles(
-    tests: Sequence[TestTriple], trains: int, top_k: int | None, most: int | None
-) -> Iterator[Sequence[TestTriple]]:
-    """As many tests as scores are kept of; where only the strongest are, they take next to nothing."""
+def tiles(
+    tests: Sequence[TestTriple], parts: Parts, trains: int, top_k: int | None, most: int | None
+) -> list[Sequence[TestTriple]]:
+    """Of what `parts` lacks: as many tests as scores are kept of; where only the `top_k` are, they take next to
+    nothing. `top_k` None: all scores are kept."""
+    missing = [test for test in tests if test.number not in parts]
     kept = min(most or _MOST_TESTS, max(1, _SCORES_BYTES // (8 * trains)))
     size = _MOST_TESTS if top_k is not None else min(_MOST_TESTS, kept)
-    for start in range(0, len(tests), size):
-        yield tests[start : start + size]
+    return [missing[start : start + size] for start in range(0, len(missing), size)]
 
 
 def _strongest(
@@ -191,7 +195,7 @@ def _distinct(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return ordered[first], order[first]
 
 
-def _candidates(
+def candidates(
     near: tuple[Neighbourhood, NeighbourhoodFilter] | None, tests: Sequence[TestTriple], trains: int
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Rows of the training set for each test, ascending, and their union."""

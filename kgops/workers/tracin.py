@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -27,9 +28,11 @@ from kgops.workers.tracin_index import built, from_index
 from kgops.workers.tracin_levers import (
     filters,
     report_levers,
+    spread_over,
     tests_at_once,
 )
 from kgops.workers.tracin_outputs import Outputs
+from kgops.workers.tracin_spread import spread
 from kgops.workers.tracin_validate import validate_found
 from kgops.workers.tracin_work import Work, load_graph, path_of
 from kgops.workers.train import find_device
@@ -41,7 +44,8 @@ def tracin(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
         if wanted and (folder / "results" / name).exists():
             copy_file(folder / "results" / name, Path(wanted))
     hand_in(job, folder, folder / "results", figures, report)
-    shutil.rmtree(folder / "parts", ignore_errors=True)  # only going on needs them
+    for name in ("parts", "pieces"):  # only going on needs them
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def trace_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
@@ -92,18 +96,19 @@ class _Run(Work):
             report.note(f"{len(parts):,} test triples were traced before and are taken as they are.")
             outputs.tile(parts)
         begin = time.monotonic()
-        pairs = trace(
-            self._scorer(scoring),
-            self.graph.train,
-            tests,
-            parts,
-            top_k=self.top_k(),
-            near=self.near(),
-            report=report,
-            stop_requested=self.stop,
-            when_done=outputs.tile,
-            tests_at_once=tests_at_once(self.job),
-        )
+        with self._scorer(scoring, tests, parts) as scorer:
+            pairs = trace(
+                scorer,
+                self.graph.train,
+                tests,
+                parts,
+                top_k=self.top_k(),
+                near=self.near(),
+                report=report,
+                stop_requested=self.stop,
+                when_done=outputs.tile,
+                tests_at_once=tests_at_once(self.job),
+            )
         seconds = time.monotonic() - begin
         failed = outputs.finish(parts)
         if failed == len(tests):
@@ -128,11 +133,24 @@ class _Run(Work):
             self.report.note("the ladder changed what scores mean: what was traced before is traced again.")
         return parts
 
-    def _scorer(self, scoring: Scoring | None) -> Scorer | None:
-        folder = path_of(self.settings["use_index"])
-        if scoring is None or folder is None:
-            return scoring
-        return from_index(scoring, self.graph.train, folder, filters(self.job))
+    @contextmanager
+    def _scorer(
+        self, scoring: Scoring | None, tests: Sequence[TestTriple], parts: Parts
+    ) -> Iterator[Scorer | None]:
+        """Here, from an index, or by several processes for as long as this lasts."""
+        index = path_of(self.settings["use_index"])
+        if scoring is None:
+            yield None
+            return
+        if index is not None:
+            yield from_index(scoring, self.graph.train, index, filters(self.job))
+            return
+        devices, _ = spread_over(self.job, scoring.device)
+        if len(devices) == 1:
+            yield scoring
+            return
+        with spread(self, tests, parts, devices) as spread_scorer:
+            yield spread_scorer
 
     def agreement(self, scoring: Scoring) -> dict[str, float]:
         """How far cheaper scores find what exact ones find."""

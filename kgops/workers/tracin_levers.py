@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from typing import Any
 
@@ -13,7 +14,7 @@ from kgops.tracin.blocks import Settings
 from kgops.tracin.layers import chosen_parameters, last_layers
 from kgops.workers.report import Reporter
 
-__all__ = ["chosen_names", "filters", "report_levers", "scoring_settings", "tests_at_once"]
+__all__ = ["chosen_names", "filters", "report_levers", "scoring_settings", "spread_over", "tests_at_once"]
 
 _FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _FACTORED = "no gradient of a triple is ever built: products of factors give the same scores"
@@ -65,6 +66,33 @@ def precision_for(job: Job, device: torch.device) -> tuple[str, str | None]:
     return asked, None
 
 
+def spread_over(job: Job, device: torch.device) -> tuple[list[str], str | None]:
+    """The devices of the processes that share the work, one for each, and why they are not what was asked."""
+    asked, alone = job.levers.get("devices", 1), [str(device)]
+    if asked == 1:
+        return alone, None
+    for name, told in (
+        ("self_influence", "self-influence is"),
+        ("build_index", "an index is built"),
+        ("use_index", "an index is asked"),
+    ):
+        if job.settings[name]:
+            return alone, f"{told} on one device"
+    if device.type == "cpu":
+        if isinstance(asked, str):
+            return alone, "no CUDA device; a number of processes share the processor: --devices 2"
+        cores = len(os.sched_getaffinity(0))
+        return ["cpu"] * min(asked, cores), f"there are {cores} cores" if asked > cores else None
+    there = torch.cuda.device_count()
+    if asked == "all" or isinstance(asked, int):
+        many = there if asked == "all" else min(asked, there)
+        why = f"this run was given {there}" if isinstance(asked, int) and asked > there else None
+        return [f"cuda:{index}" for index in range(many)], why
+    wanted = [int(index) for index in asked.split(",")]
+    found = [f"cuda:{index}" for index in wanted if index < there]
+    return found or alone, None if len(found) == len(wanted) else f"this run was given {there}"
+
+
 def chosen_names(job: Job, model: torch.nn.Module) -> Collection[str] | None:
     """The parameters that take part; None: all of them."""
     if job.settings["layers"]:
@@ -89,12 +117,12 @@ def report_levers(
     gram = asked.get("gram_precision", "fp32")
     report.lever("gram_precision", gram, "fp32" if other else gram, other if gram != "fp32" else None)
     for name, value in asked.items():
-        told = _told(name, value, device)
+        told = _told(job, name, value, device)
         if told is not None:
             report.lever(name, value, *told)
 
 
-def _told(name: str, value: Any, device: torch.device) -> tuple[Any, str | None] | None:
+def _told(job: Job, name: str, value: Any, device: torch.device) -> tuple[Any, str | None] | None:
     """What is effective, and the reason where that is not what was asked."""
     no_card = None if device.type == "cuda" else "no CUDA device"
     off = value in (False, "off")
@@ -119,7 +147,8 @@ def _told(name: str, value: Any, device: torch.device) -> tuple[Any, str | None]
     if name in ("vectorized_gradients", "test_gradient_caching"):
         return "on", None if value else _FACTORED
     if name == "devices":
-        return 1, None if value == 1 else "this version of kgops runs TracIn on one device"
+        devices, why = spread_over(job, device)
+        return len(devices), why
     if name == "num_workers":
         return 0, None if value == 0 else "the triples live on the device: there is nothing to load"
     if name in ("optimizer_kernel", "scale_gradients"):

@@ -1,0 +1,247 @@
+"""A tracing that several processes share finds, byte for byte, what one process alone finds, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kgops.errors import BadInput
+from kgops.jobs.job import read_job
+from kgops.tracin.pieces import Pieces, Tile, shares_for
+from kgops.tracin.scan import Share, TopTriples
+from kgops.tracin.tests_to_trace import TestTriple as Asked
+
+ENTITIES, RELATIONS, TRAIN, TEST = 400, 9, 12_500, 40
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph of its own, large enough to be cut, and a training on it in two checkpoints."""
+    folder = tmp_path_factory.mktemp("trained")
+    draw = random.Random(3)
+    names = {"train": TRAIN, "test": TEST}
+    for name, many in names.items():
+        rows = {
+            (draw.randrange(ENTITIES), draw.randrange(RELATIONS), draw.randrange(ENTITIES))
+            for _ in range(many)
+        }
+        (folder / f"{name}.txt").write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in sorted(rows)))
+    table = {
+        "train": str(folder / "train.txt"),
+        "embedding_dim": 16,
+        "output_channels": 2,
+        "num_epochs": 2,
+        "checkpoint_frequency": 1,
+        "validate_every": 0,
+        "device": "cpu",
+    }
+    job = read_job({"workload": "train", "train": table}, "the test")
+    (folder / "job.toml").write_text(job.as_toml())
+    subprocess.run(worker("train", "job.toml"), cwd=folder, capture_output=True, check=True)
+    return folder
+
+
+def worker(name: str, *given: str) -> list[str]:
+    return [sys.executable, "-P", "-m", f"kgops.workers.{name}", *given]
+
+
+def begin(folder: Path, trained: Path, devices: int, **settings: Any) -> subprocess.Popen[bytes]:
+    """The worker of a tracing; with one thread each, so that one process rounds as two do."""
+    folder.mkdir(exist_ok=True)
+    table = {
+        "checkpoint_dir": str(trained / "results" / "checkpoints"),
+        "train": str(trained / "train.txt"),
+        "loss": "one-to-n",
+        "device": "cpu",
+        **settings,
+    }
+    job = read_job({"workload": "tracin", "tracin": table, "levers": {"devices": devices}}, "the test")
+    (folder / "job.toml").write_text(job.as_toml())
+    own = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_EVENTS": str(folder / "events.jsonl")}
+    return subprocess.Popen(
+        worker("tracin", str(folder / "job.toml")),
+        env={**os.environ, **own, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def found_in(folder: Path) -> dict[str, bytes]:
+    kept = ("*.csv", "*_tracin.json", "tracin.json")
+    return {p.name: p.read_bytes() for pattern in kept for p in (folder / "results").glob(pattern)}
+
+
+def lever(folder: Path, name: str) -> dict[str, Any]:
+    lines = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
+    told: dict[str, Any] = next(e for e in lines if e["event"] == "lever" and e["name"] == name)
+    return told
+
+
+def hands_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_for(what: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "the strongest of every test": {"test": "test.txt", "top_k": 20},
+    "every score of one test": {"test_triple": "e1,r1,e2"},
+    "a filtered batch": {"test_triples": "test.txt", "n_hops": 1, "max_triples": 6, "top_k": 30},
+}
+
+
+def with_paths(settings: dict[str, Any], trained: Path) -> dict[str, Any]:
+    return {name: str(trained / value) if value == "test.txt" else value for name, value in settings.items()}
+
+
+@pytest.fixture(scope="module")
+def alone(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+    """What one process finds, in each way."""
+    folder = tmp_path_factory.mktemp("alone")
+    runs = {
+        way: begin(folder / str(number), trained, 1, **with_paths(settings, trained))
+        for number, (way, settings) in enumerate(WAYS.items())
+    }
+    assert [run.wait(120) for run in runs.values()] == [0] * len(runs)
+    return {way: found_in(folder / str(number)) for number, way in enumerate(runs)}
+
+
+@contextmanager
+def a_piece_nobody_can_have(folder: Path) -> Iterator[int]:
+    """Claims the last piece before anybody else does; how many there are."""
+    wait_for(lambda: list((folder / "pieces").glob("*/plan.json")))
+    pieces = Pieces.open(next((folder / "pieces").iterdir()))
+    with pieces.claimed(list(pieces)[-1]) as ours:
+        assert ours
+        yield len(list(pieces))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_processes_find_byte_for_byte_what_one_finds(
+    way: str, trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    assert begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained)).wait(120) == 0
+    assert alone[way]
+    assert found_in(tmp_path) == alone[way]
+    assert lever(tmp_path, "devices")["effective"] == min(2, len(os.sched_getaffinity(0)))
+    assert not (tmp_path / "pieces").exists()
+
+
+def test_a_process_that_is_killed_is_replaced_and_the_result_is_the_same(
+    trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    way = "the strongest of every test"
+    run = begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained))
+    with a_piece_nobody_can_have(tmp_path):
+        wait_for(lambda: len(hands_of(run.pid)) == 2)
+        before = hands_of(run.pid)
+        os.kill(before[0], signal.SIGKILL)
+        wait_for(lambda: len({*hands_of(run.pid)} - {*before}) == 1)
+    assert run.wait(120) == 0
+    assert found_in(tmp_path) == alone[way]
+
+
+def test_a_stopped_run_goes_on_with_the_pieces_that_were_published(
+    trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    way = "the strongest of every test"
+    run = begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained))
+    with a_piece_nobody_can_have(tmp_path) as many:
+        wait_for(lambda: len(list((tmp_path / "pieces").glob("*/*.pt"))) == many - 1)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(60) == -signal.SIGTERM
+    assert begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained)).wait(120) == 0
+    assert f"{many - 1} were done before" in (tmp_path / "events.jsonl").read_text()
+    assert found_in(tmp_path) == alone[way]
+
+
+def test_what_one_process_cannot_do_fails_the_run_with_its_words(trained: Path, tmp_path: Path) -> None:
+    run = begin(tmp_path / "run", trained, 2, test=str(trained / "test.txt"), top_k=5, layers=["no.such"])
+    assert run.wait(60) == 2
+    assert "no.such" in (tmp_path / "run" / "events.jsonl").read_text()
+
+
+# --- pieces ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pieces(tmp_path: Path) -> Pieces:
+    asked = [Asked(1, ("a", "b", "c"), (0, 0, 1)), Asked(2, ("a", "b", "d"), (0, 0, 2))]
+    return Pieces.plan(tmp_path / "pieces", [Tile.of(0, asked)], 3, 2)
+
+
+def ranked(seed: int) -> TopTriples:
+    sink = TopTriples(2)
+    torch.manual_seed(seed)
+    sink.add(0, torch.arange(10), torch.randn(2, 10))
+    sink.finish()
+    return sink
+
+
+def test_a_piece_is_published_once_and_the_first_stays(pieces: Pieces) -> None:
+    piece = next(iter(pieces))
+    assert pieces.publish(piece, ranked(1))
+    before = pieces.read(piece)
+    assert not pieces.publish(piece, ranked(2))
+    after = pieces.read(piece)
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    assert not list(pieces.folder.glob(".*"))  # no draft is left behind
+
+
+def test_a_claimed_piece_is_not_claimed_again_until_its_holder_is_gone(pieces: Pieces) -> None:
+    piece = next(iter(pieces))
+    claim = (
+        "import sys, time; from pathlib import Path; from kgops.tracin.pieces import Pieces\n"
+        "pieces = Pieces.open(Path(sys.argv[1]))\n"
+        "with pieces.claimed(next(iter(pieces))) as ours: print(ours, flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", claim, str(pieces.folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "True\n"
+        with pieces.claimed(piece) as ours:
+            assert not ours
+        holder.kill()
+    with pieces.claimed(piece) as ours:
+        assert ours
+
+
+def test_a_piece_that_was_cut_short_is_named(pieces: Pieces) -> None:
+    piece = next(iter(pieces))
+    pieces.publish(piece, ranked(1))
+    path = next(pieces.folder.glob("*.pt"))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(BadInput, match=path.name):
+        pieces.read(piece)
+
+
+@pytest.mark.parametrize("triples", [1, 255, 256, 257, 10_000])
+@pytest.mark.parametrize("of", [1, 2, 7, 64])
+def test_shares_hold_every_block_once_and_in_order(triples: int, of: int) -> None:
+    shares = [Share(which, of) for which in range(of)]
+    blocks = [block for share in shares for block in range(*share.of_blocks(triples, 256))]
+    assert blocks == list(range(-(-triples // 256)))
+    assert sum(share.triples(triples, 256) for share in shares) == triples
+
+
+def test_a_small_graph_is_not_cut_and_a_large_one_is_cut_in_the_same_way_for_any_number_of_processes() -> (
+    None
+):
+    assert shares_for(1_500, 1) == 1
+    assert 1 < shares_for(272_115, 4096) <= shares_for(272_115, 1) <= 64
