@@ -24,7 +24,9 @@ def command(paths: tuple[Path, ...], again: bool, as_json: bool) -> None:
 
     \b
     a file      that `kgops export --to json` wrote, here or on another machine: the same run again
-    a folder    of a run, from another home: its files are copied; has no memory over time
+    a folder    of a run, from another home: its files are copied; memory over time is in exports alone
+    a folder    that the group's scripts or --output-dir left: training_history.json, config.json,
+                test_results.json, batch_tracin_summary.json, TracIn's CSV; what they do not say stays unknown
     """
     session = for_writing()
     found = []

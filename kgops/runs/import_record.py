@@ -40,19 +40,26 @@ def origin(kind: str, source: Path, **told: Any) -> dict[str, Any]:
     return {"kind": kind, "source": str(source), "by": f"kgops {__version__}", "on": on, **told}
 
 
-def put_record(home: Home, conn: Connection, rows: Rows, marked: dict[str, Any]) -> int:
-    """A run of which there is the record alone; the files it names stay where they are."""
+def put_record(
+    home: Home,
+    conn: Connection,
+    rows: Rows,
+    marked: dict[str, Any],
+    bring: Callable[[RunFolder], None] = lambda _: None,
+) -> int:
+    """The number of the new run; `bring` puts what it has of files into its folder."""
     rows = _ended(_marked(rows, marked))
     for artifact in rows.tables["artifact"]:
         path = PurePosixPath(artifact["path"])
         if path.is_absolute() or ".." in path.parts:
             raise BadInput(f"{marked['source']}: the artifact {artifact['path']!r:.80} lies outside its run")
     with staging(home) as folder:
-        write_record(folder, rows)
+        _write_record(folder, rows)
+        bring(folder)
         return enter(home, conn, folder, rows.run, lambda c, name, n: _put_in(c, rows, name, n, marked))
 
 
-def write_record(folder: RunFolder, rows: Rows) -> None:
+def _write_record(folder: RunFolder, rows: Rows) -> None:
     """What the folder of an imported run says: enough to make its rows again."""
     for one in (folder.attempts, folder.results):
         one.mkdir(mode=0o700, exist_ok=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.errors import Usage
+from kgops.errors import Unavailable, Usage
 from kgops.runs import rebuild
-from kgops.runs.exporting.record import read_runs
+from kgops.runs.exporting.record import IMPORTED, read_runs
 from kgops.runs.folder import RunFolder
-from kgops.runs.import_folder import describe, import_folder, must_be_still
+from kgops.runs.import_folder import copy_files, describe, import_folder, must_be_still
+from kgops.runs.import_group import is_output, read_output
 from kgops.runs.import_record import origin, put_record
 from kgops.settings import Home
 from storage import transfer
@@ -34,23 +34,32 @@ class Imported:
 
 def import_from(home: Home, conn: Connection, path: Path, *, again: bool = False) -> list[Imported]:
     """Every run at `path`: an export, a run's folder, or an output folder of the group's scripts."""
+    try:
+        return _import_from(home, conn, path, again=again)
+    except OSError as error:
+        raise Unavailable(f"cannot read {error.filename or path}: {error.strerror or error}") from error
+
+
+def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
     if path.is_file():
         return _from_export(home, conn, path, again=again)
     if RunFolder(path).plan.is_file():
         return [_from_folder(home, conn, RunFolder(path), again=again)]
+    if path.is_dir() and is_output(path):
+        return [_from_output(home, conn, path, again=again)]
     if not path.exists():
         raise Usage(f"there is nothing at {path}", "give an export, a run's folder, or an output folder")
-    raise Usage(f"{path} is neither a file nor a folder of runs")
+    raise Usage(
+        f"{path} holds no run that kgops knows",
+        "a run's folder has plan.json; an output folder a training_history.json, a summary or TracIn's CSV",
+    )
 
 
 def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
     """All of them are read before the first is put in: a file that is damaged at its end adds nothing."""
-    try:
-        if path.stat().st_size > _LARGEST_EXPORT:
-            raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: this is no export")
-        found = read_runs(conn, path.read_bytes(), str(path))
-    except OSError as error:
-        raise Usage(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
+    if path.stat().st_size > _LARGEST_EXPORT:
+        raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: this is no export")
+    found = read_runs(conn, path.read_bytes(), str(path))
     return [_put(home, conn, rows, path, again=again) for rows in found]
 
 
@@ -69,6 +78,20 @@ def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool
         return Imported(None, known, what)
     number, troubles = import_folder(home, conn, folder, plan)
     return Imported(number, known, what, tuple(troubles))
+
+
+def _from_output(home: Home, conn: Connection, folder: Path, *, again: bool) -> Imported:
+    output = read_output(folder)
+    known = tuple(transfer.with_event(conn, IMPORTED, "digest", output.digest))
+    if known and not again:
+        return Imported(None, known, output.what, tuple(output.troubles))
+    marked = origin("output", folder.absolute(), digest=output.digest, troubles=output.troubles)
+
+    def bring(to: RunFolder) -> None:
+        copy_files(folder, (path for path, _ in output.files), to.results)
+
+    number = put_record(home, conn, output.rows, marked, bring)
+    return Imported(number, known, output.what, tuple(output.troubles))
 
 
 def _put(home: Home, conn: Connection, rows: Rows, path: Path, *, again: bool) -> Imported:

@@ -1,0 +1,100 @@
+"""Curves and figures in what training scripts write: a list with a table per epoch, or a table of lists."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from storage.transfer import Curve
+
+__all__ = ["Read", "figures_in", "history_in", "is_number"]
+
+_EPOCH = ("epoch", "epochs", "step", "steps")
+_WHOLE = "both"  # of head and tail ranks: what a person means by `mrr`
+
+
+@dataclass(slots=True)
+class Read:
+    curves: list[Curve] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    troubles: list[str] = field(default_factory=list)
+
+
+def is_number(value: Any) -> bool:
+    """A finite one that a column holds; true and false are none."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
+def figures_in(table: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Every number under the names that lead to it: `test` and `{"both": {"mrr": …}}` give `test_mrr`."""
+    return {name: float(value) for name, value in _flat(table, prefix) if is_number(value)}
+
+
+def history_in(body: Any, at: float) -> Read:
+    """ValueError where `body` is no history. Nobody wrote down when a value was found: all are `at` that moment."""
+    if isinstance(body, list):
+        return _of_epochs(body, at)
+    if isinstance(body, dict):
+        return _of_lists(body, at)
+    raise ValueError("neither a list of epochs nor a table of lists")
+
+
+def _of_epochs(body: Sequence[Any], at: float) -> Read:
+    points: dict[str, list[tuple[float, float | None]]] = {}
+    for n, entry in enumerate(body, 1):
+        if not isinstance(entry, dict):
+            raise ValueError(f"entry {n} is no table")
+        step = next((entry[name] for name in _EPOCH if is_number(entry.get(name))), n)
+        for name, value in _flat({k: v for k, v in entry.items() if k not in _EPOCH}, ""):
+            if value is None or is_number(value):
+                points.setdefault(name, []).append((float(step), None if value is None else float(value)))
+    known = {name: some for name, some in points.items() if any(value is not None for _, value in some)}
+    return Read([_curve(name, some, at) for name, some in known.items()])
+
+
+def _of_lists(body: Mapping[str, Any], at: float) -> Read:
+    found = Read(figures=figures_in(body))
+    lists = dict(_lists(body, ""))
+    epochs = next((lists.pop(name) for name in _EPOCH if _counts(lists.get(name))), None)
+    longest = max(map(len, lists.values()), default=0)
+    for name, values in lists.items():
+        steps = epochs if epochs is not None and len(epochs) == len(values) else range(1, len(values) + 1)
+        if len(values) < longest and steps is not epochs:
+            found.troubles.append(
+                f"{name} has {len(values)} values for {longest} epochs, without saying of which: numbered from 1"
+            )
+        entries = [{"epoch": step, name: value} for step, value in zip(steps, values, strict=True)]
+        found.curves += _of_epochs(entries, at).curves
+    return found
+
+
+def _lists(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, list[Any]]]:
+    for name, value in table.items():
+        if isinstance(value, list) and value:
+            yield prefix + name, value
+        elif isinstance(value, dict):
+            yield from _lists(value, f"{prefix}{name}_")
+
+
+def _counts(values: Any) -> bool:
+    return isinstance(values, list) and bool(values) and all(map(is_number, values))
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        where = prefix if name == _WHOLE else f"{prefix}_{name}".strip("_") if prefix else name
+        if isinstance(value, dict):
+            yield from _flat(value, where)
+        else:
+            yield where or name, value
+
+
+def _curve(name: str, points: Sequence[tuple[float, float | None]], at: float) -> Curve:
+    return Curve(name, [step for step, _ in points], [value for _, value in points], [at] * len(points))

@@ -1,0 +1,48 @@
+"""JSON as other people's programs write it, read with the file's name in whatever is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import BadInput
+
+__all__ = ["read_any", "read_table"]
+
+_LARGEST = 1 << 30
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    body = read_any(path)
+    if not isinstance(body, dict):
+        raise BadInput(f"{path}: expected a table, found {type(body).__name__}")
+    return body
+
+
+def read_any(path: Path) -> Any:
+    """NaN and infinity, which Python writes and JSON has not, are no values."""
+    if path.stat().st_size > _LARGEST:
+        raise BadInput(f"{path}: larger than {_LARGEST >> 30} GiB")
+    try:
+        body = json.loads(
+            path.read_bytes().decode("utf-8"), parse_constant=lambda _: None, parse_float=_finite
+        )
+        json.dumps(body, ensure_ascii=False).encode("utf-8")
+        return body
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 at byte {error.start}") from error
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{path}: holds half a character: no text") from error
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}: not JSON at line {error.lineno}: {error.msg}") from error
+    except RecursionError as error:
+        raise BadInput(f"{path}: nested too deeply") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None

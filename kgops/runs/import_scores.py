@@ -1,0 +1,119 @@
+"""TracIn scores as the group's scripts write them, read a line at a time: of each test triple the strongest."""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import BadInput
+
+__all__ = ["HEADER", "MOST", "MOST_TESTS", "Scores", "Test", "Triple", "is_scores"]
+
+_TRAIN = ("TrainHead", "TrainHead_label", "TrainRel", "TrainRel_label", "TrainTail", "TrainTail_label")
+_TEST = ("TestHead", "TestHead_label", "TestRel", "TestRel_label", "TestTail", "TestTail_label")
+HEADER = (*_TEST, *_TRAIN, "TracInScore")
+MOST = 50  # proponents, and opponents, of each test triple: the files have the rest
+MOST_TESTS = 2000
+_LONGEST_FIELD = 1 << 20
+
+Triple = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Test:
+    """The strongest of both signs, bounded; `rows` counts all that were read."""
+
+    triple: Triple
+    rows: int = 0
+    best: list[tuple[float, int, Triple]] = field(default_factory=list)  # a heap: the weakest first
+    worst: list[tuple[float, int, Triple]] = field(default_factory=list)  # the same of negated scores
+
+    def add(self, triple: Triple, score: float) -> None:
+        self.rows += 1
+        heap, strength = (self.best, score) if score > 0 else (self.worst, -score)
+        entry = (strength, -self.rows, triple)  # of equals the first that was read stays
+        if score == 0:
+            return
+        if len(heap) < MOST:
+            heapq.heappush(heap, entry)
+        elif entry > heap[0]:
+            heapq.heapreplace(heap, entry)
+
+    def ranked(self) -> list[tuple[int, Triple, float]]:
+        """(1, 2, … proponents; -1, -2, … opponents), strongest first of each."""
+        up = [(n, triple, score) for n, (score, _, triple) in enumerate(sorted(self.best, reverse=True), 1)]
+        down = [
+            (-n, triple, -score) for n, (score, _, triple) in enumerate(sorted(self.worst, reverse=True), 1)
+        ]
+        return up + down
+
+
+@dataclass(slots=True)
+class Scores:
+    tests: dict[Triple, Test] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # label → what people call it, of what is kept
+    left_out: int = 0  # rows of test triples beyond the first MOST_TESTS
+    not_numbers: int = 0
+
+    def read(self, path: Path) -> None:
+        """BadInput names the file and the line of the first thing in it that cannot be."""
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                self._read_rows(path, csv.reader(file, strict=True))
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{path}: not UTF-8") from error
+
+    def _read_rows(self, path: Path, lines: Any) -> None:
+        csv.field_size_limit(_LONGEST_FIELD)
+        try:
+            head: list[str] = next(lines, [])
+            if tuple(head) != HEADER:
+                raise BadInput(f"{path}, line 1: the header is {','.join(head)[:80]!r}, not TracIn's")
+            for row in lines:
+                self._take(f"{path}, line {lines.line_num}", row)
+        except csv.Error as error:
+            raise BadInput(f"{path}, line {lines.line_num}: {error}") from error
+
+    def _take(self, where: str, row: list[str]) -> None:
+        if len(row) != len(HEADER):
+            raise BadInput(f"{where}: {len(row)} fields, where TracIn's table has {len(HEADER)}")
+        try:
+            score = float(row[-1])
+        except ValueError:
+            raise BadInput(f"{where}: the score is no number: {row[-1]!r:.40}") from None
+        triple = (row[0], row[2], row[4])
+        test = self.tests.get(triple)
+        if test is None:
+            if len(self.tests) >= MOST_TESTS:
+                self.left_out += 1
+                return
+            test = self.tests[triple] = Test(triple)
+            self._name(row[0:6])
+        if not math.isfinite(score):
+            self.not_numbers += 1
+            return
+        test.add((row[6], row[8], row[10]), score)
+        self._name(row[6:12])
+
+    def _name(self, pairs: list[str]) -> None:
+        for label, name in zip(pairs[::2], pairs[1::2], strict=True):
+            if name and name != label:
+                self.names[label] = name
+
+    def kept_names(self) -> Mapping[str, str]:
+        """Of the labels that the record shows."""
+        kept: set[str] = set()
+        for test in self.tests.values():
+            kept.update(test.triple, *(triple for _, triple, _ in test.ranked()))
+        return {label: name for label, name in self.names.items() if label in kept}
+
+
+def is_scores(path: Path) -> bool:
+    """By its first line; `tracin_self_influence.csv` and others have another."""
+    with path.open("rb") as file:
+        return file.readline(4096).startswith(b",".join(name.encode() for name in HEADER[:6]))
