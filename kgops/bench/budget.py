@@ -1,6 +1,6 @@
 """Predicted peak memory beside measured, over settings drawn at random.
 
-    python -m kgops.bench.budget [--settings N] [--seed S] [--only train|tracin|other]
+    python -m kgops.bench.budget [--settings N] [--seed S] [--only train|tracin|other|regress]
 
 Each setting is run by the workers' own functions, and the most that torch's CPU allocator had handed out at
 one moment is compared with the prediction. The formula was tuned on seeds below 1000.
@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from kgops.bench import budget_regress
 from kgops.bench.budget_settings import TracinSetting, TrainSetting, draw_other, draw_tracin, draw_train
 from kgops.bench.live_bytes import peak_live_bytes
 from kgops.gpus.facts import CardFacts
@@ -47,13 +48,14 @@ __all__ = [
     "Place",
     "Quiet",
     "Work",
+    "compare_regress",
     "compare_tracin",
     "compare_train",
     "main",
     "summary",
 ]
 
-_KINDS = ("train", "tracin", "other")
+_KINDS = ("train", "tracin", "other", "regress")
 
 
 Work = Callable[[], None]
@@ -147,6 +149,17 @@ def compare_tracin(
         return _compared(kind, seed, shape, work, setting, place, mapped)
 
 
+def compare_regress(setting: budget_regress.RegressSetting, seed: int, place: Place = PROCESSOR) -> Outcome:
+    """One regression over flights of noise."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        budget_regress.write_flights(setting, folder, seed)
+        job = setting.job(folder)
+        work = budget_regress.work_of(job, folder, place.device, Quiet())
+        shape = budget_regress.shape_of(job, folder, place.card)
+        return _compared("regress", seed, shape, work, setting, place)
+
+
 def summary(outcomes: list[Outcome]) -> dict[str, float]:
     """Of the relative errors: median and 95th percentile of their sizes, and the furthest on either side."""
     errors = sorted(abs(outcome.error) for outcome in outcomes)
@@ -166,7 +179,7 @@ def _compared(
     seed: int,
     shape: Shape,
     work: Work,
-    setting: TrainSetting | TracinSetting,
+    setting: object,
     place: Place,
     mapped: Mapped = list,
 ) -> Outcome:
@@ -254,6 +267,8 @@ def _outcomes(kinds: list[str], settings: int, seed: int) -> Iterator[Outcome]:
             yield compare_train(draw_train(random.Random(draw)), draw)
         elif kind == "tracin":
             yield compare_tracin(draw_tracin(random.Random(draw)), draw)
+        elif kind == "regress":
+            yield compare_regress(budget_regress.draw_regress(random.Random(draw)), draw)
         else:
             yield compare_tracin(draw_other(random.Random(draw)), draw, kind)
 

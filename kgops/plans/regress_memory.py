@@ -27,13 +27,13 @@ def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -
     for _ in (1, 2):  # moments come with the first update, and stay
         ledger.phase = "step"
         _step(ledger, s, weights)
-        if s.validates:
+        if s.valid:
             ledger.phase = "validation"
-            _evaluate(ledger, s)
+            _evaluate(ledger, s, s.valid)
     if s.held_out:
         ledger.phase = "test"
         ledger.flash("checkpoint", *weights.sizes)
-        _evaluate(ledger, s)
+        _evaluate(ledger, s, s.held_out)
 
 
 class _Weights:
@@ -151,9 +151,9 @@ def _piece(ledger: Ledger, s: RegressShape, weights: _Weights, windows: int) -> 
     mixing.close()
 
 
-def _evaluate(ledger: Ledger, s: RegressShape) -> None:
-    """`_predict`, in float32 whatever the format of training, a batch at a time."""
-    windows = min(s.batch_size, max(s.held_out, s.train))
+def _evaluate(ledger: Ledger, s: RegressShape, windows: int) -> None:
+    """`predict`, in float32 whatever the format of training, a batch at a time."""
+    windows = min(s.batch_size, windows)
     images = _normalised(ledger, s, windows)
     Maps(ledger, s, windows * s.model.temporal_frames, _FULL).forward(keeps=False)
     mixing = _Mixing(ledger, s, windows)

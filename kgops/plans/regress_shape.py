@@ -9,7 +9,7 @@ from kgops.gpus.facts import CardFacts
 from kgops.jobs.job import Job
 from kgops.jobs.regressing import config_of
 from kgops.jobs.regression_config import RegressionConfig
-from kgops.jobs.sizes import REGRESS_BATCH
+from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.plans.flight_files import Flights
 
 __all__ = ["RegressShape", "regress_shape"]
@@ -17,12 +17,14 @@ __all__ = ["RegressShape", "regress_shape"]
 
 @dataclass(frozen=True, slots=True)
 class RegressShape:
-    """`train` windows of an epoch and `held_out` ones that are evaluated after it. `at_once` windows are computed at
-    a time; `low` is the bytes of a number in convolutions and products, `pixel` of one in a batch as it is read."""
+    """`train` windows of an epoch, `valid` ones that are asked after it and `held_out` ones at the end. `at_once`
+    windows are computed at a time; `low` is the bytes of a number in convolutions and products, `pixel` of one in a
+    batch as it is read."""
 
     model: RegressionConfig
     on_card: bool
     train: int
+    valid: int
     held_out: int
     pixel: int
     batch_size: int
@@ -52,11 +54,6 @@ class RegressShape:
         return min(self.at_once, self.batch)
 
     @property
-    def validates(self) -> bool:
-        """Whether windows were kept from training to say when to stop; of a flight of a few there are none."""
-        return self.train > 1
-
-    @property
     def steps(self) -> int:
         """Of an epoch."""
         return max(1, math.ceil(self.train / self.batch_size))
@@ -68,14 +65,15 @@ def regress_shape(job: Job, flights: Flights, card: CardFacts | None, precision:
     model = config_of(settings, levers, (flights.height, flights.width))
     windows = flights.windows(model.temporal_frames)
     held = settings["validation_flight"] or max(windows)
+    parts = [_split(own, model.temporal_frames) for name, own in windows.items() if name != held]
     batch_size = levers.get("batch_size", REGRESS_BATCH)
     microbatch = levers.get("microbatch", "auto")
-    held_out = windows.get(held, 0)
     return RegressShape(
         model,
         card is not None,
-        max(1, sum(windows.values()) - held_out),
-        held_out,
+        max(1, sum(train for train, _ in parts)),
+        sum(valid for _, valid in parts),
+        windows.get(held, 0),
         flights.pixel,
         batch_size,
         batch_size if microbatch == "auto" else min(microbatch, batch_size),
@@ -88,3 +86,11 @@ def regress_shape(job: Job, flights: Flights, card: CardFacts | None, precision:
         settings["flat_field_correction"],
         settings["loss_type"],
     )
+
+
+def _split(windows: int, length: int) -> tuple[int, int]:
+    """`Training.of`: of a flight's windows those trained on, and those that say when to stop."""
+    valid = int(REGRESS_VALIDATION_SHARE * windows)
+    # Those that share frames with a validated one are left out.
+    train = windows - valid - (length - 1 if valid else 0)
+    return (train, valid) if train > 0 else (windows, 0)
