@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.app import ComposeResult
 
 from kgops.errors import KgopsError
-from kgops.runs.comparing import MOST
 from kgops.runs.listing import BLOCK
-from screens import changes, history_page
+from screens import history_page
 from screens.actions import Place as Where
-from screens.ask import Ask
 from screens.feed import HISTORY, Moment
 from screens.history_browsing import Answer, Asked, Browser, states_of, write
 from screens.place import Place
 from screens.rows import Piece, Row
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.widgets.sure import Sure
 from screens.widgets.window import Window
 from storage.errors import StorageError
 from storage.filters import Reading
@@ -65,6 +62,7 @@ class History(Place):
 
     def on_mount(self) -> None:
         self.query_one("#told").display = False
+        self.ask()
 
     def on_unmount(self) -> None:
         """In a thread: another one may be reading still."""
@@ -316,6 +314,9 @@ class History(Place):
 
     async def _delete(self) -> None:
         """Ended ones alone, and only once somebody said so: there is no way back."""
+        from screens import changes  # with all that changes runs: what looking on does not need
+        from screens.widgets.sure import Sure
+
         chosen = self._chosen
         try:
             known = await asyncio.to_thread(states_of, self.kgops.home, chosen)
@@ -343,6 +344,8 @@ class History(Place):
 
     def write(self) -> None:
         """Asks for a file: the marked runs, or all that are shown."""
+        from screens.ask import Ask
+
         answer = self._answer
         numbers = list(self._marked) or (answer.numbers if answer is not None else ())
         if answer is None or not numbers:
@@ -367,9 +370,10 @@ class History(Place):
         self.kgops.say(f"{len(numbers):,} run{'' if len(numbers) == 1 else 's'} written to {path}")
 
     def compare(self) -> None:
+        from kgops.runs.comparing import MOST
+        from screens.compare import Compare
+
         if not 2 <= len(self._marked) <= MOST:
             self.say(f"mark two to {MOST} runs to compare with the space bar", "warn")
             return
-        from screens.compare import Compare
-
         self.app.push_screen(Compare(tuple(self._marked)))

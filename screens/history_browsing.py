@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kgops.errors import Unavailable, Usage
-from kgops.runs.export import as_csv, as_json
 from kgops.runs.listing import BLOCK, Listing, Sort, sort_by, unknown_figures
 from kgops.settings import Home
 from storage import filters, reports, runs, scores
@@ -149,6 +148,8 @@ def states_of(home: Home, numbers: Sequence[int]) -> dict[int, Run]:
 
 def write(home: Home, name: str, numbers: Sequence[int], figures: Sequence[str]) -> Path:
     """These runs in a new file, in the form that its ending names."""
+    from kgops.runs.export import as_csv, as_json
+
     path = Path(name).expanduser().absolute()
     if path.suffix not in (".csv", ".json"):
         raise Usage(f"{path.name}: the file ends in .csv or .json")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from kgops.bench.history_screen import history_screen
 from kgops.bench.measure import PYTHON, Line, fingerprint, quietness, run_process, store, table
 from kgops.runs.listing import BLOCK, Listing, Sort
 from kgops.runs.log_index import LogIndex
@@ -56,7 +57,8 @@ def main() -> None:
         home = Home(arguments.keep or Path(base) / "home")
         if not home.database.exists():
             fill(home, RUNS // share)
-        lines = [*listing(home), *command(home), *log(Path(base) / "worker.log", LINES // share)]
+        lines = [*listing(home), *history_screen(home, TYPED), *command(home)]
+        lines += log(Path(base) / "worker.log", LINES // share)
     print("\n".join(table(lines)))
     if arguments.store:
         store(lines, COMMAND)
