@@ -613,12 +613,18 @@ def wait_until(look: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert by_hand(folder, epochs=3)[0] == 0
+    return folder
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_worker_ended_in_the_middle_goes_on_to_the_same_weights(
-    tmp_path: Path, how: signal.Signals
+    undisturbed: Path, tmp_path: Path, how: signal.Signals
 ) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert by_hand(whole, epochs=4)[0] == 0
+    cut = tmp_path / "cut"
     argv, environment = worker(cut, epochs=3, data=undisturbed.parent / "data")
     with subprocess.Popen(argv, cwd=cut, env=environment, stdout=subprocess.PIPE) as process:
         wait_until(lambda: bool(list(cut.glob("results/checkpoints/resume_0000002_*.pt"))))
