@@ -18,6 +18,7 @@ LEVER = "lever"
 PROGRESS = "progress"
 METRIC = "metric"
 MEMORY = "memory"
+PREDICTED = "predicted"  # memory, by a worker that knows more than a planner: of what, and how
 ARTIFACT = "artifact"
 RESULT = "result"
 OUT_OF_MEMORY = "out_of_memory"
@@ -45,6 +46,7 @@ _FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
     },
     METRIC: {"name": (str, True), "value": (float, True), "step": (float, True)},
     MEMORY: {"mib": (dict, True)},
+    PREDICTED: {"mib": (float, True), "of": (str, True), "by": (str, True), "operator": (str, False)},
     ARTIFACT: {"path": (str, True), "kind": (str, False), "sha256": (str, False), "bytes": (float, False)},
     RESULT: {"figures": (dict, False)},
     OUT_OF_MEMORY: {"detail": (str, False)},

@@ -148,14 +148,38 @@ def _twice_unreduced(scores: torch.Tensor, *rest: Any, **more: Any) -> int:
     return 2 * _bytes(scores)
 
 
+def _copied(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_contiguous() else _bytes(tensor)
+
+
+def _logits(scores: torch.Tensor, *rest: Any, **more: Any) -> int:
+    return 2 * _bytes(scores) + _copied(scores)  # log-sigmoid has a buffer, and works in one piece
+
+
+def _in_one_piece(scores: torch.Tensor, *rest: Any, **more: Any) -> int:
+    return _copied(scores)
+
+
+def _conjugated(*factors: torch.Tensor, **more: Any) -> int:
+    """Products copy what is conjugated, but for a matrix that lies the other way round."""
+    return sum(
+        _bytes(factor)
+        for factor in factors
+        if factor.is_conj() and (factor.dim() > 2 or factor.stride(0) != 1)
+    )
+
+
 def _converted(summed: torch.Tensor, *rest: Any, dtype: torch.dtype | None = None, **more: Any) -> int:
     return 0 if dtype in (None, summed.dtype) else summed.numel() * dtype.itemsize
 
 
 # What operators take beside their result, measured on a CPU: they call others of which nobody hears.
 _INSIDE: dict[Any, Callable[..., int]] = {
-    _aten.binary_cross_entropy_with_logits.default: _twice_unreduced,  # and log-sigmoid's own buffer
+    _aten.binary_cross_entropy_with_logits.default: _logits,
     _aten.binary_cross_entropy.default: _unreduced,
+    _aten.log_sigmoid_forward.default: _in_one_piece,
+    _aten.mm.default: _conjugated,
+    _aten.bmm.default: _conjugated,
     _aten.mse_loss.default: _twice_unreduced,
     _aten.smooth_l1_loss.default: _twice_unreduced,
     _aten.sum.default: _converted,

@@ -28,6 +28,7 @@ from kgops.training.report import Progress
 from kgops.workers.entry import Stopped, StopRequest
 from kgops.workers.outputs import write_config
 from kgops.workers.pykeen_kept import Keeping, recipe_of
+from kgops.workers.pykeen_memory import tell_prediction
 from kgops.workers.report import Reporter
 
 __all__ = ["find_model", "train"]
@@ -70,20 +71,21 @@ def train(
     recipe = recipe_of(model, shape, graph, made["training"])
     keeping = Keeping(checkpoints, settings, recipe, graph)
     telling = _Telling(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop)
+    rate = settings["learning_rate"]
     pieces = {
         **made,
+        "model": model,
+        "model_kwargs": shape,
+        "optimizer": settings["optimizer"],
+        "optimizer_kwargs": {"lr": rate, "weight_decay": settings["weight_decay"]},
         **_loss(settings),
         **_stopper(settings, graph, results),
         "training_kwargs": _training(job, checkpoints, [keeping, telling]),
     }
-    rate = settings["learning_rate"]
+    tell_prediction(pieces, device, report)
     try:
         done = pipeline(
             **pieces,
-            model=model,
-            model_kwargs=shape,
-            optimizer=settings["optimizer"],
-            optimizer_kwargs={"lr": rate, "weight_decay": settings["weight_decay"]},
             result_tracker=_Tracker(report),
             device=device,
             random_seed=settings["seed"],

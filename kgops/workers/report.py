@@ -73,6 +73,10 @@ class Reporter:
     def memory(self, **mib: float) -> None:
         self.send(events.MEMORY, mib=mib)
 
+    def predicted(self, mib: float, *, of: str, by: str, operator: str) -> None:
+        """Before the work begins; `operator` is the one at whose time the most is held."""
+        self.send(events.PREDICTED, mib=mib, of=of, by=by, operator=operator)
+
     def artifact(self, path: Path, kind: str) -> None:
         self.sync()
         self.send(

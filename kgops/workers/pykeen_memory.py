@@ -1,0 +1,138 @@
+"""What one step of PyKEEN's training loop will hold, by a trace on the `meta` device before the first step.
+
+The model is built once more without memory and stepped as PyKEEN's own loop steps it. What is predicted are
+tensors that live, weights and the optimizer's state among them: not what an evaluation takes, not the triples
+a run has read, not a card's context or its allocator's rounding. See `meta_trace` for what a trace cannot see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pykeen.losses import loss_resolver
+from pykeen.optimizers import optimizer_resolver
+from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop
+from pykeen.triples import CoreTriplesFactory, KGInfo
+from pykeen.utils import NoRandomSeedNecessary
+
+from kgops.errors import KgopsError
+from kgops.training.meta_trace import Traced, trace_peak
+from kgops.workers.report import Reporter
+
+__all__ = ["Untraceable", "predict_step", "tell_prediction"]
+
+_LOOK_AT_GRAPH = ("CompGCN", "NodePiece", "RGCN")
+_NEGATIVES = 1  # a triple: PyKEEN's default, and the pipeline is told nothing else
+_MIB = 1 << 20
+
+
+class Untraceable(KgopsError):
+    """A model whose step cannot be followed without its values."""
+
+
+def tell_prediction(pieces: Mapping[str, Any], device: torch.device, report: Reporter) -> None:
+    """Of the run that `pipeline(**pieces)` is about to be; where there is none, a note says why. Never raises."""
+    try:
+        traced = predict_step(pieces, device)
+    except Untraceable as why:
+        report.note(f"its memory was not predicted: {why.message}")
+    except Exception as error:  # whatever a model does on `meta`, its training may do well
+        said = " ".join(str(error).split())
+        report.note(f"its memory was not predicted: the trace met {type(error).__name__}: {said[:200]}")
+    else:
+        report.predicted(
+            traced.peak / _MIB,
+            of="tensors in a training step",
+            by="a trace in the worker",
+            operator=traced.operator,
+        )
+
+
+def predict_step(pieces: Mapping[str, Any], device: torch.device) -> Traced:
+    """The most that lives in a step of `pipeline(**pieces)` on `device`. No random number is drawn for it."""
+    name, training = pieces["model"].__name__, pieces["training"]
+    if name in _LOOK_AT_GRAPH:
+        raise Untraceable(f"{name} works on the graph itself, and a trace knows sizes alone.")
+    against_all = pieces["training_loop"] == "lcwa"
+    there_are = _queries(training) if against_all else _triples(training)
+    rows = min(pieces["training_kwargs"]["batch_size"], there_are)
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return trace_peak(lambda: _two_steps(pieces, device, rows, against_all))
+
+
+def _two_steps(pieces: Mapping[str, Any], device: torch.device, rows: int, against_all: bool) -> None:
+    """As `TrainingLoop._train_epoch` and its optimizer's callback go: those also read values, which `meta` lacks."""
+    model, training = _model(pieces).train(), pieces["training"]
+    # On cards torch updates all tensors at a time unasked, elsewhere one after another.
+    settings = {**pieces["optimizer_kwargs"], **({"foreach": True} if device.type == "cuda" else {})}
+    with torch.device("cpu"):  # an optimizer reads its counter of steps
+        optimizer = optimizer_resolver.make(pieces["optimizer"], settings, params=model.get_grad_params())
+    smoothing = pieces["training_kwargs"].get("label_smoothing", 0.0)
+    loader = _kept_by_loader(training, device, against_all)
+    for _ in range(2):
+        # While the one before still lives, as where a loop goes over a loader.
+        batch = _labelled(rows, training.num_entities) if against_all else _sampled(rows)
+        optimizer.zero_grad(set_to_none=True)
+        loss = _loss_against_all(model, batch, smoothing) if against_all else _loss_of_samples(model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        del loss
+        model.post_forward_pass()
+        optimizer.step()
+        model.post_parameter_update()
+    del loader
+
+
+def _model(pieces: Mapping[str, Any]) -> Any:
+    """As the pipeline builds it: without a loss named it takes PyKEEN's default, whatever the model's is."""
+    known = pieces["training"]
+    return pieces["model"](
+        triples_factory=KGInfo(known.num_entities, known.real_num_relations, known.create_inverse_triples),
+        loss=loss_resolver.make(pieces.get("loss")),
+        random_seed=NoRandomSeedNecessary,
+        **pieces["model_kwargs"],
+    )
+
+
+def _sampled(rows: int) -> dict[str, torch.Tensor]:
+    return {
+        "positives": torch.empty(rows, 3, dtype=torch.long),
+        "negatives": torch.empty(rows, _NEGATIVES, 3, dtype=torch.long),
+    }
+
+
+def _labelled(rows: int, entities: int) -> dict[str, torch.Tensor]:
+    return {"pairs": torch.empty(rows, 2, dtype=torch.long), "target": torch.empty(rows, entities)}
+
+
+def _loss_of_samples(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    how = {"model": model, "loss": model.loss, "mode": None, "start": 0, "stop": len(batch["positives"])}
+    loss: torch.Tensor = SLCWATrainingLoop._process_batch_static(batch=batch, **how)
+    return loss
+
+
+def _loss_against_all(model: Any, batch: Mapping[str, torch.Tensor], smoothing: float) -> torch.Tensor:
+    how = {"model": model, "loss": model.loss, "mode": None, "start": 0, "stop": len(batch["pairs"])}
+    how |= {"score_method": model.score_t, "num_targets": model.num_entities, "label_smoothing": smoothing}
+    loss: torch.Tensor = LCWATrainingLoop._process_batch_static(batch=batch, **how)
+    return loss
+
+
+def _kept_by_loader(
+    training: CoreTriplesFactory, device: torch.device, against_all: bool
+) -> torch.Tensor | None:
+    """Its copy of the triples with their inverses, in the memory that is asked about."""
+    copied = training.create_inverse_triples and not against_all and device.type == "cpu"
+    return torch.empty(_triples(training), 3, dtype=torch.long) if copied else None
+
+
+def _triples(training: CoreTriplesFactory) -> int:
+    return len(training.mapped_triples) * (2 if training.create_inverse_triples else 1)
+
+
+def _queries(training: CoreTriplesFactory) -> int:
+    """Different pairs of an entity and a relation: what a loop against all entities goes over."""
+    heads, relations, tails = training.mapped_triples.unbind(1)
+    sides = (heads, tails) if training.create_inverse_triples else (heads,)
+    return sum(len((side * training.real_num_relations + relations).unique()) for side in sides)
