@@ -76,13 +76,17 @@ class KgopsApp(App[None], inherit_bindings=False):
         return Dashboard()
 
     def get_driver_class(self) -> type[Driver]:
-        """Another one where Textual wants another, as in a browser."""
-        from textual.drivers.linux_driver import LinuxDriver
-
-        from screens.driver import QuietDriver
-
+        """Ours for a terminal and for a browser; another one where Textual wants another."""
         wanted = super().get_driver_class()
-        return QuietDriver if wanted is LinuxDriver else wanted
+        if wanted.__name__ == "LinuxDriver":
+            from screens.driver import QuietDriver
+
+            return QuietDriver
+        if wanted.__name__ == "WebDriver":
+            from screens.web_driver import LeavingDriver
+
+            return LeavingDriver
+        return wanted
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         filters = super().get_line_filters()
@@ -197,11 +201,16 @@ class KgopsApp(App[None], inherit_bindings=False):
         if isinstance(self.screen, Influences):
             tell(self.screen)
 
-    def action_history(self) -> None:
+    async def action_history(self) -> None:
+        """Back to the one that is open below, or a new one."""
         from screens.history import History
 
         self.feed.start()
-        self.push_screen(History(self.home))
+        below = [isinstance(screen, History) for screen in reversed(self.screen_stack)]
+        if True not in below:
+            self.push_screen(History(self.home))
+        for _ in range(below.index(True) if True in below else 0):
+            await self.pop_screen()
 
     def action_mark(self) -> None:
         self._to_history(lambda screen: screen.mark())
@@ -310,6 +319,8 @@ class KgopsApp(App[None], inherit_bindings=False):
     def action_tag(self) -> None:
         from screens import changes
 
+        if self.here is not None and self.here.place == "history" and cast("History", self.here).tag_marked():
+            return
         self._ask("tags for run {}: words add them, -word takes one away", changes.tag)
 
     def action_note(self) -> None:
@@ -359,6 +370,6 @@ class KgopsApp(App[None], inherit_bindings=False):
         return done
 
 
-def open_screens() -> None:
-    """`kgops tui`: comes back when the person leaves."""
-    KgopsApp(find_home()).run()
+def open_screens(in_browser: tuple[int, int] | None = None) -> None:
+    """`kgops tui`: comes back when the person leaves. A browser tells its columns and lines, and has all signs."""
+    KgopsApp(find_home(), unicode=True if in_browser else None).run(size=in_browser)

@@ -17,14 +17,14 @@ from kgops.jobs.text import one_line
 from kgops.runs.control import stop_run
 from kgops.settings import Home, make_home
 from storage import reports, runs
-from storage.database import open_writer
+from storage.database import open_writer, transaction
 from storage.runs import Run
 
 if TYPE_CHECKING:
     from kgops.plans.resolve import Resolved
     from kgops.runs.drafts import Draft
 
-__all__ = ["again", "delete", "note", "resume", "start", "stop", "tag", "with_session"]
+__all__ = ["again", "delete", "note", "resume", "start", "stop", "tag", "tag_all", "with_session"]
 
 T = TypeVar("T")
 _SAY_EVERY_S = 0.5
@@ -93,13 +93,29 @@ def _launched(session: Session, resolved: Resolved, *, force: bool) -> int:
 
 def tag(session: Session, run: Run, words: str) -> str:
     _must_be_there(session, run)
+    add, remove = _tags_in(words)
+    reports.change_tags(session.conn, run.id, add=add, remove=remove)
+    now = " ".join(reports.tags(session.conn, run.id))
+    return one_line(f"run {run.id} is tagged {now}" if now else f"run {run.id} has no tags")
+
+
+def tag_all(session: Session, numbers: Collection[int], words: str) -> str:
+    """Either all of them or none."""
+    add, remove = _tags_in(words)
+    with transaction(session.conn):
+        there = [run.id for run in runs.of_numbers(session.conn, list(numbers))]
+        for number in there:
+            reports.change_tags(session.conn, number, add=add, remove=remove)
+    return f"the tags of {len(there):,} runs are changed"
+
+
+def _tags_in(words: str) -> tuple[list[str], list[str]]:
+    """To add, and to take away. Raises Usage where one is no tag."""
     given = words.split()
     add = [word for word in given if not word.startswith("-")]
     remove = [word[1:] for word in given if word.startswith("-") and len(word) > 1]
     check_tags((*add, *remove))
-    reports.change_tags(session.conn, run.id, add=add, remove=remove)
-    now = " ".join(reports.tags(session.conn, run.id))
-    return one_line(f"run {run.id} is tagged {now}" if now else f"run {run.id} has no tags")
+    return add, remove
 
 
 def note(session: Session, run: Run, text: str) -> str:

@@ -309,6 +309,27 @@ class History(Place):
             return list(self._marked)
         return [self.body.key] if isinstance(self.body.key, int) else []
 
+    def tag_marked(self) -> bool:
+        """Asks which tags the marked runs get. False: none is marked, and the key means the run under the cursor."""
+        from screens import changes
+        from screens.ask import Ask
+
+        marked = list(self._marked)
+
+        async def tagged(words: str) -> None:
+            done = await self.kgops.carry_out(lambda session: changes.tag_all(session, marked, words))
+            if done is not None:
+                self.kgops.say(done)
+
+        def answered(words: str | None) -> None:
+            if words:
+                self.app.run_worker(tagged(words))
+
+        if marked:
+            many = f"the {len(marked):,} marked runs" if len(marked) > 1 else f"the marked run {marked[0]}"
+            self.app.push_screen(Ask(f"tags for {many}: words add them, -word takes one away"), answered)
+        return bool(marked)
+
     def delete(self) -> None:
         self.app.run_worker(self._delete(), exclusive=True, group="delete")  # goes on when this is left
 
@@ -326,7 +347,10 @@ class History(Place):
         ended = [number for number in chosen if number in known and known[number].ended]
         going = len(known) - len(ended)
         if not ended:
-            self.say("there is no ended run to delete: stop it first" if going else "there is none", "warn")
+            self.say(
+                "there is no ended run to delete: stop it first" if going else "there is no run to delete",
+                "warn",
+            )
             return
         named = f"run {ended[0]}" if len(ended) == 1 else f"{len(ended):,} runs with their folders"
         stay = f", and leave {going:,} that {'has' if going == 1 else 'have'} not ended" if going else ""

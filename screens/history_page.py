@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["FIRST", "Shown", "completions", "empty_rows", "filter_row", "heading", "sorts", "told_row"]
 
 _MARK = "●"
+_WEEK_S = 6 * 86_400.0  # a day's name means one day
 _WIDEST = 170  # beyond it a row is too long to follow with the eye
 _NO_RUNS = (
     "No runs yet.",
@@ -32,7 +33,7 @@ _NONE_LIKE_IT = (
     "",
     "/  changes the filter; without one all runs are shown",
 )
-_HINT = "/ shows only some: workload:train state:failed gpu:t4 mrr>0.3 tag:paper since:7d words"
+_HINT = "/ shows only some: state:failed mrr>0.3 gpu:t4 tag:paper since:7d words"
 
 
 class _Sortable(NamedTuple):
@@ -45,9 +46,9 @@ _SORTABLE = (
     _Sortable(Column("RUN", 8), "id", True),
     _Sortable(Column(" ", 1), "state"),
     _Sortable(Column("workload", 9), "workload"),
-    _Sortable(Column("label", 16, grows=True), "label"),
-    _Sortable(Column("submitted", 12), "submitted_at", True),
-    _Sortable(Column("took", 8, right=True), "time", True),
+    _Sortable(Column("label", 17, grows=True), "label"),
+    _Sortable(Column("submitted", 10), "submitted_at", True),
+    _Sortable(Column("took", 7, right=True), "time", True),
     _Sortable(Column("metric", 14), "metric_value", True),
     _Sortable(Column("peak MiB", 9, right=True), "peak", True),
     _Sortable(Column("profile", 9), "profile"),
@@ -96,7 +97,8 @@ class Shown(Sequence[Row]):
         self._answer, self._marked = answer, marked
         self._columns = _columns(width)
         self._made: dict[int, Row] = {}
-        self._today = time.localtime()[:3]
+        self._now = time.time()
+        self._today = time.localtime(self._now)
 
     def __len__(self) -> int:
         return len(self._answer.numbers)
@@ -132,7 +134,7 @@ class Shown(Sequence[Row]):
                 Piece(run.workload, "dim"),
                 Piece(run.label),
                 Piece(self._when(run.submitted_at), "dim"),
-                Piece(_took(run)),
+                _took(run),
                 Piece(metric),
                 Piece("" if peak is None else f"{peak:,.0f}"),
                 Piece(run.profile or "", "dim"),
@@ -143,16 +145,24 @@ class Shown(Sequence[Row]):
         )
 
     def _when(self, at: float) -> str:
+        """As much as tells it from others: the time, the day of a week, the date."""
         when = time.localtime(at)
-        if when[:3] == self._today:
+        if when[:3] == self._today[:3]:
             return time.strftime("%H:%M", when)
-        return time.strftime("%d %b %H:%M" if when[0] == self._today[0] else "%d %b %Y", when)
+        if 0 < self._now - at < _WEEK_S:
+            return time.strftime("%a %H:%M", when)
+        return time.strftime("%d %b" if when[0] == self._today[0] else "%b %Y", when)
 
 
-def _took(run: Run) -> str:
-    if run.started_at is None:
-        return ""
-    return duration(run.ended_at - run.started_at) if run.ended_at is not None else "going on"
+def _took(run: Run) -> Piece:
+    """Of what has not ended its state: how long it has taken would be another figure every second."""
+    if not run.ended:
+        return Piece("waiting" if run.state == "queued" else "running", "accent")
+    if run.started_at is None or run.ended_at is None:
+        return Piece("")
+    seconds = run.ended_at - run.started_at
+    hours = int(seconds) // 3600
+    return Piece(duration(seconds) if hours < 24 else f"{hours // 24}d {hours % 24}h")
 
 
 def empty_rows(answer: Answer, width: int) -> list[Row]:

@@ -180,6 +180,24 @@ def test_labels_are_drawn_as_text_and_columns_fall_away_from_the_right(
     look(home, story, (width, 24))
 
 
+def test_a_terminal_that_grows_or_shrinks_shows_as_many_rows_as_fit(home: Path, conn: Connection) -> None:
+    fill(conn, 900)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("G")
+        await until_settled(seen)
+        for size in ((120, 60), (200, 120), (60, 12), (80, 24)):
+            await seen.pilot.resize_terminal(*size)
+            await until_settled(seen)
+            assert len(seen.lines()) == size[1]
+            assert shown(seen) == list(range(shown(seen)[0], 0, -1)) or window(seen).key in shown(seen)
+            assert window(seen).key == 1
+            assert all("go" in line for line in seen.lines()[5:-1])
+
+    look(home, story, (80, 24))
+
+
 def test_a_terminal_without_unicode_gets_ascii_alone(home: Path, conn: Connection) -> None:
     fill(conn, 3)
 
@@ -451,6 +469,36 @@ async def until_gone_from(seen: Seen, number: int) -> None:
     await seen.until(lambda: number not in shown(seen), f"run {number} to go")
 
 
+def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: Connection) -> None:
+    fill(conn, 30)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        await keys(seen, "state:failed")
+        await seen.press("enter")
+        await seen.until_shows("6 of 30 runs")
+        await seen.press("asterisk", "t")
+        await seen.until_shows("tags for the 6 marked runs")
+        await keys(seen, "paper old")
+        await seen.press("enter")
+        await seen.until_shows("the tags of 6 runs are changed")
+        await seen.press("t")
+        await keys(seen, "-old")
+        await seen.press("enter")
+        await seen.until(lambda: "old" not in reports.tags(conn, 5), "a tag to go")
+        tagged = [number for number in range(1, 31) if reports.tags(conn, number)]
+        assert tagged == [5, 10, 15, 20, 25, 30]
+        assert {tag for number in tagged for tag in reports.tags(conn, number)} == {"paper"}
+        await seen.press("t")
+        await seen.until_shows("tags for the 6 marked runs")
+        await fill_in(seen, "fine " + "x" * 999)
+        await seen.until_shows("is no tag")
+        assert reports.tags(conn, 5) == ["paper"]
+
+    look(home, story, (130, 30))
+
+
 @pytest.mark.parametrize("ending", ["csv", "json"])
 def test_what_is_shown_or_marked_is_written_to_a_new_file(
     home: Path, conn: Connection, tmp_path: Path, ending: str
@@ -472,7 +520,7 @@ def test_what_is_shown_or_marked_is_written_to_a_new_file(
         await until_settled(seen)
         await seen.press("w")
         await seen.until_shows("write the shown", f".{ending}")
-        await write_to(seen, path)
+        await fill_in(seen, str(path))
         await seen.until_shows(f"written to {path}")
         by_hand = Listing(conn)
         by_hand.type("mrr>0.2")
@@ -480,21 +528,21 @@ def test_what_is_shown_or_marked_is_written_to_a_new_file(
         assert "mrr" in path.read_text()
         await seen.press("w")
         await seen.until_shows("write the shown")
-        await write_to(seen, path)
+        await fill_in(seen, str(path))
         await seen.until_shows("is there already")
         path.unlink()
         await seen.press("space", "space", "w")
         await seen.until_shows("write the marked 2 runs")
-        await write_to(seen, path)
+        await fill_in(seen, str(path))
         await seen.until_shows("2 runs written to")
         assert len(numbers()) == 2
 
     look(home, story, (150, 30))
 
 
-async def write_to(seen: Seen, path: Path) -> None:
+async def fill_in(seen: Seen, text: str) -> None:
     entry = seen.app.screen.query_one("Input")
-    entry.value = str(path)  # type: ignore[attr-defined]
+    entry.value = text  # type: ignore[attr-defined]
     await seen.press("enter")
 
 
@@ -508,11 +556,11 @@ def test_runs_that_come_and_end_show_while_one_looks_and_the_cursor_stays(run_cl
 
     async def story(seen: Seen) -> None:
         await opened(seen)
-        await seen.until_shows("2 runs", "going on")
+        await seen.until_shows("2 runs", "running")
         await seen.press("down")
         assert window(seen).key == 1
         (run_cli.cwd / "gate").touch()
-        await seen.until_gone("going on")
+        await seen.until_gone("running")
         run_cli("run", "exec", "--label", "third", "--", "true")
         await seen.until_shows("3 runs", "third")
         assert shown(seen) == [3, 2, 1]
@@ -541,11 +589,11 @@ def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Conso
         await seen.until(lambda: "paper" in "".join(seen.lines()[4:]), "the tag")
         await seen.press("enter")
         await seen.until_shows("1 exec ended", "JOB")
-        await seen.press("h")
-        await seen.until_shows("submitted")
-        await seen.press("escape", "escape")
+        await seen.press("h")  # the one it was opened from, as it was
         await seen.until_shows("submitted", "2 runs")
         assert window(seen).key == 1
+        await seen.press("escape")
+        await seen.until_shows("LATELY")
 
     look(run_cli.home, story, (140, 30))
 
