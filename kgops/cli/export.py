@@ -15,35 +15,45 @@ from storage import transfer
 from storage.runs import Run
 from storage.transfer import Rows
 
-_Writer = Callable[[Iterator[Rows], Path], None]
+# format → what it is for. A file for JSON, a folder for the others.
+FORMATS: dict[str, str] = {
+    "json": "all of a run, exactly: `kgops import` makes the same run of it again",
+    "csv": "a folder with runs.csv, figures.csv and series.csv, every digit of every point",
+    "parquet": "the same three tables, typed; needs pyarrow",
+    "tensorboard": "a folder for `tensorboard --logdir`; it keeps 32 bits of a value",
+    "mlflow": "a file store: `mlflow ui --backend-store-uri ./mlruns`",
+}
 
 
-@click.command(epilog="\b\nExample:  kgops export 12 17 --to json --out two-runs.json")
+class _Export(click.Command):
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        with formatter.section("Formats"):
+            formatter.write_dl(list(FORMATS.items()))
+
+
+@click.command(cls=_Export, epilog="\b\nExample:  kgops export 12 17 --to json --out two-runs.json")
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
-@click.option("--to", "wanted", required=True, type=click.Choice(["json"]), help="For whom.")
+@click.option("--to", "wanted", required=True, type=click.Choice(list(FORMATS)), help="For whom.")
 @click.option("--out", type=click.Path(path_type=Path), help="Default: a name made of the runs' numbers.")
 @click.option("--force", is_flag=True, help="Write over what is there.")
 def command(names: tuple[str, ...], wanted: str, out: Path | None, force: bool) -> None:
-    """Write runs for other programs.
-
-    \b
-    json         all of a run, exactly: `kgops import` makes the same run of it again
-    """
+    """Write runs for other programs, or for another kgops."""
     session = existing()
     chosen = [session.run(name) for name in dict.fromkeys(names)]
     target = out or Path(_default(chosen, wanted))
-    if target.exists() and not force:
-        raise Usage(f"{target} is there already", "--force writes over it")
     try:
-        _write_json(_rows(session, chosen), target)
+        _writer(wanted)(_rows(session, chosen), target, force=force)
     except OSError as error:
         raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
     say(str(target))
 
 
 def _default(chosen: list[Run], wanted: str) -> str:
+    if wanted == "mlflow":
+        return "mlruns"
     first = f"run-{chosen[0].id}" if len(chosen) == 1 else f"runs-{chosen[0].id}-and-{len(chosen) - 1}-more"
-    return first + {"json": ".json"}.get(wanted, f"-{wanted}")
+    return f"{first}.json" if wanted == "json" else f"{first}-{wanted}"
 
 
 def _rows(session: Session, chosen: list[Run]) -> Iterator[Rows]:
@@ -54,14 +64,10 @@ def _rows(session: Session, chosen: list[Run]) -> Iterator[Rows]:
         yield rows
 
 
-def _write_json(rows: Iterator[Rows], target: Path) -> None:
-    """Under its name only when it is whole."""
-    from kgops.runs.exporting.record import write_runs
+def _writer(wanted: str) -> Callable[..., None]:
+    """Each is imported when it is asked for."""
+    from importlib import import_module
 
-    half = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with half.open("w", encoding="utf-8") as file:
-            file.writelines(write_runs(rows))
-        half.replace(target)
-    finally:
-        half.unlink(missing_ok=True)
+    module = {"json": "record", "csv": "tables", "parquet": "tables"}.get(wanted, wanted)
+    writer: Callable[..., None] = getattr(import_module(f"kgops.runs.exporting.{module}"), f"write_{wanted}")
+    return writer

@@ -18,9 +18,9 @@ _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run what begins so
 
 def as_csv(conn: Connection, numbers: Sequence[int], figures: Sequence[str] = ()) -> Iterator[str]:
     """A head, then a line for each run: the columns of the record, its tags, and the figures asked for."""
-    yield _csv_line([*runs.COLUMNS, "tags", *figures])
+    yield csv_line([*runs.COLUMNS, "tags", *figures])
     for row in _rows(conn, numbers, figures):
-        yield _csv_line([_cell(value) for value in row.values()])
+        yield csv_line([cell(value) for value in row.values()])
 
 
 def as_json(conn: Connection, numbers: Sequence[int], figures: Sequence[str] = ()) -> Iterator[str]:
@@ -45,14 +45,14 @@ def _rows(conn: Connection, numbers: Sequence[int], figures: Sequence[str]) -> I
             yield {**runs.as_table(run), "tags": " ".join(tags.get(run.id, ())), **mine}
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
     if not isinstance(value, str):
         return "" if value is None else value
     text = one_line(value)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _csv_line(cells: Sequence[Any]) -> str:
+def csv_line(cells: Sequence[Any]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(cells)
     return out.getvalue()

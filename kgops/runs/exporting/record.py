@@ -11,16 +11,18 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from kgops import __version__
 from kgops.errors import BadInput
+from kgops.runs.exporting.places import must_be_free, written
 from storage import transfer
 from storage.database import Connection
 from storage.runs import STATES
 from storage.transfer import Column, Curve, Rows
 
-__all__ = ["FORMAT", "IMPORTED", "NotOne", "history_of", "read_runs", "write_runs"]
+__all__ = ["FORMAT", "IMPORTED", "NotOne", "read_runs", "write_json", "write_runs"]
 
 FORMAT = 1
 IMPORTED = "imported"  # event of a run that came from elsewhere: it says from where
@@ -45,9 +47,11 @@ def write_runs(runs: Iterator[Rows]) -> Iterator[str]:
     yield "\n]}\n"
 
 
-def history_of(rows: Rows) -> list[dict[str, Any]]:
-    """From where it was imported, each time it was, oldest first."""
-    return [event["body"] for event in rows.tables["event"] if event["kind"] == IMPORTED]
+def write_json(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
+    """Under its name only when it is whole."""
+    must_be_free(target, force=force)
+    with written(target) as file:
+        file.writelines(text.encode() for text in write_runs(runs))
 
 
 def read_runs(conn: Connection, text: bytes, source: str) -> list[Rows]:

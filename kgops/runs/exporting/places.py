@@ -1,0 +1,44 @@
+"""Where exports are written: whole under their names or not there, and nothing is written over unasked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from kgops.errors import Usage
+
+__all__ = ["must_be_free", "plain_name", "written"]
+
+_LONGEST_NAME = 120
+
+
+def must_be_free(path: Path, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise Usage(f"{path} is there already", "--force writes over it")
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name once it is whole."""
+    half = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with half.open("wb") as file:
+            yield file
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def plain_name(name: str, taken: set[str]) -> str:
+    """`name` as a file's name that means nothing to a shell or a path, and is not in `taken` yet."""
+    plain = re.sub(r"[^A-Za-z0-9_. -]", "_", name)[:_LONGEST_NAME].strip(". ") or "_"
+    found, n = plain, 1
+    while found in taken:
+        n += 1
+        found = f"{plain}_{n}"
+    taken.add(found)
+    return found

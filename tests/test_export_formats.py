@@ -1,0 +1,310 @@
+"""Curves and figures written for other programs are those of the record, and nothing is written over unasked."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sqlite3
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import Console
+
+from kgops.runs.exporting import mlflow, record, tables
+from kgops.runs.exporting.tensorboard import write_tensorboard
+from storage import transfer
+from storage.transfer import Curve, Rows
+
+EVIL = "../../größe 🙂 = {x}\n\x85=1+1"
+
+
+@pytest.fixture
+def rows(conn: sqlite3.Connection) -> Rows:
+    """A run with curves of every kind: whole steps, moments as steps, nothing but NaN, huge, odd names."""
+    made: dict[str, Any] = {
+        **{column.name: None for column in transfer.columns(conn, "run")},
+        "workload": "train",
+        "label": EVIL,
+        "state": "failed",
+        "reason": "too\nlate",
+        "attempts": 1,
+        "submitted_at": 1e9 + 0.25,
+        "ended_at": 1e9 + 60,
+        "exclusive": 0,
+        "folder": "",
+        "id": 0,
+    }
+    curves = [
+        Curve("loss", [0, 1, 2], [1 / 3, None, 1e-300], [1e9, 1e9 + 1.5, 1e9 + 2]),
+        Curve("host_memory_mib", [1e9 + 0.5, 1e9 + 1.7], [3.5, 1e300], [1e9, 1e9 + 1]),
+        Curve("../loss", [5, -7], [math.inf, None], [1e9, 1e9]),
+    ]
+    hanging: dict[str, list[dict[str, Any]]] = {name: [] for name in transfer.TABLES}
+    hanging["figure"] = [{"name": "test_mrr", "value": 0.1 + 0.2}, {"name": "loss", "value": -math.inf}]
+    hanging["tag"] = [{"tag": "paper"}]
+    hanging["note"] = [{"at": 1e9, "text": EVIL}]
+    kept = {"kind": "exact", "reason": None, "chosen_by": None, "attempt": 1}
+    hanging["lever"] = [{**kept, "name": "compile", "requested": "on", "effective": None}]
+    spec = {
+        "job": {"workload": "train", "train": {"a b/c": [1, None], "x": EVIL}},
+        "plan": {},
+        "environment": {},
+    }
+    number = transfer.put_in(conn, Rows(made, spec, hanging, curves), folder="0001-train-x")
+    found = transfer.take_out(conn, number)
+    assert found is not None
+    return found
+
+
+def same(a: float | None, b: float | None) -> bool:
+    return repr(a) == repr(b)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def test_csv_has_every_digit_of_every_point(rows: Rows, tmp_path: Path) -> None:
+    tables.write_csv(iter([rows, rows]), tmp_path / "out", force=False)
+    with (tmp_path / "out" / "series.csv").open(encoding="utf-8", newline="") as file:
+        read = list(csv.DictReader(file))
+    points = [(c.name, *p) for c in rows.curves for p in zip(c.steps, c.values, c.times, strict=True)]
+    assert len(read) == 2 * len(points)
+    for line, (name, step, value, at) in zip(read, points, strict=False):
+        told = float(line["value"]) if line["value"] else None
+        assert (line["name"], float(line["step"]), float(line["at"])) == (name, step, at)
+        assert same(told, value)
+    with (tmp_path / "out" / "figures.csv").open(encoding="utf-8", newline="") as file:
+        figures = {line["name"]: float(line["value"]) for line in csv.DictReader(file)}
+    assert figures == {row["name"]: row["value"] for row in rows.tables["figure"]}
+    assert (tmp_path / "out" / "runs.csv").read_text(encoding="utf-8").count("\n") == 3
+
+
+def test_parquet_has_the_same_tables_typed(rows: Rows, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    tables.write_parquet(iter([rows, rows]), tmp_path / "out", force=False)
+    series = parquet.read_table(tmp_path / "out" / "series.parquet").to_pylist()
+    first = [row for row in series[: len(series) // 2] if row["name"] == "loss"]
+    assert [(row["step"], row["at"]) for row in first] == [(0, 1e9), (1, 1e9 + 1.5), (2, 1e9 + 2)]
+    assert [repr(row["value"]) for row in first] == [repr(1 / 3), "None", "1e-300"]
+    (run, _) = parquet.read_table(tmp_path / "out" / "runs.parquet").to_pylist()
+    assert (run["label"], run["tags"], run["exit_code"]) == (EVIL, "paper", None)
+    figures = parquet.read_table(tmp_path / "out" / "figures.parquet").to_pylist()
+    assert figures[1]["value"] == 0.1 + 0.2
+
+
+def test_without_pyarrow_the_error_names_what_to_install(run_cli: Console, tmp_path: Path) -> None:
+    assert run_cli("run", "exec", "--", "true").code == 0
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\nfrom kgops.cli import main\nsys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "export", "1", "--to", "parquet"],
+        env=run_cli.environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "pyarrow" in done.stderr and "pip install 'kgops[parquet]'" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- TensorBoard ----------------------------------------------------------------------------------
+
+
+def crc32c(data: bytes) -> int:
+    """Bit by bit, by its definition."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """As TFRecord frames them, every checksum checked."""
+
+    def checked(part: bytes, mask: bytes) -> bytes:
+        (wanted,) = struct.unpack("<I", mask)
+        crc = crc32c(part)
+        assert wanted == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        return part
+
+    while data:
+        (length,) = struct.unpack("<Q", checked(data[:8], data[8:12]))
+        yield checked(data[12 : 12 + length], data[12 + length : 16 + length])
+        data = data[16 + length :]
+
+
+def message(data: bytes) -> dict[int, list[Any]]:
+    """A protocol buffer's fields, by number."""
+    found: dict[int, list[Any]] = {}
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value - (1 << 64) if value >> 63 else value
+
+    while at < len(data):
+        number, kind = divmod(varint(), 8)
+        if kind == 0:
+            value: Any = varint()
+        elif kind == 2:
+            size = varint()
+            value, at = data[at : at + size], at + size
+        else:
+            size, form = {1: (8, "<d"), 5: (4, "<f")}[kind]
+            (value,) = struct.unpack(form, data[at : at + size])
+            at += size
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def float32(value: float | None) -> float:
+    if value is None:
+        return math.nan
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def expected_points(rows: Rows) -> dict[str, list[tuple[float, int, str]]]:
+    counted = {"host_memory_mib"}  # its steps are moments
+    curves = {
+        c.name: [
+            (at, n if c.name in counted else int(step), repr(float32(value)))
+            for n, (step, value, at) in enumerate(zip(c.steps, c.values, c.times, strict=True))
+        ]
+        for c in rows.curves
+    }
+    ended = rows.run["ended_at"]
+    figures = {f"figures/{f['name']}": [(ended, 0, repr(float32(f["value"])))] for f in rows.tables["figure"]}
+    return curves | figures
+
+
+def test_event_files_hold_every_point_in_well_framed_records(rows: Rows, tmp_path: Path) -> None:
+    assert crc32c(b"123456789") == 0xE3069283  # of RFC 3720
+    write_tensorboard(iter([rows]), tmp_path / "tb", force=False)
+    (path,) = (tmp_path / "tb" / "0001-train-x").iterdir()
+    assert "tfevents" in path.name
+    version, text, *events = [message(data) for data in records(path.read_bytes())]
+    assert version[3] == [b"brain.Event:2"]
+    (shown,) = message(message(text[5][0])[1][0])[8]
+    assert "größe".encode() in message(shown)[8][0]
+    found: dict[str, list[tuple[float, int, str]]] = {}
+    for event in events:
+        value = message(message(event[5][0])[1][0])
+        found.setdefault(value[1][0].decode(), []).append((event[1][0], event[2][0], repr(value[2][0])))
+    assert found == expected_points(rows)
+
+
+def test_tensorboard_itself_reads_the_same(rows: Rows, tmp_path: Path) -> None:
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="pip install tensorboard"
+    )
+    write_tensorboard(iter([rows]), tmp_path / "tb", force=False)
+    read = reader.EventAccumulator(str(tmp_path / "tb" / "0001-train-x"), size_guidance={"scalars": 0})
+    read.Reload()
+    found = {
+        tag: [(e.wall_time, e.step, repr(e.value)) for e in read.Scalars(tag)]
+        for tag in read.Tags()["scalars"]
+    }
+    assert found == expected_points(rows)
+    assert b"gr\xc3\xb6\xc3\x9fe" in read.Tensors("kgops/run")[0].tensor_proto.string_val[0]
+
+
+# --- MLflow ---------------------------------------------------------------------------------------
+
+
+def test_a_file_store_has_metrics_params_and_tags_in_mlflows_layout(rows: Rows, tmp_path: Path) -> None:
+    mlflow.write_mlflow(iter([rows]), tmp_path / "mlruns", force=False)
+    (experiment,) = (tmp_path / "mlruns").iterdir()
+    (run,) = (path for path in experiment.iterdir() if path.is_dir())
+    meta = dict(line.split(": ", 1) for line in (run / "meta.yaml").read_text(encoding="utf-8").splitlines())
+    assert json.loads(meta["run_id"]) == run.name and len(run.name) == 32
+    assert (meta["status"], meta["start_time"], meta["end_time"]) == ("4", "1000000000250", "1000000060000")
+    metrics = {path.name: path.read_text() for path in (run / "metrics").iterdir()}
+    assert metrics["loss"].splitlines() == [
+        *(f"1000000000000 {1 / 3!r} 0", "1000000001500 nan 1", "1000000002000 1e-300 2"),
+    ]
+    assert metrics["loss final"] == "1000000060000 -inf 0\n"
+    assert metrics["test_mrr"] == f"1000000060000 {0.1 + 0.2!r} 0\n"
+    assert metrics["_loss"].splitlines()[1] == "1000000000000 nan -7"
+    params = {path.name: path.read_text(encoding="utf-8") for path in (run / "params").iterdir()}
+    assert params == {
+        "workload": "train",
+        "train.a b_c": "[1, null]",
+        "train.x": EVIL,
+        "lever.compile": "n/a",
+    }
+    assert (run / "tags" / "kgops.tags").read_text() == "paper"
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
+
+
+def test_a_store_gets_more_runs_and_keeps_the_experiments_it_has(rows: Rows, tmp_path: Path) -> None:
+    other = tmp_path / "mlruns" / "7" / "meta.yaml"
+    other.parent.mkdir(parents=True)
+    other.write_text("experiment_id: '7'\nname: mine\n")
+    more = rows._replace(run={**rows.run, "submitted_at": 2e9})
+    for one in (rows, more):
+        mlflow.write_mlflow(iter([one]), tmp_path / "mlruns", force=False)
+    assert other.read_text().endswith("name: mine\n")
+    (ours,) = (path for path in (tmp_path / "mlruns").iterdir() if path.name != "7")
+    assert len([path for path in ours.iterdir() if path.is_dir()]) == 2
+
+
+def test_mlflow_itself_reads_the_same(rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pytest.importorskip("mlflow", reason="pip install mlflow-skinny")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.write_mlflow(iter([rows]), tmp_path / "mlruns", force=False)
+    store = client.tracking.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
+    experiment = store.get_experiment_by_name("kgops")
+    (run,) = store.search_runs([experiment.experiment_id])
+    assert run.info.status == "FAILED" and run.data.params["workload"] == "train"
+    history = store.get_metric_history(run.info.run_id, "loss")
+    assert [(point.step, repr(point.value)) for point in history] == [
+        (0, repr(1 / 3)),
+        (1, "nan"),
+        (2, "1e-300"),
+    ]
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", ["json", "csv", "parquet", "tensorboard", "mlflow"])
+def test_what_is_there_is_written_over_with_force_alone(run_cli: Console, wanted: str) -> None:
+    assert run_cli("run", "exec", "--", "true").code == 0
+    first = run_cli("export", "1", "--to", wanted)
+    assert first.code == 0, first.err
+    again = run_cli("export", "1", "--to", wanted)
+    assert again.code == 2 and "is there already" in again.err
+    assert run_cli("export", "1", "--to", wanted, "--force").out == first.out
+    assert run_cli("export", "1", "--to", wanted, "--out", "/proc/none/x").code == 1
+    assert run_cli("export", "9", "--to", wanted).code == 2
+
+
+def test_an_export_that_is_killed_or_fails_leaves_nothing_under_its_name(rows: Rows, tmp_path: Path) -> None:
+    def broken() -> Iterator[Rows]:
+        yield rows
+        raise RuntimeError("as a deleted run would")
+
+    for write in (record.write_json, tables.write_csv):
+        with pytest.raises(RuntimeError):
+            write(broken(), tmp_path / "out", force=False)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
