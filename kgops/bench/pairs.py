@@ -22,7 +22,9 @@ __all__ = [
 ]
 
 Quantity = Literal["speed", "memory"]
-Verdict = Literal["confirmed", "smaller", "no effect", "harmful", "cannot be tested here", "effective"]
+Verdict = Literal[
+    "confirmed", "smaller", "no effect", "harmful", "cannot be tested here", "effective", "refuted"
+]
 
 NOTHING = 0.05  # less than a twentieth is no effect, however sure it is
 FEWEST = 3  # pairs; quartiles of fewer say nothing

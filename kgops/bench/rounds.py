@@ -20,11 +20,14 @@ from kgops.bench.pairs import troubles
 from kgops.bench.reading import read_run
 from kgops.bench.summary import as_measurements
 from kgops.errors import KgopsError, Usage, WontFit
+from kgops.jobs.files import read_json
 from kgops.jobs.job import LONGEST_LABEL, Job
+from kgops.jobs.placeholders import fill_in
 from kgops.jobs.text import one_line
 from kgops.plans.resolve import for_worker, resolve
 from kgops.runs import quiet
 from kgops.runs.control import stop_run, wait_for_end
+from kgops.runs.folder import RunFolder
 from kgops.runs.launch import launch
 from kgops.runs.planning import plan, refuse_what_cannot_fit
 from kgops.settings import Home
@@ -35,6 +38,7 @@ from storage.database import Connection
 __all__ = ["Contest", "Place", "hold"]
 
 Tell = Callable[[str], None]
+WAYS = "ways.json"  # among the results of a command that takes all variants in turn
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Contest:
     rounds: int
     warm_all: bool = True  # each variant once before it counts, or the baseline alone
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # what was varied, for charts
+    together: bool = False  # one command takes all of them in turn, once a round: see kgops/bench/ways.py
 
     @property
     def baseline(self) -> str:
@@ -60,7 +65,8 @@ class Contest:
             {"name": name, "job": job.as_table(), "varied": self.settings.get(name, {})}
             for name, job in self.variants.items()
         ]
-        return {"variants": jobs, "rounds": self.rounds, "warm_all": self.warm_all, "cwd": str(Path.cwd())}
+        how = {"rounds": self.rounds, "warm_all": self.warm_all, "together": self.together}
+        return {"variants": jobs, **how, "cwd": str(Path.cwd())}
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,7 @@ def hold(place: Place, contest: Contest, command: str, *, afresh: bool = False) 
     bench = _begin(place, contest, command, afresh)
     _end_leftovers(place, bench)
     throttled = quiet.Throttled()
-    if any(_missing(place, bench, contest, number) for number in _numbers(contest)):
+    if not contest.together and any(_missing(place, bench, contest, n) for n in _numbers(contest)):
         _warm_up(place, bench, contest)
     for number in _numbers(contest):
         missing = _missing(place, bench, contest, number)
@@ -150,11 +156,9 @@ def _round(place: Place, bench: Bench, contest: Contest, number: int, missing: S
     calm = quiet.look()
     if not calm.is_quiet:
         place.tell(f"Note: not quiet before round {number}: {'; '.join(calm.noted)}.")
-    members = [contest.baseline, *missing]
-    shift = (number - 1) % len(members)
     turns: dict[str, _Turn] = {}
-    for name in members[shift:] + members[:shift]:
-        turns[name] = _take(place, bench, contest, name, f"round {number} of {contest.rounds}")
+    for name, turn in _turns(place, bench, contest, number, missing):
+        turns[name] = turn
         if contest.baseline not in turns:
             continue
         for ready in [one for one in turns if one != contest.baseline]:
@@ -166,9 +170,46 @@ def _round(place: Place, bench: Bench, contest: Contest, number: int, missing: S
             benches.add_pair(place.conn, bench.id, pair)
 
 
+def _turns(
+    place: Place, bench: Bench, contest: Contest, number: int, missing: Sequence[str]
+) -> Iterator[tuple[str, _Turn]]:
+    members = [contest.baseline, *missing]
+    when = f"round {number} of {contest.rounds}"
+    if contest.together:
+        yield from _take_together(place, bench, contest, number, when)
+        return
+    shift = (number - 1) % len(members)
+    for name in members[shift:] + members[:shift]:
+        yield name, _take(place, bench, contest, name, when)
+
+
+def _take_together(
+    place: Place, bench: Bench, contest: Contest, number: int, when: str
+) -> Iterator[tuple[str, _Turn]]:
+    """One run in which all take their turns. Its command is told the round, to begin with another each time."""
+    job = contest.variants[contest.baseline]
+    command = fill_in(job.settings["command"], {"round": number})
+    turn = _supervised(
+        place, bench, replace(job, settings={**job.settings, "command": command}), contest.name, when
+    )
+    run = runs.get(place.conn, turn.run) if turn.run is not None else None
+    told = read_json(RunFolder(place.home.runs / run.folder).results / WAYS) if run is not None else None
+    if told is None or turn.told["trouble"]:
+        benches.end(place.conn, bench.id, time.time())
+        raise KgopsError(
+            f"the command of {contest.name} did not succeed: {one_line(turn.told['trouble'] or 'it said nothing')}",
+            f"`kgops logs {turn.run}` shows what it said",
+        )
+    for name in contest.variants:
+        yield name, _Turn(turn.run, told.get(name) or {"trouble": "the command did not say"})
+
+
 def _take(place: Place, bench: Bench, contest: Contest, name: str, when: str) -> _Turn:
     """One supervised run, from its plan to its end."""
-    job = contest.variants[name]
+    return _supervised(place, bench, contest.variants[name], name, when)
+
+
+def _supervised(place: Place, bench: Bench, job: Job, name: str, when: str) -> _Turn:
     label = f"bench {bench.id}: {name}"[:LONGEST_LABEL]
     # Nobody else's run beside it: that of the processors is asked of the queue.
     job = replace(job, label=label, card=replace(job.card, exclusive=True))

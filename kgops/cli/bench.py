@@ -34,6 +34,7 @@ def names() -> list[str]:
 
 # What is done with runs and figures: commands of their own, in kgops/cli/bench_VERB.py.
 VERBS: dict[str, str] = {
+    "claims": "What was written down about speed and memory, measured here.",
     "matrix": "Any job with settings varied, run in turns and compared.",
     "show": "What was measured: benchmarks, one of them, or figures.",
     "compare": "Two benchmarks side by side, and whether they agree.",

@@ -1,0 +1,184 @@
+"""Training ConvE as the group's script does, with each of its levers, beside kgops' step.
+
+    python -m kgops.bench.group_training --entities 5000 --round 1
+
+Their loop is written here from its description: PyKEEN's ConvE, one dense row of labels a query, Adam. PyKEEN's
+scores are a matrix product here, as they were before release 1.8: as it ships it needs batch x entities x dim numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from kgops.bench import rivals
+from kgops.bench.train_step import synthetic
+from kgops.bench.ways import Done, Untestable, measured, take_turns
+from kgops.graphs.triples import Graph, read_graph
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.training.batches import Batch, Batches
+from kgops.training.optimizers import build_optimizer
+from kgops.training.precision import cpu_has_bf16
+from kgops.training.settings import TrainSettings
+from kgops.training.step import TrainStep
+
+__all__ = ["main"]
+
+CLEANUP_EVERY = 8  # batches, as their scripts have it
+NO_CARD = "no CUDA device: their mixed precision and its gradient scaler are CUDA's"
+
+
+class Theirs:
+    """One model and one optimizer, and a step with the levers that are asked for."""
+
+    def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int) -> None:
+        from pykeen.losses import BCEWithLogitsLoss
+        from pykeen.models import ConvE as PykeenConvE
+
+        self.model: Any = PykeenConvE(
+            triples_factory=rivals.factory(graph),
+            embedding_dim=config.embedding_dim,
+            loss=BCEWithLogitsLoss(),
+            random_seed=0,
+        )
+        self.model.train()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        self.entities = graph.num_entities
+        self.source = few_batches(graph, batch_size)
+        self.last = float("nan")
+
+    def step(self, autocast: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        batch = next(self.source)
+        labels = torch.zeros(len(batch.heads), self.entities)
+        labels[batch.positives.rows, batch.positives.entities] = 1
+        self.optimizer.zero_grad()
+        with rivals.matrix_product(), autocast():
+            scores = self.model.score_t(torch.stack([batch.heads, batch.relations], dim=1))
+            loss = F.binary_cross_entropy_with_logits(scores.float(), labels)
+        torch.autograd.backward(loss)
+        self.optimizer.step()
+        self.last = float(loss.detach())
+
+    def with_checkpointing(self) -> None:
+        """The convolution's activations are computed again in the backward pass."""
+        part = self.model.interaction.hr2d
+        plain = part.forward
+        part.forward = lambda x: checkpoint(plain, x, use_reentrant=False)
+
+    def compiled(self) -> None:
+        self.model.interaction.hr2d = torch.compile(self.model.interaction.hr2d)
+        self.model.interaction.hr1d = torch.compile(self.model.interaction.hr1d)
+
+
+class Ours:
+    """kgops' step, on the same batches."""
+
+    def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int) -> None:
+        settings = TrainSettings(batch_size=batch_size, label_smoothing=0.0)
+        torch.manual_seed(0)
+        model = ConvE(config).train()
+        loss = settings.build_loss(torch.float32, settings.chunk_for(torch.device("cpu")))
+        self.step = TrainStep(model, loss, build_optimizer("adam", model, 1e-3))
+        self.source = few_batches(graph, batch_size)
+        self.last = float("nan")
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            value = self.step(next(self.source))
+            assert value is not None
+            self.last = float(value)
+
+
+def few_batches(graph: Graph, batch_size: int) -> Iterator[Batch]:
+    batches = Batches(graph.train, inverse=True, one_positive=False, batch_size=batch_size, seed=0)
+    return itertools.cycle(list(itertools.islice(batches.epoch(0), 8)))
+
+
+def ways(
+    graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: bool
+) -> dict[str, Callable[[], Done]]:
+    def theirs(
+        prepare: Callable[[Theirs], None] = lambda _: None,
+        autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+        cleanup: bool = False,
+        remark: str | None = None,
+    ) -> Done:
+        made = Theirs(graph, config, batch)
+        prepare(made)
+
+        def work(count: int) -> None:
+            for number in range(1, count + 1):
+                made.step(autocast)
+                if cleanup and number % CLEANUP_EVERY == 0:
+                    gc.collect()
+                    torch.cuda.empty_cache()
+
+        seconds, mib, _ = measured(lambda: work(steps), lambda: work(CLEANUP_EVERY))
+        return Done(seconds / steps, mib, {"loss": made.last}, remark)
+
+    def no_card() -> Done:
+        raise Untestable(NO_CARD)
+
+    def bf16() -> Done:
+        emulated = None if cpu_has_bf16() else "this processor has no bf16 instructions: they are emulated"
+        return theirs(autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated)
+
+    def compile_() -> Done:
+        if not compiling:
+            raise Untestable("--quick leaves it out: compiling takes longer than all of it")
+        return theirs(Theirs.compiled, remark="the model's two stacks, on the CPU; compiling is not timed")
+
+    def ours() -> Done:
+        made = Ours(graph, config, batch)
+        seconds, mib, _ = measured(lambda: made.steps(steps), lambda: made.steps(CLEANUP_EVERY))
+        return Done(seconds / steps, mib, {"loss": made.last})
+
+    alone = "gc.collect() alone: there is no CUDA cache to empty here"
+    return {
+        "fp32": theirs,
+        "fp32 again": theirs,
+        "+ cleanup": lambda: theirs(cleanup=True, remark=alone),
+        "+ fp16": no_card,
+        "+ bf16": bf16,
+        "+ checkpointing": lambda: theirs(Theirs.with_checkpointing),
+        "+ fp16 + checkpointing": no_card,
+        "+ compile": compile_,
+        "+ four GPUs": no_card_for_four,
+        "kgops": ours,
+    }
+
+
+def no_card_for_four() -> Done:
+    raise Untestable("no CUDA device, and so not four")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kgops.bench.group_training", description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder with train.txt; otherwise a made graph")
+    parser.add_argument("--entities", type=int, default=14_541, help="of the made graph")
+    parser.add_argument("--dim", type=int, default=200)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
+    parser.add_argument("--round", type=int, default=0, help="which way begins")
+    args = parser.parse_args(argv)
+    import pykeen.models  # noqa: F401  once, before any way begins
+
+    torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
+    graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
+    config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.dim)
+    take_turns(ways(graph, config, args.batch_size, args.steps, args.compile), args.round)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,126 @@
+"""`kgops bench claims`: what was written down about speed and memory, beside what is measured here."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from kgops.bench.claims import TABLES, Judged, contests, judge, shipped
+from kgops.bench.machine import machine_line
+from kgops.bench.pairs import RULE
+from kgops.bench.rounds import Place, hold
+from kgops.bench.summary import rows
+from kgops.cli.output import UNKNOWN, duration, figure, print_json, say, table, tell
+from kgops.cli.session import Session, for_writing
+from storage import claims as record
+from storage.benches import Bench
+
+_NOT_YET = "cannot be tested here yet: this version has no benchmark of it"
+
+
+@click.command(epilog="\b\nExample:  kgops bench claims --quick --only b")
+@click.option(
+    "--quick", is_flag=True, help="Small versions, in under three minutes on two cores; labelled so."
+)
+@click.option("--only", "wanted", type=click.Choice(list(TABLES)), help="One of the tables.")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder with train.txt for a and b; otherwise they use a made graph.",
+)
+@click.option("--afresh", is_flag=True, help="Begin anew, where an unfinished one would go on.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as_json: bool) -> None:
+    """Run the group's tables again, and judge each figure they wrote down.
+
+    \b
+    a  training ConvE: fp32, + cleanup, + fp16, + checkpointing, + compile, kgops
+    b  TracIn: baseline, + each lever, filtering, kgops
+    c  the loss over all entities: dense labels, their efficient loss, kgops
+    d  the regression network
+    """
+    begun = time.monotonic()
+    os.environ.setdefault(
+        "OMP_NUM_THREADS", "1"
+    )  # a part of the fingerprint: ways are compared on one thread
+    session = for_writing()
+    record.keep(session.conn, [one.claim for one in shipped()])
+    place = Place(session.home, session.conn, tell)
+    held: list[Bench] = []
+    for name in [wanted] if wanted else list(TABLES):
+        words = ["kgops", "bench", "claims", *(["--quick"] if quick else []), "--only", name]
+        words += ["--data", "DIR"] if data else []
+        held += [
+            hold(place, one, shlex.join(words), afresh=afresh)
+            for one in contests(name, quick=quick, data=data)
+        ]
+    if as_json:
+        print_json([_as_table(session, bench) for bench in held])
+        return
+    for bench in held:
+        for line in page(session, bench):
+            say(line)
+        say()
+    if wanted in (None, "d"):
+        say(f"(d) {TABLES['d']}: {_NOT_YET}")
+        say()
+    say(RULE)
+    tell(
+        f"{'Quick: small versions, rough figures. ' if quick else ''}It took {duration(time.monotonic() - begun)}."
+    )
+
+
+def page(session: Session, bench: Bench) -> list[str]:
+    first = rows(session.conn, bench)[0]
+    judged = judge(session.conn, bench, shipped())
+    out = [
+        f"benchmark {bench.id} · {bench.name}, against: {first.variant}",
+        f"  {machine_line(session.conn, bench.fingerprint)}",
+        f"  time: {first.seconds_of or UNKNOWN}; memory: {first.memory_of or UNKNOWN}",
+    ]
+    if first.seconds and first.memory_mib:
+        out[0] += f", {figure(first.seconds.median)} s, {figure(first.memory_mib.median)} MiB"
+    heads = ("LEVER", "CLAIMED", "BY", "MEASURED HERE", "N", "SPEED", "LESS MEMORY", "RESULT", "VERDICT")
+    return [*out, *table(heads, [_cells(one) for one in judged], right=frozenset({"N"}))]
+
+
+def _cells(one: Judged) -> tuple[str, ...]:
+    return (
+        one.variant,
+        one.held.claim.text if one.held else "",
+        one.held.claim.said_by if one.held else "",
+        one.measured or UNKNOWN,
+        str(one.n),
+        f"{one.speed.median:.2f}×" if one.speed else UNKNOWN,
+        f"{one.memory.median:.2f}×" if one.memory else UNKNOWN,
+        quality(one),
+        one.verdict + (f" ({one.why})" if one.why else ""),
+    )
+
+
+def quality(one: Judged) -> str:
+    """What the lever does to the result."""
+    told = []
+    found = one.quality
+    if "score_error" in found:
+        told.append(f"scores ±{found['score_error']:.2g}, ranks {found['rank_agreement']:.3f}")
+    if "top_50_shared" in found:
+        told.append(f"top 50 {found['top_50_shared']:.0%}")
+    if "loss_difference" in found:
+        told.append(f"loss {found['loss_difference']:+.2g}")
+    return ", ".join(told)
+
+
+def _as_table(session: Session, bench: Bench) -> dict[str, object]:
+    return {
+        "bench": bench.id,
+        "name": bench.name,
+        "command": bench.command,
+        "fingerprint": bench.fingerprint,
+        "row": [asdict(one) for one in judge(session.conn, bench, shipped())],
+    }
