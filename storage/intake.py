@@ -10,6 +10,12 @@ from typing import Any
 from storage import influences, measurements, reports, series
 from storage.database import transaction
 
+# What formulas said before the start has a forecast in the plan, and is what the queue and the record go by.
+_PREDICTED = """
+    UPDATE run SET predicted_mib = ?1 WHERE id = ?2
+    AND (SELECT json_extract(plan, '$.forecast') FROM run_spec WHERE run = ?2) IS NULL
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
@@ -39,12 +45,13 @@ class Batch:
     artifacts: list[reports.Artifact] = field(default_factory=list)
     progress: Progress | None = None
     metric: tuple[str, float | None] | None = None
+    predicted_mib: float | None = None  # by the worker: kept where no formula had said anything
     traced: list[influences.Traced] = field(default_factory=list)
     measured: list[measurements.Measurement] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         many = (self.points, self.events, self.levers, self.artifacts, self.traced, self.measured)
-        return any(many) or bool(self.progress or self.metric)
+        return any(many) or bool(self.progress or self.metric)  # a prediction is one of the events
 
 
 def offsets(conn: sqlite3.Connection, run: int) -> Offsets:
@@ -74,5 +81,7 @@ def take_in(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, upto
                 "UPDATE run SET phase = ?, done = ?, total = ?, unit = ?, rate = ?, reported_at = ? WHERE id = ?",
                 (p.phase, p.done, p.total, p.unit, p.rate, p.at, run),
             )
+        if batch.predicted_mib is not None:
+            conn.execute(_PREDICTED, (batch.predicted_mib, run))
         if batch.metric is not None:
             conn.execute("UPDATE run SET metric = ?, metric_value = ? WHERE id = ?", (*batch.metric, run))

@@ -11,9 +11,11 @@ import click
 from kgops.cli.output import UNKNOWN, duration, figure, moment, print_json, say, table
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
-from kgops.runs.dossier import lever_rows
+from kgops.runs.dossier import lever_rows, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.runs import Run
+
+_HELD = "peak_allocated_mib"  # the curve of what torch's allocator had given out on a card
 
 
 @click.command(epilog="\b\nExample:  kgops show last")
@@ -80,7 +82,10 @@ def _page(session: Session, run: Run) -> list[str]:
 def _predicted(session: Session, run: Run) -> str:
     """With what the prediction is of, and how far off it was where that has been measured."""
     told = figure(run.predicted_mib, "MiB")
-    forecast = runs.spec(session.conn, run.id).plan.get("forecast")
+    plan = runs.spec(session.conn, run.id).plan
+    forecast, traced = plan.get("forecast"), worker_prediction(session.conn, run.id, plan)
+    if traced is not None:
+        return f"{told} of {one_line(traced['of'])}, by {one_line(traced['by'])}{_beside(session, run)}"
     if run.predicted_mib is None or forecast is None:
         return told
     if not forecast["on_card"]:
@@ -88,6 +93,14 @@ def _predicted(session: Session, run: Run) -> str:
     if run.peak_card_mib is None:
         return f"{told} on the card"
     return f"{told} on the card ({run.peak_card_mib / run.predicted_mib - 1:+.1%} measured)"
+
+
+def _beside(session: Session, run: Run) -> str:
+    """What torch itself counted on a card; nobody counts tensors on a processor."""
+    held = {one.name: one.last_value for one in series.of_run(session.conn, run.id)}.get(_HELD)
+    if held is None or not run.predicted_mib:
+        return ""
+    return f" ({figure(held, 'MiB')} measured, {held / run.predicted_mib - 1:+.1%})"
 
 
 def _attempts(session: Session, run: Run) -> list[str]:

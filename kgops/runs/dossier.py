@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kgops.jobs.events import PREDICTED
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.text import from_bytes, one_line
 from kgops.runs import spool
@@ -20,7 +21,7 @@ from storage.reports import Artifact, Event, Lever, Note
 from storage.runs import Run
 from storage.series import Bucket
 
-__all__ = ["Curve", "Dossier", "LeverRow", "LogTail", "dossier", "lever_rows"]
+__all__ = ["Curve", "Dossier", "LeverRow", "LogTail", "dossier", "lever_rows", "worker_prediction"]
 
 _STEPS = ("step_down", "again")
 _TAIL_BYTES = 1 << 18
@@ -61,6 +62,7 @@ class Dossier:
     job: Mapping[str, Any]
     environment: Mapping[str, Any]
     forecast: Mapping[str, Any] | None  # what was predicted of its memory, for what, and from which parts
+    traced: Mapping[str, Any] | None = None  # what its worker predicted instead: `worker_prediction`
 
     @property
     def card_budget_mib(self) -> float | None:
@@ -94,7 +96,14 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
         job=spec.job,
         environment=spec.environment,
         forecast=spec.plan.get("forecast"),
+        traced=worker_prediction(conn, number, spec.plan),
     )
+
+
+def worker_prediction(conn: Connection, number: int, plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Where no formula said anything before the start: `mib` `of` what, `by` what means, as the newest attempt told."""
+    told = reports.events(conn, number, kinds=(PREDICTED,)) if plan.get("forecast") is None else []
+    return told[-1].body if told else None
 
 
 def lever_rows(run: Run, reported: list[Lever], choices: list[dict[str, Any]]) -> list[LeverRow]:

@@ -111,6 +111,8 @@ class Intake:
             batch.measured.append(measured)
         else:
             batch.events.append((event.at, event.kind, fields))
+        if event.kind == events.PREDICTED:
+            batch.predicted_mib = float(fields["mib"])
         if event.kind == events.LEVER:
             batch.levers.append(
                 Lever(

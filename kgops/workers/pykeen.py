@@ -179,7 +179,7 @@ def factories(graph: Graph, model: Any, settings: dict[str, Any]) -> dict[str, A
 
 
 def _loss(settings: dict[str, Any]) -> dict[str, Any]:
-    """Named by the person: against all entities. Else PyKEEN's way, the model's own loss on sampled negatives."""
+    """Named by the person: against all entities. Else the pipeline's way, margin ranking on sampled negatives."""
     if settings["loss"] is None:
         return {"training_loop": "slcwa"}
     return {"training_loop": "lcwa", "loss": _LOSSES[settings["loss"]]}
@@ -243,7 +243,7 @@ class _Telling(TrainingCallback):  # type: ignore[misc]
         super().__init__()
         self.seconds = 0.0
         self._epochs, self._checkpoint, self._report, self._stop = epochs, checkpoint, report, stop
-        self._batches = self._batches_an_epoch = 0
+        self._batches = self._batches_an_epoch = self._held = 0
         self._started = time.monotonic()
         self._progress: Progress | None = None
 
@@ -271,6 +271,10 @@ class _Telling(TrainingCallback):  # type: ignore[misc]
         self._report.metric("learning_rate", rate, epoch)
         self._report.metric("epoch_seconds", took, epoch)
         self._report.metric("loss", epoch_loss, epoch)
+        if self.model.device.type == "cuda" and not self._held:
+            # Before anything is evaluated: what was predicted is what training holds.
+            self._held = torch.cuda.max_memory_allocated(self.model.device)
+            self._report.memory(peak_allocated=self._held / 2**20)
         if self._checkpoint.exists():
             # PyKEEN writes over it where it lies: whoever kills us in the middle leaves half a file.
             self._checkpoint.rename(self._checkpoint.with_name(f"{_CHECKPOINT}.before"))
