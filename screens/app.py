@@ -208,7 +208,7 @@ class KgopsApp(App[None], inherit_bindings=False):
         self.feed.start()
         below = [isinstance(screen, History) for screen in reversed(self.screen_stack)]
         if True not in below:
-            self.push_screen(History(self.home))
+            self.push_screen(History(self))
         for _ in range(below.index(True) if True in below else 0):
             await self.pop_screen()
 
@@ -231,7 +231,7 @@ class KgopsApp(App[None], inherit_bindings=False):
         self._to_history(lambda screen: screen.reverse())
 
     def action_compare(self) -> None:
-        self._to_history(lambda screen: screen.compare())
+        self._to_history(lambda screen: screen.marks.compare())
 
     def action_delete(self) -> None:
         self._to_history(lambda screen: screen.delete())
@@ -319,7 +319,8 @@ class KgopsApp(App[None], inherit_bindings=False):
     def action_tag(self) -> None:
         from screens import changes
 
-        if self.here is not None and self.here.place == "history" and cast("History", self.here).tag_marked():
+        if self.here is not None and self.here.place == "history" and cast("History", self.here).marks:
+            cast("History", self.here).marks.tag()
             return
         self._ask("tags for run {}: words add them, -word takes one away", changes.tag)
 

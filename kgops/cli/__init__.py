@@ -20,6 +20,7 @@ from storage.errors import StorageError
 # verb → what it does. The help page is printed from here, so that it imports no verb.
 COMMANDS: dict[str, str] = {
     "tui": "Open the screens: cards, runs, curves, logs.",
+    "serve": "Open the screens in a browser, on loopback.",
     "run": "Start a job: a command, a job file, or the default job.",
     "suggest": "Plan a job: what fits, how fast, and why.",
     "runs": "List runs; filter, sort and search them.",

@@ -10,6 +10,16 @@ import click
 
 from kgops.errors import Usage
 
+_TOLD_BY_SERVE = (
+    "COLUMNS",
+    "ROWS",
+    "TERM_PROGRAM",
+    "TERM_PROGRAM_VERSION",
+    "TEXTUAL_COLOR_SYSTEM",
+    "TEXTUAL_DRIVER",
+    "TEXTUAL_FPS",
+)
+
 
 @click.command(epilog="\b\nExample:  kgops tui")
 def command() -> None:
@@ -21,7 +31,8 @@ def command() -> None:
 
 
 def open_screens() -> None:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    in_browser = os.environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")
+    if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Usage("the screens need a terminal", "`kgops runs` and `kgops show` print to a file or a pipe")
     # Our colours are among the 256 that have numbers: shorter to send, and the same everywhere.
     ours = "TEXTUAL_COLOR_SYSTEM" not in os.environ
@@ -34,4 +45,11 @@ def open_screens() -> None:
     gc.enable()
     if ours:
         del os.environ["TEXTUAL_COLOR_SYSTEM"]  # read at the import; no run started from here shall have it
-    show()
+    show(_browser_size() if in_browser else None)
+
+
+def _browser_size() -> tuple[int, int]:
+    """What `kgops serve` says by variables, which no run started from here shall have."""
+    told = {name: os.environ.pop(name, "") for name in _TOLD_BY_SERVE}
+    columns, lines = told["COLUMNS"], told["ROWS"]
+    return int(columns) if columns.isdecimal() else 80, int(lines) if lines.isdecimal() else 24

@@ -1,0 +1,151 @@
+"""The screens in a browser: on loopback alone, for whoever has the address that was printed, once."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import secrets
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from html import escape
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from textual_serve.server import Server
+
+from kgops.errors import Unavailable
+
+__all__ = ["ScreensServer", "serve"]
+
+_LOOPBACK = "127.0.0.1"
+_HERE = frozenset(
+    {"127.0.0.1", "localhost", "[::1]"}
+)  # what a browser may call it, directly or through a tunnel
+_GRACE_S = 0.2  # then open screens are told to leave
+_USED = "This address was used already, or never was one. Whoever runs `kgops serve` has another.\n"
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"><title>kgops</title>
+<link rel="stylesheet" href="static/css/xterm.css">
+<script src="static/js/textual.js"></script>
+<style>
+html, body {{ margin: 0; height: 100%; background: #121212; color: #d0d0d0; overflow: hidden; }}
+#terminal {{ width: 100vw; height: 100vh; }}
+#closed {{ display: none; position: absolute; inset: 0; z-index: 1; background: #121212; }}
+body.-closed #closed {{ display: grid; place-content: center; font: 16px monospace; }}
+a {{ color: #5fafff; }}
+</style>
+</head>
+<body>
+<div id="closed"><p>The screens are closed; runs go on. <a href="">Open them again</a></p></div>
+<div id="terminal" class="textual-terminal" data-session-websocket-url="{socket}" data-font-size="{size}"></div>
+</body>
+</html>
+"""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ScreensServer(Server):
+    """A process of the screens for each page that is open.
+
+    The printed address works once: it leads to one that nobody else can know, as long as the server runs.
+    No cookie: a browser would send it to whatever else is tunnelled to the same machine.
+    """
+
+    def __init__(self, command: str, tell_address: Callable[[str], None]) -> None:
+        super().__init__(command, host=_LOOPBACK, title="kgops")
+        self._tell_address = tell_address
+        self._room = "/" + secrets.token_urlsafe(24)
+        self._token = ""
+
+    def tell_address(self, port: int) -> None:
+        """A new one; the one before is worth nothing from here on."""
+        self.port = port
+        self._token = secrets.token_urlsafe(24)
+        self._tell_address(f"http://{_LOOPBACK}:{port}/?token={self._token}")
+
+    async def _make_app(self) -> web.Application:
+        app = web.Application(middlewares=[self._guard])
+        app.add_routes(
+            [
+                web.get(
+                    "/", self._enter, allow_head=False
+                ),  # looking whether it is there shall not use it up
+                web.get(f"{self._room}/", self._page),
+                web.get(f"{self._room}/ws", self.handle_websocket),
+                web.static(f"{self._room}/static", self.statics_path),
+            ]
+        )
+        app.on_response_prepare.append(_close_to_others)
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        inside = hmac.compare_digest(f"/{request.path[1:].partition('/')[0]}".encode(), self._room.encode())
+        if urlsplit(f"//{request.host}").hostname not in {name.strip("[]") for name in _HERE}:
+            raise web.HTTPForbidden(text="This is served to its own machine alone.\n")
+        if not inside and request.path != "/":
+            raise web.HTTPForbidden(text=_USED)
+        origin = request.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != request.host:
+            raise web.HTTPForbidden(text="Another site has no business here.\n")
+        return await handler(request)
+
+    async def _enter(self, request: web.Request) -> web.StreamResponse:
+        given = request.query.get("token", "")
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            raise web.HTTPForbidden(text=_USED)
+        self.tell_address(self.port)
+        raise web.HTTPSeeOther(f"{self._room}/")
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        size = request.query.get("fontsize", "16")
+        socket = escape(f"ws://{request.host}{self._room}/ws")
+        page = _PAGE.format(socket=socket, size=size if size.isdecimal() else "16")
+        return web.Response(text=page, content_type="text/html")
+
+
+async def _close_to_others(request: web.Request, response: web.StreamResponse) -> None:
+    """Nothing is asked from elsewhere, shown elsewhere, told elsewhere or kept."""
+    response.headers.update(
+        {
+            "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+            f"connect-src 'self' ws://{request.host}; frame-ancestors 'none'; base-uri 'none'",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+        }
+    )
+
+
+def serve(port: int | None, log: Path, tell_address: Callable[[str], None]) -> None:
+    """Until it is told to end. What screens complain of goes to `log`: a terminal gets no text from outside."""
+    argv = shlex.join([sys.executable, "-P", "-m", "kgops", "tui"])
+    server = ScreensServer(f"exec {argv} 2>>{shlex.quote(str(log))}", tell_address)
+    asyncio.run(_serve(server, port or 0))
+
+
+async def _serve(server: ScreensServer, port: int) -> None:
+    over = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    runner = web.AppRunner(await server._make_app(), access_log=None, shutdown_timeout=_GRACE_S)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, _LOOPBACK, port).start()
+        except OSError as error:
+            why = os.strerror(error.errno or 0).lower()
+            raise Unavailable(
+                f"port {port} cannot be used: {why}", "without --port a free one is taken"
+            ) from error
+        server.tell_address(runner.addresses[0][1])
+        await over.wait()
+    finally:
+        await runner.cleanup()
