@@ -23,11 +23,11 @@ from storage.runs import Run
 if TYPE_CHECKING:
     from kgops.plans.resolve import Resolved
     from kgops.runs.drafts import Draft
+    from kgops.runs.listing import Deleted
 
 __all__ = ["again", "delete", "note", "resume", "start", "stop", "tag", "tag_all", "with_session"]
 
 T = TypeVar("T")
-_SAY_EVERY_S = 0.5
 
 
 def with_session(home: Home, change: Callable[[Session], T]) -> T:
@@ -126,19 +126,11 @@ def note(session: Session, run: Run, text: str) -> str:
     return f"noted on run {run.id}"
 
 
-def delete(session: Session, numbers: Collection[int], far: Callable[[str], None]) -> str:
-    """`far` hears now and then how far it is."""
+def delete(session: Session, numbers: Collection[int]) -> list[Deleted]:
+    """Ended ones with their folders; of the others why not."""
     from kgops.runs.listing import delete_marked
 
-    left, said_at = [], time.monotonic()
-    for i, one in enumerate(delete_marked(session.home, session.conn, numbers)):
-        left += [] if one.done else [one]
-        if time.monotonic() > said_at + _SAY_EVERY_S:
-            said_at = time.monotonic()
-            far(f"deleting: {i + 1:,} of {len(numbers):,}")
-    gone = len(numbers) - len(left)
-    told = f"{gone:,} run{'' if gone == 1 else 's'} deleted"
-    return f"{told}; run {left[0].run} is not: {left[0].why}" if left else told
+    return list(delete_marked(session.home, session.conn, numbers))
 
 
 def _must_be_there(session: Session, run: Run) -> None:

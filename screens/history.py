@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -15,7 +14,8 @@ from kgops.runs.listing import BLOCK
 from screens import history_page
 from screens.actions import Place as Where
 from screens.feed import HISTORY, Moment
-from screens.history_browsing import Answer, Asked, Browser, states_of, write
+from screens.history_browsing import Answer, Asked, Browser
+from screens.history_marks import Marks
 from screens.place import Place
 from screens.rows import Piece, Row
 from screens.widgets.keys import Keys
@@ -28,7 +28,7 @@ from storage.runs import SORTABLE
 if TYPE_CHECKING:
     from textual.widgets import Input
 
-    from kgops.settings import Home
+    from screens.app import KgopsApp
     from screens.feed import Wanted
     from storage.runs import Run
 
@@ -40,9 +40,9 @@ _SHARE = 50  # times what it took to look at all runs anew, until that is done a
 class History(Place):
     place: ClassVar[Where] = "history"
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, app: KgopsApp) -> None:
         super().__init__()
-        self._browser = Browser(home)
+        self._browser = Browser(app.home)
         self._asked = Asked()
         self._answer: Answer | None = None
         self._typing = False
@@ -50,7 +50,7 @@ class History(Place):
         self._choice: list[str] = []  # what the word being typed may become
         self._looking = False
         self._look_at = 0.0  # when all runs may be looked at anew
-        self._marked: dict[int, None] = {}  # in the order in which they were
+        self.marks = Marks(app)
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -96,6 +96,7 @@ class History(Place):
         if answer.place is not None:
             self._look_at = time.monotonic() + _SHARE * answer.took_s
         self.draw(answer.place)
+        self.on_window_scrolled()  # rows may be in sight that nobody asked for
 
     # --- what all screens are asked ---
 
@@ -124,7 +125,8 @@ class History(Place):
 
     def look_anew(self) -> None:
         if not self._typing and self.is_attached:
-            self.ask(look=self._asked.look + 1, cursor=self.body.key)
+            middle = self.body.top + self.body.size.height // 2
+            self.ask(look=self._asked.look + 1, cursor=self._number, around=middle)
 
     def on_lines_pointed(self) -> None:
         self.query_one(Keys).offer(self.offered)
@@ -149,7 +151,7 @@ class History(Place):
         if answer is not None and answer.total:
             of = f"{len(answer.numbers):,} of " if len(answer.numbers) != answer.total else ""
             right = f"{of}{answer.total:,} run{'' if answer.total == 1 else 's'}"
-        marked = f"{len(self._marked):,} marked" if self._marked else ""
+        marked = f"{len(self.marks):,} marked" if self.marks else ""
         paused = "paused" if self.kgops.feed.paused else ""
         middle = "  ".join(word for word in (paused, marked) if word)
         gap = max(width - len("history") - len(middle) - len(right) - 2, 1)
@@ -176,7 +178,7 @@ class History(Place):
         columns.show([history_page.heading(self._asked, answer.figure, width)] if answer.total else [])
         body = self.body
         if answer.numbers:
-            shown = history_page.Shown(answer, self._marked, width)
+            shown = history_page.Shown(answer, self.marks, width)
             body.put(shown, body.at if place is None else place)
         else:
             body.put(history_page.empty_rows(answer, width), 0)
@@ -190,7 +192,7 @@ class History(Place):
             return
         from screens.widgets.typed import Typed  # an editor of a line: seldom needed to look
 
-        self._before = self._asked._replace(cursor=self.body.key if isinstance(self.body.key, int) else None)
+        self._before = self._asked._replace(cursor=self._number)
         self._typing = True
         self.query_one("#filter").display = False
         self.mount(Typed(self._asked.text, select_on_focus=False, id="typed"), before="#columns")
@@ -282,122 +284,28 @@ class History(Place):
 
     # --- marks, and what is done to what is marked ---
 
+    @property
+    def _number(self) -> int | None:
+        """Of the run under the cursor."""
+        return self.body.key if isinstance(self.body.key, int) else None
+
     def mark(self) -> None:
-        number = self.body.key
-        if isinstance(number, int):
-            if number in self._marked:
-                del self._marked[number]
-            else:
-                self._marked[number] = None
+        if self._number is not None:
+            self.marks.turn(self._number)
             self.draw()
             self.body.action_move(1)
 
     def mark_all(self) -> None:
-        """All that are shown; where they are already, none is any more."""
-        numbers = self._answer.numbers if self._answer is not None else ()
-        if all(number in self._marked for number in numbers):
-            for number in numbers:
-                del self._marked[number]
-        else:
-            self._marked |= dict.fromkeys(numbers)
+        self.marks.turn_all(self._answer.numbers if self._answer is not None else ())
         self.draw()
 
-    @property
-    def _chosen(self) -> list[int]:
-        """The marked ones, or else the one under the cursor."""
-        if self._marked:
-            return list(self._marked)
-        return [self.body.key] if isinstance(self.body.key, int) else []
-
-    def tag_marked(self) -> bool:
-        """Asks which tags the marked runs get. False: none is marked, and the key means the run under the cursor."""
-        from screens import changes
-        from screens.ask import Ask
-
-        marked = list(self._marked)
-
-        async def tagged(words: str) -> None:
-            done = await self.kgops.carry_out(lambda session: changes.tag_all(session, marked, words))
-            if done is not None:
-                self.kgops.say(done)
-
-        def answered(words: str | None) -> None:
-            if words:
-                self.app.run_worker(tagged(words))
-
-        if marked:
-            many = f"the {len(marked):,} marked runs" if len(marked) > 1 else f"the marked run {marked[0]}"
-            self.app.push_screen(Ask(f"tags for {many}: words add them, -word takes one away"), answered)
-        return bool(marked)
-
     def delete(self) -> None:
-        self.app.run_worker(self._delete(), exclusive=True, group="delete")  # goes on when this is left
+        async def deleted() -> None:
+            if await self.marks.delete(self._number):
+                self.look_anew()
 
-    async def _delete(self) -> None:
-        """Ended ones alone, and only once somebody said so: there is no way back."""
-        from screens import changes  # with all that changes runs: what looking on does not need
-        from screens.widgets.sure import Sure
-
-        chosen = self._chosen
-        try:
-            known = await asyncio.to_thread(states_of, self.kgops.home, chosen)
-        except (KgopsError, StorageError) as error:
-            self.say(error.message, "bad")
-            return
-        ended = [number for number in chosen if number in known and known[number].ended]
-        going = len(known) - len(ended)
-        if not ended:
-            self.say(
-                "there is no ended run to delete: stop it first" if going else "there is no run to delete",
-                "warn",
-            )
-            return
-        named = f"run {ended[0]}" if len(ended) == 1 else f"{len(ended):,} runs with their folders"
-        stay = f", and leave {going:,} that {'has' if going == 1 else 'have'} not ended" if going else ""
-        question = f"delete {named}{stay}? It cannot be undone"
-        if await self.app.push_screen_wait(Sure(question)):
-            done = await self.kgops.carry_out(lambda session: changes.delete(session, ended, self._far))
-            self._marked = {number: None for number in self._marked if number not in set(ended)}
-            if done is not None:
-                self.kgops.say(done)
-            self.look_anew()
-
-    def _far(self, told: str) -> None:
-        """Called from the thread that deletes."""
-        self.app.call_later(self.kgops.say, told)
+        self.app.run_worker(deleted())  # and goes on when this screen is left
 
     def write(self) -> None:
-        """Asks for a file: the marked runs, or all that are shown."""
-        from screens.ask import Ask
-
         answer = self._answer
-        numbers = list(self._marked) or (answer.numbers if answer is not None else ())
-        if answer is None or not numbers:
-            self.say("there is nothing to write", "warn")
-            return
-        figures = (answer.figure,) if answer.figure is not None else ()
-
-        def answered(name: str | None) -> None:
-            if name:
-                self.app.run_worker(self._written(name, numbers, figures))
-
-        what = "the marked" if self._marked else "the shown"
-        many = f"{what} {len(numbers):,} run{'' if len(numbers) == 1 else 's'}"
-        self.app.push_screen(Ask(f"write {many} to which .csv or .json file, such as runs.csv"), answered)
-
-    async def _written(self, name: str, numbers: Sequence[int], figures: Sequence[str]) -> None:
-        try:
-            path = await asyncio.to_thread(write, self.kgops.home, name, numbers, figures)
-        except (KgopsError, StorageError) as error:
-            self.kgops.say(error.message, "bad")
-            return
-        self.kgops.say(f"{len(numbers):,} run{'' if len(numbers) == 1 else 's'} written to {path}")
-
-    def compare(self) -> None:
-        from kgops.runs.comparing import MOST
-        from screens.compare import Compare
-
-        if not 2 <= len(self._marked) <= MOST:
-            self.say(f"mark two to {MOST} runs to compare with the space bar", "warn")
-            return
-        self.app.push_screen(Compare(tuple(self._marked)))
+        self.marks.write(answer.numbers if answer is not None else (), answer and answer.figure)

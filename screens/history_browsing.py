@@ -109,7 +109,7 @@ class Browser:
             place = 0
         figures = [term.key for term in reading.terms if term.kind == "figure"]
         return Answer(
-            asked._replace(around=asked.around if place is None else place),
+            asked._replace(around=_around(asked, place, before)),
             listing.numbers,
             listing.total,
             place,
@@ -131,6 +131,15 @@ class Browser:
             tags=reports.tags_of_runs(conn, wanted),
             values=scores.of_runs(conn, wanted, figure) if figure is not None else {},
         )
+
+
+def _around(asked: Asked, place: int | None, before: Answer | None) -> int:
+    """The middle of what will be in sight: where runs only came or went, it moves as far as the cursor's run."""
+    if place is None:
+        return asked.around
+    if before is not None and before.asked[:3] == asked[:3] and asked.cursor in before.numbers:
+        return asked.around + place - before.numbers.index(asked.cursor)
+    return place
 
 
 def _sort(conn: Connection, asked: Asked) -> Sort:

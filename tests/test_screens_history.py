@@ -519,7 +519,7 @@ def test_what_is_shown_or_marked_is_written_to_a_new_file(
         await seen.press("enter", "greater_than_sign", "greater_than_sign")
         await until_settled(seen)
         await seen.press("w")
-        await seen.until_shows("write the shown", f".{ending}")
+        await seen.until_shows(" shown runs to which", f".{ending}")
         await fill_in(seen, str(path))
         await seen.until_shows(f"written to {path}")
         by_hand = Listing(conn)
@@ -527,12 +527,12 @@ def test_what_is_shown_or_marked_is_written_to_a_new_file(
         assert sorted(numbers()) == sorted(by_hand.numbers)
         assert "mrr" in path.read_text()
         await seen.press("w")
-        await seen.until_shows("write the shown")
+        await seen.until_shows("shown runs to which")
         await fill_in(seen, str(path))
         await seen.until_shows("is there already")
         path.unlink()
         await seen.press("space", "space", "w")
-        await seen.until_shows("write the marked 2 runs")
+        await seen.until_shows("write the 2 marked runs")
         await fill_in(seen, str(path))
         await seen.until_shows("2 runs written to")
         assert len(numbers()) == 2
@@ -570,6 +570,29 @@ def test_runs_that_come_and_end_show_while_one_looks_and_the_cursor_stays(run_cl
         assert window(seen).key == 2
 
     look(run_cli.home, story, (80, 24))
+
+
+def test_rows_that_were_scrolled_to_stay_in_sight_when_runs_come(home: Path, conn: Connection) -> None:
+    fill(conn, 900)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.until_shows("900 runs")
+        window(seen).scroll_to(y=600, animate=False)  # as a wheel does: the cursor stays where it was
+        await seen.until_shows("go 295")
+        before = shown(seen)
+        with transaction(conn):
+            for number in range(901, 911):
+                add(conn, number)
+        await seen.until_shows("910 runs")
+        await until_settled(seen)
+        assert shown(seen) == before
+        assert all(f"go {number}" in seen.text for number in before)
+        await seen.press("g")
+        await until_settled(seen)
+        assert shown(seen)[0] == 910
+
+    look(home, story, (80, 24))
 
 
 def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Console) -> None:

@@ -37,7 +37,8 @@ class Window(Lines):
             self._paint(self.at)
             if self.top:  # at the very top what comes in above is what people want to see
                 self._scroll_by(self.at - line - self.top)
-            self._bring_into_sight(self.at)
+            if 0 <= line < self.size.height:  # somebody who scrolled away from it reads what is there
+                self._bring_into_sight(self.at)
         self.post_message(self.Pointed())
 
     def go(self, at: int) -> None:
