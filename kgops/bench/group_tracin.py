@@ -149,15 +149,18 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
         names: Sequence[str] | None = None,
         autocast: Autocast = nullcontext,
         cleanup: bool = False,
+        at_most: int = many,
         remark: str | None = None,
     ) -> Done:
         loop = Loop(setting, names, autocast)
+        count = min(many, at_most)
 
         def warm_up() -> None:
             prepare(loop)
             loop.scores(CLEANUP_EVERY if cleanup else 2, cleanup)
 
-        return result(*measured(lambda: loop.scores(many, cleanup), warm_up), exact, remark)
+        seconds, mib, scores = measured(lambda: loop.scores(count, cleanup), warm_up)
+        return result(seconds * many / count, mib, scores, exact[:count], remark)
 
     def cached(loop: Loop) -> None:
         loop.cached = loop.gradient(loop.test)

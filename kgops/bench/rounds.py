@@ -176,7 +176,8 @@ def _turns(
     members = [contest.baseline, *missing]
     when = f"round {number} of {contest.rounds}"
     if contest.together:
-        yield from _take_together(place, bench, contest, number, when)
+        taken = _take_together(place, bench, contest, number, when)
+        yield from ((name, turn) for name, turn in taken if name in members)
         return
     shift = (number - 1) % len(members)
     for name in members[shift:] + members[:shift]:

@@ -1,0 +1,223 @@
+"""Claims stand beside measurements with a verdict each, and what cannot be tested here says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import Console
+
+from kgops.bench.claims import TABLES, contests, judge, shipped
+from kgops.bench.rounds import Contest, Place, hold
+from kgops.bench.ways import MEMORY_OF, SECONDS_OF
+from kgops.errors import KgopsError
+from kgops.jobs.job import read_job
+from kgops.settings import Home
+from storage import benches, claims
+from storage.benches import Pair
+
+ROOT = Path(__file__).parent.parent
+
+
+def _told(seconds: float, mib: float, **figures: float) -> dict[str, Any]:
+    of = {"seconds_of": SECONDS_OF, "memory_of": MEMORY_OF, "trouble": None}
+    return {**of, "seconds": seconds, "memory_mib": mib, "figures": figures}
+
+
+def _bench(
+    conn: sqlite3.Connection, table: str, base: dict[str, Any], others: dict[str, Any]
+) -> benches.Bench:
+    plan = {"variants": [{"name": name} for name in ("base", *others)], "rounds": 3, "warm_all": True}
+    number = benches.begin(
+        conn, f"claims {table} (quick): x", plan, "kgops bench claims", {"machine": {}}, 1.0
+    )
+    for name, told in others.items():
+        for i in range(3):
+            benches.add_pair(conn, number, Pair(i, name, 1, 1, base, told, 0.0, (), float(i)))
+    found = benches.get(conn, number)
+    assert found is not None
+    return found
+
+
+def test_every_shipped_claim_says_who_made_it_and_is_held_against_a_row_that_is_measured() -> None:
+    held = shipped()
+    assert len({one.claim.name for one in held}) == len(held) > 15
+    measured = {
+        table: {n for c in contests(table, quick=True, data=None) for n in c.variants} for table in TABLES
+    }
+    for one in held:
+        assert one.claim.said_by and one.claim.source and one.claim.text
+        assert one.quantity in ("speed", "memory", "cost", "impossible", "score_error", "labels")
+        assert one.table == "d" or one.variant in measured[one.table], one.claim.name
+
+
+def test_each_claim_is_judged_by_what_was_measured(conn: sqlite3.Connection) -> None:
+    others = {
+        "+ cleanup": _told(2.0, 100),
+        "+ fp16": {"trouble": "no CUDA device", "figures": {}, "seconds": None},
+        "+ last layers": _told(0.1, 90, score_error=0.3, rank_agreement=0.9),
+        "+ vmap": _told(0.5, 400, score_error=1e-7, rank_agreement=1.0),
+        "all that is exact": _told(0.5, 400),
+        "+ bf16": _told(0.8, 99, score_error=0.004, rank_agreement=0.99),
+    }
+    found = judge(conn, _bench(conn, "b", _told(1.0, 100), others), shipped())
+    verdicts = {(one.variant, one.held.claim.name if one.held else None): one for one in found}
+    assert verdicts["+ cleanup", "b.cleanup.memory"].verdict == "no effect"
+    assert verdicts["+ cleanup", "b.cleanup.cost"].verdict == "harmful"
+    assert verdicts["+ fp16", "b.fp16.speed"].verdict == "cannot be tested here"
+    assert verdicts["+ fp16", "b.fp16.scores"].why == "no CUDA device"
+    assert not verdicts["+ fp16", "b.fp16.speed"].effective
+    assert verdicts["+ last layers", "b.last_layers.speed"].verdict == "confirmed"
+    assert verdicts["+ last layers", "b.last_layers.speed"].quality["score_error"] == 0.3
+    assert verdicts["+ vmap", "b.vmap.possible"].verdict == "refuted"
+    assert verdicts["+ vmap", "b.vmap.speed"].verdict == "smaller"
+    assert verdicts["all that is exact", "b.analysis.speed"].verdict == "confirmed"
+    assert verdicts["all that is exact", "b.all.speed"].verdict == "smaller"
+    assert verdicts["+ bf16", None].verdict == "effective"
+
+
+def test_an_error_within_what_was_claimed_is_confirmed_and_one_beyond_is_harmful(
+    conn: sqlite3.Connection,
+) -> None:
+    for error, verdict in ((0.004, "confirmed"), (0.05, "harmful")):
+        bench = _bench(
+            conn, "b", _told(1, 1), {"+ fp16": _told(0.4, 1, score_error=error, rank_agreement=1.0)}
+        )
+        by_name = {one.held.claim.name: one for one in judge(conn, bench, shipped()) if one.held}
+        assert by_name["b.fp16.scores"].verdict == verdict
+        assert by_name["b.fp16.speed"].verdict == "confirmed"
+
+
+def test_labels_and_the_whole_step_are_judged_apart(conn: sqlite3.Connection) -> None:
+    """What is true of one tensor need not be of the step."""
+    others = {"their efficient loss": _told(1, 60, labels_mib=0.001)}
+    found = judge(conn, _bench(conn, "c", _told(1, 100, labels_mib=20.0), others), shipped())
+    assert {one.held.claim.name: one.verdict for one in found if one.held} == {
+        "c.labels.tensor": "confirmed",
+        "c.labels.step": "smaller",
+    }
+
+
+def test_claims_are_kept_with_their_source_and_written_anew_not_twice(conn: sqlite3.Connection) -> None:
+    for _ in range(2):
+        claims.keep(conn, [one.claim for one in shipped()])
+    assert sorted(claims.everything(conn), key=lambda c: c.name) == sorted(
+        (one.claim for one in shipped()), key=lambda c: c.name
+    )
+
+
+def test_what_is_not_measured_yet_is_said(run_cli: Console) -> None:
+    done = run_cli("bench", "claims", "--only", "d")
+    assert done.code == 0
+    assert "the regression network: cannot be tested here yet" in done.out
+
+
+WAYS = """
+import json, os, pathlib, sys, time
+sys.path.insert(0, {root!r})
+from kgops.bench.ways import Done, Untestable, measured, take_turns
+
+def takes(seconds, mib):
+    def work():
+        big = bytearray(int(mib * 2**20))
+        until = time.process_time() + seconds
+        while time.process_time() < until:
+            big[::4096] = big[::4096]
+    return lambda: Done(*measured(work)[:2], {{"loss": seconds}})
+
+def cannot():
+    raise Untestable("no such card")
+
+def dies():
+    os._exit(3)
+
+def fails():
+    raise ValueError("what it says")
+
+take_turns({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2, 60), "cannot": cannot, "dies": dies,
+            "fails": fails}}, int(sys.argv[1]))
+"""
+
+
+def _contest(rounds: int = 3) -> Contest:
+    code = WAYS.format(root=str(ROOT))
+    job = read_job({"workload": "exec", "exec": {"command": [sys.executable, "-c", code, "{round}"]}}, "test")
+    names = ("first", "same", "slow", "cannot", "dies", "fails")
+    return Contest("ways", dict.fromkeys(names, job), rounds, together=True)
+
+
+def test_ways_take_turns_in_one_run_each_with_a_time_and_a_peak_of_its_own(
+    home: Path, conn: sqlite3.Connection
+) -> None:
+    told: list[str] = []
+    bench = hold(Place(Home(home), conn, told.append), _contest(), "test")
+    pairs = benches.pairs(conn, bench.id)
+    by = {
+        name: [p for p in pairs if p.variant == name] for name in ("same", "slow", "cannot", "dies", "fails")
+    }
+    assert [len(found) for found in by.values()] == [3, 3, 1, 1, 1]
+    assert all(1.5 < p.measured["seconds"] / p.baseline["seconds"] < 2.5 for p in by["slow"])
+    assert all(25 < p.baseline["memory_mib"] < 40 < p.measured["memory_mib"] < 80 for p in by["slow"])
+    assert by["cannot"][0].measured["trouble"] == "no such card"
+    assert by["dies"][0].measured["trouble"] == "its process ended with 3"
+    assert by["fails"][0].measured["trouble"] == "it failed: ValueError: what it says"
+    assert len({p.variant_run for p in by["slow"]}) == 3  # a run each round
+
+
+def test_of_ways_that_took_turns_only_missing_pairs_are_added(home: Path, conn: sqlite3.Connection) -> None:
+    place = Place(Home(home), conn, lambda _: None)
+    bench = hold(place, _contest(1), "test")
+    before = benches.pairs(conn, bench.id)
+    with conn:
+        conn.execute("UPDATE bench SET ended_at = NULL")
+        conn.execute("DELETE FROM pair WHERE variant = 'same'")
+    assert hold(place, _contest(1), "test").id == bench.id
+    after = benches.pairs(conn, bench.id)
+    assert {p.variant for p in after} == {p.variant for p in before}
+    assert [p for p in after if p.variant != "same"] == [p for p in before if p.variant != "same"]
+
+
+def test_a_command_that_says_nothing_ends_the_benchmark_with_its_run_named(
+    home: Path, conn: sqlite3.Connection
+) -> None:
+    job = read_job({"workload": "exec", "exec": {"command": ["true"]}}, "test")
+    contest = Contest("nothing", {"a": job, "b": job}, 3, together=True)
+    with pytest.raises(KgopsError, match="it said nothing") as caught:
+        hold(Place(Home(home), conn, lambda _: None), contest, "test")
+    assert "kgops logs 1" in (caught.value.hint or "")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)  # importing PyKEEN takes its time on a busy machine
+@pytest.mark.parametrize(
+    ("table", "module", "words"),
+    [
+        ("a", "group_training", ["--entities", "200", "--dim", "32", "--steps", "2", "--batch-size", "32"]),
+        ("b", "group_tracin", ["--entities", "200", "--dim", "32", "--triples", "24", "--training", "4"]),
+        ("c", "group_loss", ["--entities", "500", "--batch-size", "16", "--steps", "1"]),
+    ],
+)
+def test_the_groups_loops_run_with_every_lever_that_can_be_tested(
+    tmp_path: Path, table: str, module: str, words: list[str]
+) -> None:
+    (tmp_path / "results").mkdir()
+    environment = {**os.environ, "KGOPS_RUN_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words, "--round", "1"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads((tmp_path / "results" / "ways.json").read_text())
+    (contest,) = contests(table, quick=True, data=None)
+    assert list(told) != [] and set(told) == set(contest.variants)
+    for name, way in told.items():
+        assert way["trouble"] is None or "CUDA" in way["trouble"] or "--quick" in way["trouble"], (name, way)
+        assert way["trouble"] or way["seconds"] > 0
+    if module == "group_tracin":
+        for exact in ("baseline", "+ cleanup", "+ checkpointing", "+ test caching", "+ vmap", "kgops"):
+            assert told[exact]["figures"]["score_error"] < 1e-4, exact
+        assert told["+ last layers"]["figures"]["score_error"] > 1e-3
