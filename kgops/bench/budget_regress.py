@@ -25,7 +25,7 @@ from kgops.workers.report import Reporter
 
 __all__ = ["RegressSetting", "draw_regress", "shape_of", "work_of", "write_flights"]
 
-_GFLOP = 20.0  # of a whole setting, at most
+_GFLOP = 60.0  # of a whole setting, at most
 _FLIGHTS = 2
 
 

@@ -22,6 +22,8 @@ _WORKSPACE = "workspace"
 _FULL = 4  # bytes of a float32
 _INDEX = 8  # of a place that a pool remembers
 _KERNEL = 9
+_TINY = 20_480  # numbers
+_BORDER = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,10 @@ class Maps:
 
     def _convolved(self, number: int) -> Held:
         size = self._low * self._made(number)
-        if self._on_card:
+        if self._on_card or self._is_tiny(number):
+            self._ledger.flash(
+                _WORKSPACE, 0 if self._on_card else _KERNEL * self._low * self._entering(number)
+            )
             return self._take(size)
         copies = [self._low * self._entering(number), self._kernels(number)] if number else []
         inside = [self._take(copy, _WORKSPACE) for copy in copies]
@@ -174,29 +179,47 @@ class Maps:
         if self._is_mixed:
             before, grad = grad, self._take(self._low * self._made(number))
             self._ledger.give(before)
-        entering = self._back_through_convolution(number)
-        arrives(f"{name}.conv")
+        entering = self._back_to_entering(number)
+        self._back_to_kernels(number, lambda: arrives(f"{name}.conv"))
         self._ledger.give(grad, *kept.entered, *kept.small)
+        if self._is_mixed and number:
+            low, entering = entering, self._take(self._wide * self._entering(number))
+            self._ledger.give(low)
         return entering
 
-    def _back_through_convolution(self, number: int) -> Held:
-        """The gradient of what entered; that of the kernels comes to its caller."""
+    def _back_to_entering(self, number: int) -> Held:
+        """The gradient of what entered a convolution; of the frames nobody asks for one."""
+        if not number:
+            return self._take(0)
+        made, entering = self._low * self._made(number), self._low * self._entering(number)
+        if self._on_card or self._is_tiny(number):
+            return self._take(entering)
+        copies = [self._take(size, _WORKSPACE) for size in (made, self._kernels(number))]
+        blocked = self._take(entering, _WORKSPACE)
+        self._ledger.give(*copies)
+        grad = self._take(entering)
+        self._ledger.give(blocked)
+        return grad
+
+    def _back_to_kernels(self, number: int, arrives: Callable[[], None]) -> None:
         made, entering = self._low * self._made(number), self._low * self._entering(number)
         kernels = self._kernels(number)
-        if not number:
-            self._ledger.flash(_WORKSPACE, *(() if self._on_card else (made,)))
-            return self._take(0)
-        if not self._on_card:
-            copies = [self._take(size, _WORKSPACE) for size in (made, kernels)]
-            blocked = self._take(entering, _WORKSPACE)
-            self._ledger.give(*copies)
-            grad = self._take(entering)
-            self._ledger.give(blocked)
-            self._ledger.flash(_WORKSPACE, made, entering, kernels)
-            return grad
-        low = self._take(entering)
-        if not self._is_mixed:
-            return low
-        grad = self._take(self._wide * self._entering(number))
-        self._ledger.give(low)
-        return grad
+        if self._is_tiny(number):
+            self._ledger.flash(_WORKSPACE, kernels, _KERNEL * entering)
+            arrives()
+            return
+        copies = () if self._on_card else (made, entering if number else 0)
+        inside = [self._take(size, _WORKSPACE) for size in copies]
+        blocked = self._take(kernels, _WORKSPACE)
+        if self._low != _FULL and not self._on_card:
+            # Sums in float32, and a frame turned around twice, with room for a border.
+            turned = (made + entering) // self._images + _BORDER
+            self._ledger.flash(_WORKSPACE, 2 * kernels + turned if number else 0)
+        self._ledger.give(*inside)
+        arrives()
+        self._ledger.give(blocked)
+
+    def _is_tiny(self, number: int) -> bool:
+        """One small frame alone: torch then unrolls it into columns instead of asking oneDNN."""
+        is_alone = self._images == 1 and self._entering(number) <= _TINY
+        return is_alone and self._low == _FULL and not self._on_card
