@@ -17,6 +17,7 @@ from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob
 from kgops.jobs.job import Job, read_job
+from kgops.jobs.places import PLACES
 from kgops.jobs.text import lines, one_line
 from kgops.plans.resolve import Choice, for_worker, resolve
 from kgops.runs.launch import child_command, launch, rungs_below
@@ -28,6 +29,22 @@ from storage.database import Connection
 from storage.errors import DatabaseMissing
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+PLACE_OPTIONS = (
+    click.option("--on", type=click.Choice(PLACES), help="Run it there: Slurm's nodes, or a Ray cluster."),
+    click.option("--partition", help="Slurm's partition."),
+    click.option("--time", "time_limit", metavar="HH:MM:SS", help="Time to ask Slurm for."),
+    click.option("--gres", metavar="gpu:1", help="Cards to ask Slurm for."),
+    click.option("--cpus", type=click.IntRange(1), help="Processors to ask Slurm for, for each task."),
+    click.option("--mem", metavar="16G", help="Host memory to ask Slurm for."),
+    click.option("--account", help="Slurm's account to charge."),
+    click.option("--tasks", type=click.IntRange(1), help="Share a tracing out to so many tasks there."),
+    click.option("--sbatch", multiple=True, metavar="--OPTION=…", help="Any other option of sbatch."),
+    click.option(
+        "--address", help="Of the Ray cluster; without it a local one for as long as the run lasts."
+    ),
+)
 
 
 def options(function: F) -> F:
@@ -75,6 +92,7 @@ def options(function: F) -> F:
                 default=None,
                 help="After an out-of-memory, also try what changes results.",
             ),
+            *PLACE_OPTIONS,
             click.option(
                 "--force",
                 is_flag=True,
@@ -198,9 +216,23 @@ def _with_flags(job: Job, given: dict[str, Any]) -> Job:
             "memory_mib": given["memory_limit"],
             "allow_approximate": given["allow_approximate"],
         },
+        "on": {
+            "where": given["on"],
+            "partition": given["partition"],
+            "time": given["time_limit"],
+            "gres": given["gres"],
+            "cpus": given["cpus"],
+            "memory": given["mem"],
+            "account": given["account"],
+            "tasks": given["tasks"],
+            "options": list(given["sbatch"] or ()) or None,
+            "address": given["address"],
+        },
     }
     for part, values in flags.items():
-        table[part] |= {name: value for name, value in values.items() if value is not None}
+        table[part] = table.get(part, {}) | {
+            name: value for name, value in values.items() if value is not None
+        }
     try:
         return read_job(table, "the job with these flags")
     except BadJob as error:

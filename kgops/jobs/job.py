@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
-from kgops.jobs import toml
+from kgops.jobs import places, toml
 from kgops.jobs.keys import Key, at_least, describe, nearest, read_table
 from kgops.jobs.levers import LEVERS
+from kgops.jobs.places import PlaceAsk
 from kgops.jobs.workloads import WORKLOADS
 
 LARGEST_JOB_FILE = 4 << 20
@@ -45,6 +46,7 @@ class Job:
     levers: dict[str, Any] = field(default_factory=dict)
     card: CardAsk = CardAsk()
     limits: Limits = Limits()
+    on: PlaceAsk = PlaceAsk()
 
     def as_table(self) -> dict[str, Any]:
         """Plain data: what job.toml holds and what the database keeps. What is not set is not there."""
@@ -56,8 +58,13 @@ class Job:
             "levers": dict(self.levers),
             "card": {name: value for name, value in asdict(self.card).items() if value is not None},
             "limits": {name: value for name, value in asdict(self.limits).items() if value is not None},
+            "on": self._place(),
         }
         return {name: value for name, value in whole.items() if value is not None}
+
+    def _place(self) -> dict[str, Any] | None:
+        told = {name: value for name, value in asdict(self.on).items() if value not in (None, ())}
+        return {**told, "options": list(self.on.options)} if self.on.where else None
 
     def as_toml(self) -> str:
         return toml.dumps(self.as_table())
@@ -79,6 +86,7 @@ _TOP = (
     Key("levers", "table"),
     Key("card", "table"),
     Key("limits", "table"),
+    Key("on", "table"),
 )
 _CARD = (
     Key("gpu", "str"),
@@ -114,6 +122,8 @@ def read_job(table: object, source: str) -> Job:
         problems += workload.check(settings)
     card = read_table("card", top["card"] or {}, _CARD, problems)
     limits = read_table("limits", top["limits"] or {}, _LIMITS, problems)
+    on = read_table("on", top["on"] or {}, places.KEYS, problems)
+    problems += places.problems_of(on, str(name))
     levers = dict(top["levers"] or {})
     for lever, value in levers.items():
         if lever not in LEVERS:
@@ -133,6 +143,7 @@ def read_job(table: object, source: str) -> Job:
         levers=levers,
         card=CardAsk(**card),
         limits=Limits(**limits),
+        on=PlaceAsk(**{**on, "options": tuple(on["options"] or ())}),
     )
 
 

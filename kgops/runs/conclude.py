@@ -58,7 +58,14 @@ def conclude(
         write_json(folder.attempt(number).closed, closed)
     with transaction(conn):
         if left is not None:
-            attempts.note_peaks(conn, plan.number, number, card_mib=None, host_mib=left.peak_mib, cpu_s=None)
+            attempts.note_peaks(
+                conn,
+                plan.number,
+                number,
+                card_mib=None,
+                host_mib=left.peak_mib if plan.on != "slurm" else None,
+                cpu_s=None,
+            )
         signal = left.signal if left else seen.gate_signal
         _commit(conn, plan.number, ending, signal, result, is_end=verdict.next == "end")
     return verdict

@@ -57,6 +57,7 @@ def _accept(home: Home, conn: Connection, planned: Planned) -> int:
     if WORKLOADS[job.workload].module is None:
         _must_be_startable(command[0], cwd)
     _must_have_inputs(job, cwd)
+    _must_have_place(job)
     _must_have_card(job)
     _must_not_limit_a_card(job)
     masked = _masked(job, shown, cwd)
@@ -119,6 +120,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         grace_s=job.limits.grace_s,
         log_mib=job.limits.log_mib,
         module=WORKLOADS[job.workload].module,
+        on=job.on.where,
         rungs=rungs(job.settings.get("on_oom") or {}) if is_command else [{}, *(r.settings for r in below)],
         ladder=[rung.as_table() for rung in below],
         last_resort=None if is_command else last_resort(job),
@@ -199,6 +201,21 @@ def _must_have_inputs(job: Job, cwd: Path) -> None:
         named = ((job.settings[table] or {}) if table else job.settings).get(inner)
         if named and not is_there(cwd / named):
             raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / named}", "check the path")
+
+
+def _must_have_place(job: Job) -> None:
+    """A cluster that cannot be reached from here is told now, not by a failed run."""
+    if job.on.where is None:
+        return
+    if WORKLOADS[job.workload].module is None:
+        raise Usage("a command of your own runs here", "write an sbatch script for it, or leave --on away")
+    if job.on.where == "slurm":
+        if shutil.which("sbatch") is None:
+            raise Usage(
+                "there is no sbatch here", "start it on a login node of the cluster, or leave --on away"
+            )
+        if job.card.gpu or job.card.memory_mib:
+            raise Usage("--gpu and --gpu-memory are for cards of this machine", "ask Slurm: --gres gpu:1")
 
 
 def _must_have_card(job: Job) -> None:

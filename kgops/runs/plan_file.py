@@ -29,6 +29,7 @@ class Plan:
     predicted_mib: float | None = None
     forecast: dict[str, Any] | None = None  # what was predicted, for what, and from which parts
     module: str | None = None  # None: the command is the person's own
+    on: str | None = None  # where the worker is, if not here
     rungs: list[dict[str, Any]] = field(
         default_factory=list
     )  # settings per out-of-memory, the first for the start

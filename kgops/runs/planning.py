@@ -100,6 +100,9 @@ def plan(
     job = resolved.job
     if WORKLOADS[job.workload].module is None:
         return Planned(job, resolved.choices, processor(), unknown="only your command knows what it needs")
+    if job.on.where == "slurm" and target is None:
+        where = "which node Slurm gives it is not known before"
+        return Planned(job, resolved.choices, processor(), unknown=where)
     on = target or target_of_job(job.card.gpu, _device(job))
     remembered = home.path / "counts.json" if home.path.is_dir() else None
     subject = subject_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)

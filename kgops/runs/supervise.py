@@ -259,7 +259,8 @@ class Supervisor:
                 break
             if now >= next_sample:
                 next_sample = now + SAMPLE_EVERY_S
-                samples.append(sampler.take())
+                if self._plan.on != "slurm":  # who stands here for a worker elsewhere is not what is measured
+                    samples.append(sampler.take())
                 logs.keep_newest(self._folder.log, self._plan.log_mib)
                 _reap_orphans(leave=sampler.gate_pid)
             if now >= next_commit and (self._intake.has_news() or now >= next_write):

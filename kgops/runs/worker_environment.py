@@ -12,6 +12,8 @@ from kgops.runs.folder import RunFolder
 from kgops.runs.plan_file import Plan, Private
 from kgops.settings import Home
 
+# Who stands here for a worker that is elsewhere.
+_STAND_INS = {"slurm": "kgops.on.follow"}
 # What belongs to one run and must not reach another that is started inside it.
 RUN_VARIABLES = frozenset(
     {
@@ -46,5 +48,6 @@ def worker_environment(
         environment["CUDA_VISIBLE_DEVICES"] = card
     if plan.module is not None:
         # -P: the folder a person stands in must not give Python its modules.
-        return [sys.executable, "-P", "-m", plan.module, str(folder.job)], environment
+        module = _STAND_INS.get(plan.on or "", plan.module)
+        return [sys.executable, "-P", "-m", module, str(folder.job)], environment
     return fill_in(private.command, settings), environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from kgops.training.out_of_memory import (
     is_out_of_memory,
     limit_memory,
 )
+from kgops.workers import fence
 from kgops.workers.report import Reporter
 
 
@@ -41,6 +43,7 @@ class StopRequest:
         self._asked = True
 
     def __call__(self) -> bool:
+        fence.check_lately()
         return self._asked
 
 
@@ -59,10 +62,15 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None
         if job.limits.memory_mib is not None:
             limit_memory(job.limits.memory_mib)
         work(job, folder, reporter, stop)
+        if fence.is_elsewhere():  # there no supervisor sees it
+            reporter.memory(host_peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     except Stopped:
         # Ended by the signal it was asked with: not a success, and nobody's failure either.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
+    except fence.Fenced as error:
+        print(f"Ended: {error}.", file=sys.stderr)
+        sys.exit(os.EX_TEMPFAIL)
     except Exception as error:
         if is_out_of_memory(error):
             ran_out = describe(error)

@@ -12,6 +12,7 @@ from kgops.jobs import manifest
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.training import FILES
+from kgops.workers import fence
 from kgops.workers.report import Reporter
 
 __all__ = ["copy_file", "hand_in", "make_output_folder", "write_config"]
@@ -60,6 +61,7 @@ def write_config(
 
 def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], report: Reporter) -> None:
     """The manifest comes last: with it the run has succeeded, whatever happens to this process."""
+    fence.check()
     wanted = _wanted_folder(job)
     if wanted is not None:
         _copy(results, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from kgops.errors import BadInput, Interrupted
 from kgops.graphs.readable import read_edge_map, read_node_names
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job
-from kgops.tracin.parts import Parts, parts_meaning
+from kgops.tracin.parts import Parts
 from kgops.tracin.points import Loaded
 from kgops.tracin.results import Names, Table, write_self_influence
 from kgops.tracin.scan import self_influence
@@ -24,6 +25,7 @@ from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import copy_file, hand_in, make_output_folder
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_agreement import report_agreement
+from kgops.workers.tracin_hand import MERGE
 from kgops.workers.tracin_index import built, from_index
 from kgops.workers.tracin_levers import (
     filters,
@@ -32,7 +34,8 @@ from kgops.workers.tracin_levers import (
     tests_at_once,
 )
 from kgops.workers.tracin_outputs import Outputs
-from kgops.workers.tracin_spread import spread
+from kgops.workers.tracin_plan import planned_pieces
+from kgops.workers.tracin_spread import merging, spread
 from kgops.workers.tracin_validate import validate_found
 from kgops.workers.tracin_work import Work, load_graph, path_of
 from kgops.workers.train import find_device
@@ -90,7 +93,7 @@ class _Run(Work):
 
     def traced(self, scoring: Scoring | None) -> dict[str, float]:
         report = self.report
-        tests, parts = self.tests(), self._parts()
+        tests, parts = self.tests(), self.parts()
         outputs = self._outputs(tests, scoring)
         if len(parts):
             report.note(f"{len(parts):,} test triples were traced before and are taken as they are.")
@@ -125,14 +128,6 @@ class _Run(Work):
             figures |= {"scored_pairs": pairs, "tracin_s": seconds, "pairs_per_s": pairs / seconds}
         return figures
 
-    def _parts(self) -> Parts:
-        """What an earlier attempt finished, unless the ladder has since changed what scores mean."""
-        meaning = {"last_layers": self.job.levers.get("last_layers", False), "filtering": filters(self.job)}
-        parts, dropped = parts_meaning(meaning, self.folder / "parts")
-        if dropped:
-            self.report.note("the ladder changed what scores mean: what was traced before is traced again.")
-        return parts
-
     @contextmanager
     def _scorer(
         self, scoring: Scoring | None, tests: Sequence[TestTriple], parts: Parts
@@ -144,6 +139,9 @@ class _Run(Work):
             return
         if index is not None:
             yield from_index(scoring, self.graph.train, index, filters(self.job))
+            return
+        if os.environ.get(MERGE):
+            yield merging(self, scoring, planned_pieces(self, tests, parts))
             return
         devices, _ = spread_over(self.job, scoring.device)
         if len(devices) == 1:

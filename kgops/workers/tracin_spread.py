@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,16 +21,17 @@ from kgops.errors import Interrupted, KgopsError
 from kgops.jobs import events
 from kgops.jobs.files import write_durably
 from kgops.tracin.parts import Parts
-from kgops.tracin.pieces import Pieces, Tile, merge_into, shares_for
+from kgops.tracin.pieces import Pieces, Tile, merge_into
 from kgops.tracin.scan import Sink
 from kgops.tracin.tests_to_trace import TestTriple
-from kgops.tracin.trace import tiles
+from kgops.tracin.trace import Scoring
 from kgops.training.report import Progress, Report
-from kgops.workers import tracin_pieces
-from kgops.workers.tracin_levers import filters, tests_at_once
+from kgops.workers import tracin_hand
+from kgops.workers.tracin_hand import Hand
+from kgops.workers.tracin_plan import planned_pieces
 from kgops.workers.tracin_work import Work
 
-__all__ = ["Hands", "LocalHands", "SpreadScorer", "spread"]
+__all__ = ["Hands", "LocalHands", "SpreadScorer", "merging", "spread"]
 
 JOB = "job.toml"
 _LOOK_S = 0.05
@@ -175,8 +173,8 @@ class LocalHands:
 
     def _start(self, device: str, log: Path) -> subprocess.Popen[bytes]:
         own = {
-            tracin_pieces.FOLDER: str(self._pieces.folder),
-            tracin_pieces.DEVICE: device,
+            tracin_hand.FOLDER: str(self._pieces.folder),
+            tracin_hand.DEVICE: device,
             "KGOPS_EVENTS": str(log),
             "KGOPS_SETTINGS": "{}",  # they are in the job already
         }
@@ -191,28 +189,37 @@ def spread(
     work: Work, tests: Sequence[TestTriple], parts: Parts, devices: Sequence[str]
 ) -> Iterator[SpreadScorer]:
     """A process on each of `devices`, for what `parts` lacks."""
-    trains = len(work.graph.train)
-    top_k = None if filters(work.job) else work.top_k()
-    told = [
-        Tile.of(place, tile)
-        for place, tile in enumerate(tiles(tests, parts, trains, top_k, tests_at_once(work.job)))
-        if any(test.ids is not None for test in tile)
-    ]
-    shares = shares_for(trains, max((len(tile.numbers) for tile in told), default=1))
-    # What was cut otherwise, or under other levers, is of no use any more.
-    meaning = json.dumps([[tile.digest for tile in told], shares, top_k, work.job.levers], default=str)
-    folder = work.folder / "pieces" / hashlib.sha256(meaning.encode()).hexdigest()[:16]
-    for other in folder.parent.glob("*"):
-        if other != folder:
-            shutil.rmtree(other, ignore_errors=True)
-    pieces = Pieces.plan(folder, told, shares, top_k)
+    pieces = planned_pieces(work, tests, parts)
     # As this process has it: within a pipeline, or after the ladder, it is not the job of the run.
-    write_durably(folder / JOB, work.job.as_toml().encode())
+    write_durably(pieces.folder / JOB, work.job.as_toml().encode())
     ready = sum(pieces.is_published(piece) for piece in pieces)
-    many = f"{len(told):,} tiles of test triples in {shares} pieces each, on {len(devices)} processes"
-    work.report.note(f"{many}; {ready:,} were done before." if ready else f"{many}.")
+    all_of_them = sum(1 for _ in pieces)
+    done = f", {ready:,} were done before" if ready else ""
+    work.report.note(f"{all_of_them:,} pieces for {len(devices)} processes{done}.")
     with LocalHands(pieces, devices) as hands:
         yield SpreadScorer(pieces, hands)
+
+
+def merging(work: Work, scoring: Scoring, pieces: Pieces) -> SpreadScorer:
+    """Of what others have published before; what is missing this process does itself."""
+    ready, all_of_them = sum(pieces.is_published(piece) for piece in pieces), sum(1 for _ in pieces)
+    missing = f"; {all_of_them - ready:,} are done now" if ready < all_of_them else ""
+    work.report.note(f"{ready:,} of {all_of_them:,} pieces are there to be merged{missing}.")
+    return SpreadScorer(pieces, _Alone(Hand(work, scoring, pieces)))
+
+
+class _Alone:
+    """This process, for what nobody else is left to do."""
+
+    def __init__(self, hand: Hand) -> None:
+        self._hand = hand
+
+    def look(self) -> None:
+        pieces = self._hand.pieces
+        self._hand.do(next(piece for piece in pieces if not pieces.is_published(piece)))
+
+    def under_way(self) -> float:
+        return 0
 
 
 def _as_error(kind: str, says: str) -> Exception:

@@ -19,6 +19,7 @@ from kgops.tracin.blocks import Settings
 from kgops.tracin.engines import block_gflop
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.models import facts_of
+from kgops.tracin.parts import Parts, parts_meaning
 from kgops.tracin.points import Loaded, find_checkpoints, load_point
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scoring
@@ -147,6 +148,14 @@ class Work:
 
     def ids(self) -> torch.Tensor:
         return torch.tensor([test.ids for test in self.tests() if test.ids is not None])
+
+    def parts(self) -> Parts:
+        """What an earlier attempt finished, unless the ladder has since changed what scores mean."""
+        meaning = {"last_layers": self.job.levers.get("last_layers", False), "filtering": filters(self.job)}
+        parts, dropped = parts_meaning(meaning, self.folder / "parts")
+        if dropped:
+            self.report.note("the ladder changed what scores mean: what was traced before is traced again.")
+        return parts
 
     def top_k(self) -> int | None:
         asked: int | None = self.settings["top_k"]

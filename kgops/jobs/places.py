@@ -1,0 +1,69 @@
+"""Where a job is to be done: here, by a Slurm cluster, or by a Ray cluster."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from kgops.jobs.keys import Key, at_least, one_of
+
+__all__ = ["KEYS", "PLACES", "PlaceAsk", "problems_of"]
+
+PLACES = ("slurm", "ray")
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceAsk:
+    """`where` None is this machine. The rest is handed on to Slurm as it stands, `address` to Ray."""
+
+    where: str | None = None
+    partition: str | None = None
+    time: str | None = None
+    gres: str | None = None
+    cpus: int | None = None
+    memory: str | None = None
+    account: str | None = None
+    tasks: int = 1  # of a tracing, as one job array
+    options: tuple[str, ...] = ()  # further ones of sbatch
+    address: str | None = None
+
+
+def _time(value: str) -> str | None:
+    """As sbatch takes it: minutes, minutes:seconds, hours:minutes:seconds, days-hours and so on."""
+    good = re.fullmatch(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}", value)
+    return None if good else f"not a time as Slurm writes it, such as 04:00:00 or 1-12; found {value!r:.40}"
+
+
+KEYS = (
+    Key("where", "str", check=one_of(*PLACES)),
+    Key("partition", "str"),
+    Key("time", "str", check=_time),
+    Key("gres", "str"),
+    Key("cpus", "int", check=at_least(1)),
+    Key("memory", "str"),
+    Key("account", "str"),
+    Key("tasks", "int", 1, check=at_least(1)),
+    Key("options", "strings"),
+    Key("address", "str"),
+)
+
+
+def problems_of(table: dict[str, Any], workload: str) -> list[str]:
+    """What does not go together."""
+    where, problems = table["where"], []
+    others = [name for name, value in table.items() if name != "where" and value not in (None, 1, ())]
+    if where is None and others:
+        problems.append(f"on.{others[0]}: has no meaning without on.where")
+    if where == "slurm" and table["address"]:
+        problems.append("on.address: is for Ray")
+    if where == "ray":
+        problems += [f"on.{name}: is for Slurm" for name in others if name not in ("address", "tasks")]
+        if workload != "tracin":
+            problems.append(f"on.where: Ray shares out tracings; a {workload} runs here or on Slurm")
+    if table["tasks"] != 1 and workload != "tracin":
+        problems.append(f"on.tasks: a tracing is cut into tasks; a {workload} is one")
+    for option in table["options"] or ():
+        if not option.startswith("--"):
+            problems.append(f"on.options: each begins with --, as sbatch takes it; found {option!r:.40}")
+    return problems

@@ -1,0 +1,276 @@
+"""`python -m kgops.on.follow job.toml`: stands for a worker that Slurm runs elsewhere.
+
+It submits the worker, hands on what that says as if it were here, and ends as the worker ended. Killed, it leaves
+the Slurm job alone: the next attempt finds it by its mark and follows it again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+
+from kgops.errors import KgopsError, Unavailable
+from kgops.jobs import events
+from kgops.jobs.files import read_json, write_json
+from kgops.jobs.job import Job, read_job_file
+from kgops.jobs.places import PlaceAsk
+from kgops.jobs.workloads import WORKLOADS
+from kgops.on import slurm
+from kgops.on.script import script
+from kgops.runs.folder import RunFolder
+
+__all__ = ["main"]
+
+_LOOK_S = 0.5  # at files
+_FIRST_ASKS_S, _LATER_ASKS_S = 1.0, 10.0  # of the controller: often at first, then as sites like it
+_OFTEN_FOR_S = 60.0
+_NETWORK_S = 15.0  # that a file may take to be seen from another machine
+_PIECES_MODULE = "kgops.workers.tracin_pieces"
+_BY_ONE = (
+    "self_influence",
+    "build_index",
+    "use_index",
+    "skip_tracin",
+)  # tracings that are not cut into pieces
+_GIVEN = ("KGOPS_HOME", "KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_ATTEMPT", "KGOPS_SETTINGS")
+
+
+def main() -> int:
+    job = read_job_file(Path(sys.argv[1]))
+    folder = RunFolder(Path(os.environ["KGOPS_RUN_FOLDER"]))
+    attempt = int(os.environ["KGOPS_ATTEMPT"])
+    with Voice() as voice:
+        try:
+            return _Following(job, folder, attempt, voice).to_its_end()
+        except KgopsError as error:
+            voice.say(events.FAILED, reason=error.message + (f" Hint: {error.hint}" if error.hint else ""))
+            print(f"Error: {error.message}", file=sys.stderr)
+            return error.exit_code
+
+
+class Voice:
+    """The run's events file and log, for lines from elsewhere and for our own."""
+
+    def __enter__(self) -> Voice:
+        self._file = Path(os.environ["KGOPS_EVENTS"]).open("ab", buffering=0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def say(self, kind: str, /, **fields: object) -> None:
+        self._file.write(events.write(kind, time.time(), **fields))
+
+    def hand_on(self, lines: bytes) -> None:
+        self._file.write(lines)
+
+
+@dataclass
+class _Tail:
+    """Whole lines of a file that grows somewhere else, from where we were."""
+
+    path: Path
+    at: int = 0
+
+    def new(self) -> bytes:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.at)
+                text = file.read(1 << 20)
+        except FileNotFoundError:
+            return b""
+        whole = text.rfind(b"\n") + 1
+        self.at += whole
+        return text[:whole]
+
+
+@dataclass
+class _Following:
+    job: Job
+    folder: RunFolder
+    attempt: int
+    voice: Voice
+    _stop_asked: bool = False
+    _stop_told: bool = False
+    _shown: str = ""
+    _events: _Tail = field(init=False)
+    _log: _Tail = field(init=False)
+    _tasks: dict[Path, _Tail] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        signal.signal(signal.SIGTERM, self._ask_to_stop)
+        self._dir = self.folder.attempt(self.attempt).path / "slurm"
+
+    def to_its_end(self) -> int:
+        number, merge = self._earlier() or self._submit()
+        self._events, self._log = _Tail(self._dir / "events.all.jsonl"), _Tail(self._dir / "log.all")
+        begun = time.monotonic()
+        asked = 0.0
+        followed = merge or number
+        while True:
+            self._relay()
+            pause = _FIRST_ASKS_S if time.monotonic() - begun < _OFTEN_FOR_S else _LATER_ASKS_S
+            if self._stop_asked and not self._stop_told:
+                self._stop(number, merge)
+            if time.monotonic() - asked > pause:
+                asked = time.monotonic()
+                try:
+                    waiting = slurm.queued(followed)
+                except Unavailable as error:  # a controller that is away for a while ends no job
+                    self._tell(f"Slurm does not answer: {error.message}")
+                    continue
+                if waiting is None:
+                    return self._ended(followed)
+                self._tell(f"Slurm job {followed}: {waiting}" + self._of_array(number, merge))
+                if merge is not None and (trouble := self._trouble_of_tasks()) is not None:
+                    self.voice.hand_on(trouble)
+                    slurm.cancel(merge)
+                    slurm.cancel(number)
+                    return 1
+            time.sleep(_LOOK_S)
+
+    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        self._stop_asked = True
+
+    def _stop(self, number: int, merge: int | None) -> None:
+        self._stop_told = True
+        for one in (number, merge):
+            if one is None:
+                continue
+            waiting = slurm.queued(one)
+            if waiting is not None and waiting.is_running:
+                slurm.cancel(one, "TERM")
+            elif waiting is not None:
+                slurm.cancel(one)
+
+    def _earlier(self) -> tuple[int, int | None] | None:
+        """The job of an attempt before this one, where it is still going, with the same settings."""
+        for number in range(self.attempt, 0, -1):
+            where = self.folder.attempt(number).path / "slurm"
+            told = read_json(where / "job.json")
+            if told is None:
+                continue
+            job, merge = told["job"], told["merge"]
+            if slurm.queued(merge or job) is None:
+                continue
+            if told["settings"] == os.environ["KGOPS_SETTINGS"]:
+                self._dir = where
+                self.voice.say(
+                    events.NOTE, text=f"Slurm job {merge or job} is still going: it is followed on."
+                )
+                return job, merge
+            slurm.cancel(job)  # what it would find is not what is asked for now
+            if merge is not None:
+                slurm.cancel(merge)
+        return None
+
+    def _submit(self) -> tuple[int, int | None]:
+        self._dir.mkdir(parents=True, exist_ok=True)
+        module = WORKLOADS[self.job.workload].module
+        assert module is not None  # a command is refused when it is launched
+        tasks = 1 if any(self.job.settings.get(name) for name in _BY_ONE) else self.job.on.tasks
+        alone = replace(self.job.on, tasks=1)
+        whole = self._written("worker.sh", alone, module, {"KGOPS_MERGE": "1"} if tasks > 1 else {})
+        if tasks == 1:
+            number, merge = slurm.submit(whole), None
+        else:
+            shared = self._written("pieces.sh", self.job.on, _PIECES_MODULE, {"KGOPS_TASKS": str(tasks)})
+            number = slurm.submit(shared, [f"--array=0-{tasks - 1}"])
+            # After all of them, however they ended: what is missing it does itself.
+            merge = slurm.submit(whole, [f"--dependency=afterany:{number}"])
+        write_json(
+            self._dir / "job.json",
+            {"job": number, "merge": merge, "settings": os.environ["KGOPS_SETTINGS"]},
+        )
+        many = f"as an array of {tasks} tasks, and {merge} to merge what they find" if merge else ""
+        self.voice.say(events.NOTE, text=f"given to Slurm as job {number} {many}".rstrip() + ".")
+        return number, merge
+
+    def _written(self, name: str, place: PlaceAsk, module: str, more: dict[str, str]) -> Path:
+        command = [sys.executable, "-P", "-m", module, str(self.folder.job)]
+        given = {key: os.environ[key] for key in _GIVEN if key in os.environ}
+        path = self._dir / name
+        text = script(
+            f"kgops-{os.environ.get('KGOPS_RUN', '0')}", place, self._dir, str(Path.cwd()), command, {**given, **more}
+        )  # fmt: skip
+        path.write_text(text)
+        return path
+
+    def _relay(self) -> None:
+        """What the worker has said since, and what it printed."""
+        while lines := self._events.new():
+            self.voice.hand_on(lines)
+        while lines := self._log.new():
+            sys.stdout.buffer.write(lines)
+            sys.stdout.buffer.flush()
+
+    def _tell(self, text: str) -> None:
+        """Once, whenever it changes."""
+        if text != self._shown:
+            self._shown = text
+            self.voice.say(events.NOTE, text=text[:1].upper() + text[1:] + ".")
+
+    def _of_array(self, array: int, merge: int | None) -> str:
+        if merge is None:
+            return ""
+        waiting = slurm.queued(array)
+        self._progress()
+        return f"; array {array}: {waiting}" if waiting is not None else ""
+
+    def _trouble_of_tasks(self) -> bytes | None:
+        """What one task cannot do, no other can: its last words, as it said them."""
+        for path in self._dir.glob("events.*.jsonl"):
+            for line in self._tasks.setdefault(path, _Tail(path)).new().splitlines(keepends=True):
+                if events.read(line, 0.0).kind in (events.OUT_OF_MEMORY, events.FAILED):
+                    return line
+        return None
+
+    def _progress(self) -> None:
+        plans = list((self.folder.path / "pieces").glob("*/plan.json"))
+        plan = read_json(plans[0]) if len(plans) == 1 else None
+        if plan is not None:
+            done = sum(1 for _ in plans[0].parent.glob("*.pt"))
+            total = plan["shares"] * len(plan["tiles"])
+            self.voice.say(events.PROGRESS, phase="pieces", done=done, total=total, unit="pieces")
+
+    def _ended(self, job: int) -> int:
+        """As the worker did: with its code, or by the signal that ended it."""
+        deadline = time.monotonic() + _NETWORK_S
+        left = self._dir / "exit.all"
+        while not left.exists() and time.monotonic() < deadline and slurm.end_of(job) in (None, "COMPLETED"):
+            time.sleep(_LOOK_S)
+        self._relay()
+        if left.exists():
+            code = int(left.read_text())
+            if code > 128:
+                _die_of(code - 128)
+            return code
+        state = slurm.end_of(job)
+        if state == "OUT_OF_MEMORY":
+            self.voice.say(
+                events.OUT_OF_MEMORY, detail="Slurm ended the job: more host memory than it asked for"
+            )
+            return 1
+        if state == "CANCELLED":
+            self.voice.say(events.NOTE, text=f"Slurm job {job} was cancelled.")
+            _die_of(signal.SIGTERM)
+        # Its node failed, or its time was over before it could save: lost, as a worker here can be.
+        self.voice.say(
+            events.NOTE, text=f"Slurm job {job} ended without a word: {state or 'unknown to Slurm'}."
+        )
+        _die_of(signal.SIGKILL)
+        return 1
+
+
+def _die_of(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
+    os.kill(os.getpid(), number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

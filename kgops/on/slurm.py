@@ -1,0 +1,107 @@
+"""Slurm's commands, as far as a run needs them. Texts that its versions agree on are read, never its JSON."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.errors import KgopsError, Unavailable
+
+__all__ = ["Waiting", "cancel", "end_of", "queued", "submit"]
+
+_PATIENCE_S = 60  # a busy controller answers late
+# Of these a job comes back, or is not over yet.
+_NOT_OVER = frozenset(
+    {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "RESIZING"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What squeue shows of a job: how many of its tasks are in each state, where they run, why they wait."""
+
+    states: dict[str, int]
+    nodes: tuple[str, ...]
+    reason: str | None
+
+    @property
+    def is_running(self) -> bool:
+        return "RUNNING" in self.states
+
+    def __str__(self) -> str:
+        told = [
+            f"{many} {state.lower()}" if many > 1 else state.lower() for state, many in self.states.items()
+        ]
+        where = f" on {', '.join(self.nodes)}" if self.nodes else ""
+        why = f" ({self.reason})" if self.reason and not self.is_running else ""
+        return " and ".join(told) + where + why
+
+
+def submit(script: Path, options: Sequence[str] = ()) -> int:
+    """The number that Slurm gave it."""
+    done = _ask(["sbatch", "--parsable", *options, str(script)])
+    if done.returncode != 0:
+        raise KgopsError(
+            f"Slurm did not take the job: {_first_line(done.stderr)}",
+            hint="`sinfo` lists partitions; --partition, --time, --gres and --sbatch change what is asked for",
+        )
+    found = re.match(r"\d+", done.stdout.strip())
+    if found is None:
+        raise KgopsError(f"sbatch answered {done.stdout[:80]!r}, which is no job's number.")
+    return int(found[0])
+
+
+def queued(job: int) -> Waiting | None:
+    """None once it is over; also where the controller does not know it any more."""
+    done = _ask(["squeue", "--noheader", "--array", f"--jobs={job}", "--format=%T|%N|%r"])
+    if done.returncode != 0:
+        if "Invalid job id" in done.stderr:
+            return None
+        raise Unavailable(f"squeue: {_first_line(done.stderr)}")
+    rows = [line.split("|") for line in done.stdout.splitlines() if line.count("|") >= 2]
+    rows = [row for row in rows if row[0] in _NOT_OVER]
+    if not rows:
+        return None
+    states = Counter(row[0] for row in rows)
+    nodes = sorted({row[1] for row in rows if row[1]})
+    reasons = [row[2] for row in rows if row[0] == "PENDING" and row[2] not in ("None", "")]
+    return Waiting(dict(states), tuple(nodes), reasons[0] if reasons else None)
+
+
+def end_of(job: int) -> str | None:
+    """How it ended, in Slurm's word: `NODE_FAIL`, `TIMEOUT`, …; None where nothing tells any more."""
+    done = _ask(["scontrol", "show", "job", str(job), "--oneliner"])
+    states = re.findall(r"\bJobState=(\w+)", done.stdout)
+    if not states:
+        # Sites without accounting have no sacct that answers.
+        done = _ask(["sacct", "--parsable2", "--noheader", f"--jobs={job}", "--format=State"])
+        states = re.findall(r"^(\w+)", done.stdout, re.MULTILINE) if done.returncode == 0 else []
+    bad = [state for state in states if state != "COMPLETED"]
+    return next(iter(bad or states), None)
+
+
+def cancel(job: int, signal: str | None = None) -> None:
+    """Ends it; with a `signal` its script is asked, which answers in its own time."""
+    told = ["--batch", f"--signal={signal}"] if signal else []
+    _ask(["scancel", *told, str(job)])
+
+
+def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, check=False
+        )
+    except FileNotFoundError as error:
+        raise KgopsError(
+            f"there is no {command[0]} here.", hint="start it where Slurm's commands are: a login node"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{command[0]} did not answer within {_PATIENCE_S} s") from error
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "it did not say why")

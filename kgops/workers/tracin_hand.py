@@ -1,0 +1,93 @@
+"""One process at work on the pieces of a tracing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from kgops.errors import Interrupted
+from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
+from kgops.tracin.pieces import Piece, Pieces, Tile
+from kgops.tracin.scan import scan
+from kgops.tracin.tests_to_trace import TestTriple
+from kgops.tracin.trace import Scoring, candidates
+from kgops.workers import fence
+from kgops.workers.tracin_work import Work
+
+__all__ = ["DEVICE", "FOLDER", "MERGE", "TASKS", "Hand"]
+
+# What such a process is told by whoever starts it: the folder of its pieces and its device; or how many tasks share
+# them by number; or that it merges what those have found.
+FOLDER, DEVICE, TASKS, MERGE = "KGOPS_PIECES", "KGOPS_DEVICE", "KGOPS_TASKS", "KGOPS_MERGE"
+_LOOK_S = 0.2  # while others have claimed what is left: one of them may die
+
+
+@dataclass
+class Hand:
+    """It knows the tests by their numbers, and the triples of the last tile."""
+
+    work: Work
+    scoring: Scoring
+    pieces: Pieces
+    _last: tuple[Tile, torch.Tensor, torch.Tensor] | None = None
+
+    @cached_property
+    def _tests(self) -> dict[int, TestTriple]:
+        return {test.number: test for test in self.work.tests()}
+
+    @cached_property
+    def _near(self) -> tuple[Neighbourhood, NeighbourhoodFilter] | None:
+        return self.work.near()
+
+    def do_every(self, which: int, of: int) -> None:
+        """The `which`th, and every `of`th after it: where nobody can see who has claimed what."""
+        for place, piece in enumerate(self.pieces):
+            if place % of == which and not self.pieces.is_published(piece):
+                self.do(piece)
+
+    def do_all(self) -> None:
+        """One after the other, each that nobody has claimed, until all are published."""
+        while left := [piece for piece in self.pieces if not self.pieces.is_published(piece)]:
+            if not any(self._do_if_free(piece) for piece in left):
+                time.sleep(_LOOK_S)
+            if self.work.stop():
+                raise Interrupted("stopped.", "resume the run to go on")
+
+    def _do_if_free(self, piece: Piece) -> bool:
+        if self.pieces.is_published(piece):
+            return False
+        with self.pieces.claimed(piece) as ours:
+            if ours:
+                self.do(piece)
+        return ours
+
+    def do(self, piece: Piece) -> None:
+        train, ids = self._of(piece.tile)
+        sink, scoring = self.pieces.sink(), self.scoring
+        scan(
+            scoring.points,
+            scoring.loss,
+            train,
+            ids,
+            sink,
+            settings=scoring.settings,
+            names=scoring.names,
+            share=piece.share,
+            report=self.work.report,
+            stop_requested=self.work.stop,
+        )
+        fence.check()
+        self.pieces.publish(piece, sink)
+
+    def _of(self, tile: Tile) -> tuple[torch.Tensor, torch.Tensor]:
+        """The training triples that a tile is scored with, and its own ids."""
+        if self._last is None or self._last[0] != tile:
+            tests = [self._tests[number] for number in tile.numbers]
+            train = self.work.graph.train
+            if self._near is not None:
+                train = train[candidates(self._near, tests, len(train))[1]]
+            self._last = tile, train, torch.tensor([test.ids for test in tests])
+        return self._last[1:]
