@@ -18,8 +18,10 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# The quick set of everything, written to BENCHMARKS.md: `make bench DATA=DIR` with graphs, too. Minutes, on a quiet machine.
+DATA ?=
 bench: $(VENV)/.ready
-	$(BIN)/python -m kgops.bench.console
+	$(BIN)/python -m kgops.bench.document $(if $(DATA),--data $(DATA))
 
 # Kills at random moments: `make chaos N=1000` for the full figure.
 N ?= 200

@@ -18,7 +18,7 @@ from storage.benches import Bench, Pair
 from storage.claims import Claim
 from storage.database import Connection
 
-__all__ = ["TABLES", "Held", "Judged", "contests", "judge", "shipped"]
+__all__ = ["TABLES", "Held", "Judged", "contests", "judge", "quality", "shipped"]
 
 TABLES = {
     "a": "training ConvE",
@@ -97,7 +97,7 @@ def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
             )
         ]
     if table == "b":
-        small = ["--entities", "6400", "--dim", "32", "--triples", "128", "--training", "30"]
+        small = ["--entities", "6400", "--dim", "32", "--triples", "256", "--training", "30"]
         words = [*given, *(small if quick else ["--compile"])]
         return [
             _together(f"claims b{label}: TracIn, one test triple", "group_tracin", words, _TRACIN, rounds)
@@ -133,6 +133,19 @@ def judge(conn: Connection, bench: Bench, held: Sequence[Held]) -> list[Judged]:
         claims = [one for one in held if one.table == table and one.variant == name]
         found += [_judged(name, one, own) for one in claims] or [_judged(name, None, own)]
     return found
+
+
+def quality(one: Judged) -> str:
+    """What the lever does to the result."""
+    told = []
+    found = one.quality
+    if "score_error" in found:
+        told.append(f"scores ±{found['score_error']:.2g}, ranks {found['rank_agreement']:.3f}")
+    if "top_50_shared" in found:
+        told.append(f"top 50 {found['top_50_shared']:.0%}")
+    if "loss_difference" in found:
+        told.append(f"loss {found['loss_difference']:+.2g}")
+    return ", ".join(told)
 
 
 def _judged(name: str, held: Held | None, pairs: Sequence[Pair]) -> Judged:

@@ -5,6 +5,7 @@ Each way has a process of its own, so that its peak of memory is its own; what l
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -55,6 +56,7 @@ def measured(
 
     Not the clock's: what else this machine does makes a single thread wait, and no more work.
     """
+    gc.collect()  # reads every object, which in a fork brings pages in: nobody's own memory
     start = _reset_peak()
     if warm_up is not None:
         warm_up()

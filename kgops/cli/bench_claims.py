@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from kgops.bench.claims import TABLES, Judged, contests, judge, shipped
+from kgops.bench.claims import TABLES, Judged, contests, judge, quality, shipped
 from kgops.bench.machine import machine_line
 from kgops.bench.pairs import RULE
 from kgops.bench.rounds import Place, hold
@@ -101,19 +101,6 @@ def _cells(one: Judged) -> tuple[str, ...]:
         quality(one),
         one.verdict + (f" ({one.why})" if one.why else ""),
     )
-
-
-def quality(one: Judged) -> str:
-    """What the lever does to the result."""
-    told = []
-    found = one.quality
-    if "score_error" in found:
-        told.append(f"scores ±{found['score_error']:.2g}, ranks {found['rank_agreement']:.3f}")
-    if "top_50_shared" in found:
-        told.append(f"top 50 {found['top_50_shared']:.0%}")
-    if "loss_difference" in found:
-        told.append(f"loss {found['loss_difference']:+.2g}")
-    return ", ".join(told)
 
 
 def _as_table(session: Session, bench: Bench) -> dict[str, object]:

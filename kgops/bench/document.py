@@ -1,0 +1,222 @@
+"""BENCHMARKS.md: the quick set of everything, each figure with the command and the machine it belongs to.
+
+    python -m kgops.bench.document [--data DIR] [--out BENCHMARKS.md] [--write-only]
+
+Figures come from the database of the home, where each benchmark keeps them; those of different machines stand under
+headings of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.bench.claims import TABLES, Judged, judge, quality, shipped
+from kgops.bench.machine import machine_line
+from kgops.bench.measure import PYTHON
+from kgops.bench.pairs import RULE
+from kgops.bench.summary import rows
+from kgops.errors import KgopsError
+from kgops.settings import find_home, make_home
+from storage import benches, measurements
+from storage.benches import Bench
+from storage.database import Connection, open_writer
+from storage.measurements import Measurement, Wanted
+
+__all__ = ["main", "written"]
+
+BATCH_S = 10.0  # figures of one run of a benchmark are stored within this time
+
+
+@dataclass(frozen=True)
+class Section:
+    """A benchmark of kgops itself: how it is called, and how its stored figures name it."""
+
+    title: str
+    command: tuple[str, ...]
+    stored_as: str
+    needs_data: str | None = None
+
+
+SECTIONS = (
+    Section(
+        "What the console and a supervisor cost", ("console", "--quick", "--store"), "kgops.bench.console"
+    ),
+    Section("What the screens cost", ("screens", "--quick", "--store"), "kgops.bench.screens"),
+    Section(
+        "Training beside PyKEEN",
+        ("train", "--quick", "--store", "--only", "batch 256", "--data", "DIR"),
+        "kgops.bench.train",
+        "",
+    ),
+    Section(
+        "TracIn beside other methods",
+        ("tracin", "--quick", "--store", "--losses", "target", "--data", "DIR/fb15k-237"),
+        "kgops bench tracin",
+        "fb15k-237",
+    ),
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kgops.bench.document", description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder with fb15k-237 and wn18rr, for what needs graphs")
+    parser.add_argument("--out", type=Path, default=Path("BENCHMARKS.md"))
+    parser.add_argument(
+        "--write-only", action="store_true", help="measure nothing: what is stored, written anew"
+    )
+    args = parser.parse_args(argv)
+    if not args.write_only:
+        measure(args.data)
+    home = find_home()
+    make_home(home)
+    conn = open_writer(home.database)
+    try:
+        args.out.write_text(written(conn), encoding="utf-8")
+    except KgopsError as error:
+        print(f"Error: {error.message}", file=sys.stderr)
+        return error.exit_code
+    print(args.out)
+    return 0
+
+
+def measure(data: Path | None) -> None:
+    """One after the other, in processes of their own. A figure that misses its target is a figure all the same."""
+    commands: list[tuple[str, ...]] = [("claims", "--quick")]
+    commands += [
+        _with_data(one.command, data) for one in SECTIONS if one.needs_data is None or data is not None
+    ]
+    for words in commands:
+        begun = time.monotonic()
+        print(f"kgops bench {' '.join(words)}", file=sys.stderr, flush=True)
+        done = subprocess.run([PYTHON, "-P", "-m", "kgops", "bench", *words], stdout=subprocess.DEVNULL)
+        print(
+            f"  ended with {done.returncode} after {time.monotonic() - begun:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def written(conn: Connection) -> str:
+    held = [
+        bench
+        for bench in benches.newest(conn, limit=1000)
+        if bench.name.startswith("claims ") and bench.ended_at
+    ]
+    out = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`; not one figure was typed in. Figures are medians, with quartiles in brackets and",
+        "n the number of pairs or repetitions. They hold for the fingerprint they stand under, for no other machine.",
+        "",
+        "## Claims beside measurements",
+        "",
+        RULE,
+        "",
+    ]
+    for name in TABLES:
+        of_table = _newest_each(bench for bench in held if bench.name.startswith(f"claims {name}"))
+        out += [line for bench in of_table for line in _claims(conn, bench)]
+        if not of_table:
+            out += [f"### ({name}) {TABLES[name]}", "", "Not measured here.", ""]
+    for section in SECTIONS:
+        found = _last_batch(conn, section.stored_as)
+        out += [
+            f"## {section.title}",
+            "",
+            *(_figures(conn, found, section) if found else ["Not measured here.", ""]),
+        ]
+    return "\n".join(out)
+
+
+def _claims(conn: Connection, bench: Bench) -> list[str]:
+    first = rows(conn, bench)[0]
+    cost = ""
+    if first.seconds and first.memory_mib:
+        cost = f": {_figure(first.seconds.median, 's')}, {_figure(first.memory_mib.median, 'MiB')}"
+    judged = judge(conn, bench, shipped())
+    return [
+        f"### {_cell(bench.name.removeprefix('claims '))}",
+        "",
+        f"Beside *{first.variant}*{cost}. Time: {first.seconds_of}. Memory: {first.memory_of}.",
+        "",
+        "| lever | claimed | by | measured here | n | speed | less memory | result | verdict |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(_claim_row(one) for one in judged),
+        "",
+        *_belongs(conn, bench.command, bench.fingerprint, _busy(bench, conn)),
+    ]
+
+
+def _claim_row(one: Judged) -> str:
+    cells = [
+        one.variant,
+        one.held.claim.text if one.held else "",
+        one.held.claim.said_by if one.held else "",
+        one.measured or "n/a",
+        str(one.n),
+        f"{one.speed.median:,.2f}×" if one.speed else "n/a",
+        f"{one.memory.median:,.2f}×" if one.memory else "n/a",
+        quality(one),
+        f"**{one.verdict}**" + (f" ({one.why})" if one.why else ""),
+    ]
+    return "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _figures(conn: Connection, found: Sequence[Measurement], section: Section) -> list[str]:
+    lines = ["| what | measured | quartiles | n |", "|---|---|---|---|"]
+    for m in found:
+        spread = "" if m.low is None or m.high is None else f"{_figure(m.low)} – {_figure(m.high)}"
+        lines.append(f"| {_cell(m.subject)} | {_figure(m.value, m.unit)} | {spread} | {m.n} |")
+    command = " ".join(("kgops", "bench", *section.command))
+    return [*lines, "", *_belongs(conn, command, found[0].machine, None)]
+
+
+def _belongs(conn: Connection, command: str, key: str, busy: float | None) -> list[str]:
+    told = [f"Command: `{command}`. Fingerprint {machine_line(conn, key)}."]
+    if busy is not None and busy > 0.15:
+        told.append(f"Not quiet: others used {busy:.0%} of the processors before the rounds (median).")
+    return [*told, ""]
+
+
+def _busy(bench: Bench, conn: Connection) -> float | None:
+    known = [row.busy for row in rows(conn, bench) if row.busy is not None]
+    return max(known) if known else None
+
+
+def _newest_each(found: Iterable[Bench]) -> list[Bench]:
+    """The newest of each name, in the order of names; the newest come first."""
+    by_name: dict[str, Bench] = {}
+    for bench in found:
+        by_name.setdefault(bench.name, bench)
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def _last_batch(conn: Connection, stored_as: str) -> list[Measurement]:
+    """What the newest run of a benchmark stored, on one fingerprint."""
+    found = measurements.page(conn, Wanted(words=(stored_as,)), limit=500)
+    newest = found[0] if found else None
+    kept = [m for m in found if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
+    return kept[::-1]
+
+
+def _with_data(words: Sequence[str], data: Path | None) -> tuple[str, ...]:
+    return tuple(word.replace("DIR", str(data.absolute())) if data else word for word in words)
+
+
+def _figure(value: float, unit: str = "") -> str:
+    shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{shown} {unit}".rstrip()
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
