@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from driving import Console
 
+from kgops.runs.dossier import Curve
+from kgops.runs.import_scores import HEADER
+from kgops.runs.report_curves import Clock, draw
+from storage.series import Bucket
+
 EVIL = "<script>alert(1)</script> & \x1b[31m\u202edeos"
-VOID = {"meta", "rect", "polygon", "polyline", "line"}
+VOID = {"meta", "rect", "polygon", "polyline", "line", "circle"}
 
 
 class Page(HTMLParser):
@@ -20,6 +26,8 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.links: list[str] = []
         self.text = ""
+        self.raw = text
+        self.numbers: list[str] = []  # beside the axes
         self._open: list[str] = []
         self.feed(text)
         self.close()
@@ -37,6 +45,8 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+        if self._open and self._open[-1] == "text":
+            self.numbers.append(data)
 
 
 def test_a_page_holds_the_whole_run_and_asks_nobody_else(run_cli: Console, tmp_path: Path) -> None:
@@ -91,3 +101,61 @@ def test_a_place_that_cannot_be_written_is_named(run_cli: Console, where: str) -
     done = run_cli("report", "1", "--output", where)
     assert done.code == 1
     assert where in done.err
+
+
+# --- curves ---------------------------------------------------------------------------------------
+
+
+LATER = Clock(2e9, None, 2e9)  # than any step: no curve is one over time
+
+
+def drawn(*values: float | None, first: float = 1.0, clock: Clock = LATER) -> Page:
+    buckets = [Bucket(int(v is not None), v, v, v, first + i, first + i) for i, v in enumerate(values)]
+    return Page(draw(Curve("loss", len(values), values[-1], tuple(buckets)), clock))
+
+
+def test_axes_have_round_numbers_around_every_value() -> None:
+    page = drawn(0.71, 0.62, 0.545)
+    assert page.numbers == ["0.5", "0.55", "0.6", "0.65", "0.7", "0.75", "1", "2", "3"]
+
+
+def test_steps_of_a_short_run_are_whole() -> None:
+    assert drawn(3.0, 2.0).numbers[-2:] == ["1", "2"]
+
+
+def test_a_curve_over_time_begins_with_its_run() -> None:
+    clock = Clock(1e9, 1e9 + 10, 1e9 + 40)
+    assert drawn(*map(float, range(20)), first=1e9 + 11, clock=clock).numbers[-1] == "20 s"
+
+
+def test_where_there_was_no_number_there_is_a_gap() -> None:
+    page = drawn(1.0, 2.0, None, 3.0, None, 2.0, 1.0)
+    assert (page.tags.count("polyline"), page.tags.count("circle")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [(1e300, -1e300), (1e-310, 2e-310), (5.0, 5.0 + 1e-15), (1e308, -1e308), (0.0, 1e-300), (-3.0, 1e15)],
+)
+def test_no_values_are_too_odd_to_be_drawn(values: tuple[float, float]) -> None:
+    page = drawn(*values)
+    assert "nan" not in page.raw and "inf" not in page.raw
+    for number in re.findall(r' c?[xy]\d?="([^"]*)"', page.raw):
+        assert -1 <= float(number) <= 441
+
+
+def test_a_page_says_where_an_imported_run_came_from_and_what_a_tracing_found(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    labels = ["drug:1", "<b>aspirin", "treats", "treats", "pain", "pain"]
+    (folder / "tracin.csv").write_text(
+        ",".join(HEADER) + "\n" + ",".join([*labels, "x", "ex", "r", "are", "y", "why", "0.25"]) + "\n"
+    )
+    assert run_cli("import", folder).code == 0
+    assert run_cli("report", "1", "--output", str(tmp_path / "page.html")).code == 0
+    page = Page((tmp_path / "page.html").read_text())
+    assert f"from {folder}" in page.text and "n/a" in page.text
+    assert "<b>aspirin · treats · pain" in page.text and "+0.25" in page.text and "b" not in page.tags
+    assert f"from {folder}" in run_cli("show", "1").out

@@ -11,8 +11,10 @@ from kgops.cli.output import say
 from kgops.cli.session import existing
 from kgops.errors import Unavailable, Usage
 from kgops.runs.dossier import LogTail, dossier
+from kgops.runs.exporting.record import IMPORTED
+from kgops.runs.found import TRACES, of_run
 from kgops.runs.report_page import page
-from storage import runs
+from storage import reports, runs
 
 
 @click.command(epilog="\b\nExample:  kgops report 42 --output run-42.html")
@@ -27,10 +29,12 @@ def command(name: str, output: Path | None, force: bool) -> None:
     assert found is not None  # the run was there a moment ago, and nothing is deleted by looking
     log = LogTail(found.path, at_most=200).look(final=run.ended)
     forecast = runs.spec(session.conn, run.id).plan.get("forecast")
+    traced = of_run(session.home, run.id) if run.workload in TRACES else None
+    imported = reports.events(session.conn, run.id, kinds=(IMPORTED,))
     target = output or Path(f"run-{run.id}.html")
     try:
         with target.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(page(found, log, forecast))
+            file.write(page(found, log, forecast, traced, imported))
     except FileExistsError as error:
         raise Usage(f"{target} is there already", "--force writes over it") from error
     except OSError as error:

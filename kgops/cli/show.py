@@ -67,6 +67,8 @@ def _page(session: Session, run: Run) -> list[str]:
         f" · predicted {_predicted(session, run)}",
         f"  folder     {session.folder(run).path}",
     ]
+    for event in reports.events(conn, run.id, kinds=("imported",)):
+        out.append(f"  imported   {moment(event.at)} from {one_line(str(event.body.get('source')))}")
     if run.done is not None:
         total = f" of {run.total:g}" if run.total is not None else ""
         out.append(f"  progress   {one_line(run.phase or '')} {run.done:g}{total}".rstrip())

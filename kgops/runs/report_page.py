@@ -11,12 +11,16 @@ from typing import Any
 from kgops import __version__
 from kgops.jobs import toml
 from kgops.jobs.text import lines, one_line
-from kgops.runs.dossier import Curve, Dossier
+from kgops.runs.dossier import Dossier
+from kgops.runs.found import Found
+from kgops.runs.report_curves import Clock, draw, short
+from kgops.runs.report_traces import traces
+from storage.reports import Event
 
 __all__ = ["page"]
 
 _LOG_LINES = 200
-_WIDTH, _HEIGHT = 420, 110
+_WIDTH = 840
 # Black on white, one accent, rules instead of boxes: it has to survive a printer without colours.
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #111; background: #fff; }
@@ -29,25 +33,34 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 tr.differs td { font-weight: 600; } pre { font-size: .8rem; overflow-x: auto; background: #f6f6f6; padding: .6rem; }
 figure { display: inline-block; width: 47%; margin: 0 2% 1rem 0; break-inside: avoid; } figure.whole { width: 100%; }
 figcaption { font-size: .85rem; color: #555; } svg { display: block; width: 100%; }
-svg * { vector-effect: non-scaling-stroke; } .dim { color: #666; }
+svg text { font: 10px system-ui, sans-serif; fill: #555; } .dim { color: #666; } .note { white-space: pre-line; }
 @media print { pre { white-space: pre-wrap; } body { margin: 0; } }
 """
 
 
-def page(found: Dossier, log: Sequence[str], forecast: Mapping[str, Any] | None) -> str:
-    """`log` are its last lines, harmless already; `forecast` what its plan keeps of the prediction."""
+def page(
+    found: Dossier,
+    log: Sequence[str],
+    forecast: Mapping[str, Any] | None,
+    traced: Found | None = None,
+    imported: Sequence[Event] = (),
+) -> str:
+    """`log` are its last lines, harmless already; `forecast` what its plan keeps of the prediction; `imported`
+    says where the run came from, where it came from elsewhere."""
     run = found.run
     title = f"run {run.id} · {run.workload} · {one_line(run.label)}"
     parts = [
         f"<h1>{_text(title)}</h1>",
         f"<p><strong>{_text(run.state.replace('_', ' '))}</strong>{_reason(run.reason)}</p>",
         f'<p class="dim">{_text(_when(found))}</p>',
+        *_origin(imported),
         *_tags_and_notes(found),
         _section("Memory", _memory(found, forecast)),
-        _section("Curves", _curves(found.curves)),
+        _section("Curves", _curves(found)),
         _section(
-            "Figures", _table(("figure", "value"), [(n, _figure(v)) for n, v in found.figures], right=(1,))
+            "Figures", _table(("figure", "value"), [(n, short(v)) for n, v in found.figures], right=(1,))
         ),
+        _section("Test triples, and what made the model predict them", traces(traced) if traced else ""),
         _section("Levers", _levers(found)),
         _section("Attempts", _attempts(found)),
         _section("Artifacts", _artifacts(found)),
@@ -82,11 +95,17 @@ def _when(found: Dossier) -> str:
     return " · ".join(told)
 
 
+def _origin(imported: Sequence[Event]) -> Iterable[str]:
+    for event in imported:
+        told = f"imported {_moment(event.at)} from {event.body.get('source')}"
+        yield f"<p><strong>{_text(told)}</strong>; what was not written down there is n/a</p>"
+
+
 def _tags_and_notes(found: Dossier) -> Iterable[str]:
     if found.tags:
         yield f"<p>tagged {_text(' '.join(found.tags))}</p>"
     for note in found.notes:
-        yield f"<p>note of {_moment(note.at)}: {_text(note.text)}</p>"
+        yield f"<p class='note'>note of {_moment(note.at)}: {_text(note.text)}</p>"
 
 
 def _memory(found: Dossier, forecast: Mapping[str, Any] | None) -> str:
@@ -106,58 +125,29 @@ def _bar(parts: Mapping[str, float]) -> str:
     total = sum(parts.values()) or 1.0
     x, pieces, names = 0.0, [], []
     for i, (name, mib) in enumerate(sorted(parts.items(), key=lambda part: -part[1])):
-        width = 2 * _WIDTH * mib / total
+        width = _WIDTH * mib / total
         grey = 40 + 28 * (i % 7)
         pieces.append(
             f'<rect x="{x:.1f}" y="0" width="{max(width - 1, 0):.1f}" height="16" fill="rgb({grey},{grey},{grey})"/>'
         )
-        names.append(f"{name} {mib:,.0f}")
+        names.append(f"{name} {mib:,.1f}")
         x += width
     label = 'role="img" aria-label="predicted memory by part"'
-    view = f'viewBox="0 0 {2 * _WIDTH} 16" height="16" preserveAspectRatio="none"'
+    view = f'viewBox="0 0 {_WIDTH} 16" height="16" preserveAspectRatio="none"'
     return (
         f'<figure class="whole"><svg {view} {label}>{"".join(pieces)}</svg>'
         f"<figcaption>predicted by part, MiB: {_text(' · '.join(names))}</figcaption></figure>"
     )
 
 
-def _curves(curves: Sequence[Curve]) -> str:
+def _curves(found: Dossier) -> str:
     """What never changed is a sentence, not a picture of a line."""
+    run, curves = found.run, found.curves
+    clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
     flat = [one for one in curves if len({value for b in one.buckets for value in (b.min, b.max)}) < 2]
-    drawn = "".join(_curve(one) for one in curves if one not in flat)
-    told = " · ".join(f"{one.name} {_figure(one.last)}" for one in flat)
+    drawn = "".join(draw(one, clock) for one in curves if one not in flat)
+    told = " · ".join(f"{one.name} {short(one.last)}" for one in flat)
     return drawn + (f'<p class="dim">constant: {_text(told)}</p>' if told else "")
-
-
-def _curve(curve: Curve) -> str:
-    """The mean over each bucket, with the band between its least and most."""
-    seen = [b for b in curve.buckets if b.mean is not None and b.min is not None and b.max is not None]
-    if not seen:
-        return ""
-    low, high = min(b.min or 0.0 for b in seen), max(b.max or 0.0 for b in seen)
-    first, last = seen[0].first_step, seen[-1].last_step
-
-    def x(step: float) -> float:
-        return _WIDTH * (step - first) / ((last - first) or 1.0)
-
-    def y(value: float | None) -> float:
-        return 4 + (_HEIGHT - 8) * (1 - ((value or 0.0) - low) / ((high - low) or 1.0))
-
-    middles = [(b.first_step + b.last_step) / 2 for b in seen]
-    mean = " ".join(f"{x(at):.1f},{y(b.mean):.1f}" for at, b in zip(middles, seen, strict=True))
-    above = [f"{x(at):.1f},{y(b.max):.1f}" for at, b in zip(middles, seen, strict=True)]
-    below = [f"{x(at):.1f},{y(b.min):.1f}" for at, b in zip(middles, seen, strict=True)]
-    band = " ".join([*above, *reversed(below)])
-    caption = (
-        f"{curve.name}: {_figure(low)} to {_figure(high)}, last {_figure(curve.last)}, {curve.n:,} points"
-    )
-    return (
-        f'<figure><figcaption>{_text(caption)}</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}"'
-        f' preserveAspectRatio="none" height="{_HEIGHT}" role="img" aria-label="{_text(curve.name)}">'
-        f'<polygon points="{band}" fill="#ddd"/>'
-        f'<polyline points="{mean}" fill="none" stroke="#111" stroke-width="1.5"/>'
-        f'<line x1="0" y1="{_HEIGHT - 1}" x2="{_WIDTH}" y2="{_HEIGHT - 1}" stroke="#bbb"/></svg></figure>'
-    )
 
 
 def _levers(found: Dossier) -> str:
@@ -185,9 +175,11 @@ def _attempts(found: Dossier) -> str:
 
 
 def _artifacts(found: Dossier) -> str:
+    """A file that only holds another's digest is not worth a line."""
+    named = [one for one in found.artifacts if one.kind != "digest"]
     rows = [
-        (one.path, one.kind, "" if one.bytes is None else f"{one.bytes:,}", (one.sha256 or "")[:16])
-        for one in found.artifacts
+        (one.path, one.kind, None if one.bytes is None else f"{one.bytes:,}", one.sha256 and one.sha256[:16])
+        for one in named
     ]
     return _table(("file", "kind", "bytes", "SHA-256"), rows, right=(2,))
 
@@ -226,12 +218,6 @@ def _table(
 def _text(text: str) -> str:
     """Labels, reasons and log lines may hold anything: they are text here, never markup."""
     return html.escape(lines(text))
-
-
-def _figure(value: float | None) -> str:
-    if value is None:
-        return "n/a"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.5g}"
 
 
 def _mib(value: float | None) -> str:
