@@ -35,6 +35,10 @@ _TRACIN = (
     *("baseline", "baseline again", "+ cleanup", "+ fp16", "+ bf16", "+ checkpointing", "+ last layers"),
     *("+ test caching", "+ vmap", "+ compile", "+ filtering", "all that is exact", "kgops"),
 )
+_REGRESSION = (
+    *("original", "original again", "+ checkpointing", "+ compile", "+ checkpointing + compile"),
+    "small model",
+)
 _LOSS = ("dense labels", "their efficient loss", "kgops")
 
 
@@ -84,7 +88,7 @@ def shipped() -> list[Held]:
 
 
 def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
-    """The runs of a table; none for one that cannot be measured yet."""
+    """The runs of a table."""
     rounds = 3 if quick else 5
     given = [] if data is None else ["--data", str(data.absolute())]
     label = " (quick)" if quick else ""
@@ -104,17 +108,16 @@ def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
         ]
     if table == "c":
         sizes = [(256, 10_000)] if quick else [(256, 10_000), (1024, 10_000), (256, 50_000), (1024, 50_000)]
-        return [
-            _together(
-                f"claims c{label}: batch {batch} × {entities:,} entities",
-                "group_loss",
-                ["--entities", str(entities), "--batch-size", str(batch)],
-                _LOSS,
-                rounds,
-            )
-            for batch, entities in sizes
-        ]
-    return []
+        return [_loss(label, batch, entities, rounds) for batch, entities in sizes]
+    words = ["--size", "48", "--batch-size", "4"] if quick else ["--compile"]
+    name = f"claims d{label}: the regression network, windows of 5 frames"
+    return [_together(name, "group_regression", words, _REGRESSION, rounds)]
+
+
+def _loss(label: str, batch: int, entities: int, rounds: int) -> Contest:
+    words = ["--entities", str(entities), "--batch-size", str(batch)]
+    name = f"claims c{label}: batch {batch} × {entities:,} entities"
+    return _together(name, "group_loss", words, _LOSS, rounds)
 
 
 def _together(name: str, module: str, words: Sequence[str], variants: Sequence[str], rounds: int) -> Contest:

@@ -20,8 +20,6 @@ from kgops.cli.session import Session, for_writing
 from storage import claims as record
 from storage.benches import Bench
 
-_NOT_YET = "cannot be tested here yet: this version has no benchmark of it"
-
 
 @click.command(epilog="\b\nExample:  kgops bench claims --quick --only b")
 @click.option(
@@ -42,7 +40,7 @@ def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as
     a  training ConvE: fp32, + cleanup, + fp16, + checkpointing, + compile, kgops
     b  TracIn: baseline, + each lever, filtering, kgops
     c  the loss over all entities: dense labels, their efficient loss, kgops
-    d  the regression network
+    d  the regression network: original, + checkpointing, + compile, both, the small model
     """
     begun = time.monotonic()
     os.environ.setdefault(
@@ -65,9 +63,6 @@ def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as
     for bench in held:
         for line in page(session, bench):
             say(line)
-        say()
-    if wanted in (None, "d"):
-        say(f"(d) {TABLES['d']}: {_NOT_YET}")
         say()
     say(RULE)
     tell(
