@@ -142,17 +142,21 @@ def _curves(conn: Connection, chosen: Sequence[Run]) -> list[Curves]:
         for one in series.of_run(conn, run.id):
             having[one.name] = having.get(one.name, 0) + (one.n > 1)
     names = sorted((name for name, count in having.items() if count > 1), key=_rank)
-    read = (Curves(name, tuple(_spots(conn, run, name) for run in chosen)) for name in names)
+    read = (_curve(conn, chosen, name) for name in names)
     return list(islice((one for one in read if any(map(_moves, one.runs))), _MOST))
 
 
-def _spots(conn: Connection, run: Run, name: str) -> tuple[Spot, ...]:
-    """Memory is sampled by the clock: its steps are seconds since the run began."""
-    found = series.curve(conn, run.id, name)
-    began = run.started_at or run.submitted_at
-    by_clock = bool(found) and found[0].first_step > began - _SKEW_S
-    zero = began if by_clock else 0.0
-    return tuple(((one.first_step + one.last_step) / 2 - zero, one.mean) for one in found)
+def _curve(conn: Connection, chosen: Sequence[Run], name: str) -> Curves:
+    """What is sampled by the clock, as memory is, stands over the seconds since its run began."""
+    found = [series.curve(conn, run.id, name) for run in chosen]
+    began = [run.started_at or run.submitted_at for run in chosen]
+    by_clock = all(one[0].first_step > at - _SKEW_S for one, at in zip(found, began, strict=True) if one)
+    zeros = began if by_clock else [0.0] * len(chosen)
+    spots = (
+        tuple(((bucket.first_step + bucket.last_step) / 2 - zero, bucket.mean) for bucket in one)
+        for one, zero in zip(found, zeros, strict=True)
+    )
+    return Curves(name, tuple(spots), by_clock)
 
 
 def _moves(spots: Sequence[Spot]) -> bool:

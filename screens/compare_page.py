@@ -18,7 +18,6 @@ __all__ = ["LETTERS", "Curves", "detail_rows", "run_rows"]
 
 LETTERS = "ABCDEFGH"  # a sign for each run that any terminal has, and that needs no colour
 _GAP = "  "
-_WIDEST_CELL = 34
 _NUMBER, _RATIO = 10, 8  # columns
 _NARROWEST, _HEIGHT, _AXIS = 50, 7, 8  # of a chart
 
@@ -28,6 +27,7 @@ class Curves(NamedTuple):
 
     name: str
     runs: tuple[tuple[Spot, ...], ...]
+    by_clock: bool = False  # its steps are seconds
 
 
 def run_rows(found: Comparison, width: int) -> list[Row]:
@@ -95,8 +95,6 @@ def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
     places = [place for run in one.runs for place in run]
     known = [value for _, value in places if value is not None]
     low, high = min(known), max(known)
-    if one.name.endswith("_mib"):
-        low = 0.0  # memory is read from the ground up
     first, last = min(step for step, _ in places), max(step for step, _ in places)
     inner = width - _AXIS - 1
     values = [on_axis(run, first, last, 2 * inner) for run in one.runs]
@@ -105,7 +103,8 @@ def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
     for y, line in enumerate(lines):
         label = short_figure(high) if y == 0 else short_figure(low) if y == _HEIGHT - 1 and high > low else ""
         out.append([Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim"), *line])
-    ends = f"{first:,g}", f"{last:,g}"
+    unit = " s" if one.by_clock else ""
+    ends = f"{first:,.4g}{unit}", f"{last:,.6g}{unit}"
     gap = max(inner - len(ends[0]) - len(ends[1]), 1)
     return [*out, [Piece(" " * (_AXIS + 1) + ends[0] + " " * gap + ends[1], "dim")]]
 
@@ -121,7 +120,9 @@ class _Table:
         self._width = width
         room = width - len(_GAP) * self._count
         self._name = min(max(room // (self._count + 2), 16), 30)
-        self._cell = min(max((room - self._name) // self._count, 6), _WIDEST_CELL)
+        differing = (row for row in (*found.settings, *found.levers, *found.environment) if row.differs)
+        longest = max((len(_word(value)) for row in differing for value in row.values), default=0)
+        self._cell = min(max((room - self._name) // self._count, 6), max(longest, _NUMBER + _RATIO + 2))
 
     def differences(self, title: str, found: Sequence[Difference]) -> list[Row]:
         shown = [row for row in found if row.differs]

@@ -49,6 +49,7 @@ class History(Place):
         self._before = Asked()  # that began
         self._choice: list[str] = []  # what the word being typed may become
         self._looking = False
+        self._waits = False  # to look at all runs anew
         self._look_at = 0.0  # when all runs may be looked at anew
         self.marks = Marks(app)
 
@@ -115,15 +116,12 @@ class History(Place):
 
     def show_moment(self, moment: Moment) -> None:
         """Somebody changed something. While a person types, what is shown stays of one moment."""
-        if moment.of != HISTORY or self._typing:
-            return
-        wait_s = self._look_at - time.monotonic()
-        if wait_s <= 0:
-            self.look_anew()
-        else:
-            self.set_timer(wait_s, self.look_anew)
+        if moment.of == HISTORY and not self._waits:
+            self._waits = True
+            self.set_timer(max(self._look_at - time.monotonic(), 0.001), self.look_anew)
 
     def look_anew(self) -> None:
+        self._waits = False
         if not self._typing and self.is_attached:
             middle = self.body.top + self.body.size.height // 2
             self.ask(look=self._asked.look + 1, cursor=self._number, around=middle)
@@ -233,6 +231,7 @@ class History(Place):
     def _end_typing(self) -> None:
         self._typing, self._choice = False, []
         self.query_one("#typed").remove()
+        self.look_anew()
         self.query_one("#filter").display = True
         self.body.focus()
         self._turn_footer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import time
 from pathlib import Path
 
@@ -86,6 +87,8 @@ def test_two_real_trainings_show_what_was_set_and_what_came_of_it(run_cli: Conso
         charts = lines[lines.index("CURVES") :]
         assert charts[1].startswith("loss")
         assert not any("weights_mib" in line for line in charts)  # it never moves
+        memory = next(i for i, line in enumerate(charts) if "host_memory_mib" in line)
+        assert re.search(r"\d s\b", charts[memory + 8])
         assert not any("e+09" in line for line in charts)  # what is sampled by the clock begins with the run
         assert seen.lines()[1].startswith("A  2 train") or seen.lines()[2].startswith("A  2 train")
 
@@ -239,9 +242,10 @@ def test_each_curve_carries_its_letter_and_no_point_is_lost_but_under_a_letter(
     covered = {
         (x, y) for y, text in enumerate(reversed(texts)) for x, char in enumerate(text) if char.isalpha()
     }
-    for x, value in enumerate(curves[chosen]):
-        level = min(int((value - low) / (high - low) * 28), 27)
-        assert (x, level) in drawn or (x // 2, level // 4) in covered
+    for curve in curves:
+        for x, value in enumerate(curve):
+            level = min(int((value - low) / (high - low) * 28), 27)
+            assert (x, level) in drawn or (x // 2, level // 4) in covered
     accents = "".join(piece.text for line in lines for piece in line if piece.tone == "accent")
     assert {char for char in accents if char.isalpha()} == {"ABCDEFGH"[chosen]}
 

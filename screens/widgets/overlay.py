@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import groupby
+from operator import or_
 
 from screens.rows import Piece
 from screens.widgets.curve import Values, braille
@@ -36,7 +38,7 @@ def on_axis(places: Sequence[Spot], low: float, high: float, count: int) -> list
 def overlay(
     curves: Sequence[Values], signs: str, width: int, height: int, low: float, high: float, *, chosen: int
 ) -> list[list[Piece]]:
-    """Lines of pieces, all `width` wide. The chosen curve is drawn over the others."""
+    """Lines of pieces, all `width` wide. The chosen curve is in the tone of what can be acted on."""
     drawn = [braille(values, width, height, low, high) for values in curves]
     order = [*(i for i in range(len(curves)) if i != chosen), chosen]
     letters = _places_of_signs(drawn, order[::-1])
@@ -49,8 +51,8 @@ def overlay(
                 cells.append((signs[i], "accent" if i == chosen else "text"))
                 continue
             dots = [0 if one[y][x] == " " else ord(one[y][x]) - _BLANK for one in drawn]
+            shown = reduce(or_, dots, 0)
             on_top = 0 <= chosen < len(dots) and dots[chosen]
-            shown = dots[chosen] if on_top else _joined(dots)
             cells.append((chr(_BLANK + shown) if shown else " ", "accent" if on_top else "dim"))
         lines.append(
             [
@@ -59,13 +61,6 @@ def overlay(
             ]
         )
     return lines
-
-
-def _joined(dots: Sequence[int]) -> int:
-    out = 0
-    for one in dots:
-        out |= one
-    return out
 
 
 def _places_of_signs(drawn: Sequence[Sequence[str]], order: Sequence[int]) -> dict[tuple[int, int], int]:
