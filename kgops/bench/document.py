@@ -1,6 +1,6 @@
 """BENCHMARKS.md: the quick set of everything, each figure with the command and the machine it belongs to.
 
-    python -m kgops.bench.document [--data DIR] [--out BENCHMARKS.md] [--write-only]
+    python -m kgops.bench.document [--data DIR] [--only claims] [--out BENCHMARKS.md] [--write-only]
 
 Figures come from the database of the home, where each benchmark keeps them; those of different machines stand under
 headings of their own.
@@ -66,13 +66,16 @@ SECTIONS = (
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kgops.bench.document", description=__doc__)
     parser.add_argument("--data", type=Path, help="folder with fb15k-237 and wn18rr, for what needs graphs")
+    parser.add_argument(
+        "--only", choices=["claims", *(one.command[0] for one in SECTIONS)], help="measure this alone"
+    )
     parser.add_argument("--out", type=Path, default=Path("BENCHMARKS.md"))
     parser.add_argument(
         "--write-only", action="store_true", help="measure nothing: what is stored, written anew"
     )
     args = parser.parse_args(argv)
     if not args.write_only:
-        measure(args.data)
+        measure(args.data, args.only)
     home = find_home()
     make_home(home)
     conn = open_writer(home.database)
@@ -85,13 +88,15 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def measure(data: Path | None) -> None:
+def measure(data: Path | None, only: str | None) -> None:
     """One after the other, in processes of their own. A figure that misses its target is a figure all the same."""
     commands: list[tuple[str, ...]] = [("claims", "--quick")]
     commands += [
         _with_data(one.command, data) for one in SECTIONS if one.needs_data is None or data is not None
     ]
     for words in commands:
+        if only not in (None, words[0]):
+            continue
         begun = time.monotonic()
         print(f"kgops bench {' '.join(words)}", file=sys.stderr, flush=True)
         done = subprocess.run([PYTHON, "-P", "-m", "kgops", "bench", *words], stdout=subprocess.DEVNULL)
