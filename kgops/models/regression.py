@@ -27,7 +27,7 @@ class RegressionModel(nn.Module):
     """Standardised heights (batch,) from images (batch, frames, height, width) and angles (batch, frames, 2).
 
     With `checkpointing` each frame goes through the encoder alone and its activations are computed again on
-    the way back, so that those of one frame live at a time.
+    the way back, so that those of one frame live at a time; where there is no way back, too.
     """
 
     def __init__(self, config: RegressionConfig, *, checkpointing: bool = False) -> None:
@@ -50,10 +50,13 @@ class RegressionModel(nn.Module):
 
     def encode(self, images: torch.Tensor, sun: torch.Tensor) -> torch.Tensor:
         """One vector for each frame: (batch, frames, features)."""
-        if self.checkpointing and self.training and torch.is_grad_enabled():
+        if self.checkpointing:
+            again = self.training and torch.is_grad_enabled()
             alone = [
                 # Nothing in the encoder draws random numbers: there is no state to keep for the second time.
                 checkpoint(self.encoder, frame, light, use_reentrant=False, preserve_rng_state=False)
+                if again
+                else self.encoder(frame, light)
                 for frame, light in zip(images.unbind(1), sun.unbind(1), strict=True)
             ]
             return torch.stack([vectors for vectors in alone if vectors is not None], dim=1)

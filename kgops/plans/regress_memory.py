@@ -152,10 +152,11 @@ def _piece(ledger: Ledger, s: RegressShape, weights: _Weights, windows: int) -> 
 
 
 def _evaluate(ledger: Ledger, s: RegressShape, windows: int) -> None:
-    """`predict`, in float32 whatever the format of training, a batch at a time."""
+    """`predict`, in float32 whatever the format of training, in pieces as training does."""
     windows = min(s.batch_size, windows)
     images = _normalised(ledger, s, windows)
-    Maps(ledger, s, windows * s.model.temporal_frames, _FULL).forward(keeps=False)
+    windows = min(s.at_once, windows)
+    Maps(ledger, s, windows * (1 if s.checkpointing else s.model.temporal_frames), _FULL).forward(keeps=False)
     mixing = _Mixing(ledger, s, windows)
     mixing.forward(keeps=False)
     mixing.close()

@@ -296,7 +296,7 @@ class _Run:
     def _validate(self) -> float:
         """The mean loss of the windows that nobody trains on."""
         s, data = self.state, self.data
-        predicted = predict(self.model, data.scaling, data.stream.validation())
+        predicted = predict(self.model, data.scaling, data.stream.validation(), self.settings.at_once)
         assert predicted is not None
         true = torch.from_numpy(data.training.windows.heights)[data.training.valid].double()
         scaled = (data.scaling.standardised(one) for one in (predicted, true))
@@ -325,7 +325,7 @@ class _Run:
             return done == len(held.windows) or not self.stop_requested()
 
         stream = Stream(held, self.settings.batch_size, self.device)
-        predicted = predict(self.model, self.data.scaling, stream.everything(), count)
+        predicted = predict(self.model, self.data.scaling, stream.everything(), self.settings.at_once, count)
         if predicted is None:
             return False
         true = held.windows.heights.tolist()

@@ -20,17 +20,20 @@ def predict(
     model: RegressionModel,
     scaling: Scaling,
     batches: Iterator[Batch],
+    at_once: int,
     done: Callable[[int], bool] = lambda windows: True,
 ) -> torch.Tensor | None:
-    """In evaluation mode and float32, on the host. None once `done`, told after each batch how many windows
-    there are, says to stop."""
+    """In evaluation mode and float32, `at_once` windows at a time, on the host. None once `done`, told after each
+    batch how many windows there are, says to stop."""
     was_training = model.training
     model.eval()
     found: list[torch.Tensor] = []
     try:
         for batch in batches:
-            predicted = model(scaling.images(batch.images), batch.angles)
-            found.append(scaling.in_km(predicted).cpu())
+            images = scaling.images(batch.images)
+            for start in range(0, len(batch), at_once):
+                piece = slice(start, start + at_once)
+                found.append(scaling.in_km(model(images[piece], batch.angles[piece])).cpu())
             if not done(len(batch)):
                 return None
     finally:
