@@ -3,8 +3,8 @@
 Every storage is followed from the operator that made it to its end. So models without a formula can be
 predicted, and formulas be checked. What it cannot see, and where it may be too low:
 
-- what a kernel takes inside itself, but for the few operators in `_INSIDE`: convolutions most of all (oneDNN's
-  copies were a quarter of a small network's peak), products of what is not in one piece, sorting, workspaces;
+- what a kernel takes inside itself, but for the few operators in `_INSIDE`, which are measured on a CPU: products
+  of what is not in one piece, sorting, convolutions in 16 bits, workspaces;
 - what depends on values: `nonzero`, boolean masks, `unique`, `.item()` raise on `meta`;
 - fused and foreach optimizers, which `meta` lacks or which take other temporaries than the plain loop;
 - autocast within C++: its casts are made where Python calls an operator, by the lists below;
@@ -22,6 +22,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from kgops.training.convolution_memory import inside_backward, inside_forward
 
 __all__ = ["Traced", "trace_peak", "trace_step"]
 
@@ -184,6 +186,8 @@ _INSIDE: dict[Any, Callable[..., int]] = {
     _aten.smooth_l1_loss.default: _twice_unreduced,
     _aten.sum.default: _converted,
     _aten.sum.dim_IntList: _converted,
+    _aten.convolution.default: inside_forward,
+    _aten.convolution_backward.default: inside_backward,
     _aten.native_batch_norm_backward.default: _unreduced,  # its result is made twice
 }
 
