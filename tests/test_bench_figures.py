@@ -15,6 +15,7 @@ import pytest
 from driving import Console
 
 from kgops.bench.charts import Dot, front
+from kgops.bench.document import written
 from kgops.bench.pairs import Spread
 from storage import benches, measurements
 from storage.benches import Pair
@@ -164,3 +165,26 @@ def test_a_hundred_thousand_figures_are_found_sorted_and_counted_quickly(conn: s
     assert best(lambda: measurements.page(conn, sort="value", limit=50)) < 0.25
     assert best(lambda: measurements.page(conn, Wanted(words=("subject", "99")), limit=50)) < 0.25
     assert best(lambda: measurements.count(conn, Wanted(words=("subject 99",)))) < 0.25
+
+
+def test_the_document_has_each_figure_with_its_command_and_fingerprint(conn: sqlite3.Connection) -> None:
+    number = _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})
+    conn.execute("UPDATE bench SET name = 'claims b (quick): x', command = 'kgops bench claims --quick'")
+    step = Measurement(
+        "s", "a step | of ours", None, 3.5, 3, 4, 5, "ms", "python -m kgops.bench.console", HERE, 9.0
+    )
+    elsewhere = Measurement(
+        "s", "a step", None, 99, 3, 4, 5, "ms", "python -m kgops.bench.console", THERE, 8.5
+    )
+    long_ago = Measurement(
+        "s", "a step", None, 77, 3, 4, 5, "ms", "python -m kgops.bench.console", HERE, 8.5 - 60
+    )
+    measurements.add_all(conn, [long_ago, elsewhere, step])
+    page = written(conn)
+    assert number == 1
+    assert "| + vmap | vectorised gradients: 10-20x | TracIn guide | 2.00× (2.00×–2.00×) | 3 |" in page
+    assert "| a step \\| of ours | 3.5 ms | 3 – 4 | 5 |" in page
+    assert "99" not in page.replace("0.99", "") and "77 ms" not in page
+    assert page.count("Fingerprint " + measurements.fingerprint_key(HERE)) == 2
+    assert "Command: `kgops bench claims --quick`." in page and "Command: `kgops bench console" in page
+    assert page.count("Not measured here.") == 6  # a, c and d, and three benchmarks of kgops itself
