@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 from kgops.plans.ledger import Held, Ledger
 from kgops.plans.regress_maps import Maps
@@ -43,7 +45,8 @@ class _Weights:
         self._ledger, self._optimizer = ledger, s.optimizer
         self._sizes = {name: _FULL * math.prod(shape) for name, shape in s.model.shapes.items()}
         self._gradients: dict[str, Held] = {}
-        self._has_moments = False
+        self._waiting: dict[str, Held] = {}
+        self._waits = self._has_moments = False
 
     @property
     def sizes(self) -> list[int]:
@@ -54,14 +57,28 @@ class _Weights:
             self._ledger.take("weights", size)
 
     def arrives(self, prefix: str) -> None:
-        """A gradient stays, or is added to the one that a piece before has left."""
+        """A gradient stays, or is added to the one that is there."""
         for name, size in self._sizes.items():
             if not name.startswith(prefix):
                 continue
-            if name in self._gradients:
+            if name in self._waiting or (name in self._gradients and not self._waits):
                 self._ledger.flash("gradients", size)
             else:
-                self._gradients[name] = self._ledger.take("gradients", size)
+                kept = self._waiting if self._waits else self._gradients
+                kept[name] = self._ledger.take("gradients", size)
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """What several frames add to one gradient is summed beside that of the piece before, and then added to it."""
+        self._waits = True
+        yield
+        self._waits = False
+        for name, held in self._waiting.items():
+            if name in self._gradients:
+                self._ledger.give(held)
+            else:
+                self._gradients[name] = held
+        self._waiting.clear()
 
     def forget_gradients(self) -> None:
         self._ledger.give(*self._gradients.values())
@@ -138,10 +155,11 @@ def _piece(ledger: Ledger, s: RegressShape, weights: _Weights, windows: int) -> 
         Maps(ledger, s, windows, s.low).forward(keeps=False)  # each frame alone
         mixing.forward()
         mixing.backward(weights)
-        for _ in range(min(frames, 2)):  # the first finds no gradients, others are like the second
-            maps = Maps(ledger, s, windows, s.low)
-            maps.forward(keeps=True)
-            maps.backward(weights.arrives)
+        with weights.gathered() if frames > 1 else nullcontext():
+            for _ in range(min(frames, 2)):  # the first finds no gradients, others are like the second
+                maps = Maps(ledger, s, windows, s.low)
+                maps.forward(keeps=True)
+                maps.backward(weights.arrives)
     else:
         maps = Maps(ledger, s, windows * frames, s.low)
         maps.forward(keeps=True)
