@@ -33,9 +33,11 @@ _PAGE = """<!DOCTYPE html>
 <meta charset="utf-8"><title>kgops</title>
 <link rel="stylesheet" href="static/css/xterm.css">
 <script src="static/js/textual.js"></script>
+<script src="focus.js"></script>
 <style>
 html, body {{ margin: 0; height: 100%; background: #121212; color: #d0d0d0; overflow: hidden; }}
 #terminal {{ width: 100vw; height: 100vh; }}
+.xterm .xterm-viewport {{ overflow: hidden; }}
 #closed {{ display: none; position: absolute; inset: 0; z-index: 1; background: #121212; }}
 body.-closed #closed {{ display: grid; place-content: center; font: 16px monospace; }}
 a {{ color: #5fafff; }}
@@ -46,6 +48,15 @@ a {{ color: #5fafff; }}
 <div id="terminal" class="textual-terminal" data-session-websocket-url="{socket}" data-font-size="{size}"></div>
 </body>
 </html>
+"""
+# Keys are for the screens from the first one on, without a click; before the socket is open nothing may be sent.
+_FOCUS = """addEventListener("load", () => {
+  new MutationObserver((_, watcher) => {
+    if (!document.body.classList.contains("-loaded")) return;
+    watcher.disconnect();
+    document.querySelector("#terminal textarea")?.focus();
+  }).observe(document.body, {attributeFilter: ["class"]});
+});
 """
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -78,6 +89,7 @@ class ScreensServer(Server):
                     "/", self._enter, allow_head=False
                 ),  # looking whether it is there shall not use it up
                 web.get(f"{self._room}/", self._page),
+                web.get(f"{self._room}/focus.js", self._focus),
                 web.get(f"{self._room}/ws", self.handle_websocket),
                 web.static(f"{self._room}/static", self.statics_path),
             ]
@@ -109,6 +121,9 @@ class ScreensServer(Server):
         socket = escape(f"ws://{request.host}{self._room}/ws")
         page = _PAGE.format(socket=socket, size=size if size.isdecimal() else "16")
         return web.Response(text=page, content_type="text/html")
+
+    async def _focus(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(text=_FOCUS, content_type="text/javascript")
 
 
 async def _close_to_others(request: web.Request, response: web.StreamResponse) -> None:
