@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kgops.bench import rivals
 from kgops.bench.tracin import model_of, pykeen_model
-from kgops.bench.ways import Done, Untestable, measured, take_turns
+from kgops.bench.ways import Done, Untestable, measured, needs_a_card, take_turns
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
@@ -43,7 +43,6 @@ __all__ = ["main"]
 CLEANUP_EVERY = 8  # batches; theirs have one triple, for each has a backward pass of its own
 LAST_LAYERS = 2
 AT_ONCE = 8  # triples whose gradients are vectorised together
-NO_CARD = "no CUDA device: their mixed precision is CUDA's"
 Autocast = Callable[[], AbstractContextManager[object]]
 Exact = Callable[[torch.Tensor], torch.Tensor]
 
@@ -165,9 +164,6 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
     def cached(loop: Loop) -> None:
         loop.cached = loop.gradient(loop.test)
 
-    def no_card() -> Done:
-        raise Untestable(NO_CARD)
-
     def vectorised(remark: str | None = None) -> Done:
         loop = Loop(setting)
         with rivals.matrix_product():
@@ -215,7 +211,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
         "+ cleanup": lambda: theirs(
             cleanup=True, remark="gc.collect() alone: there is no CUDA cache to empty here"
         ),
-        "+ fp16": no_card,
+        "+ fp16": lambda: needs_a_card("their mixed precision is CUDA's"),
         "+ bf16": lambda: theirs(autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated),
         "+ checkpointing": lambda: theirs(Loop.with_checkpointing),
         "+ last layers": lambda: theirs(names=last, remark=f"the last {LAST_LAYERS} layers"),

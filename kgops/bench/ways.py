@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from kgops.bench.rounds import WAYS
 
-__all__ = ["LIVE", "Done", "Untestable", "measured", "take_turns"]
+__all__ = ["LIVE", "Done", "Untestable", "measured", "needs_a_card", "take_turns"]
 
 SECONDS_OF = "processor time of one thread, loading left out"
 MEMORY_OF = "resident set at its peak, above that of the loaded model and data"
@@ -30,6 +30,14 @@ T = TypeVar("T")
 
 class Untestable(Exception):
     """Why this way cannot be taken here."""
+
+
+def needs_a_card(what: str) -> Done:
+    """`what` is a card's, and these ways are taken on the processor, whatever else there is."""
+    import torch
+
+    here = "this benchmark runs on the processor yet" if torch.cuda.is_available() else "no CUDA device"
+    raise Untestable(f"{here}: {what}")
 
 
 @dataclass(frozen=True)
