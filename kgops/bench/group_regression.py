@@ -51,7 +51,7 @@ def ways(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dic
         seconds, mib, _ = measured(lambda: work(steps), lambda: work(WARM_UP))
         if step.compile_failure:
             raise Untestable(step.compile_failure)
-        remark = "on the CPU; compiling is not timed" if compile != "off" else None
+        remark = "on the CPU; compiling is not timed, its memory counts" if compile != "off" else None
         return Done(seconds / steps, mib, {"loss": last[0]}, remark)
 
     return {

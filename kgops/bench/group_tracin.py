@@ -179,7 +179,10 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
             loop.model.interaction.hr2d = torch.compile(loop.model.interaction.hr2d)
             loop.model.interaction.hr1d = torch.compile(loop.model.interaction.hr1d)
 
-        return theirs(prepare, remark="the model's two stacks, on the CPU; compiling is not timed")
+        return theirs(
+            prepare,
+            remark="the two stacks of the model, on the CPU; compiling is not timed, its memory counts",
+        )
 
     def filtered() -> Done:
         """Their loop over what kgops' own filter leaves of all training triples: by hops, and by paths of at most
