@@ -22,7 +22,6 @@ from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.window import Window
 from storage.errors import StorageError
-from storage.filters import Reading
 from storage.runs import SORTABLE
 
 if TYPE_CHECKING:
@@ -204,11 +203,9 @@ class History(Place):
 
     def on_input_submitted(self) -> None:
         self._end_typing()
-        reading = self._answer.reading if self._answer is not None else Reading(())
-        if reading.troubles:
-            self.say(f"left out: {reading.troubles[0].message}", "warn")
-        elif reading.pending:
-            self.say(f"left out: {reading.pending} has no value yet", "warn")
+        left_out = history_page.left_out(self._answer)
+        if left_out is not None:
+            self.say(left_out, "warn")
 
     def action_leave_filter(self) -> None:
         self._end_typing()

@@ -17,7 +17,7 @@ from storage.errors import DatabaseMissing
 from storage.filters import Reading
 from storage.runs import Run
 
-__all__ = ["Answer", "Asked", "Browser", "states_of", "write"]
+__all__ = ["Answer", "Asked", "Browser", "ended_of", "write"]
 
 
 class Asked(NamedTuple):
@@ -146,13 +146,20 @@ def _sort(conn: Connection, asked: Asked) -> Sort:
     return sort_by(conn, asked.sort, descending=asked.descending)
 
 
-def states_of(home: Home, numbers: Sequence[int]) -> dict[int, Run]:
-    """As they are now, without those that are gone."""
-    conn = open_reader(home.database)
-    try:
-        return {run.id: run for run in runs.of_numbers(conn, numbers)}
-    finally:
-        conn.close()
+def ended_of(home: Home, numbers: Sequence[int]) -> tuple[list[int], int]:
+    """Those of these runs that have ended, and how many have not. A block at a time: all of them may be marked."""
+    ended: list[int] = []
+    going = 0
+    with explained(home.database):
+        conn = open_reader(home.database)
+        try:
+            for start in range(0, len(numbers), BLOCK):
+                for run in runs.of_numbers(conn, numbers[start : start + BLOCK]):
+                    ended += [run.id] if run.ended else []
+                    going += not run.ended
+        finally:
+            conn.close()
+    return ended, going
 
 
 def write(home: Home, name: str, numbers: Sequence[int], figures: Sequence[str]) -> Path:

@@ -72,17 +72,15 @@ class Marks:
 
     async def delete(self, or_else: int | None) -> bool:
         """Ended ones alone, and only once somebody said so: there is no way back. False: nothing was done."""
-        from screens.history_browsing import states_of
+        from screens.history_browsing import ended_of
         from screens.widgets.sure import Sure
 
         chosen = list(self) or ([or_else] if or_else is not None else [])
         try:
-            known = await asyncio.to_thread(states_of, self._app.home, chosen)
+            ended, going = await asyncio.to_thread(ended_of, self._app.home, chosen)
         except (KgopsError, StorageError) as error:
             self._app.say(error.message, "bad")
             return False
-        ended = [number for number in chosen if number in known and known[number].ended]
-        going = len(known) - len(ended)
         if not ended:
             why = "there is no ended run to delete: stop it first" if going else "there is no run to delete"
             self._app.say(why, "warn")

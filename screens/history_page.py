@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from screens.history_browsing import Answer, Asked
     from storage.runs import Run
 
-__all__ = ["FIRST", "Shown", "completions", "empty_rows", "filter_row", "heading", "sorts", "told_row"]
+__all__ = [
+    "FIRST",
+    "Shown",
+    "completions",
+    "empty_rows",
+    "filter_row",
+    "heading",
+    "left_out",
+    "sorts",
+    "told_row",
+]
 
 _MARK = "●"
 _WEEK_S = 6 * 86_400.0  # a day's name means one day
@@ -177,6 +187,18 @@ def filter_row(text: str, answer: Answer | None, width: int) -> Row:
         return said(_HINT, width, "dim")
     unread = answer is not None and (answer.reading.troubles or answer.reading.pending)
     return Row((Piece("/ ", "accent"), *said(text, width - 2, "warn" if unread else "strong").pieces))
+
+
+def left_out(answer: Answer | None) -> str | None:
+    """What of a filter does not take part in what is shown, or cannot find anything."""
+    if answer is None:
+        return None
+    reading = answer.reading
+    if reading.troubles:
+        return f"left out: {reading.troubles[0].message}"
+    if reading.pending:
+        return f"left out: {reading.pending} has no value yet"
+    return answer.notes[0] if answer.notes else None
 
 
 def completions(text: str, figures: Iterable[str]) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,15 @@ def shown(seen: Seen) -> list[int]:
     return [int(word[0]) for word in words if word and word[0].isdigit()]
 
 
+@contextmanager
+def busy(seen: Seen) -> Iterator[None]:
+    """The disk answers nothing meanwhile."""
+    screen = seen.app.screen
+    assert isinstance(screen, History)
+    with screen._browser._one_at_a_time:
+        yield
+
+
 async def until_settled(seen: Seen) -> None:
     """Whatever was asked has been answered."""
     screen = seen.app.screen
@@ -133,6 +144,12 @@ def test_any_run_of_many_is_reached_and_no_line_stays_empty(
             expected = list(range(first, first - page, -1))
             assert shown(seen) == expected
             assert all(f" go {number}" in seen.text for number in expected)
+        await seen.press("g")
+        with busy(seen):  # back at this end before the rows of the other were read
+            await seen.press("G", "g")
+        await until_settled(seen)
+        assert shown(seen) == list(range(1500, 1500 - page, -1))
+        assert all(f" go {number}" in seen.text for number in shown(seen))
         for _ in range(12):
             await seen.press("pagedown")
         await until_settled(seen)
@@ -245,8 +262,8 @@ def test_of_keys_that_come_faster_than_answers_the_last_one_counts(home: Path, c
     async def story(seen: Seen) -> None:
         await opened(seen)
         await seen.press("slash")
-        for char in "state:failed mrr>0.5":
-            await keys(seen, char)  # nobody waits for what it finds
+        with busy(seen):
+            await keys(seen, "state:failed mrr>0.5")  # nobody waits for what it finds
         by_hand = Listing(conn)
         by_hand.type("state:failed mrr>0.5")
         await seen.until_shows(f"{by_hand.count} of 300 runs")
