@@ -171,6 +171,15 @@ def _conjugated(*factors: torch.Tensor, **more: Any) -> int:
     )
 
 
+def _promoted(*both: Any, **more: Any) -> int:
+    """An operand of another type than the result is converted first, but for a single number."""
+    tensors = [one for one in both if isinstance(one, torch.Tensor)]
+    if len(tensors) < 2 or tensors[0].dtype == tensors[1].dtype:
+        return 0
+    common = torch.result_type(*tensors)
+    return sum(one.numel() * common.itemsize for one in tensors if one.dim() and one.dtype != common)
+
+
 def _converted(summed: torch.Tensor, *rest: Any, dtype: torch.dtype | None = None, **more: Any) -> int:
     return 0 if dtype in (None, summed.dtype) else summed.numel() * dtype.itemsize
 
@@ -179,6 +188,10 @@ def _converted(summed: torch.Tensor, *rest: Any, dtype: torch.dtype | None = Non
 _INSIDE: dict[Any, Callable[..., int]] = {
     _aten.binary_cross_entropy_with_logits.default: _logits,
     _aten.binary_cross_entropy.default: _unreduced,
+    _aten.add.Tensor: _promoted,
+    _aten.sub.Tensor: _promoted,
+    _aten.mul.Tensor: _promoted,
+    _aten.div.Tensor: _promoted,
     _aten.log_sigmoid_forward.default: _in_one_piece,
     _aten.mm.default: _conjugated,
     _aten.bmm.default: _conjugated,
