@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-
 from kgops.plans.ledger import Held, Ledger
 from kgops.plans.regress_maps import Maps
 from kgops.plans.regress_shape import RegressShape
+from kgops.plans.regress_weights import MOMENTS, Weights
 
 __all__ = ["walk_regression"]
 
 _FULL = 4
-_MOMENTS = {"adam": 2, "adamw": 2}
 _AHEAD = 3  # batches that a card holds beside the one in work: two that wait and one on its way
 
 
 def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -> None:
     """All its stages are alike; the largest step and what lies between steps are walked once."""
     ledger.phase = "loading"
-    weights = _Weights(ledger, s)
+    weights = Weights(ledger, s)
     weights.load()
     if resumed:
         ledger.phase = "resuming"
-        ledger.flash("checkpoint", *weights.sizes * (1 + _MOMENTS.get(s.optimizer, 0)))
+        ledger.flash("checkpoint", *weights.sizes * (1 + MOMENTS.get(s.optimizer, 0)))
     _read_ahead(ledger, s)
     for _ in (1, 2):  # moments come with the first update, and stay
         ledger.phase = "step"
@@ -36,60 +32,6 @@ def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -
         ledger.phase = "test"
         ledger.flash("checkpoint", *weights.sizes)
         _evaluate(ledger, s, s.held_out)
-
-
-class _Weights:
-    """What belongs to them: themselves, gradients that come one by one, moments."""
-
-    def __init__(self, ledger: Ledger, s: RegressShape) -> None:
-        self._ledger, self._optimizer = ledger, s.optimizer
-        self._sizes = {name: _FULL * math.prod(shape) for name, shape in s.model.shapes.items()}
-        self._gradients: dict[str, Held] = {}
-        self._waiting: dict[str, Held] = {}
-        self._waits = self._has_moments = False
-
-    @property
-    def sizes(self) -> list[int]:
-        return list(self._sizes.values())
-
-    def load(self) -> None:
-        for size in self.sizes:
-            self._ledger.take("weights", size)
-
-    def arrives(self, prefix: str) -> None:
-        """A gradient stays, or is added to the one that is there."""
-        for name, size in self._sizes.items():
-            if not name.startswith(prefix):
-                continue
-            if name in self._waiting or (name in self._gradients and not self._waits):
-                self._ledger.flash("gradients", size)
-            else:
-                kept = self._waiting if self._waits else self._gradients
-                kept[name] = self._ledger.take("gradients", size)
-
-    @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """What several frames add to one gradient is summed beside that of the piece before, and then added to it."""
-        self._waits = True
-        yield
-        self._waits = False
-        for name, held in self._waiting.items():
-            if name in self._gradients:
-                self._ledger.give(held)
-            else:
-                self._gradients[name] = held
-        self._waiting.clear()
-
-    def forget_gradients(self) -> None:
-        self._ledger.give(*self._gradients.values())
-        self._gradients.clear()
-
-    def update(self) -> None:
-        if not self._has_moments:
-            self._has_moments = True
-            for size in self.sizes:
-                for _ in range(_MOMENTS.get(self._optimizer, 0)):
-                    self._ledger.take("optimizer", size)
 
 
 def _read_ahead(ledger: Ledger, s: RegressShape) -> None:
@@ -132,7 +74,7 @@ def _augmented(ledger: Ledger, s: RegressShape, images: Held) -> Held:
     return found
 
 
-def _step(ledger: Ledger, s: RegressShape, weights: _Weights) -> None:
+def _step(ledger: Ledger, s: RegressShape, weights: Weights) -> None:
     """`_take` and `RegressionStep`: piece by piece there and back, then the update."""
     images = _normalised(ledger, s, s.batch)
     if s.augment:
@@ -148,18 +90,22 @@ def _step(ledger: Ledger, s: RegressShape, weights: _Weights) -> None:
     ledger.give(images)
 
 
-def _piece(ledger: Ledger, s: RegressShape, weights: _Weights, windows: int) -> None:
+def _piece(ledger: Ledger, s: RegressShape, weights: Weights, windows: int) -> None:
     frames = s.model.temporal_frames
     mixing = _Mixing(ledger, s, windows)
     if s.checkpointing:
         Maps(ledger, s, windows, s.low).forward(keeps=False)  # each frame alone
         mixing.forward()
         mixing.backward(weights)
-        with weights.gathered() if frames > 1 else nullcontext():
-            for _ in range(min(frames, 2)):  # the first finds no gradients, others are like the second
-                maps = Maps(ledger, s, windows, s.low)
-                maps.forward(keeps=True)
-                maps.backward(weights.arrives)
+        # The first finds nothing to add to; those between are alike.
+        arrivals = [
+            *[weights.waits] * (min(frames, 3) - 1),
+            weights.arrives_summed if frames > 1 else weights.arrives,
+        ]
+        for arrives in arrivals:
+            maps = Maps(ledger, s, windows, s.low)
+            maps.forward(keeps=True)
+            maps.backward(arrives)
     else:
         maps = Maps(ledger, s, windows * frames, s.low)
         maps.forward(keeps=True)
@@ -198,7 +144,7 @@ class _Mixing:
                 self._ledger.take("activations", 3 * _FULL * c.features * c.states * c.temporal_frames)
             )
 
-    def backward(self, weights: _Weights) -> None:
+    def backward(self, weights: Weights) -> None:
         for prefix in ("head", "mixer"):
             weights.arrives(prefix)
         self._ledger.give(*self._kept)
