@@ -6,7 +6,7 @@ computed; this is the same in torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -30,6 +30,9 @@ class RegressionModel(nn.Module):
     the way back, so that those of one frame live at a time; where there is no way back, too.
     """
 
+    # Called in place of the encoder where it is set: the same function, compiled.
+    run_encoder: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+
     def __init__(self, config: RegressionConfig, *, checkpointing: bool = False) -> None:
         super().__init__()
         self.config, self.checkpointing = config, checkpointing
@@ -50,17 +53,18 @@ class RegressionModel(nn.Module):
 
     def encode(self, images: torch.Tensor, sun: torch.Tensor) -> torch.Tensor:
         """One vector for each frame: (batch, frames, features)."""
+        encoder = self.run_encoder or self.encoder
         if self.checkpointing:
             again = self.training and torch.is_grad_enabled()
             alone = [
                 # Nothing in the encoder draws random numbers: there is no state to keep for the second time.
-                checkpoint(self.encoder, frame, light, use_reentrant=False, preserve_rng_state=False)
+                checkpoint(encoder, frame, light, use_reentrant=False, preserve_rng_state=False)
                 if again
-                else self.encoder(frame, light)
+                else encoder(frame, light)
                 for frame, light in zip(images.unbind(1), sun.unbind(1), strict=True)
             ]
             return torch.stack([vectors for vectors in alone if vectors is not None], dim=1)
-        together: torch.Tensor = self.encoder(images.flatten(0, 1), sun.flatten(0, 1))
+        together: torch.Tensor = encoder(images.flatten(0, 1), sun.flatten(0, 1))
         return together.view(*images.shape[:2], -1)
 
 

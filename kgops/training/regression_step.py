@@ -43,7 +43,7 @@ class RegressionStep:
         self.begin(optimizer)
         self.compile = compile
         self.compile_failure: str | None = None
-        self._compiled: Callable[..., torch.Tensor] | None = _compiled(model, compile)
+        self._compiled = _compiled(model, compile)
 
     def begin(self, optimizer: torch.optim.Optimizer) -> None:
         """Goes on with another optimizer, and with gradients scaled as at the start."""
@@ -106,13 +106,15 @@ class RegressionStep:
     def _forward(self, images: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         # A kernel is made for one size of batch; the last of an epoch is too rare to make others for.
         usual = len(images) == self.at_once
-        forward = self._compiled if self._compiled is not None and usual else self.model
-        if forward is self._compiled and self.compile in ("reduce-overhead", "max-autotune"):
+        self.model.run_encoder = self._compiled if usual else None
+        if usual and self.compile in ("reduce-overhead", "max-autotune"):
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        with torch.autocast(
-            self.device.type, self.precision.dtype, enabled=self.precision.dtype.itemsize < 4
-        ):
-            return forward(images, angles)
+        low = self.precision.dtype.itemsize < 4
+        try:
+            with torch.autocast(self.device.type, self.precision.dtype, enabled=low):
+                return self.model(images, angles)  # type: ignore[no-any-return]
+        finally:
+            self.model.run_encoder = None
 
     def _gave_up(self, error: Exception) -> None:
         """Notes the failure; raises what has nothing to do with compiling."""
@@ -124,14 +126,16 @@ class RegressionStep:
 
 
 def _compiled(model: RegressionModel, mode: str) -> Callable[..., torch.Tensor] | None:
+    """The encoder, in which nearly all of a step's time goes. The whole network would be compiled anew for each
+    frame that checkpointing takes alone: four times as long for three frames."""
     if mode == "off":
         return None
     import torch._inductor.config as inductor  # seconds: only who compiles pays
 
     inductor.fallback_random = True  # the masks eager steps would draw, so that numbers stay the same
     inductor.compile_threads = 1
-    made: Any = torch.compile(model, mode=None if mode == "default" else mode, dynamic=False)
-    return made  # type: ignore[no-any-return]
+    made: Any = torch.compile(model.encoder, mode=None if mode == "default" else mode, dynamic=False)
+    return lambda frames, sun: made(frames, sun)  # no module: it is no second part of the network
 
 
 def resolve_compile(asked: str, device: torch.device, checkpointing: bool) -> tuple[str, str | None]:
