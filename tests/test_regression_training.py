@@ -78,12 +78,12 @@ def test_every_architecture_learns_heights_of_a_flight_it_never_saw(
     tmp_path: Path, architecture: str
 ) -> None:
     make_flights(tmp_path / "data", 5, Sky(frames=160))
-    flights = read_flights(tmp_path / "data", 3)
+    flights = read_flights(tmp_path / "data", 2)
     config = RegressionConfig(
-        32, 32, temporal_frames=3, architecture=architecture, channels=(16, 16, 32), dropout=0.0
+        32, 32, temporal_frames=2, architecture=architecture, channels=(16, 16, 32), dropout=0.0
     )
     settings = RegressionSettings(
-        epochs=10, scheduler="cosine", learning_rate=3e-3, warmup_steps=20, pretrain=False, augment=True
+        epochs=9, scheduler="cosine", learning_rate=3e-3, warmup_steps=20, pretrain=False, augment=True
     )
     found = train(flights, tmp_path / "out", settings, config=config).reports["final"]
     assert found.flight == "flight_05"
