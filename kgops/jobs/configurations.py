@@ -69,6 +69,7 @@ def read(name: str) -> dict[str, Any]:
 
 def job_table(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Keys as a configuration names them, as the table of a job; every problem of them at once."""
+    given = {name: value for name, value in given.items() if value is not None}
     problems = [
         f"{name!s:.60}: no such key{nearest(str(name), _KNOWN)}" for name in given if name not in _KNOWN
     ]

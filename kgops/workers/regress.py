@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,6 +60,9 @@ def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
         if name in figures:
             report.metric(name, figures[name], done.epochs)
     write_results(job, results, flights, config, settings, done, report)
+    if "KGOPS_EVENTS" in os.environ:  # else the verdicts stand among the events
+        for found in done.reports.values():
+            print(found.verdict[0].upper() + found.verdict[1:])
     hand_in(job, folder, results, figures, report)
 
 
@@ -68,7 +72,7 @@ def load_flights(job: Job, report: Reporter) -> list[Flight]:
     if not where:
         raise Usage("no folder of flights is named.", hint="--data-directory DIR")
     for left_out in job.settings["left_out"]:
-        report.note(f"the configuration's {left_out} is not among what kgops does.")
+        report.note(f"left out of the configuration: {left_out}.")
     flights = read_flights(Path(where), job.levers.get("temporal_frames", REGRESS_FRAMES))
     size, named = flights[0].image_size, image_size(job.settings)
     if named is not None and named != size:
