@@ -29,6 +29,7 @@ _NO_RUNS = (
     "",
     "It shows up here at once, and goes on when you close this.",
 )
+_PEAK = "peak, or why"
 _SPARK, _WIDE_SPARK = 8, 16  # columns; half of the points of a curve
 
 
@@ -202,7 +203,7 @@ def _lately(lately: tuple[Ended, ...], width: int) -> list[Row]:
             Column(" ", 1),
             Column("took", 7, right=True),
             Column("metric", 15),
-            Column("peak, or why", 19, grows=True),
+            Column(_PEAK, 19, grows=True),
         ),
         width,
     )
@@ -219,21 +220,30 @@ def _ended(one: Ended, columns: Columns) -> Row:
             sign,
             Piece(took(run)),
             Piece(metric_of(run)),
-            Piece(_end(one), "text" if run.state == "succeeded" else sign.tone),
+            Piece(_end(one, columns.width_of(_PEAK)), "text" if run.state == "succeeded" else sign.tone),
         ),
         run.id,
     )
 
 
-def _end(one: Ended) -> str:
+def _end(one: Ended, width: int) -> str:
     run = one.run
     if run.state != "succeeded":
         return f"{state_of(run)}: {run.reason}" if run.reason and run.state != "cancelled" else state_of(run)
     if one.steps is not None:
         return one.steps
-    peak, where = (run.peak_card_mib, "card") if run.peak_card_mib else (run.peak_host_mib, "host")
-    if peak is None:
+    if run.peak_card_mib:
+        told = f" (predicted {run.predicted_mib:,.0f})" if run.predicted_mib else ""
+        return f"{run.peak_card_mib:,.0f} MiB card{told}"
+    if run.peak_host_mib is None:
         return ""
-    # Without a card a prediction is of tensors, and this is the whole process.
-    told = f" (predicted {run.predicted_mib:,.0f})" if run.predicted_mib and where == "card" else ""
-    return f"{peak:,.0f} MiB {where}{told}"
+    if run.predicted_mib and one.libraries_mib is not None:
+        # Without a card a prediction is of what comes on top of libraries.
+        above = f"{run.peak_host_mib - one.libraries_mib:,.0f} MiB above libraries"
+        told = f"{above} (predicted {run.predicted_mib:,.0f})"
+        return next((text for text in (told, above) if len(text) <= width), _host(run.peak_host_mib))
+    return _host(run.peak_host_mib)
+
+
+def _host(mib: float) -> str:
+    return f"{mib:,.0f} MiB host"

@@ -60,6 +60,9 @@ def _state(known: Dossier, width: int) -> list[Row]:
         for what, mib in (("card", run.peak_card_mib), ("host", run.peak_host_mib))
         if mib is not None
     ]
+    above = _above_libraries(known)
+    if above is not None:
+        memory[-1] += f", {figure(above, 'MiB')} above libraries"
     if run.predicted_mib is not None:
         memory.append(f"predicted {figure(run.predicted_mib, 'MiB')}{_of_what(known)}")
     facts = [run.profile and f"profile {run.profile}", run.card and f"card {run.card}", *memory]
@@ -67,16 +70,22 @@ def _state(known: Dossier, width: int) -> list[Row]:
     return [*out, said(shown, width, "dim")] if shown else out
 
 
+def _above_libraries(known: Dossier) -> float | None:
+    """Of host memory, what a prediction without a card is of."""
+    peak, libraries = known.run.peak_host_mib, known.libraries_mib
+    if peak is None or libraries is None or (known.forecast or {}).get("on_card", True):
+        return None
+    return peak - libraries
+
+
 def _of_what(known: Dossier) -> str:
     """And how far off it was, where that has been measured."""
-    run = known.run
     if known.forecast is None:
         return ""
-    if not known.forecast["on_card"]:
-        return " of tensors"
-    if run.peak_card_mib is None or run.predicted_mib is None:
-        return " on the card"
-    return f" on the card ({run.peak_card_mib / run.predicted_mib - 1:+.1%} measured)"
+    on_card, predicted = known.forecast["on_card"], known.run.predicted_mib
+    measured = known.run.peak_card_mib if on_card else _above_libraries(known)
+    what = " on the card" if on_card else " above libraries"
+    return f"{what} ({measured / predicted - 1:+.1%} measured)" if measured and predicted else what
 
 
 def _budget(known: Dossier, width: int) -> list[Row]:

@@ -21,9 +21,19 @@ from storage.reports import Artifact, Event, Lever, Note
 from storage.runs import Run
 from storage.series import Bucket
 
-__all__ = ["Curve", "Dossier", "LeverRow", "LogTail", "dossier", "lever_rows", "worker_prediction"]
+__all__ = [
+    "LIBRARIES",
+    "Curve",
+    "Dossier",
+    "LeverRow",
+    "LogTail",
+    "dossier",
+    "lever_rows",
+    "worker_prediction",
+]
 
 _STEPS = ("step_down", "again")
+LIBRARIES = "libraries_mib"
 _TAIL_BYTES = 1 << 18
 
 
@@ -65,10 +75,18 @@ class Dossier:
     traced: Mapping[str, Any] | None = None  # what its worker predicted instead: `worker_prediction`
 
     @property
-    def card_budget_mib(self) -> float | None:
-        """What a card's memory should not exceed. On a processor tensors are predicted: no curve is theirs."""
-        on_card = self.forecast is not None and self.forecast["on_card"]
-        return self.run.predicted_mib if on_card else None
+    def libraries_mib(self) -> float | None:
+        """Of host memory, before the worker read any data; None unless it is one of ours."""
+        return next((curve.last for curve in self.curves if curve.name == LIBRARIES), None)
+
+    def budget_mib(self, curve: str) -> float | None:
+        """What that curve should not exceed: on a processor, tensors are predicted to come on top of libraries."""
+        predicted, on_card = self.run.predicted_mib, (self.forecast or {}).get("on_card")
+        if predicted is None or on_card is None:
+            return None
+        if curve == "host_memory_mib" and not on_card and self.libraries_mib is not None:
+            return self.libraries_mib + predicted
+        return predicted if curve == "card_memory_mib" and on_card else None
 
 
 def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) -> Dossier | None:

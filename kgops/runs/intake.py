@@ -23,6 +23,8 @@ from storage.reports import Artifact, Lever
 from storage.series import Point
 
 _LONGEST_NAME = 200
+_LONGEST_UNIT = 40
+_PER_S = "_per_s"  # what a curve of a rate is called, behind its unit
 _FINGERPRINT = ("python", "packages", "machine", "driver", "cards", "git")
 
 
@@ -73,7 +75,9 @@ class Intake:
     def start_again_from_the_record(self) -> None:
         """At the start, and after a transaction that failed: what it would have moved has not moved."""
         self._offsets = store.offsets(self._conn, self._run)
-        self._counted = {one.name: one.n for one in series.of_run(self._conn, self._run)}
+        known = series.of_run(self._conn, self._run)
+        self._counted = {one.name: one.n for one in known}
+        self._rates = {one.name: (one.n, one.last_at or 0.0) for one in known if one.name.endswith(_PER_S)}
 
     def take_all(self, attempt: int, *, final: bool) -> None:
         while self.take(attempt, final=final):
@@ -105,6 +109,7 @@ class Intake:
                 unit=fields.get("unit"),
                 at=event.at,
             )
+            self._keep_rate(batch, event)
         elif event.kind == events.TRACED and (traced := traced_from(fields)) is not None:
             batch.traced.append(traced)
         elif event.kind == events.MEASURED and (measured := self._measured(event)) is not None:
@@ -142,6 +147,15 @@ class Intake:
         machine = {name: told.get(name) for name in _FINGERPRINT}
         again = f"kgops run --again {self._run}"
         return measured_from(event.fields, event.at, self._run, again, machine)
+
+    def _keep_rate(self, batch: store.Batch, event: events.Event) -> None:
+        """A point a second; behind every thousand of them half as often, so that months are some thousand points."""
+        rate = _real(event.fields.get("rate"))
+        name = f"{(event.fields.get('unit') or 'it')[:_LONGEST_UNIT]}{_PER_S}"
+        n, last_at = self._rates.get(name, (0, 0.0))
+        if rate is not None and abs(event.at - last_at) >= 2 ** (n // 1000):
+            batch.points.append(Point(name, event.at, rate, event.at))
+            self._rates[name] = (n + 1, event.at)
 
     def _read_log_line(self, batch: store.Batch, line: str, now: float, counted: dict[str, int]) -> None:
         progress = self._patterns.progress(line)

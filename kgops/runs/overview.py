@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from kgops.gpus.readings import CardReading
+from kgops.runs.dossier import LIBRARIES
 from kgops.runs.on_cards import Owners
 from kgops.settings import Home
 from storage import attempts, reports, runs, series
@@ -64,6 +65,7 @@ class Ended:
     run: Run
     steps: str | None
     alerts: tuple[Alert, ...]
+    libraries_mib: float | None = None  # of host memory, before its worker read any data
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,9 @@ def _ended(conn: Connection, run: Run) -> Ended:
         rungs = runs.spec(conn, run.id).plan.get("ladder") or []
         settings = [attempt.settings for attempt in attempts.of_run(conn, run.id)]
         steps = stepped_down(settings, rungs)
-    return Ended(run, steps, _alerts(conn, run, series.of_run(conn, run.id)))
+    curves = series.of_run(conn, run.id)
+    libraries = next((one.last_value for one in curves if one.name == LIBRARIES), None)
+    return Ended(run, steps, _alerts(conn, run, curves), libraries)
 
 
 def _alerts(conn: Connection, run: Run, curves: list[Series]) -> tuple[Alert, ...]:

@@ -27,28 +27,46 @@ _BUDGET = "─"
 def panels(known: Dossier, width: int) -> list[Row]:
     """As many beside each other as there is room for."""
     curves = _chosen(known)
+    still = _unchanging(known, width)
     if not curves:
-        return []
+        return [said("CURVES", width, "head"), *still] if still else []
     across = max(min(width // _NARROWEST, 3, len(curves)), 1)
     each = (width - 3 * (across - 1)) // across
     out = [said("CURVES", width, "head")]
     for start in range(0, len(curves), across):
-        drawn = [_panel(curve, _budget(curve, known), each) for curve in curves[start : start + across]]
+        drawn = [
+            _panel(curve, known.budget_mib(curve.name), each) for curve in curves[start : start + across]
+        ]
         out += [BLANK] if start else []
         for together in zip(*drawn, strict=True):
             pieces: list[Piece] = []
             for line in together:
                 pieces += [Piece("   "), *line] if pieces else line
             out.append(Row(tuple(pieces)))
-    return out
+    return [*out, BLANK, *still] if still else out
 
 
 def _chosen(known: Dossier) -> list[Curve]:
-    """The most telling first. A single point is no curve."""
-    drawable = [
-        curve for curve in known.curves if curve.n > 1 and (curve.last or curve.name != "card_memory_mib")
-    ]
+    """The most telling first. A single point is no curve, and what never changes is none to look at."""
+    drawable = [curve for curve in known.curves if curve.n > 1 and not _is_still(curve, known)]
     return sorted(drawable, key=lambda curve: _rank(curve.name, known))[:_MOST]
+
+
+def _is_still(curve: Curve, known: Dossier) -> bool:
+    """A loss that stays the same is news, and so is memory beside its prediction."""
+    is_news = curve.name in ("loss", known.run.metric) and curve.name not in _QUIET
+    if is_news or (curve.last and known.budget_mib(curve.name) is not None):
+        return False
+    least = {bucket.min for bucket in curve.buckets}
+    return len(least) == 1 and least == {bucket.max for bucket in curve.buckets} and None not in least
+
+
+def _unchanging(known: Dossier, width: int) -> list[Row]:
+    still = [one for one in known.curves if one.n > 1 and one.last and _is_still(one, known)]
+    if not still:
+        return []
+    told = ", ".join(f"{_called(curve.name)} {short_figure(curve.last)}" for curve in still)
+    return [said(f"unchanged: {told}", width, "dim")]
 
 
 def _rank(name: str, known: Dossier) -> tuple[int, str]:
@@ -58,13 +76,9 @@ def _rank(name: str, known: Dossier) -> tuple[int, str]:
         return 1, name
     if name == "card_memory_mib" or (name == "host_memory_mib" and known.run.card is None):
         return 2, name
-    if name.endswith("_seconds"):
+    if name.endswith(("_per_s", "_seconds")):
         return 3, name
     return (6 if name in _QUIET else 5 if name.endswith("_mib") else 4), name
-
-
-def _budget(curve: Curve, known: Dossier) -> float | None:
-    return known.card_budget_mib if curve.name == "card_memory_mib" else None
 
 
 def _panel(curve: Curve, budget: float | None, width: int) -> list[list[Piece]]:
@@ -101,8 +115,10 @@ def _heading(curve: Curve, budget: float | None, width: int) -> list[Piece]:
 
 
 def _called(name: str) -> str:
-    unit = " MiB" if name.endswith("_mib") else ""
-    return one_line(name).removesuffix("_mib").replace("_", " ") + unit
+    for ending, unit in (("_mib", " MiB"), ("_per_s", "/s")):
+        if name.endswith(ending):
+            return one_line(name.removesuffix(ending)).replace("_", " ") + unit
+    return one_line(name).replace("_", " ")
 
 
 def _with_budget(line: str) -> list[Piece]:
