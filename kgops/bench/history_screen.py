@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from kgops.bench.measure import Line
 from kgops.bench.open_screen import LINES, Screen, screens
@@ -19,20 +20,25 @@ _SHOWN_FROM = 5  # title, blank, filter, blank, heads
 _PAGE = LINES - _SHOWN_FROM - 1
 
 
+class _Took(NamedTuple):
+    """From a key until it shows, and what all threads of the screens did for it."""
+
+    wall_ms: float
+    cpu_ms: float
+
+
 def history_screen(home: Home, typed: Sequence[str], rounds: int = 7) -> list[Line]:
     """Each opening in a process of its own, with all that it imports for the first time."""
     conn = open_reader(home.database)
     count = Listing(conn)
     count.show(())
     total = count.count
-    opened: list[float] = []
-    pages: list[float] = []
-    keys: list[float] = []
-    rss = 0.0
+    opened: list[_Took] = []
+    pages: list[_Took] = []
+    keys: list[_Took] = []
     for _ in range(rounds):
         with _dashboard(home) as screen:
             opened.append(_until(screen, b"h", f"{total - _PAGE + 1} ".encode()))
-            rss = screen.rss_mb
     with _dashboard(home) as screen:
         _until(screen, b"h", f"{total - _PAGE + 1} ".encode())
         for i in range(2, 60):
@@ -43,16 +49,24 @@ def history_screen(home: Home, typed: Sequence[str], rounds: int = 7) -> list[Li
             pages.append(_until(screen, b"g", f" {total} ".encode()))
         for text in typed:
             keys += _typed(screen, text, total, count)
+        rss = screen.rss_mb
     conn.close()
     return [
-        Line("history_screen_open", f"screen of {total:,} runs: h, a first time", "ms", tuple(opened), 100),
-        Line("history_screen_page", "the same: another page, or either end", "ms", tuple(pages), 50),
-        Line("history_screen_page_max", "the same: slowest", "ms", tuple(pages), None, max(pages)),
-        Line(
-            "history_screen_key", "the same: a key of a filter, until its count shows", "ms", tuple(keys), 35
-        ),
-        Line("history_screen_key_p90", "the same: p90", "ms", tuple(keys), None, _p90(keys)),
-        Line("history_screen_rss", "the same: memory", "MB", (rss,), 60),
+        *_lines("open", f"screen of {total:,} runs: h, a first time", opened, 100),
+        *_lines("page", "screen: another page, or either end", pages, 50),
+        *_lines("key", "screen: a key of a filter, until its count shows", keys, 35),
+        Line("history_screen_rss", "screen: memory after all that", "MB", (rss,), 60),
+    ]
+
+
+def _lines(name: str, subject: str, took: Sequence[_Took], target: float) -> list[Line]:
+    wall = tuple(one.wall_ms for one in took)
+    cpu = tuple(one.cpu_ms for one in took)
+    p90 = statistics.quantiles(wall, n=10, method="inclusive")[8]
+    return [
+        Line(f"history_screen_{name}", subject, "ms", wall, target),
+        Line(f"history_screen_{name}_p90", "the same: p90", "ms", wall, None, p90),
+        Line(f"history_screen_{name}_cpu", "the same: CPU", "ms", cpu),
     ]
 
 
@@ -65,7 +79,7 @@ def _dashboard(home: Home) -> Iterator[Screen]:
         yield screen
 
 
-def _typed(screen: Screen, text: str, total: int, count: Listing) -> Iterator[float]:
+def _typed(screen: Screen, text: str, total: int, count: Listing) -> Iterator[_Took]:
     """Each key that changes how many runs are shown."""
     screen.press(b"/")
     screen.read_for(0.3)
@@ -83,13 +97,10 @@ def _typed(screen: Screen, text: str, total: int, count: Listing) -> Iterator[fl
     screen.read_for(0.5)
 
 
-def _until(screen: Screen, key: bytes, shown: bytes) -> float:
+def _until(screen: Screen, key: bytes, shown: bytes) -> _Took:
     screen.seen = b""
-    begin = time.perf_counter()
+    cpu, begin = screen.cpu_s, time.perf_counter()
     screen.press(key)
     screen.until(shown)
-    return (time.perf_counter() - begin) * 1000
-
-
-def _p90(values: Sequence[float]) -> float:
-    return statistics.quantiles(values, n=10, method="inclusive")[8]
+    wall_ms = (time.perf_counter() - begin) * 1000
+    return _Took(wall_ms, (screen.cpu_s - cpu) * 1000)
