@@ -1,0 +1,156 @@
+"""What a worker says, before the first step, that a step of PyKEEN's training loop will hold; and what it does hold."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from driving import Console
+from pykeen.losses import loss_resolver
+from pykeen.optimizers import optimizer_resolver
+from pykeen.training import training_loop_resolver
+from pykeen.triples import CoreTriplesFactory
+
+from kgops.bench.live_bytes import peak_live_bytes
+from kgops.workers.pykeen import find_model
+from kgops.workers.pykeen_memory import Untraceable, predict_step, tell_prediction
+from kgops.workers.report import Reporter
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # PyKEEN's own affairs
+
+CPU = torch.device("cpu")
+# How far from what was measured a prediction was at most over 10 drawn settings each, and some air.
+FURTHEST = 0.03
+LOOPS = ("slcwa", "lcwa")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def drawn(name: str, loop: str, rng: random.Random) -> dict[str, Any]:
+    """A small run, as the pipeline would be given it."""
+    entities, relations, rows = rng.randint(200, 1500), rng.randint(5, 60), rng.randint(20, 120)
+    if loop == "lcwa" and name in ("TransE", "RotatE"):
+        rows //= 4  # they hold rows x entities x dimensions
+    chance = torch.Generator().manual_seed(rng.getrandbits(30))
+    bounds = (entities, relations, entities)
+    triples = torch.stack([torch.randint(0, most, (2 * rows,), generator=chance) for most in bounds], 1)
+    shape = {"embedding_dim": rng.choice((16, 32, 40))}
+    if name == "ConvE":
+        shape["output_channels"] = rng.choice((4, 16))
+    labels = {"label_smoothing": rng.choice((0.0, 0.1))} if loop == "lcwa" else {}
+    return {
+        "training": CoreTriplesFactory(
+            triples,
+            num_entities=entities,
+            num_relations=relations,
+            create_inverse_triples=name == "ConvE" or rng.random() < 0.3,
+        ),
+        "model": find_model(name),
+        "model_kwargs": shape,
+        "optimizer": rng.choice(("adam", "adagrad", "sgd")),
+        "optimizer_kwargs": {"lr": 1e-3, "weight_decay": rng.choice((0.0, 1e-4))},
+        "training_loop": loop,
+        **({"loss": rng.choice(("bcewithlogits", "crossentropy"))} if loop == "lcwa" else {}),
+        "training_kwargs": {"num_epochs": 1, "batch_size": rows, "pin_memory": False, **labels},
+    }
+
+
+def measured(pieces: dict[str, Any]) -> int:
+    """By PyKEEN's own loop, from the model's first weight to the end of an epoch."""
+
+    def train() -> None:
+        training = pieces["training"]
+        loss = loss_resolver.make(pieces.get("loss"))
+        model = pieces["model"](triples_factory=training, loss=loss, random_seed=1, **pieces["model_kwargs"])
+        loop = training_loop_resolver.make(
+            pieces["training_loop"],
+            model=model,
+            triples_factory=training,
+            optimizer=optimizer_resolver.make(
+                pieces["optimizer"], pieces["optimizer_kwargs"], params=model.get_grad_params()
+            ),
+        )
+        loop.train(triples_factory=training, use_tqdm=False, **pieces["training_kwargs"])
+
+    return peak_live_bytes(train)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("name", ["TransE", "DistMult", "ComplEx", "RotatE", "TuckER", "ConvE"])
+def test_a_prediction_is_what_pykeens_loop_then_holds(name: str, loop: str) -> None:
+    rng = random.Random(name + loop)
+    for _ in range(2):
+        pieces = drawn(name, loop, rng)
+        traced = predict_step(pieces, CPU)
+        assert traced.peak == pytest.approx(measured(pieces), rel=FURTHEST), (traced, pieces)
+
+
+def test_a_prediction_takes_no_memory_no_random_number_and_little_time() -> None:
+    rng = random.Random(5)
+    predict_step(drawn("TransE", "slcwa", rng), CPU)  # what an optimizer loads, it would load anyway
+    pieces = drawn("ComplEx", "lcwa", rng)
+    large = CoreTriplesFactory(
+        pieces["training"].mapped_triples,
+        num_entities=1_000_000,
+        num_relations=60,
+        create_inverse_triples=True,
+    )
+    pieces |= {"training": large, "model_kwargs": {"embedding_dim": 500}}
+    pieces["training_kwargs"]["batch_size"] = 64
+    before, began = torch.random.get_rng_state(), time.process_time()
+    found: list[int] = []
+    held = peak_live_bytes(lambda: found.append(predict_step(pieces, CPU).peak))
+    assert time.process_time() - began < 2  # half a second by itself, but a profiler looks on
+    assert found[0] > 10 << 30 and held < 1 << 20
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def test_what_cannot_be_traced_is_noted_with_the_reason_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
+    report = Reporter(tmp_path)
+    pieces = drawn("TransE", "slcwa", random.Random(3))
+    graph = {**pieces, "model": find_model("RGCN")}
+    with pytest.raises(Untraceable):
+        predict_step(graph, CPU)
+    tell_prediction(graph, CPU, report)
+    tell_prediction({**pieces, "model_kwargs": {"no_such_setting": 1}}, CPU, report)
+    notes = [note["text"] for note in events(tmp_path, "note")]
+    assert "RGCN works on the graph itself" in notes[0]
+    assert "TypeError" in notes[1] and "no_such_setting" in notes[1]
+    assert events(tmp_path, "predicted") == []
+
+
+def test_a_run_shows_the_prediction_as_its_workers_and_learns_nothing_from_it(run_cli: Console) -> None:
+    small = ("--embedding-dim", "16", "--batch-size", "256", "--device", "cpu", "--num-epochs", "1")
+    done = run_cli(
+        "run", "train", "--engine", "pykeen", "--dataset", "nations", "--model", "DistMult", *small
+    )
+    assert done.code == 0, done.err
+    (told,) = events(run_cli.folder(1), "predicted")
+    shown = run_cli.show(1)
+    assert shown["predicted_mib"] == told["mib"] > 0
+    assert shown["plan"]["forecast"] is None
+    assert (
+        f"{told['mib']:.4g} MiB of tensors in a training step, by a trace in the worker"
+        in run_cli("show", "1").out
+    )
+    assert "No run was predicted and measured yet" in run_cli("suggest", "--accuracy").out
