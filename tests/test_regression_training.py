@@ -483,6 +483,14 @@ def test_the_learning_rate_rises_over_the_warmup_steps(flights: list[Flight], tm
     assert rates == pytest.approx([0.01 * min(1, n * batches / 12) for n in (1, 2, 3)])
 
 
+def test_a_warmup_longer_than_the_training_is_told(flights: list[Flight], tmp_path: Path) -> None:
+    report = Recorder()
+    train(flights, tmp_path, replace(QUICK, epochs=1, pretrain=False, warmup_steps=2000), report=report)
+    assert report.notes[0] == (
+        "stage final has 5 steps and warmup_steps is 2,000: the learning rate never reaches 0.01."
+    )
+
+
 def test_divergence_stops_the_run_and_says_what_to_try(flights: list[Flight], tmp_path: Path) -> None:
     settings = replace(QUICK, epochs=20, optimizer="sgd", learning_rate=1e20, warmup_steps=0, loss="mse")
     with pytest.raises(Diverged, match="the loss of epoch") as caught:
@@ -528,6 +536,27 @@ def test_compiled_steps_give_the_same_numbers_and_their_checkpoints_load_anywher
     assert not any("_orig_mod" in name for name in found)
     resumed = train(flights, tmp_path / "compiled", replace(brief, epochs=2), resume=True)
     assert resumed.stopped == "finished"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
+def test_on_a_card_every_format_trains_compiled_or_frame_by_frame_and_resumes(
+    flights: list[Flight], tmp_path: Path, precision: str
+) -> None:
+    settings = replace(QUICK, pretrain=False, precision=precision, gradient_checkpointing=True, epochs=3)
+    settings = replace(settings, compile="reduce-overhead", resume_every_s=0.0)
+    report = Recorder()
+    torch.backends.cudnn.deterministic = True
+    whole = train(flights, tmp_path / "whole", settings, device="cuda", report=report)
+    assert report.levers["compile"][1] == "default"
+    assert "do not go with gradient checkpointing" in str(report.levers["compile"][2])
+    assert all(math.isfinite(entry["loss"]) for entry in whole.history)
+    with pytest.raises(Killed):
+        train(flights, tmp_path / "cut", settings, device="cuda", stop=Stop(7, die=True))
+    train(flights, tmp_path / "cut", settings, device="cuda", resume=True)
+    assert_identical(
+        weights(tmp_path / "cut" / "best_model.pt"), weights(tmp_path / "whole" / "best_model.pt")
+    )
 
 
 # --- the worker -----------------------------------------------------------------------------------
@@ -604,6 +633,15 @@ def test_the_worker_leaves_its_files_and_says_what_became_of_every_lever(tmp_pat
     assert any(note.startswith("On flight_03, which was held out,") for note in notes)
     rows = (results / "predictions.tsv").read_text().splitlines()
     assert len(rows) == 1 + judged["model"]["count"] and rows[1].startswith("final\tflight_03\t")
+
+
+def test_a_person_reads_at_the_end_what_the_model_is_worth(tmp_path: Path) -> None:
+    argv, environment = worker(tmp_path / "run", epochs=1)
+    environment["KGOPS_EVENTS"] = str(tmp_path / "events.jsonl")
+    done = subprocess.run(argv, cwd=tmp_path / "run", env=environment, capture_output=True, text=True)
+    verdict, figures = done.stdout.splitlines()
+    assert verdict.startswith("On flight_03, which was held out, ") and "the mean of the training" in verdict
+    assert "test_r2" in figures and "mean_predictor" not in figures
 
 
 def wait_until(look: Callable[[], bool]) -> None:

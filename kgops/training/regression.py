@@ -170,6 +170,12 @@ class _Run:
             self.model.load_state_dict(RegressionModel(self.config).state_dict())
         self._prepare_stage()
         self.state.begin_stage()
+        steps, warmup = self.stage.epochs * len(self.data.stream), self.settings.warmup_steps
+        if warmup > steps:
+            self.report.note(
+                f"stage {self.stage.name} has {steps:,} steps and warmup_steps is {warmup:,}: the learning rate "
+                f"never reaches {self.settings.learning_rate:g}."
+            )
 
     def _prepare_stage(self) -> None:
         """Data, optimizer and schedule of the stage, without touching weights or counts."""
