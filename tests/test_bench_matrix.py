@@ -38,10 +38,14 @@ def job(run_cli: Console) -> Path:
     return path
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)  # a dozen runs
 def test_a_lever_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
     run_cli: Console, job: Path, conn: sqlite3.Connection
 ) -> None:
-    done = run_cli("bench", "matrix", job, "--vary", "work=0,0.0,0.1", "--repeat", "3", "--json")
+    done = run_cli(
+        "bench", "matrix", job, "--vary", "work=0,0.0,0.1", "--repeat", "3", "--json", timeout_s=120
+    )
     assert done.code == 0, done.err
     first, nothing, slow = done.json()["row"]
     assert (first["variant"], first["why"]) == ("work=0", "the baseline")
@@ -57,22 +61,24 @@ def test_a_lever_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
     assert run_cli("runs", "--tag", "bench-1", "--json").json()[0]["label"].startswith("bench 1: work=")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)  # a dozen runs
 def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: Console, job: Path) -> None:
     asked = ("bench", "matrix", str(job), "--vary", "work=0,0.01,0.02", "--repeat", "3", "--json")
     child = run_cli.start(*asked)
 
-    def two_pairs() -> list[Pair]:
+    def some_pairs() -> list[Pair]:
         if not (run_cli.home / "kgops.db").exists():
             return []
         found = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
         return found if len(found) >= 3 else []
 
-    wait_for(two_pairs, "three finished pairs")
+    wait_for(some_pairs, "three finished pairs", within_s=60)
     child.send_signal(signal.SIGKILL)
     child.communicate()
     before = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
     assert 3 <= len(before) < 6
-    done = run_cli(*asked)
+    done = run_cli(*asked, timeout_s=120)
     assert done.code == 0, done.err
     assert f"Going on with benchmark 1: {len(before)} of its pairs are finished." in done.err
     after = [Pair(**{**pair, "noted": tuple(pair["noted"])}) for pair in done.json()["pair"]]
