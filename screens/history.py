@@ -215,7 +215,8 @@ class History(Place):
         """As far as all that it may become agrees; then what there is to choose from."""
         entry = cast("Input", self.query_one("#typed"))
         text = entry.value
-        found = history_page.completions(text, await asyncio.to_thread(self._browser.figures))
+        figures = await asyncio.to_thread(self._browser.figures)
+        found = history_page.completions(text, figures, await asyncio.to_thread(self._browser.tags))
         if entry.value != text:
             return  # somebody typed on
         common = os.path.commonprefix(found)  # noqa: RUF071 - by characters, as in a shell

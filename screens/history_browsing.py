@@ -87,6 +87,10 @@ class Browser:
         with self._one_at_a_time, explained(self._home.database):
             return [] if self._conn is None else scores.names(self._conn)
 
+    def tags(self) -> list[str]:
+        with self._one_at_a_time, explained(self._home.database):
+            return [] if self._conn is None else reports.known_tags(self._conn)
+
     def close(self) -> None:
         with self._one_at_a_time:
             self._closed = True

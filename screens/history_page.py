@@ -201,16 +201,20 @@ def left_out(answer: Answer | None) -> str | None:
     return answer.notes[0] if answer.notes else None
 
 
-def completions(text: str, figures: Iterable[str]) -> list[str]:
-    """What the word being typed may become: the name of a key or a figure, or a state."""
-    before, word = text[: len(text) - len(text.split(" ")[-1])], text.split(" ")[-1]
-    minus, word = ("-", word[1:]) if word.startswith("-") else ("", word)
-    keys = [f"{name}:" for name in FIELDS]
-    known = [*keys, *figures, *(f"state:{name}" for name in (*STATES, *GROUPS))]
+def completions(text: str, figures: Iterable[str], tags: Iterable[str]) -> list[str]:
+    """What the word being typed may become: the name of a key or a figure, a state or a tag."""
+    typed = text.split(" ")[-1]
+    word = typed.removeprefix("-")
+    begin = text.removesuffix(word)
+    key, colon, _ = word.partition(":")
+    values = {"state": (*STATES, *GROUPS), "tag": tags}
+    known = (
+        [f"{key}:{value}" for value in values.get(key, ())]
+        if colon
+        else [*map("{}:".format, FIELDS), *figures]
+    )
     fits = dict.fromkeys(name for name in known if name.startswith(word) and name != word)
-    if not word.startswith("state:"):
-        fits = dict.fromkeys(name for name in fits if not name.startswith("state:") or name == "state:")
-    return [f"{before}{minus}{name}" for name in fits]
+    return [begin + name for name in fits]
 
 
 def told_row(answer: Answer, choice: Sequence[str], width: int) -> Row:

@@ -129,6 +129,11 @@ def tags_of_runs(conn: sqlite3.Connection, runs: list[int]) -> dict[int, list[st
     return found
 
 
+def known_tags(conn: sqlite3.Connection) -> list[str]:
+    """Each that some run has."""
+    return [row[0] for row in conn.execute("SELECT DISTINCT tag FROM tag ORDER BY tag")]
+
+
 def change_tags(conn: sqlite3.Connection, run: int, *, add: list[str], remove: list[str]) -> None:
     with transaction(conn):
         conn.executemany(

@@ -334,14 +334,20 @@ def test_runs_are_moved_through_while_the_filter_is_typed(home: Path, conn: Conn
 
 
 def test_tab_completes_keys_states_and_figures(home: Path, conn: Connection) -> None:
-    assert completions("mrr>0.3 wor", ()) == ["mrr>0.3 workload:"]
-    assert completions("-ta", ()) == ["-tag:"]
-    assert completions("test_m", ("test_mrr", "test_mean")) == ["test_mrr", "test_mean"]
+    assert completions("mrr>0.3 wor", (), ()) == ["mrr>0.3 workload:"]
+    assert completions("-ta", (), ()) == ["-tag:"]
+    assert completions("test_m", ("test_mrr", "test_mean"), ()) == ["test_mrr", "test_mean"]
+    assert completions("x -tag:pa", (), ("old", "paper")) == ["x -tag:paper"]
     fill(conn, 20)
+    reports.change_tags(conn, 3, add=["keep"], remove=[])
 
     async def story(seen: Seen) -> None:
         await opened(seen)
         await seen.press("slash")
+        await keys(seen, "tag:")
+        await seen.press("tab")
+        await seen.until_shows("tag:keep", "1 of 20 runs")
+        await seen.press("ctrl+u")
         await keys(seen, "sta")
         await seen.press("tab")
         await keys(seen, "f")
