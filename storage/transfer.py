@@ -90,7 +90,7 @@ def put_in(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | N
     """The number it got. Joins the caller's transaction; ValueError where rows do not go together."""
     if rows.run["state"] not in ENDED:
         raise ValueError(f"a run that is {rows.run['state']} cannot be put in")
-    with transaction(conn), _contradictions_named():
+    with transaction(conn), contradictions_named():
         given = next_number(conn) if number is None else number
         _insert(conn, "run", [{**rows.run, "id": given, "folder": folder}])
         _insert(conn, "run_spec", [rows.spec], run=given)
@@ -100,13 +100,18 @@ def put_in(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | N
         for curve in rows.curves:
             points = zip(curve.steps, curve.values, curve.times, strict=True)
             series.append(conn, given, [series.Point(curve.name, *point) for point in points])
-        for card in rows.spec["environment"].get("cards") or ():
-            if isinstance(card, Mapping) and card.get("uuid") and card.get("name"):
-                known = (str(card["uuid"]), str(card["name"]))
-                conn.execute("INSERT INTO card (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", known)
+        _remember_cards(conn, rows.spec["environment"].get("cards"))
         search.index(conn, given)
         scores.settle(conn, given)
     return given
+
+
+def _remember_cards(conn: sqlite3.Connection, cards: Any) -> None:
+    """So that `gpu:t4` finds runs that came from elsewhere."""
+    for card in cards if isinstance(cards, list) else ():
+        told = (card.get("uuid"), card.get("name")) if isinstance(card, dict) else (None, None)
+        if all(isinstance(one, str) and one for one in told):
+            conn.execute("INSERT INTO card (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", told)
 
 
 def same_submission(conn: sqlite3.Connection, at: float, workload: str, label: str) -> list[int]:
@@ -128,11 +133,14 @@ def with_event(conn: sqlite3.Connection, kind: str, key: str, value: str) -> lis
 
 
 @contextmanager
-def _contradictions_named() -> Iterator[None]:
+def contradictions_named() -> Iterator[None]:
+    """ValueError for what no row can hold, or no two rows together."""
     try:
         yield
     except sqlite3.IntegrityError as error:
         raise ValueError(f"its rows contradict the record or each other: {error}") from error
+    except (sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError) as error:
+        raise ValueError(f"a row cannot hold it: {error}") from error
 
 
 @contextmanager

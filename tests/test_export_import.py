@@ -66,13 +66,16 @@ def any_run(conn: sqlite3.Connection) -> st.SearchStrategy[Rows]:
     finite = st.floats(0, 4e9)
     fixed: dict[str, dict[str, Any]] = {
         "lever": {"kind": st.sampled_from(["exact", "numeric", "approximate"])},
+        "attempt": {"started_at": finite, "ended_at": st.none() | finite},
+        "note": {"at": finite},
         "artifact": {"path": st.from_regex(r"results/[a-zé漢]{1,9}", fullmatch=True)},
     }
     tables = {
         name: st.lists(rows_of(conn, name, **fixed.get(name, {})), max_size=3, unique_by=key_of(name))
         for name in transfer.TABLES
     }
-    ended = {"state": st.sampled_from(runs.ENDED), "submitted_at": finite, "id": st.just(1)}
+    ended = {"state": st.sampled_from(runs.ENDED), "id": st.just(1), "submitted_at": finite}
+    ended |= {name: st.none() | finite for name in ("started_at", "ended_at", "reported_at")}
     curves = st.dictionaries(TEXT, POINTS, max_size=2)
     return st.builds(
         lambda run, spec, hanging, found: Rows(
@@ -294,6 +297,12 @@ def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path:
             "runs": [{**one, "series": [{"name": "a", "step": [1], "value": [], "at": []}]}],
         },
         "UNIQUE constraint": {**good, "runs": [{**one, "tag": [{"tag": "a"}, {"tag": "a"}]}]},
+        "run.ended_at is no moment: 1e+308": with_run(good, ended_at=1e308),
+        "plan.choices[0].lever is no text: 5": {
+            **good,
+            "runs": [{**one, "plan": {"choices": [{"lever": 5}]}}],
+        },
+        "plan.forecast is no table": {**good, "runs": [{**one, "plan": {"forecast": "much"}}]},
         "outside its run": {
             **good,
             "runs": [{**one, "artifact": [{"path": "../x", "kind": "file", "at": 0.0}]}],
@@ -308,6 +317,15 @@ def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path:
     assert run_cli("runs", "--json").json()[0]["id"] == 1
     assert [path.name for path in (run_cli.home / "runs").iterdir()] == [run_cli.folder(1).name]
     assert run_cli("import", tmp_path / "nothing").code == 2
+
+
+def test_no_workload_leads_out_of_the_home(run_cli: Console, tmp_path: Path) -> None:
+    run_something(run_cli)
+    assert run_cli("export", "1", "--to", "json").code == 0
+    good = json.loads((tmp_path / "run-1.json").read_text())
+    (tmp_path / "evil.json").write_text(json.dumps(with_run(good, workload="../../../evil", label="../x")))
+    assert run_cli("import", "evil.json").code == 0
+    assert run_cli.folder(2) == run_cli.home / "runs" / "0002-evil-x" and run_cli.folder(2).is_dir()
 
 
 def with_run(whole: dict[str, Any], **changed: Any) -> dict[str, Any]:

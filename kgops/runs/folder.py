@@ -120,9 +120,13 @@ class AttemptFolder(NamedTuple):
 
 
 def folder_name(number: int, workload: str, label: str) -> str:
-    """Letters, digits and dashes only, whatever the label holds."""
-    slug = re.sub(r"[^a-z0-9]+", "-", label.lower())[:40].strip("-")
-    return f"{number:04d}-{workload}" + (f"-{slug}" if slug and slug != workload else "")
+    """Letters, digits and dashes only, whatever the label or an imported run's workload holds."""
+    kind, slug = _slug(workload) or "run", _slug(label)
+    return f"{number:04d}-{kind}" + (f"-{slug}" if slug and slug != kind else "")
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:40].strip("-")
 
 
 def number_of(name: str) -> int | None:

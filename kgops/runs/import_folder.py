@@ -5,24 +5,25 @@ What a supervisor measured by itself (memory over time) stands in the database a
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from kgops.errors import Unavailable, Usage
+from kgops.errors import BadInput, Unavailable, Usage
 from kgops.jobs import manifest
 from kgops.jobs.files import read_json, write_json
 from kgops.runs import locks, rebuild, slot
 from kgops.runs.exporting.record import IMPORTED
 from kgops.runs.folder import RunFolder
-from kgops.runs.import_record import NOT_ENDED, enter, origin, staging
+from kgops.runs.import_record import NOT_ENDED, enter, host_of, origin, staging
+from kgops.runs.import_shape import misfit
 from kgops.runs.plan_file import Plan, as_table, read_plan
 from kgops.settings import Home
-from storage import reports
+from storage import reports, transfer
 from storage.database import Connection
 
 __all__ = ["copy_files", "describe", "import_folder", "must_be_still"]
@@ -39,7 +40,20 @@ def must_be_still(folder: RunFolder) -> None:
 
 def describe(folder: RunFolder) -> tuple[Plan, str]:
     """Its plan, and what a person would call it."""
-    plan = read_plan(folder)
+    for path in (folder.plan, folder.environment):
+        _must_be_text(path)
+    try:
+        plan = read_plan(folder)
+    except Unavailable as error:
+        raise BadInput(
+            f"{folder.plan} is damaged", "an export of the run, where there is one, has it"
+        ) from error
+    if (
+        not isinstance(plan.workload, str)
+        or not isinstance(plan.label, str)
+        or not _is_moment(plan.submitted_at)
+    ):
+        raise BadInput(f"{folder.plan}: its workload, label or moment of submission is none")
     ending = slot.read_ending(folder.outcome)
     return plan, f"{plan.workload} run {plan.number}, {ending.state if ending else 'not ended'}: {plan.label}"
 
@@ -54,18 +68,35 @@ def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -
         _, trouble = manifest.read(staged.manifest)
         if trouble is not None:
             troubles.append(f"{trouble}: figures and files of the manifest are left out")
-        environment: dict[str, Any] = read_json(staged.environment) or {}
-        host = (environment.get("machine") or {}).get("host")
+        host = host_of(read_json(staged.environment))
         marked = origin("folder", source.path.absolute(), run=plan.number, host=host, troubles=troubles)
 
         def put(c: Connection, name: str, number: int) -> None:
             folder = RunFolder(home.runs / name)
             write_json(folder.plan, {**as_table(plan), "number": number})
-            rebuild.take_in(c, folder)
+            try:
+                rebuild.take_in(c, folder)
+            except BadInput as error:  # by the name that the person knows
+                raise BadInput(error.message.replace(str(folder.path), str(source.path))) from error
+            rows = transfer.take_out(c, number)
+            if rows is not None and (trouble := misfit(rows)):
+                raise BadInput(f"{source.path}: {trouble}")
             reports.add_event(c, number, 0, time.time(), IMPORTED, marked)
 
         number = enter(home, conn, staged, {"workload": plan.workload, "label": plan.label}, put)
     return number, troubles
+
+
+def _must_be_text(path: Path) -> None:
+    """Half a surrogate pair is valid JSON, and no file of ours could hold it."""
+    try:
+        json.dumps(read_json(path), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{path} holds half a character: no text") from error
+
+
+def _is_moment(at: object) -> bool:
+    return isinstance(at, (int, float)) and not isinstance(at, bool)
 
 
 def _unended(folder: RunFolder) -> slot.Ending:

@@ -19,13 +19,14 @@ from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.runs import locks, pending
 from kgops.runs.exporting.record import IMPORTED, write_runs
 from kgops.runs.folder import RunFolder, folder_name
+from kgops.runs.import_shape import misfit
 from kgops.settings import Home
 from storage import runs, transfer
 from storage.database import Connection, transaction
 from storage.runs import ENDED
 from storage.transfer import Rows
 
-__all__ = ["NOT_ENDED", "enter", "origin", "put_record", "staging"]
+__all__ = ["NOT_ENDED", "enter", "host_of", "origin", "put_record", "staging"]
 
 NOT_ENDED = "it had not ended when it was {}"
 _STAGED = ".importing-"
@@ -38,6 +39,13 @@ def origin(kind: str, source: Path, **told: Any) -> dict[str, Any]:
     except OSError:
         on = None
     return {"kind": kind, "source": str(source), "by": f"kgops {__version__}", "on": on, **told}
+
+
+def host_of(environment: Any) -> str | None:
+    """The machine that a run's environment names, as far as it is one of ours."""
+    machine = environment.get("machine") if isinstance(environment, dict) else None
+    host = machine.get("host") if isinstance(machine, dict) else None
+    return host if isinstance(host, str) else None
 
 
 def put_record(
@@ -53,6 +61,8 @@ def put_record(
         path = PurePosixPath(artifact["path"])
         if path.is_absolute() or ".." in path.parts:
             raise BadInput(f"{marked['source']}: the artifact {artifact['path']!r:.80} lies outside its run")
+    if trouble := misfit(rows):
+        raise BadInput(f"{marked['source']}: {trouble}")
     with staging(home) as folder:
         _write_record(folder, rows)
         bring(folder)

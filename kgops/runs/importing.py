@@ -11,7 +11,7 @@ from kgops.runs.exporting.record import IMPORTED, read_runs
 from kgops.runs.folder import RunFolder
 from kgops.runs.import_folder import copy_files, describe, import_folder, must_be_still
 from kgops.runs.import_group import is_output, read_output
-from kgops.runs.import_record import origin, put_record
+from kgops.runs.import_record import host_of, origin, put_record
 from kgops.settings import Home
 from storage import transfer
 from storage.database import Connection
@@ -100,6 +100,5 @@ def _put(home: Home, conn: Connection, rows: Rows, path: Path, *, again: bool) -
     known = transfer.same_submission(conn, run["submitted_at"], run["workload"], run["label"])
     if known and not again:
         return Imported(None, tuple(known), what)
-    host = (rows.spec["environment"].get("machine") or {}).get("host")
-    marked = origin("export", path.absolute(), run=run["id"], host=host)
+    marked = origin("export", path.absolute(), run=run["id"], host=host_of(rows.spec["environment"]))
     return Imported(put_record(home, conn, rows, marked), tuple(known), what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from kgops.errors import KgopsError
+from kgops.errors import BadInput, KgopsError
 from kgops.jobs.files import read_json
 from kgops.runs import processes, slot
 from kgops.runs.conclude import commit_decided, new_intake
@@ -35,10 +35,20 @@ def take_in_all(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
 
 
 def take_in(conn: Connection, folder: RunFolder) -> int | None:
-    """The number it got; None where the folder has its row already.
+    """The number it got; None where the folder has its row already; BadInput where its files are damaged.
 
     The files of a run that has not ended are taken in by whoever supervises it next, from their beginning.
     """
+    try:
+        with transfer.contradictions_named():
+            return _take_in(conn, folder)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        # A file that is JSON and not what we wrote: it may hold anything anywhere.
+        told = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{folder.path}: its files are not what kgops wrote: {told:.200}") from error
+
+
+def _take_in(conn: Connection, folder: RunFolder) -> int | None:
     if folder.record.exists():
         return _take_in_record(conn, folder)
     plan = read_plan(folder)
@@ -87,11 +97,14 @@ def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> N
     identity = processes.identity_from(noted)
     if identity is None:
         return
+    settings = noted.get("settings", {})
+    if not isinstance(settings, dict):
+        raise TypeError(f"the settings of attempt {n} are {settings!r:.40}")
     attempts.begin(
         conn,
         run,
         n,
-        settings=noted.get("settings", {}),
+        settings=settings,
         card=None,
         boot_id=identity.boot,
         worker_pid=identity.pid,

@@ -64,7 +64,7 @@ def page(
         _section("Levers", _levers(found)),
         _section("Attempts", _attempts(found)),
         _section("Artifacts", _artifacts(found)),
-        _section("Job", f"<pre>{_text(toml.dumps(dict(found.job)))}</pre>"),
+        _section("Job", f"<pre>{_text(_job(found.job))}</pre>"),
         _section("Environment", _environment(found.environment)),
         _section("Log, the last lines", _log(log)),
     ]
@@ -79,6 +79,13 @@ def page(
 
 def _section(title: str, body: str) -> str:
     return f"<h2>{title}</h2>\n{body}" if body else ""
+
+
+def _job(job: Mapping[str, Any]) -> str:
+    try:
+        return toml.dumps(job)
+    except TypeError:  # an imported one may hold what TOML has no place for
+        return json.dumps(job, indent=1, ensure_ascii=False)
 
 
 def _reason(reason: str | None) -> str:
