@@ -1,0 +1,187 @@
+"""The budget of a regression: beside what its training really allocates, by part, and quickly."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kgops.bench.budget import Outcome, compare_regress
+from kgops.bench.budget_regress import draw_regress
+from kgops.gpus.facts import CardFacts
+from kgops.jobs import sizes
+from kgops.jobs.job import read_job
+from kgops.jobs.regressing import OPTIMIZERS
+from kgops.plans.budget import peak_live, predict
+from kgops.plans.flight_files import Flights
+from kgops.plans.planner import suggest
+from kgops.plans.regress_shape import RegressShape, regress_shape
+from kgops.plans.regress_weights import MOMENTS
+from kgops.plans.shapes import effective_precision
+from kgops.plans.speed import rates_of, seconds
+from kgops.plans.subject import subject_of
+from kgops.plans.targets import find_targets
+
+T4 = CardFacts("Tesla T4", (7, 5))
+MIB = 1 << 20
+
+
+def shape_of(
+    card: CardFacts | None = None, size: int = 224, levers: dict[str, Any] | None = None, **settings: Any
+) -> RegressShape:
+    table = {"workload": "regress", "regress": {"image_size": str(size), **settings}, "levers": levers or {}}
+    job = read_job(table, "test")
+    flights = Flights(size, size, 1, {"a": 500, "b": 400, "c": 300})
+    return regress_shape(
+        job, flights, card, effective_precision((levers or {}).get("precision", "fp32"), card)
+    )
+
+
+def need(**levers: Any) -> int:
+    return predict(shape_of(T4, levers=levers), T4).total
+
+
+# ---- beside what is measured ----
+
+
+def judge(outcomes: list[Outcome]) -> None:
+    errors = [outcome.error for outcome in outcomes]
+    worst = min(outcomes, key=lambda outcome: outcome.error)
+    assert worst.error > -0.02, worst
+    assert statistics.median(map(abs, errors)) < 0.01
+    assert all(abs(error) <= 0.05 for error in errors), errors
+
+
+def test_regressions_take_what_was_predicted() -> None:
+    drawn = [(seed, random.Random(seed)) for seed in range(710_000, 710_012)]
+    judge([compare_regress(draw_regress(rng, gflop=3), seed) for seed, rng in drawn])
+
+
+def test_so_they_do_frame_by_frame_piece_by_piece_and_in_fewer_bits() -> None:
+    ways: list[dict[str, Any]] = [
+        {"gradient_checkpointing": True},
+        {"gradient_checkpointing": True, "microbatch": 2},
+        {"gradient_checkpointing": True, "precision": "bf16"},
+        {"precision": "bf16"},
+        {"microbatch": 3},
+    ]
+    outcomes = []
+    for number, way in enumerate(ways):
+        drawn = draw_regress(random.Random(711_000 + number), gflop=3)
+        levers = {"temporal_frames": 3, "batch_size": 8, "memory_optimized": True, **way}
+        outcomes.append(
+            compare_regress(replace(drawn, height=24, width=28, frames=20, levers=levers), number)
+        )
+    judge(outcomes)
+
+
+def test_a_budget_knows_the_training_that_it_follows() -> None:
+    """Numbers that two rooms hold, since this one loads no torch."""
+    from kgops.training import regression_data, regression_settings
+
+    assert regression_data.VALIDATION_SHARE == sizes.REGRESS_VALIDATION_SHARE
+    assert regression_settings.RegressionSettings().batch_size == sizes.REGRESS_BATCH
+    assert set(OPTIMIZERS) == {*MOMENTS, "sgd"}
+
+
+# ---- by part ----
+
+
+def test_parts_sum_to_the_total_and_a_card_adds_its_own() -> None:
+    for card in (None, T4):
+        budget = predict(shape_of(card), card)
+        assert sum(row.size for row in budget.explain()) == budget.total
+        assert {"weights", "gradients", "optimizer", "activations"} <= budget.parts.keys()
+        assert ("context" in {row.part for row in budget.explain()}) == (card is not None)
+        assert budget.live == peak_live(shape_of(card), card) or card is not None  # rounded on a card
+        assert {"loading", "step", "validation", "test"} <= budget.phases.keys()
+
+
+def test_every_lever_of_memory_needs_less() -> None:
+    usual = need(batch_size=16)
+    for lever in (
+        {"gradient_checkpointing": True},
+        {"microbatch": 4},
+        {"temporal_frames": 3},
+        {"memory_optimized": True},
+        {"batch_size": 8},
+    ):
+        assert need(**{"batch_size": 16, **lever}) < 0.8 * usual, lever
+    # The maps of a frame in work, and of the last frame's way back: not those of five.
+    assert need(gradient_checkpointing=True) < 0.45 * usual
+
+
+def test_a_smaller_piece_does_what_a_smaller_batch_does() -> None:
+    piece = predict(shape_of(levers={"batch_size": 32, "microbatch": 4}))
+    batch = predict(shape_of(levers={"batch_size": 4}))
+    frames = 32 * 5 * 224 * 224 * 4
+    assert batch.live <= piece.live <= batch.live + 4 * frames
+
+
+def test_the_original_settings_hardly_fit_a_t4_and_the_shipped_ones_do() -> None:
+    """Batches of 20 windows of 224 pixels: their guide says 14-15 GB before, 9-10 GB after."""
+    before = predict(shape_of(T4, levers={"batch_size": 20}), T4)
+    after = predict(shape_of(T4, levers={"batch_size": 20, "gradient_checkpointing": True}), T4)
+    assert 11_000 < before.total_mib < 16_000
+    assert after.total_mib < 0.45 * before.total_mib
+
+
+def test_windows_are_split_as_training_splits_them() -> None:
+    import numpy as np
+
+    from kgops.flights.reading import Flight, Survey
+    from kgops.training.regression_data import Training
+
+    survey = Survey(0.0, 1.0, np.zeros((8, 8), np.float32))
+    for count, length in ((4, 4), (9, 3), (40, 5), (41, 8), (200, 1)):
+        column = np.zeros(count, np.float32)
+        frames = np.zeros((count, 8, 8), np.uint8)
+        flight = Flight("a", None, frames, column, column, column, np.arange(count, dtype=float), survey)  # type: ignore[arg-type]
+        split = Training.of([flight], length)
+        table = {"workload": "regress", "regress": {"image_size": "8"}, "levers": {"temporal_frames": length}}
+        found = regress_shape(read_job(table, "test"), Flights(8, 8, 1, {"a": count, "b": 50}), None, "fp32")
+        assert (found.train, found.valid) == (len(split.train), len(split.valid)), (count, length)
+        assert found.held_out == 50 - length + 1
+
+
+# ---- fast, and of use ----
+
+
+def test_a_budget_takes_milliseconds() -> None:
+    for shape in (shape_of(T4), shape_of(T4, levers={"gradient_checkpointing": True, "microbatch": 1})):
+        took = []
+        for _ in range(7):
+            started = time.perf_counter()
+            predict(shape, T4)
+            took.append(time.perf_counter() - started)
+        assert min(took) < 0.03
+
+
+def test_checkpointing_costs_time_and_fewer_bits_and_channels_save_it() -> None:
+    rates = rates_of(find_targets("t4")[0])
+
+    def pace(**levers: Any) -> float:
+        return seconds(shape_of(T4, levers=levers), rates)
+
+    assert (
+        pace(gradient_checkpointing=True)
+        > pace()
+        > pace(precision="fp16")
+        > pace(precision="fp16", memory_optimized=True)
+    )
+
+
+@pytest.mark.parametrize(("size", "checkpoints"), [(160, False), (440, True)])
+def test_the_fastest_plan_that_fits_keeps_activations_wherever_they_fit(size: int, checkpoints: bool) -> None:
+    job = read_job({"workload": "regress", "regress": {"image_size": str(size)}, "profile": "auto"}, "test")
+    subject = subject_of(job)
+    assert not isinstance(subject, str)
+    found = suggest(subject, find_targets("t4")[0])
+    assert found is not None and found.fits
+    assert found.best.changes == ({"gradient_checkpointing": True} if checkpoints else {})
+    assert found.largest_batch is not None and found.largest_batch >= sizes.REGRESS_BATCH
+    assert found.target.usable_mib is not None and found.best.need_mib <= found.target.usable_mib
