@@ -384,6 +384,25 @@ def test_runs_are_sorted_by_each_column_and_the_other_way_round(home: Path, conn
     look(home, story, (200, 30))
 
 
+@pytest.mark.parametrize("descending", [True, False])
+def test_time_and_peak_are_sorted_by_what_the_rows_show_also_page_by_page(
+    conn: Connection, descending: bool
+) -> None:
+    fill(conn, 60)
+    took = {number: float(number * 13 % 500) for number in range(1, 61)}
+    peak = {number: float(number * 7 % 1000) for number in range(1, 61) if number % 11}
+    for by, values in (("time", took), ("peak", peak)):
+        paged: list[int] = []
+        while page := runs.page(
+            conn, sort=by, descending=descending, limit=7, after=paged[-1] if paged else None
+        ):
+            paged += [run.id for run in page]
+        assert sorted(paged) == list(range(1, 61))
+        having = [values[number] for number in paged if number in values]
+        assert having == pytest.approx(sorted(having, reverse=descending), abs=1e-4)
+        assert set(paged[len(having) :]) == set(took) - set(values)  # what has nothing there comes last
+
+
 def test_a_click_on_a_head_sorts_by_it(home: Path, conn: Connection) -> None:
     fill(conn, 60)
 
