@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -331,3 +332,49 @@ def test_no_workload_leads_out_of_the_home(run_cli: Console, tmp_path: Path) -> 
 def with_run(whole: dict[str, Any], **changed: Any) -> dict[str, Any]:
     (one,) = whole["runs"]
     return {**whole, "runs": [{**one, "run": {**one["run"], **changed}}]}
+
+
+# --- killed while it imports ----------------------------------------------------------------------
+
+DIES = """
+import os, sys
+from pathlib import Path
+from kgops.cli import main
+import {module} as there
+there.{name} = lambda *_, **__: os._exit(9)
+main(["import", sys.argv[1]])
+"""
+
+
+def dies_in(console: Console, module: str, name: str, path: Path) -> None:
+    code = DIES.format(module=module, name=name)
+    done = subprocess.run([sys.executable, "-c", code, str(path)], env=console.environment(), cwd=console.cwd)
+    assert done.returncode == 9
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_an_import_killed_before_its_rows_are_written_is_finished_by_the_next_command(
+    run_cli: Console, elsewhere: Console, tmp_path: Path, is_folder: bool
+) -> None:
+    run_something(run_cli)
+    assert run_cli("export", "1", "--to", "json").code == 0
+    if is_folder:
+        dies_in(elsewhere, "kgops.runs.rebuild", "take_in", run_cli.folder(1))
+    else:
+        dies_in(elsewhere, "storage.transfer", "put_in", tmp_path / "run-1.json")
+    assert elsewhere("runs", "--json").json()[0]["label"] == "größe 🙂 = {x}"
+    found = elsewhere.show(1)
+    assert [event["kind"] for event in found["event"]].count(IMPORTED) == 1
+    assert found["state"] == "succeeded"
+    assert "run 1 is this already" in elsewhere("import", tmp_path / "run-1.json").err
+
+
+def test_an_import_killed_while_it_copies_leaves_nothing_once_there_is_another(
+    run_cli: Console, elsewhere: Console
+) -> None:
+    run_something(run_cli)
+    dies_in(elsewhere, "kgops.runs.import_folder", "enter", run_cli.folder(1))
+    assert len(list((elsewhere.home / "runs").iterdir())) == 1
+    assert elsewhere("runs").out == ""
+    assert elsewhere("import", run_cli.folder(1)).out.startswith("run 1: imported")
+    assert [path.name for path in (elsewhere.home / "runs").iterdir()] == [elsewhere.folder(1).name]

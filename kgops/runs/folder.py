@@ -65,6 +65,11 @@ class RunFolder(NamedTuple):
         return self.path / "record.json"
 
     @property
+    def origins(self) -> Path:
+        """Of a folder that was copied from another home: where from, each time."""
+        return self.path / "imported.json"
+
+    @property
     def results(self) -> Path:
         """The output folder as the group's scripts write it: models, figures and `checkpoints/`."""
         return self.path / "results"

@@ -17,13 +17,12 @@ from kgops.errors import BadInput, Unavailable, Usage
 from kgops.jobs import manifest
 from kgops.jobs.files import read_json, write_json
 from kgops.runs import locks, rebuild, slot
-from kgops.runs.exporting.record import IMPORTED
 from kgops.runs.folder import RunFolder
 from kgops.runs.import_record import NOT_ENDED, enter, host_of, origin, staging
 from kgops.runs.import_shape import misfit
 from kgops.runs.plan_file import Plan, as_table, read_plan
 from kgops.settings import Home
-from storage import reports, transfer
+from storage import transfer
 from storage.database import Connection
 
 __all__ = ["copy_files", "describe", "import_folder", "must_be_still"]
@@ -69,7 +68,10 @@ def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -
         if trouble is not None:
             troubles.append(f"{trouble}: figures and files of the manifest are left out")
         host = host_of(read_json(staged.environment))
-        marked = origin("folder", source.path.absolute(), run=plan.number, host=host, troubles=troubles)
+        told = origin("folder", source.path.absolute(), run=plan.number, host=host, troubles=troubles)
+        before = read_json(staged.origins)
+        marks = [*(before if isinstance(before, list) else []), {"at": time.time(), "body": told}]
+        write_json(staged.origins, marks)
 
         def put(c: Connection, name: str, number: int) -> None:
             folder = RunFolder(home.runs / name)
@@ -81,7 +83,6 @@ def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -
             rows = transfer.take_out(c, number)
             if rows is not None and (trouble := misfit(rows)):
                 raise BadInput(f"{source.path}: {trouble}")
-            reports.add_event(c, number, 0, time.time(), IMPORTED, marked)
 
         number = enter(home, conn, staged, {"workload": plan.workload, "label": plan.label}, put)
     return number, troubles

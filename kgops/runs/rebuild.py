@@ -9,11 +9,11 @@ from kgops.errors import BadInput, KgopsError
 from kgops.jobs.files import read_json
 from kgops.runs import processes, slot
 from kgops.runs.conclude import commit_decided, new_intake
-from kgops.runs.exporting.record import read_runs
+from kgops.runs.exporting.record import IMPORTED, read_runs
 from kgops.runs.folder import RunFolder, number_of
 from kgops.runs.plan_file import as_table, read_plan
 from kgops.settings import Home
-from storage import attempts, runs, transfer
+from storage import attempts, reports, runs, transfer
 from storage.database import Connection, transaction
 
 
@@ -75,6 +75,8 @@ def _take_in(conn: Connection, folder: RunFolder) -> int | None:
         )
         for n in range(1, last + 1):
             _take_in_attempt(conn, folder, number, n)
+        for mark in read_json(folder.origins) or ():
+            reports.add_event(conn, number, 0, mark["at"], IMPORTED, mark["body"])
         if ending is not None:
             renumbered = read_plan(folder, number)
             commit_decided(conn, folder, renumbered, ending, new_intake(conn, folder, renumbered))
