@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from driving import Console, wait_for
 
-from kgops.bench.pairs import against_claim, effect_of, ratios, spread_of
+from kgops.bench.pairs import Spread, against_claim, effect_of, noise_of, ratios, spread_of
 from kgops.bench.vary import read_axis, variants
 from kgops.errors import BadJob, Usage
 from kgops.jobs.job import read_job
@@ -174,6 +174,17 @@ def test_beside_a_claim_an_effect_is_confirmed_or_smaller() -> None:
     assert against_claim(found, 2.0)[0] == "smaller"
     assert against_claim(spread_of([0.5, 0.5, 0.6]), 2.0)[0] == "harmful"
     assert against_claim(spread_of([1.0, 1.0, 1.0]), 2.0)[0] == "no effect"
+
+
+def test_an_effect_must_lie_beyond_what_the_baseline_beside_itself_has_shown() -> None:
+    noise = noise_of(Spread(0.9, 0.86, 0.92, 3))
+    assert noise == pytest.approx(1 / 0.86 - 1)
+    assert noise_of(Spread(1.0, 1.0, 1.0, 3)) == noise_of(None) == 0.05
+    assert effect_of(spread_of([1.1, 1.1, 1.1]), noise)[0] == "no effect"
+    assert effect_of(spread_of([1.1, 1.1, 1.1]))[0] == "effective"
+    assert effect_of(spread_of([0.87, 0.88, 0.9]), noise)[0] == "no effect"
+    assert effect_of(spread_of([0.5, 0.5, 0.6]), noise)[0] == "harmful"
+    assert against_claim(spread_of([2.0, 2.0, 2.0]), 1.5, noise)[0] == "confirmed"
 
 
 def test_times_of_different_things_are_compared_as_whole_runs() -> None:

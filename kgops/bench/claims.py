@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kgops.bench.pairs import FEWEST, Spread, Verdict, against_claim, effect_of, ratios, spread_of, troubles
+from kgops.bench.pairs import (
+    FEWEST,
+    NOTHING,
+    Quantity,
+    Spread,
+    Verdict,
+    against_claim,
+    effect_of,
+    noise_of,
+    ratios,
+    spread_of,
+    troubles,
+)
 from kgops.bench.rounds import Contest
 from kgops.jobs.job import read_job
 from storage import benches
@@ -26,6 +38,9 @@ TABLES = {
     "c": "the loss over all entities",
     "d": "the regression network",
 }
+CONTROL = " again"  # how the name ends of a variant that is the baseline once more
+QUANTITIES: tuple[Quantity, ...] = ("speed", "memory")
+Noise = Mapping[Quantity, float]  # how far from 1 the baseline beside itself was
 _UNITS = {"score_error": "of the largest score", "cost": "", "impossible": ""}
 _TRAINING = (
     *("fp32", "fp32 again", "+ cleanup", "+ fp16", "+ bf16", "+ checkpointing", "+ fp16 + checkpointing"),
@@ -39,7 +54,7 @@ _REGRESSION = (
     *("original", "original again", "+ checkpointing", "+ compile", "+ checkpointing + compile"),
     "small model",
 )
-_LOSS = ("dense labels", "their efficient loss", "kgops")
+_LOSS = ("dense labels", "dense labels again", "their efficient loss", "kgops")
 
 
 @dataclass(frozen=True)
@@ -93,7 +108,7 @@ def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
     given = [] if data is None else ["--data", str(data.absolute())]
     label = " (quick)" if quick else ""
     if table == "a":
-        small = ["--entities", "3000", "--dim", "64", "--steps", "24"]
+        small = ["--entities", "3000", "--dim", "64", "--steps", "12"]
         words = [*given, *(small if quick else ["--compile"])]
         return [
             _together(
@@ -101,7 +116,7 @@ def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
             )
         ]
     if table == "b":
-        small = ["--entities", "6400", "--dim", "32", "--triples", "256", "--training", "30"]
+        small = ["--entities", "6400", "--dim", "32", "--triples", "128", "--training", "30"]
         words = [*given, *(small if quick else ["--compile"])]
         return [
             _together(f"claims b{label}: TracIn, one test triple", "group_tracin", words, _TRACIN, rounds)
@@ -109,13 +124,13 @@ def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
     if table == "c":
         sizes = [(256, 10_000)] if quick else [(256, 10_000), (1024, 10_000), (256, 50_000), (1024, 50_000)]
         return [_loss(label, batch, entities, rounds) for batch, entities in sizes]
-    words = ["--size", "48", "--batch-size", "4"] if quick else ["--compile"]
+    words = ["--size", "48", "--batch-size", "4", "--steps", "2"] if quick else ["--compile"]
     name = f"claims d{label}: the regression network, windows of 5 frames"
     return [_together(name, "group_regression", words, _REGRESSION, rounds)]
 
 
 def _loss(label: str, batch: int, entities: int, rounds: int) -> Contest:
-    words = ["--entities", str(entities), "--batch-size", str(batch)]
+    words = ["--entities", str(entities), "--batch-size", str(batch), "--steps", "2" if label else "4"]
     name = f"claims c{label}: batch {batch} × {entities:,} entities"
     return _together(name, "group_loss", words, _LOSS, rounds)
 
@@ -130,11 +145,16 @@ def judge(conn: Connection, bench: Bench, held: Sequence[Held]) -> list[Judged]:
     """Every variant of the benchmark, with each claim on it or without any."""
     table = bench.name.removeprefix("claims ")[:1]
     pairs = benches.pairs(conn, bench.id)
+    control = [pair for pair in pairs if pair.variant.endswith(CONTROL)]
+    noise = {quantity: noise_of(spread_of(ratios(control, quantity))) for quantity in QUANTITIES}
     found: list[Judged] = []
     for name in [one["name"] for one in bench.plan["variants"]][1:]:
         own = [pair for pair in pairs if pair.variant == name]
-        claims = [one for one in held if one.table == table and one.variant == name]
-        found += [_judged(name, one, own) for one in claims] or [_judged(name, None, own)]
+        claims: list[Held | None] = [one for one in held if one.table == table and one.variant == name] or [
+            None
+        ]
+        beyond = {} if name.endswith(CONTROL) else noise  # the control is not judged by itself
+        found += [_judged(name, one, own, beyond) for one in claims]
     return found
 
 
@@ -151,10 +171,10 @@ def quality(one: Judged) -> str:
     return ", ".join(told)
 
 
-def _judged(name: str, held: Held | None, pairs: Sequence[Pair]) -> Judged:
+def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise) -> Judged:
     speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
     trouble = troubles(pairs)
-    measured, n, verdict, why = _verdict(held, pairs, speed, memory)
+    measured, n, verdict, why = _verdict(held, pairs, speed, memory, noise)
     if trouble and speed is None and (held is None or held.quantity != "impossible"):
         measured, n, verdict, why = "", 0, "cannot be tested here", trouble[0]
     remark = next((pair.measured["remark"] for pair in pairs if pair.measured.get("remark")), None)
@@ -173,23 +193,24 @@ def _judged(name: str, held: Held | None, pairs: Sequence[Pair]) -> Judged:
 
 
 def _verdict(
-    held: Held | None, pairs: Sequence[Pair], speed: Spread | None, memory: Spread | None
+    held: Held | None, pairs: Sequence[Pair], speed: Spread | None, memory: Spread | None, noise: Noise
 ) -> tuple[str, int, Verdict, str]:
     if held is None:
-        return _shown(speed), speed.n if speed else 0, *effect_of(speed)
+        return _shown(speed), speed.n if speed else 0, *effect_of(speed, noise.get("speed", NOTHING))
     if held.quantity == "score_error":
         return _error_verdict(held, pairs)
     if held.quantity == "impossible":
         ran = sum(not pair.measured.get("trouble") for pair in pairs)
         return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
     if held.quantity == "cost":
-        verdict, why = effect_of(speed)
+        verdict, why = effect_of(speed, noise.get("speed", NOTHING))
         good = verdict in ("no effect", "effective")
         return f"{_shown(speed)} speed", speed.n if speed else 0, "confirmed" if good else verdict, why
     if held.quantity == "labels":
         memory = spread_of(_figure_ratios(pairs, "labels_mib"))
     found = speed if held.quantity == "speed" else memory
-    return _shown(found), found.n if found else 0, *against_claim(found, held.claim.low)
+    nothing = noise.get("speed" if held.quantity == "speed" else "memory", NOTHING)
+    return _shown(found), found.n if found else 0, *against_claim(found, held.claim.low, nothing)
 
 
 def _error_verdict(held: Held, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:

@@ -120,6 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     take_turns(
         {
             "dense labels": lambda: by_autograd(dense, *size),
+            "dense labels again": lambda: by_autograd(dense, *size),
             "their efficient loss": lambda: by_autograd(efficient, *size),
             "kgops": lambda: ours(*size),
         },

@@ -16,6 +16,7 @@ __all__ = [
     "Verdict",
     "against_claim",
     "effect_of",
+    "noise_of",
     "ratios",
     "spread_of",
     "troubles",
@@ -30,10 +31,11 @@ NOTHING = 0.05  # less than a twentieth is no effect, however sure it is
 FEWEST = 3  # pairs; quartiles of fewer say nothing
 APART = 2.0  # upper over lower quartile: beyond it the machine was not quiet enough to say anything
 RULE = (
-    f"A lever has an effect where the whole interquartile range of its ratios lies beyond {NOTHING:.0%} of 1. "
-    "The range above: confirmed if it reaches what was claimed, else smaller. The range below: harmful. "
-    f"Otherwise no effect; where the range spans 1 and its ends differ by more than a factor of {APART:g}, or there "
-    f"are fewer than {FEWEST} pairs, it cannot be tested here."
+    f"A lever has an effect where the whole interquartile range of its ratios lies beyond {NOTHING:.0%} of 1 and, "
+    "where the baseline also ran beside itself (“… again”), beyond the range of that, too. The range above: confirmed "
+    "if it reaches what was claimed, else smaller. The range below: harmful. Otherwise no effect; where the range "
+    f"spans 1 and its ends differ by more than a factor of {APART:g}, or there are fewer than {FEWEST} pairs, it "
+    "cannot be tested here."
 )
 
 
@@ -77,24 +79,30 @@ def troubles(pairs: Iterable[Pair]) -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def effect_of(found: Spread | None) -> tuple[Verdict, str]:
+def noise_of(control: Spread | None) -> float:
+    """How far from 1 nothing is: by the rule, or by what the baseline beside itself has shown."""
+    return NOTHING if control is None else max(NOTHING, control.high - 1, 1 / control.low - 1)
+
+
+def effect_of(found: Spread | None, noise: float = NOTHING) -> tuple[Verdict, str]:
     """Without a claim: effective, no effect or harmful, by the rule, and the reason."""
     if found is None:
         return "cannot be tested here", "no pair has this figure"
     if found.n < FEWEST:
         return "cannot be tested here", f"{found.n} of at least {FEWEST} pairs"
-    if found.low > 1 + NOTHING:
+    if found.low > 1 + noise:
         return "effective", ""
-    if found.high < 1 - NOTHING:
+    if found.high < 1 / (1 + noise):
         return "harmful", ""
     if found.low < 1 < found.high and found.high > APART * found.low:
         return "cannot be tested here", f"quartiles from {found.low:.2f} to {found.high:.2f}"
-    return "no effect", ""
+    beyond = found.low > 1 + NOTHING or found.high < 1 / (1 + NOTHING)
+    return "no effect", f"the baseline beside itself is off by {noise:.0%}" if beyond else ""
 
 
-def against_claim(found: Spread | None, least: float | None) -> tuple[Verdict, str]:
+def against_claim(found: Spread | None, least: float | None, noise: float = NOTHING) -> tuple[Verdict, str]:
     """The same beside a claim of at least `least` times."""
-    verdict, why = effect_of(found)
+    verdict, why = effect_of(found, noise)
     if verdict != "effective" or found is None or least is None:
         return verdict, why
     return ("confirmed", "") if found.high >= least else ("smaller", "")
