@@ -14,19 +14,20 @@ import torch
 from driving import Console
 from pykeen.losses import loss_resolver
 from pykeen.optimizers import optimizer_resolver
+from pykeen.pipeline import pipeline
 from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 
 from kgops.bench.live_bytes import peak_live_bytes
 from kgops.workers.pykeen import find_model
-from kgops.workers.pykeen_memory import Untraceable, predict_step, tell_prediction
+from kgops.workers.pykeen_memory import Untraceable, predict_ranking, predict_step, tell_prediction
 from kgops.workers.report import Reporter
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyKEEN's own affairs
 
 CPU = torch.device("cpu")
-# How far from what was measured a prediction was at most over 10 drawn settings each, and some air.
-FURTHEST = 0.03
+# Over 10 drawn settings for each model and loop predictions were between 0.7 % under and exact.
+FURTHEST = 0.02
 LOOPS = ("slcwa", "lcwa")
 
 
@@ -97,6 +98,19 @@ def test_a_prediction_is_what_pykeens_loop_then_holds(name: str, loop: str) -> N
         assert traced.peak == pytest.approx(measured(pieces), rel=FURTHEST), (traced, pieces)
 
 
+@pytest.mark.parametrize("name", ["TransE", "ComplEx", "TuckER", "ConvE"])
+def test_a_whole_run_with_its_ranking_holds_no_more_than_was_predicted(name: str) -> None:
+    pieces = drawn(name, "slcwa", random.Random(name))
+    training = pieces["training"]
+    sizes = {"num_entities": training.num_entities, "num_relations": training.real_num_relations}
+    pieces["testing"] = CoreTriplesFactory(training.mapped_triples[:40].flip(0), **sizes)
+    step, ranking = predict_step(pieces, CPU), predict_ranking(pieces, CPU)
+    assert ranking is not None and predict_ranking(pieces, torch.device("cuda")) is None
+    whole = peak_live_bytes(lambda: pipeline(**pieces, device=CPU, random_seed=1, use_tqdm=False))
+    # Seen were 0.1 % under to 5.8 % over, where PyKEEN drops a score before the trace does.
+    assert -0.02 < max(step, ranking).peak / whole - 1 < 0.1, (step, ranking, whole)
+
+
 def test_a_prediction_takes_no_memory_no_random_number_and_little_time() -> None:
     rng = random.Random(5)
     predict_step(drawn("TransE", "slcwa", rng), CPU)  # what an optimizer loads, it would load anyway
@@ -147,10 +161,7 @@ def test_a_run_shows_the_prediction_as_its_workers_and_learns_nothing_from_it(ru
     assert done.code == 0, done.err
     (told,) = events(run_cli.folder(1), "predicted")
     shown = run_cli.show(1)
-    assert shown["predicted_mib"] == told["mib"] > 0
+    assert shown["predicted_mib"] == told["mib"] >= told["step_mib"] > 0
     assert shown["plan"]["forecast"] is None
-    assert (
-        f"{told['mib']:.4g} MiB of tensors in a training step, by a trace in the worker"
-        in run_cli("show", "1").out
-    )
+    assert f"{told['mib']:.4g} MiB of {told['of']}, by a trace in the worker" in run_cli("show", "1").out
     assert "No run was predicted and measured yet" in run_cli("suggest", "--accuracy").out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -87,7 +88,9 @@ def _predicted(session: Session, run: Run) -> str:
     plan = runs.spec(session.conn, run.id).plan
     forecast, traced = plan.get("forecast"), worker_prediction(session.conn, run.id, plan)
     if traced is not None:
-        return f"{told} of {one_line(traced['of'])}, by {one_line(traced['by'])}{_beside(session, run)}"
+        return (
+            f"{told} of {one_line(traced['of'])}, by {one_line(traced['by'])}{_beside(session, run, traced)}"
+        )
     if run.predicted_mib is None or forecast is None:
         return told
     if not forecast["on_card"]:
@@ -97,12 +100,13 @@ def _predicted(session: Session, run: Run) -> str:
     return f"{told} on the card ({run.peak_card_mib / run.predicted_mib - 1:+.1%} measured)"
 
 
-def _beside(session: Session, run: Run) -> str:
-    """What torch itself counted on a card; nobody counts tensors on a processor."""
+def _beside(session: Session, run: Run, traced: Mapping[str, Any]) -> str:
+    """What torch itself counted on a card, where a step alone is predicted; nobody counts tensors on a processor."""
     held = {one.name: one.last_value for one in series.of_run(session.conn, run.id)}.get(_HELD)
-    if held is None or not run.predicted_mib:
+    step = traced.get("step_mib")
+    if held is None or not step:
         return ""
-    return f" ({figure(held, 'MiB')} measured, {held / run.predicted_mib - 1:+.1%})"
+    return f" ({figure(held, 'MiB')} measured, {held / step - 1:+.1%})"
 
 
 def _attempts(session: Session, run: Run) -> list[str]:

@@ -1,8 +1,9 @@
 """What one step of PyKEEN's training loop will hold, by a trace on the `meta` device before the first step.
 
-The model is built once more without memory and stepped as PyKEEN's own loop steps it. What is predicted are
-tensors that live, weights and the optimizer's state among them: not what an evaluation takes, not the triples
-a run has read, not a card's context or its allocator's rounding. See `meta_trace` for what a trace cannot see.
+The model is built once more without memory and stepped as PyKEEN's own loop steps it; on a processor triples are
+ranked as well, which often takes more. On a card PyKEEN ranks as many at a time as fit, so there only a step can be
+told. What is predicted are tensors that live, weights and the optimizer's state among them: not the triples a run
+has read, not a card's context or its allocator's rounding. See `meta_trace` for what a trace cannot see.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from kgops.errors import KgopsError
 from kgops.training.meta_trace import Traced, trace_peak
 from kgops.workers.report import Reporter
 
-__all__ = ["Untraceable", "predict_step", "tell_prediction"]
+__all__ = ["Untraceable", "predict_ranking", "predict_step", "tell_prediction"]
 
 _LOOK_AT_GRAPH = ("CompGCN", "NodePiece", "RGCN")
 _NEGATIVES = 1  # a triple: PyKEEN's default, and the pipeline is told nothing else
+_RANKED = 32  # triples at a time: PyKEEN's choice on a processor, and the pipeline is told nothing else
 _MIB = 1 << 20
 
 
@@ -35,18 +37,20 @@ class Untraceable(KgopsError):
 def tell_prediction(pieces: Mapping[str, Any], device: torch.device, report: Reporter) -> None:
     """Of the run that `pipeline(**pieces)` is about to be; where there is none, a note says why. Never raises."""
     try:
-        traced = predict_step(pieces, device)
+        step, ranking = predict_step(pieces, device), predict_ranking(pieces, device)
     except Untraceable as why:
         report.note(f"its memory was not predicted: {why.message}")
     except Exception as error:  # whatever a model does on `meta`, its training may do well
         said = " ".join(str(error).split())
         report.note(f"its memory was not predicted: the trace met {type(error).__name__}: {said[:200]}")
     else:
+        most = step if ranking is None else max(step, ranking)
         report.predicted(
-            traced.peak / _MIB,
-            of="tensors in a training step",
+            most.peak / _MIB,
+            of="tensors in a training step" if most is step else "tensors while triples are ranked",
             by="a trace in the worker",
-            operator=traced.operator,
+            operator=most.operator,
+            step_mib=step.peak / _MIB,
         )
 
 
@@ -62,13 +66,40 @@ def predict_step(pieces: Mapping[str, Any], device: torch.device) -> Traced:
         return trace_peak(lambda: _two_steps(pieces, device, rows, against_all))
 
 
+def predict_ranking(pieces: Mapping[str, Any], device: torch.device) -> Traced | None:
+    """The most that lives while test or validation triples are ranked, beside what training leaves; None on a card."""
+    if device.type != "cpu":
+        return None
+    ranked = [len(pieces[name].mapped_triples) for name in ("testing", "validation") if name in pieces]
+    rows = min(_RANKED, max(ranked))
+    known = sum(ranked) + len(pieces["training"].mapped_triples)
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return trace_peak(lambda: _ranked(pieces, rows, known))
+
+
+def _ranked(pieces: Mapping[str, Any], rows: int, known: int) -> None:
+    """As PyKEEN's evaluator goes until it looks for values: heads and tails, each among all others."""
+    model = _model(pieces)
+    optimizer = _optimizer(pieces, model, {})
+    for weight in model.get_grad_params():  # a step leaves its state behind, and its gradients are dropped
+        weight.grad = torch.empty_like(weight)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    batch, triples = torch.empty(rows, 3, dtype=torch.long), torch.empty(known, 3, dtype=torch.long)
+    with torch.no_grad():
+        relations = None
+        for target, other in (("head", 2), ("tail", 0)):
+            scores = model.predict(hrt_batch=batch, target=target)
+            relations = triples[:, 1:2].view(1, -1) == batch[:, 1:2] if relations is None else relations
+            positives = (triples[:, other : other + 1].view(1, -1) == batch[:, other : other + 1]) & relations
+            del scores, positives
+
+
 def _two_steps(pieces: Mapping[str, Any], device: torch.device, rows: int, against_all: bool) -> None:
     """As `TrainingLoop._train_epoch` and its optimizer's callback go: those also read values, which `meta` lacks."""
     model, training = _model(pieces).train(), pieces["training"]
     # On cards torch updates all tensors at a time unasked, elsewhere one after another.
-    settings = {**pieces["optimizer_kwargs"], **({"foreach": True} if device.type == "cuda" else {})}
-    with torch.device("cpu"):  # an optimizer reads its counter of steps
-        optimizer = optimizer_resolver.make(pieces["optimizer"], settings, params=model.get_grad_params())
+    optimizer = _optimizer(pieces, model, {"foreach": True} if device.type == "cuda" else {})
     smoothing = pieces["training_kwargs"].get("label_smoothing", 0.0)
     loader = _kept_by_loader(training, device, against_all)
     for _ in range(2):
@@ -93,6 +124,15 @@ def _model(pieces: Mapping[str, Any]) -> Any:
         random_seed=NoRandomSeedNecessary,
         **pieces["model_kwargs"],
     )
+
+
+def _optimizer(pieces: Mapping[str, Any], model: Any, more: Mapping[str, Any]) -> torch.optim.Optimizer:
+    settings = {**pieces["optimizer_kwargs"], **more}
+    with torch.device("cpu"):  # it reads its counter of steps
+        made: torch.optim.Optimizer = optimizer_resolver.make(
+            pieces["optimizer"], settings, params=model.get_grad_params()
+        )
+    return made
 
 
 def _sampled(rows: int) -> dict[str, torch.Tensor]:

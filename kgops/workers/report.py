@@ -73,9 +73,9 @@ class Reporter:
     def memory(self, **mib: float) -> None:
         self.send(events.MEMORY, mib=mib)
 
-    def predicted(self, mib: float, *, of: str, by: str, operator: str) -> None:
-        """Before the work begins; `operator` is the one at whose time the most is held."""
-        self.send(events.PREDICTED, mib=mib, of=of, by=by, operator=operator)
+    def predicted(self, mib: float, *, of: str, by: str, operator: str, step_mib: float) -> None:
+        """Before the work begins. `operator`: at whose time the most is held; `step_mib`: of a training step alone."""
+        self.send(events.PREDICTED, mib=mib, of=of, by=by, operator=operator, step_mib=step_mib)
 
     def artifact(self, path: Path, kind: str) -> None:
         self.sync()
