@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
@@ -15,6 +16,7 @@ from kgops.settings import Home
 from screens import compare_page
 from screens.actions import Place as Where
 from screens.compare_page import Curves
+from screens.feed import HISTORY, Moment
 from screens.place import Place
 from screens.rows import Piece, Row, said
 from screens.widgets.keys import Keys
@@ -25,12 +27,13 @@ from storage.database import Connection, explained, open_reader
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from screens.feed import Moment, Wanted
+    from screens.feed import Wanted
     from storage.runs import Run
 
 __all__ = ["Compare"]
 
-_MOST = 12  # curves
+_MOST = 8  # curves
+_SHARE = 20  # times what it took to look, until it is done again: 5 % of a processor
 _SKEW_S = 86_400.0  # that a clock may be off; a step that large is a time
 _QUIET = ("learning_rate",)  # seldom worth a look
 
@@ -45,6 +48,8 @@ class Compare(Place):
         self._found: Comparison | None = None
         self._curves: list[Curves] = []
         self._trouble: str | None = None
+        self._waits = False  # to look again
+        self._look_at = 0.0  # when it may be
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -56,15 +61,18 @@ class Compare(Place):
         self.run_worker(self._open())
 
     async def _open(self) -> None:
+        begin = time.monotonic()
         try:
             self._found, self._curves = await asyncio.to_thread(_look, self.kgops.home, self._numbers)
         except (KgopsError, StorageError) as error:
             self._trouble = error.message
+        now = time.monotonic()
+        self._look_at, self._waits = now + _SHARE * (now - begin), False
         self.draw()
 
     @property
     def wanted(self) -> Wanted:
-        return None
+        return HISTORY
 
     @property
     def subject(self) -> Run | None:
@@ -73,7 +81,12 @@ class Compare(Place):
         return next((run for run in found if run.id == key), None)
 
     def show_moment(self, moment: Moment) -> None:
-        """What goes on elsewhere is not shown here."""
+        """Of runs that go on figures and curves change."""
+        going = self._found is not None and not all(run.ended for run in self._found.runs)
+        if moment.of == HISTORY and going and not self._waits:
+            self._waits = True
+            wait_s = max(self._look_at - time.monotonic(), 0.001)
+            self.set_timer(wait_s, lambda: self.run_worker(self._open()))
 
     def on_lines_pointed(self) -> None:
         self.draw()
@@ -82,7 +95,8 @@ class Compare(Place):
         self.kgops.action_open()
 
     def title_row(self, width: int) -> Row:
-        named = ", ".join(map(str, self._numbers))
+        there = [run.id for run in self._found.runs] if self._found is not None else self._numbers
+        named = ", ".join(map(str, there))
         return Row((Piece("compare", "strong"), Piece(f"  runs {named}; ratios are to the first", "dim")))
 
     def draw(self) -> None:

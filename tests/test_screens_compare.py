@@ -177,6 +177,24 @@ def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Path, con
     look(home, story, (80, 24))
 
 
+def test_a_run_that_goes_on_is_followed(run_cli: Console) -> None:
+    loss = '{{"event":"metric","name":"loss","value":\'$((1000 - i))\',"step":\'$i\'}}'
+    script = f"i=0; while {{}}; do i=$((i+1)); echo '{loss}' >> $KGOPS_EVENTS; sleep 0.1; done"
+    assert run_cli("run", "exec", "--", "sh", "-c", script.format("[ $i -lt 20 ]")).code == 0
+    going = run_cli.detach("sh", "-c", script.format("[ ! -e gate ]"), flags=("--label", "goes on"))
+    run_cli.running(going)
+
+    async def story(seen: Seen) -> None:
+        await compared(seen, 2)
+        await seen.until_shows("running")
+        (run_cli.cwd / "gate").touch()
+        await seen.until_gone("running")
+        await seen.until_shows("CURVES", "loss")
+        assert seen.row_of("A  2 exec").count("succeeded") == 1
+
+    look(run_cli.home, story)
+
+
 def test_one_run_or_nine_are_no_comparison(home: Path, conn: Connection) -> None:
     with transaction(conn):
         for number in range(1, 10):
