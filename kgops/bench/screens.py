@@ -1,4 +1,4 @@
-"""`python -m kgops.bench.screens`: what the dashboard costs: to open, to leave open, over SSH, and per key."""
+"""`python -m kgops.bench.screens`: what screens cost: to open, to leave open, over SSH, per key; a million-line log."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:
             lines += moving(home, seconds, cards)
     with _running(home, 8, every_s=0.1):
         lines += keys(home, presses=60 if rounds < 10 else 300)
-    return lines
+    return [*lines, *log(home, rounds)]
 
 
 # --- what is measured ---
@@ -132,6 +132,73 @@ def keys(home: Home, presses: int) -> list[Line]:
         Line("screens_key_p50", "key to screen while 8 runs report: median", "ms", tuple(took)),
         Line("screens_key_p99", "the same: p99", "ms", tuple(took), 50, figure=p99),
     ]
+
+
+def log(home: Home, rounds: int, count: int = 1_000_000) -> list[Line]:
+    """Of a million lines, from a key to the terminal, each time in screens that never showed a run before."""
+    _launch(home, "long-log", "pass")
+    _until_ended(home, _count(home))
+    _write_log(home, count)
+    opened, opened_cpu, counted, found, found_cpu, memory = [], [], [], [], [], []
+    for _ in range(rounds):
+        with screens(home) as screen:
+            screen.until(b"long-log")
+            screen.read_for(1)
+            before = screen.rss_mb
+            screen.press(b"g")  # the newest stands first
+            screen.read_for(0.2)
+            begin, cpu = time.perf_counter(), screen.cpu_s
+            screen.press(b"\r")
+            screen.until(b"the-last-line")
+            opened.append((time.perf_counter() - begin) * 1000)
+            opened_cpu.append((screen.cpu_s - cpu) * 1000)
+            screen.until(f"of {count:,} lines".encode())
+            counted.append((time.perf_counter() - begin) * 1000)
+            screen.press(b"/")
+            screen.until(b"search the log")
+            screen.press(b"/only once: \\d+/")
+            screen.read_for(1)
+            begin, cpu = time.perf_counter(), screen.cpu_s
+            screen.press(b"\r")
+            screen.until(b"only once: 42")
+            found.append((time.perf_counter() - begin) * 1000)
+            found_cpu.append((screen.cpu_s - cpu) * 1000)
+            memory.append(screen.rss_mb - before)
+    many = f"a log of {count:,} lines"
+    return [
+        Line(
+            "screens_log_open",
+            f"open a run with {many}: key to its end on the screen",
+            "ms",
+            tuple(opened),
+            150,
+        ),
+        Line("screens_log_open_cpu", "the same: CPU", "ms", tuple(opened_cpu)),
+        Line("screens_log_counted", "the same: until all are counted", "ms", tuple(counted)),
+        Line(
+            "screens_log_found",
+            f"search {many}: key to the only hit, its first line",
+            "ms",
+            tuple(found),
+            300,
+        ),
+        Line("screens_log_found_cpu", "the same: CPU", "ms", tuple(found_cpu)),
+        Line("screens_log_memory", "memory that all this took, with the run's page", "MB", tuple(memory)),
+    ]
+
+
+def _write_log(home: Home, count: int) -> None:
+    conn = open_reader(home.database)
+    run = runs.get(conn, runs.count(conn))
+    conn.close()
+    assert run is not None
+    with (home.runs / run.folder / "worker.log").open("w") as file:
+        file.write("this is there only once: 42\n")
+        file.writelines(
+            f"2026-01-01 12:00:00 epoch {i // 500} batch {i % 500}: loss 0.{i % 9973:04d}, 2.7 it/s\n"
+            for i in range(count - 2)
+        )
+        file.write("the-last-line\n")
 
 
 # --- what is on them ---

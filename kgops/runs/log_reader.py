@@ -17,6 +17,7 @@ __all__ = ["ALL", "Asked", "Line", "LogReader", "Page", "Seek", "Sought"]
 
 ALL: frozenset[Level] = frozenset(LEVELS)
 _LOOK_S = 0.03  # of counting and searching, before an answer comes back
+_FIRST_S = 0.005  # before the first one, which somebody waits for
 _PIECE = 1 << 21  # bytes counted in one step: a millisecond or two
 _LONGEST = 1 << 13  # characters of a line that a page has: many screens wide
 
@@ -81,6 +82,7 @@ class LogReader:
     def __init__(self, path: Path) -> None:
         self._log = LogIndex(path)
         self._file = 0
+        self._look_s = _FIRST_S
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -105,7 +107,8 @@ class LogReader:
         if asked.seek != self._seek:
             self._seek, self._sought = asked.seek, None
             self._seeking = self._steps(asked.seek) if asked.seek is not None else None
-        sought_before, until, busy = self._sought, time.monotonic() + _LOOK_S, True
+        sought_before, until, busy = self._sought, time.monotonic() + self._look_s, True
+        self._look_s = _LOOK_S
         while busy and time.monotonic() < until:
             busy = self._work()
         if self._sought is not sought_before and self._sought is not None and self._sought.row is not None:
