@@ -400,6 +400,18 @@ def test_a_run_cut_short_anywhere_and_resumed_has_the_weights_of_one_never_cut(
     assert [e["loss"] for e in again.history] == [e["loss"] for e in whole.history]
 
 
+def test_a_learning_rate_that_fell_stays_down_after_a_resume(flights: list[Flight], tmp_path: Path) -> None:
+    settings = replace(QUICK, epochs=13, pretrain=False, learning_rate=0.3, patience=0, resume_every_s=0.0)
+    whole = train(flights, tmp_path / "whole", settings)
+    rates = [entry["learning_rate"] for entry in whole.history]
+    assert rates[-1] < rates[1], "this test needs a plateau"
+    with pytest.raises(Killed):
+        train(flights, tmp_path / "cut", settings, stop=Stop(55, die=True))
+    again = train(flights, tmp_path / "cut", settings, resume=True)
+    assert [entry["learning_rate"] for entry in again.history] == rates
+    assert again.predictions == whole.predictions
+
+
 def test_a_finished_run_is_not_trained_again(
     flights: list[Flight], never_stopped: tuple[Path, Regression]
 ) -> None:
@@ -629,7 +641,7 @@ def test_the_worker_leaves_its_files_and_says_what_became_of_every_lever(tmp_pat
     assert figures["test_rmse"] == judged["model"]["rmse"]
     assert figures["mean_predictor_rmse"] == judged["mean_predictor"]["rmse"]
     notes = [event["text"] for event in told(events, "note")]
-    assert "the configuration's hpc_mode is not among what kgops does." in notes
+    assert "left out of the configuration: hpc_mode." in notes
     assert any(note.startswith("On flight_03, which was held out,") for note in notes)
     rows = (results / "predictions.tsv").read_text().splitlines()
     assert len(rows) == 1 + judged["model"]["count"] and rows[1].startswith("final\tflight_03\t")
