@@ -49,7 +49,6 @@ ACTIONS: tuple[Action, ...] = (
         "enter", "⏎", "open", "Open the run under the cursor.", "open", DASHBOARD | HISTORY | COMPARE, "run"
     ),
     Action("n", "n", "new run", "Choose what to run, and see its plan at once.", "new", DASHBOARD | HISTORY),
-    Action("h", "h", "history", "All runs there ever were.", "history", DASHBOARD | RUN),
     Action("slash", "/", "search", "Only what has these words.", "search", INFLUENCES | HISTORY | RUN),
     Action("space", "spc", "mark", "Mark the run, or take its mark away.", "mark", HISTORY, "run"),
     Action(
@@ -59,7 +58,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "less_than_sign", "<", "sort", "Sort by the column before.", "sort_before", HISTORY, in_footer=False
     ),
-    Action("u", "u", "upturn", "Sort the other way round.", "reverse", HISTORY, in_footer=False),
+    Action("u", "u", "reverse", "Sort the other way round.", "reverse", HISTORY, in_footer=False),
     Action("z", "z", "sort by", "Sort by any column or figure.", "sort_by", HISTORY, in_footer=False),
     Action("equals_sign", "=", "compare", "Two to eight marked runs side by side.", "compare", HISTORY),
     Action("d", "d", "delete", "Delete the marked runs that ended, or this one.", "delete", HISTORY),
@@ -74,6 +73,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("o", "o", "side", "Proponents, opponents, or both.", "side", INFLUENCES),
     Action("v", "v", "relation", "Only the next relation; after the last, all.", "relation", INFLUENCES),
     Action("w", "w", "write", "Write what is shown to a file.", "write", INFLUENCES | HISTORY),
+    Action("l", "l", "log", "Give the log more room, or less.", "log", RUN),
+    Action("L", "L", "level", "Of the log only what sounds bad, only the worst, or all.", "level", RUN),
+    Action("s", "s", "stop", "Ask the run to stop; it can be resumed.", "stop", RUNS, needs="unfinished run"),
+    Action(
+        "r", "r", "resume", "Go on with a run that did not succeed.", "resume", RUNS, needs="resumable run"
+    ),
+    Action("a", "a", "again", "Start the same job once more.", "again", RUNS, needs="ended run"),
+    Action("h", "h", "history", "All runs there ever were.", "history", DASHBOARD | RUN),
     Action(
         "i",
         "i",
@@ -83,13 +90,6 @@ ACTIONS: tuple[Action, ...] = (
         DASHBOARD | RUN,
     ),
     Action("f", "f", "profiles", "Named sets of lever values.", "profiles", DASHBOARD | RUN, in_footer=False),
-    Action("l", "l", "log", "Give the log more room, or less.", "log", RUN),
-    Action("L", "L", "level", "Of the log only what sounds bad, only the worst, or all.", "level", RUN),
-    Action("s", "s", "stop", "Ask the run to stop; it can be resumed.", "stop", RUNS, needs="unfinished run"),
-    Action(
-        "r", "r", "resume", "Go on with a run that did not succeed.", "resume", RUNS, needs="resumable run"
-    ),
-    Action("a", "a", "again", "Start the same job once more.", "again", RUNS, needs="ended run"),
     Action("t", "t", "tag", "Add tags, or take them away.", "tag", RUNS, needs="run"),
     Action("m", "m", "note", "Write a note on the run.", "note", RUNS, needs="run"),
     Action("p", "p", "pause", "Look no more until you press it again.", "pause", in_footer=False),
