@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from kgops.bench.live_bytes import peak_live_bytes
 from kgops.workers.pykeen import find_model
 from kgops.workers.pykeen_memory import Untraceable, predict_ranking, predict_step, tell_prediction
 from kgops.workers.report import Reporter
+from storage import intake, runs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyKEEN's own affairs
 
@@ -165,3 +167,44 @@ def test_a_run_shows_the_prediction_as_its_workers_and_learns_nothing_from_it(ru
     assert shown["plan"]["forecast"] is None
     assert f"{told['mib']:.4g} MiB of {told['of']}, by a trace in the worker" in run_cli("show", "1").out
     assert "No run was predicted and measured yet" in run_cli("suggest", "--accuracy").out
+
+
+def test_what_a_card_held_in_a_step_stands_beside_the_prediction(run_cli: Console) -> None:
+    told = [
+        {
+            "event": "predicted",
+            "mib": 80,
+            "of": "tensors in a training step",
+            "by": "a trace",
+            "step_mib": 80,
+        },
+        {"event": "memory", "mib": {"peak_allocated": 100}},
+    ]
+    script = "".join(f"echo '{json.dumps(event)}' >> $KGOPS_EVENTS\n" for event in told)
+    assert run_cli("run", "exec", "--", "sh", "-c", script).code == 0
+    line = "predicted 80 MiB of tensors in a training step, by a trace (100 MiB measured, +25.0%)"
+    assert line in run_cli("show", "1").out
+
+
+@pytest.mark.parametrize("said_before", [7.0, None])
+def test_what_formulas_said_before_the_start_is_not_written_over(
+    conn: sqlite3.Connection, said_before: float | None
+) -> None:
+    plan = {"forecast": said_before and {"predicted_mib": said_before}}
+    nothing: dict[str, Any] = dict.fromkeys(("profile", "gpu", "reserved_mib"))
+    runs.add(
+        conn,
+        number=1,
+        workload="train",
+        label="x",
+        state="running",
+        folder="0001-train",
+        submitted_at=0.0,
+        exclusive=False,
+        predicted_mib=said_before,
+        spec=runs.RunSpec({}, plan, {}),
+        **nothing,
+    )
+    intake.take_in(conn, 1, 1, intake.Batch(predicted_mib=90.0), intake.Offsets())
+    found = runs.get(conn, 1)
+    assert found is not None and found.predicted_mib == (said_before or 90.0)
