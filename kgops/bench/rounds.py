@@ -25,7 +25,7 @@ from kgops.jobs.job import LONGEST_LABEL, Job
 from kgops.jobs.placeholders import fill_in
 from kgops.jobs.text import one_line
 from kgops.plans.resolve import for_worker, resolve
-from kgops.runs import quiet
+from kgops.runs import locks, quiet
 from kgops.runs.control import stop_run, wait_for_end
 from kgops.runs.folder import RunFolder
 from kgops.runs.launch import launch
@@ -86,6 +86,19 @@ class _Turn:
 
 def hold(place: Place, contest: Contest, command: str, *, afresh: bool = False) -> Bench:
     """Runs what is missing of the contest and keeps what it comes to."""
+    lock = locks.take(place.home.path / "bench.lock")
+    if lock is None:
+        raise Usage(
+            "another benchmark is going on in this home: each would disturb the other",
+            "wait for it, or stop it with Ctrl-C where it runs",
+        )
+    try:
+        return _hold(place, contest, command, afresh)
+    finally:
+        os.close(lock)
+
+
+def _hold(place: Place, contest: Contest, command: str, afresh: bool) -> Bench:
     bench = _begin(place, contest, command, afresh)
     _end_leftovers(place, bench)
     throttled = quiet.Throttled()
