@@ -62,7 +62,7 @@ def as_command(job: Job) -> list[str] | None:
         value = job.settings[key.name]
         is_said = key.name == "n_hops" and job.levers.get("filtering") is True
         if value is not None and value != key.default and not is_said and key.name not in _UNSAID:
-            words += _setting(key.name, value)
+            words += _setting(key.name if job.workload == "regress" else key.name.replace("_", "-"), value)
     if job.levers.get("filtering") is True:
         words += ["--n-hops", str(job.settings["n_hops"])]  # naming it is what asks for filtering
     for lever, value in job.levers.items():
@@ -91,8 +91,7 @@ def as_command(job: Job) -> list[str] | None:
     return words
 
 
-def _setting(name: str, value: Any) -> list[str]:
-    flag = name.replace("_", "-")
+def _setting(flag: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]
     if isinstance(value, list):
