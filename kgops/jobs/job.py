@@ -12,7 +12,7 @@ from kgops.errors import BadJob, Usage
 from kgops.jobs import places, toml
 from kgops.jobs.keys import Key, at_least, describe, nearest, read_table
 from kgops.jobs.levers import LEVERS
-from kgops.jobs.places import PlaceAsk
+from kgops.jobs.places import HERE, PlaceAsk
 from kgops.jobs.workloads import WORKLOADS
 
 LARGEST_JOB_FILE = 4 << 20
@@ -46,7 +46,7 @@ class Job:
     levers: dict[str, Any] = field(default_factory=dict)
     card: CardAsk = CardAsk()
     limits: Limits = Limits()
-    on: PlaceAsk = PlaceAsk()
+    on: PlaceAsk = HERE
 
     def as_table(self) -> dict[str, Any]:
         """Plain data: what job.toml holds and what the database keeps. What is not set is not there."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from kgops.jobs.keys import Key, at_least, one_of
 
-__all__ = ["KEYS", "PLACES", "PlaceAsk", "problems_of"]
+__all__ = ["HERE", "KEYS", "PLACES", "PlaceAsk", "problems_of"]
 
 PLACES = ("slurm", "ray")
 
@@ -27,6 +27,9 @@ class PlaceAsk:
     tasks: int = 1  # of a tracing, as one job array
     options: tuple[str, ...] = ()  # further ones of sbatch
     address: str | None = None
+
+
+HERE = PlaceAsk()
 
 
 def _time(value: str) -> str | None:

@@ -29,6 +29,7 @@ __all__ = ["main"]
 _LOOK_S = 0.5  # at files
 _FIRST_ASKS_S, _LATER_ASKS_S = 1.0, 10.0  # of the controller: often at first, then as sites like it
 _OFTEN_FOR_S = 60.0
+_SHARE_OF_GRACE = 0.7
 _NETWORK_S = 15.0  # that a file may take to be seen from another machine
 _PIECES_MODULE = "kgops.workers.tracin_pieces"
 _BY_ONE = (
@@ -95,8 +96,9 @@ class _Following:
     folder: RunFolder
     attempt: int
     voice: Voice
-    _stop_asked: bool = False
-    _stop_told: bool = False
+    _stop_asked: float = 0.0  # when; 0 is never
+    _asked: set[int] = field(default_factory=set)
+    _gone: set[int] = field(default_factory=set)
     _shown: str = ""
     _events: _Tail = field(init=False)
     _log: _Tail = field(init=False)
@@ -115,7 +117,7 @@ class _Following:
         while True:
             self._relay()
             pause = _FIRST_ASKS_S if time.monotonic() - begun < _OFTEN_FOR_S else _LATER_ASKS_S
-            if self._stop_asked and not self._stop_told:
+            if self._stop_asked:
                 self._stop(number, merge)
             if time.monotonic() - asked > pause:
                 asked = time.monotonic()
@@ -125,7 +127,10 @@ class _Following:
                     self._tell(f"Slurm does not answer: {error.message}")
                     continue
                 if waiting is None:
-                    return self._ended(followed)
+                    code = self._ended(followed)
+                    if code is not None:
+                        return code
+                    continue
                 self._tell(f"Slurm job {followed}: {waiting}" + self._of_array(number, merge))
                 if merge is not None and (trouble := self._trouble_of_tasks()) is not None:
                     self.voice.hand_on(trouble)
@@ -135,18 +140,22 @@ class _Following:
             time.sleep(_LOOK_S)
 
     def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
-        self._stop_asked = True
+        self._stop_asked = self._stop_asked or time.monotonic()
 
     def _stop(self, number: int, merge: int | None) -> None:
-        self._stop_told = True
-        for one in (number, merge):
-            if one is None:
-                continue
+        """Whoever runs is asked, once; whoever waits goes at once, and everybody before our own time is over: a job
+        that nobody follows must not go on."""
+        late = time.monotonic() - self._stop_asked > _SHARE_OF_GRACE * self.job.limits.grace_s
+        for one in {number, merge} - {None} - self._gone:
+            assert one is not None
             waiting = slurm.queued(one)
-            if waiting is not None and waiting.is_running:
-                slurm.cancel(one, "TERM")
+            if waiting is not None and waiting.is_running and not late:
+                if one not in self._asked:
+                    slurm.cancel(one, "TERM")
+                self._asked.add(one)
             elif waiting is not None:
                 slurm.cancel(one)
+                self._gone.add(one)
 
     def _earlier(self) -> tuple[int, int | None] | None:
         """The job of an attempt before this one, where it is still going, with the same settings."""
@@ -238,11 +247,16 @@ class _Following:
             total = plan["shares"] * len(plan["tiles"])
             self.voice.say(events.PROGRESS, phase="pieces", done=done, total=total, unit="pieces")
 
-    def _ended(self, job: int) -> int:
-        """As the worker did: with its code, or by the signal that ended it."""
+    def _ended(self, job: int) -> int | None:
+        """As the worker did: with its code, or by the signal that ended it. None: it only went out of sight for a
+        moment, on its way back into the queue."""
         deadline = time.monotonic() + _NETWORK_S
         left = self._dir / "exit.all"
-        while not left.exists() and time.monotonic() < deadline and slurm.end_of(job) in (None, "COMPLETED"):
+        while (state := slurm.end_of(job)) in slurm.NOT_OVER or not left.exists():
+            if slurm.queued(job) is not None:
+                return None
+            if time.monotonic() > deadline:
+                break
             time.sleep(_LOOK_S)
         self._relay()
         if left.exists():
@@ -250,7 +264,6 @@ class _Following:
             if code > 128:
                 _die_of(code - 128)
             return code
-        state = slurm.end_of(job)
         if state == "OUT_OF_MEMORY":
             self.voice.say(
                 events.OUT_OF_MEMORY, detail="Slurm ended the job: more host memory than it asked for"

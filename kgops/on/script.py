@@ -19,6 +19,7 @@ task=${SLURM_ARRAY_TASK_ID:-all}
 # Of two that Slurm started, as after a lost node, only the later one may publish.
 mark="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
 printf %s "$mark" > "$DIR/.fence.$task.$mark" && mv -f "$DIR/.fence.$task.$mark" "$DIR/fence.$task"
+rm -f "$DIR/exit.$task"
 export KGOPS_FENCE="$DIR/fence.$task:$mark"
 export KGOPS_EVENTS="$DIR/events.$task.jsonl"
 printf '{"event":"note","at":%s,"text":"Slurm job %s on %s"}\n' "$(date +%s)" "$mark" "$(hostname)" >> "$KGOPS_EVENTS"
@@ -26,15 +27,18 @@ if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then export OMP_NUM_THREADS=${OMP_NUM_THRE
 again=0
 "$@" &
 pid=$!
-# The notice before the end of its time, or somebody with more right to the node: it goes on later.
+# The notice before the end of its time: it saves, and asks to go on later. Who takes its node away sends TERM, and
+# Slurm queues it again by itself; one that has left by then waits two minutes more.
+taken=0
 trap 'again=1; kill -TERM $pid 2>/dev/null' USR2
-trap '[ -e "$KGOPS_RUN_FOLDER/stop.json" ] || again=1; kill -TERM $pid 2>/dev/null' TERM
+trap '[ -e "$KGOPS_RUN_FOLDER/stop.json" ] || taken=1; kill -TERM $pid 2>/dev/null' TERM
 wait $pid; code=$?
 while kill -0 $pid 2>/dev/null; do wait $pid; code=$?; done
 if [ $again = 1 ] && [ $code -ne 0 ]; then
     scontrol requeue "$SLURM_JOB_ID"
     sleep 30  # Slurm ends this script when it queues the job again
 fi
+if [ $taken = 1 ] && [ $code -ne 0 ]; then sleep 60; fi
 printf %s "$code" > "$DIR/.exit.$task.$mark" && mv -f "$DIR/.exit.$task.$mark" "$DIR/exit.$task"
 exit $code
 """

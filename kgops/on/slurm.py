@@ -11,11 +11,11 @@ from pathlib import Path
 
 from kgops.errors import KgopsError, Unavailable
 
-__all__ = ["Waiting", "cancel", "end_of", "queued", "submit"]
+__all__ = ["NOT_OVER", "Waiting", "cancel", "end_of", "queued", "submit"]
 
 _PATIENCE_S = 60  # a busy controller answers late
 # Of these a job comes back, or is not over yet.
-_NOT_OVER = frozenset(
+NOT_OVER = frozenset(
     {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "RESIZING"}
 )
 
@@ -63,7 +63,7 @@ def queued(job: int) -> Waiting | None:
             return None
         raise Unavailable(f"squeue: {_first_line(done.stderr)}")
     rows = [line.split("|") for line in done.stdout.splitlines() if line.count("|") >= 2]
-    rows = [row for row in rows if row[0] in _NOT_OVER]
+    rows = [row for row in rows if row[0] in NOT_OVER]
     if not rows:
         return None
     states = Counter(row[0] for row in rows)
