@@ -14,6 +14,7 @@ from typing import Any
 
 SIZE = 4096
 _LONGEST_REASON = 1000
+_ROOM = SIZE - 512  # for the reason: the rest of an ending, with its head, is far shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,10 @@ def look(path: Path) -> dict[str, Any] | None:
 
 
 def write_ending(path: Path, ending: Ending) -> None:
+    """A reason gives way to the room there is: in JSON a letter may take six bytes, or twelve."""
     reason = ending.reason[:_LONGEST_REASON] if ending.reason else None
+    while reason and len(json.dumps(reason)) > _ROOM:
+        reason = reason[: len(reason) * 3 // 4]
     fill(path, {**asdict(ending), "reason": reason})
 
 
