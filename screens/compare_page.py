@@ -63,7 +63,9 @@ def detail_rows(found: Comparison, curves: Sequence[Curves], chosen: int, width:
 def _cautions(found: Comparison, width: int) -> list[Row]:
     out = []
     if not found.same_machine:
-        out.append("they ran on different machines or cards: ratios of time say nothing of what was set")
+        out.append(
+            "they ran on different or unknown machines or cards: ratios of time say nothing of what was set"
+        )
     if any(run.state != "succeeded" for run in found.runs):
         out.append("not all of them succeeded: their figures are of what they did until then")
     return [Row((Piece("! ", "warn"), *said(text, width - 2).pieces)) for text in out]

@@ -76,7 +76,10 @@ def page(found: Comparison, *, everything: bool) -> list[str]:
     right = frozenset(heads)
     out += ["", *table(("FIGURE", *heads), [_measured(one) for one in figures], right=right)]
     if not found.same_machine:
-        out += ["", "They ran on different machines or cards: ratios of time say nothing of what was set."]
+        out += [
+            "",
+            "They ran on different or unknown machines or cards: ratios of time say nothing of what was set.",
+        ]
     if any(run.state != "succeeded" for run in found.runs):
         out += ["", "Not all of them succeeded: their figures are of what they did until then."]
     return out

@@ -60,8 +60,9 @@ class Comparison:
 
     @property
     def same_machine(self) -> bool:
-        """Only then do ratios of time say something of what was set."""
-        return not any(row.differs and row.name.startswith(_MACHINE) for row in self.environment)
+        """Only then do ratios of time say something of what was set. Of imported runs nobody may know it."""
+        is_known = any(row.name.startswith("machine.") for row in self.environment)
+        return is_known and not any(row.differs and row.name.startswith(_MACHINE) for row in self.environment)
 
 
 def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:
