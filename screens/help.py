@@ -19,6 +19,11 @@ _MOVING = (
     ("g G", "To the beginning, to the end; Home and End do too."),
     ("mouse", "A click moves the cursor there, a second one opens; the wheel scrolls."),
 )
+_IN_THE_LOG = (
+    ("n N", "To the next line of a search, or the one before; without one, of what sounds bad."),
+    ("← →", "Half a screen to the side, on lines that are longer."),
+    ("L", "From bad lines alone back to all of them, one stays where one was brought to."),
+)
 _SIGNS = (
     ("✓", "good", "succeeded"),
     ("▼", "warn", "succeeded with less than was asked, or out of memory on the way"),
@@ -46,6 +51,12 @@ class HelpScreen(ModalScreen[None]):
         rows = [said("KEYS HERE", 80, "head")]
         rows += [_entry(action.sign, f"{action.name:<9} {action.help}") for action in now]
         rows += [BLANK, said("MOVING", 80, "head"), *(_entry(sign, text) for sign, text in _MOVING)]
+        if self._place == "run":
+            rows += [
+                BLANK,
+                said("IN THE LOG", 80, "head"),
+                *(_entry(sign, text) for sign, text in _IN_THE_LOG),
+            ]
         later = [action for action in ACTIONS if self._place in action.where and action not in now]
         if later:
             rows += [BLANK, said("WITH ANOTHER RUN UNDER THE CURSOR", 80, "head")]

@@ -47,6 +47,23 @@ def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None
     look(run_cli.home, story, (100, 50))
 
 
+def test_a_key_does_nothing_on_screens_where_it_is_not_offered(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "sh", "-c", "exit 3")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        await seen.press("f")
+        await seen.until_shows("profiles  a value you give")
+        await seen.press("n", "h", "i", "t", "a", "r", "L", "slash")
+        await seen.wait(0.5)
+        assert seen.lines()[0].startswith("profiles")
+        assert "tags for run" not in seen.text
+        await seen.press("escape")
+        await seen.until_shows("1 run in all")  # and none was started
+
+    look(run_cli.home, story, (100, 40))
+
+
 def test_a_click_on_the_footer_is_the_key(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
 
@@ -57,6 +74,22 @@ def test_a_click_on_the_footer_is_the_key(run_cli: Console) -> None:
         await seen.until_shows("KEYS HERE")
 
     look(run_cli.home, story, (80, 24))
+
+
+def test_the_help_of_a_run_names_the_keys_of_its_log(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        await seen.press("question_mark")
+        await seen.until_shows("KEYS HERE")
+        assert "IN THE LOG" not in seen.text
+        await seen.press("escape", "enter")
+        await seen.until_shows("JOB")
+        await seen.press("question_mark")
+        await seen.until_shows("IN THE LOG", "n N", "← →")
+
+    look(run_cli.home, story, (100, 50))
 
 
 def test_a_second_click_on_a_run_opens_it(run_cli: Console) -> None:
