@@ -18,7 +18,9 @@ from kgops.jobs.job import read_job
 from kgops.jobs.regressing import OPTIMIZERS
 from kgops.plans.budget import peak_live, predict
 from kgops.plans.flight_files import Flights
+from kgops.plans.ledger import Ledger
 from kgops.plans.planner import suggest
+from kgops.plans.regress_memory import walk_step
 from kgops.plans.regress_shape import RegressShape, regress_shape
 from kgops.plans.regress_weights import MOMENTS
 from kgops.plans.shapes import effective_precision
@@ -77,6 +79,34 @@ def test_so_they_do_frame_by_frame_piece_by_piece_and_in_fewer_bits() -> None:
             compare_regress(replace(drawn, height=24, width=28, frames=20, levers=levers), number)
         )
     judge(outcomes)
+
+
+@pytest.mark.parametrize(
+    "architecture", ["transformer", "gnn", "cnn"]
+)  # the other's trace needs sizes of tensors
+@pytest.mark.parametrize("levers", [{}, {"gradient_checkpointing": True}, {"precision": "fp16"}], ids=str)
+def test_a_step_on_a_card_agrees_with_a_trace_without_one(architecture: str, levers: dict[str, Any]) -> None:
+    """What autocast keeps in float32 there is counted by another hand."""
+    import torch
+
+    from kgops.models.regression import RegressionModel
+    from kgops.training.meta_trace import trace_step
+
+    shape = shape_of(T4, 96, {"batch_size": 6, "temporal_frames": 4, **levers}, architecture=architecture)
+    config = shape.model
+
+    def loss(model: torch.nn.Module) -> torch.Tensor:
+        found: torch.Tensor = model(torch.empty(6, 4, 96, 96), torch.empty(6, 4, 2))
+        return found.float().square().mean()
+
+    traced = trace_step(
+        lambda: RegressionModel(config, checkpointing=shape.checkpointing),
+        loss,
+        autocast=torch.float16 if shape.low == 2 else None,
+    )
+    ledger = Ledger()
+    walk_step(ledger, shape)
+    assert ledger.peak.live == pytest.approx(traced.peak, rel=0.01)
 
 
 def test_a_budget_knows_the_training_that_it_follows() -> None:

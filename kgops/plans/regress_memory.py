@@ -7,7 +7,7 @@ from kgops.plans.regress_maps import Maps
 from kgops.plans.regress_shape import RegressShape
 from kgops.plans.regress_weights import MOMENTS, Weights
 
-__all__ = ["walk_regression"]
+__all__ = ["walk_regression", "walk_step"]
 
 _FULL = 4
 _AHEAD = 3  # batches that a card holds beside the one in work: two that wait and one on its way
@@ -32,6 +32,17 @@ def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -
         ledger.phase = "test"
         ledger.flash("checkpoint", *weights.sizes)
         _evaluate(ledger, s, s.held_out)
+
+
+def walk_step(ledger: Ledger, s: RegressShape) -> None:
+    """The second step of a network on normalised images, without an optimizer and without what is read ahead."""
+    ledger.phase = "step"
+    weights = Weights(ledger, s)
+    weights.load()
+    ledger.take("data", _FULL * s.computed * _pixels(s))
+    for _ in (1, 2):
+        weights.forget_gradients()
+        _piece(ledger, s, weights, s.computed)
 
 
 def _read_ahead(ledger: Ledger, s: RegressShape) -> None:
