@@ -40,8 +40,11 @@ def with_run(home: Home, conn: Connection, job: Job) -> Job:
         )
     found = {"checkpoint_dir": str(checkpoints), "model_path": str(best) if best.exists() else None}
     if not job.settings["train"] and not job.settings["dataset"]:
-        cwd = Path(read_plan(folder).cwd)
         found["dataset"] = trained.get("dataset")
-        found |= {name: str(cwd / trained[name]) for name in DATA if trained.get(name)}
+        named = {name: Path(trained[name]) for name in DATA if trained.get(name)}
+        # Of an imported run nobody knows where it was started.
+        is_told = all(path.is_absolute() for path in named.values())
+        cwd = Path("/") if is_told else Path(read_plan(folder).cwd)
+        found |= {name: str(cwd / path) for name, path in named.items()}
     given = {name: value for name, value in job.settings.items() if value is not None}
     return replace(job, settings={**job.settings, **found, **given})
