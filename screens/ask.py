@@ -16,9 +16,10 @@ __all__ = ["Ask"]
 class Ask(ModalScreen[str | None]):
     BINDINGS = [Binding("escape", "dismiss(None)", "nothing", show=False)]  # noqa: RUF012
 
-    def __init__(self, question: str) -> None:
+    def __init__(self, question: str, *, nothing_counts: bool = False) -> None:
+        """With `nothing_counts`, Enter alone is the answer "" and no answer is only Escape."""
         super().__init__()
-        self._question = question
+        self._question, self._nothing_counts = question, nothing_counts
 
     def compose(self) -> ComposeResult:
         yield Lines(id="question")
@@ -31,4 +32,4 @@ class Ask(ModalScreen[str | None]):
         self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value.strip() or None)
+        self.dismiss(event.value.strip() or ("" if self._nothing_counts else None))

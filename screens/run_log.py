@@ -75,11 +75,14 @@ class RunLog(Vertical):
         while True:
             self._wake.clear()
             asked = self._asked
+            trouble = None
             try:
-                page, self._trouble = await asyncio.to_thread(self._look, asked), None
+                page = await asyncio.to_thread(self._look, asked)
             except OSError as error:
-                page, self._trouble = Page(asked.levels), os.strerror(error.errno or 0)
-            self._take(page)
+                page, trouble = Page(asked.levels), os.strerror(error.errno or 0)
+            if (page, trouble) != (self._page, self._trouble):
+                self._trouble = trouble
+                self._take(page)
             if not page.busy:
                 await self._rest()
 
@@ -147,17 +150,18 @@ class RunLog(Vertical):
     # --- what keys do ---
 
     def search(self) -> None:
-        before = "" if self._wanted is None else f", instead of {self._wanted.text}"
-
         def answered(text: str | None) -> None:
-            self._search_for(text)
+            if text is not None:
+                self._search_for(text)
 
-        self.app.push_screen(Ask(f"search the log for words, or a /pattern/{before}"), answered)
+        ends = "" if self._wanted is None else "; nothing ends it"
+        question = f"search the log for words or a /pattern/{ends}"
+        self.app.push_screen(Ask(question, nothing_counts=True), answered)
 
-    def _search_for(self, text: str | None) -> None:
+    def _search_for(self, text: str) -> None:
         """Capitals count where there are any. Without a text nothing is searched for any more."""
         self._wanted = self._searched = None
-        if text is not None:
+        if text:
             is_pattern = len(text) > 2 and text[0] == text[-1] == "/"
             wanted = Wanted(text[1:-1] if is_pattern else text, is_pattern, text == text.lower())
             try:

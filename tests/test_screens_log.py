@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -194,6 +195,27 @@ def test_a_log_that_cannot_be_read_is_no_crash(run_cli: Console) -> None:
         await seen.until_shows("the log cannot be read")
 
     look(run_cli.home, another, (80, 24))
+    log.unlink()
+    os.mkfifo(log)  # whoever opens one waits for a writer
+    look(run_cli.home, another, (80, 24))
+
+
+def test_escape_leaves_a_search_as_it_is_and_nothing_ends_it(run_cli: Console) -> None:
+    with_log(run_cli, "hay\nneedle\nhay\n")
+
+    async def story(seen: Seen) -> None:
+        await open_log(seen)
+        await search(seen, "needle")
+        await seen.until_shows("n next  N before")
+        await seen.press("slash")
+        await seen.until_shows("nothing ends it")
+        await seen.press("escape")
+        await seen.until_gone("nothing ends it")
+        assert "n next  N before" in seen.text
+        await search(seen, "")
+        await seen.until_gone("n next  N before")
+
+    look(run_cli.home, story, (80, 24))
 
 
 def test_a_million_lines_open_at_once_and_the_last_line_is_found_in_a_moment(run_cli: Console) -> None:

@@ -186,9 +186,10 @@ class LogIndex:
 
 @contextmanager
 def reading(path: Path) -> Iterator[int | None]:
-    """An open file, or None where there is none. No link is followed: the worker may have put one there."""
+    """An open file, or None where there is none. No link is followed, and nobody waits for whoever writes a
+    pipe: the worker may have put one there."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         yield None
         return
