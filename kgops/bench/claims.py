@@ -108,7 +108,7 @@ def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
     given = [] if data is None else ["--data", str(data.absolute())]
     label = " (quick)" if quick else ""
     if table == "a":
-        small = ["--entities", "3000", "--dim", "64", "--steps", "12"]
+        small = ["--entities", "3000", "--dim", "64", "--steps", "8"]
         words = [*given, *(small if quick else ["--compile"])]
         return [
             _together(

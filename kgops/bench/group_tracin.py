@@ -156,9 +156,9 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
 
         def warm_up() -> None:
             prepare(loop)
-            loop.scores(CLEANUP_EVERY if cleanup else 2, cleanup)
+            loop.scores(2)
 
-        seconds, mib, scores = measured(lambda: loop.scores(count, cleanup), warm_up)
+        seconds, mib, scores = measured(lambda: loop.scores(count, cleanup), warm_up, sweeps=cleanup)
         return result(seconds * many / count, mib, scores, exact[:count], remark)
 
     def cached(loop: Loop) -> None:

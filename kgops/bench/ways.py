@@ -58,13 +58,15 @@ class Done:
 
 
 def measured(
-    work: Callable[[], T], warm_up: Callable[[], object] | None = None
+    work: Callable[[], T], warm_up: Callable[[], object] | None = None, *, sweeps: bool = False
 ) -> tuple[float, float | None, T]:
     """Processor seconds of `work`, and the peak above now of it and of what goes before, in MiB.
 
-    Not the clock's: what else this machine does makes a single thread wait, and no more work.
+    Not the clock's: what else this machine does makes a single thread wait, and no more work. What `sweeps` reads
+    every object there is: once before, since that brings pages into a fork which are no memory of its own.
     """
-    gc.collect()  # reads every object, which in a fork brings pages in: nobody's own memory
+    if sweeps:
+        gc.collect()
     start = _reset_peak()
     if warm_up is not None:
         warm_up()
