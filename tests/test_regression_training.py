@@ -373,7 +373,7 @@ def never_stopped(flights: list[Flight], tmp_path_factory: pytest.TempPathFactor
     return folder, train(flights, folder, replace(QUICK, loo=True))
 
 
-@pytest.mark.parametrize("nth", [2, 6, 11, 23])
+@pytest.mark.parametrize("nth", [2, 4, 6, 11, 23])
 @pytest.mark.parametrize("die", [True, False], ids=["killed", "stopped"])
 def test_a_run_cut_short_anywhere_and_resumed_has_the_weights_of_one_never_cut(
     flights: list[Flight],

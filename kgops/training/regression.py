@@ -14,25 +14,21 @@ import torch
 from kgops.flights.reading import Flight
 from kgops.flights.windows import Batch
 from kgops.jobs.regression_config import RegressionConfig
-from kgops.models.regression import RegressionModel, load_weights
+from kgops.models.regression import load_weights
 from kgops.training import checkpoints
-from kgops.training.checkpoints import Checkpoint
 from kgops.training.loop import Diverged
-from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore, set_rate
-from kgops.training.precision import resolve_precision
-from kgops.training.regression_checkpoints import as_checkpoint, foreign, same_network
-from kgops.training.regression_data import Prepared, Stream, Training, flights_digest
-from kgops.training.regression_figures import HeightLoss, HeightReport, Heights
+from kgops.training.optimizers import rate_of, set_rate
+from kgops.training.regression_data import Stream, Training
+from kgops.training.regression_figures import HeightReport, Heights
 from kgops.training.regression_predict import judge_stage, predict
+from kgops.training.regression_session import Session
 from kgops.training.regression_settings import RegressionSettings
-from kgops.training.regression_stages import Stage, plan_stages
-from kgops.training.regression_state import RegressionState
-from kgops.training.regression_step import RegressionStep, memory_mib, report_levers, resolve_compile
+from kgops.training.regression_stages import Stage
+from kgops.training.regression_step import memory_mib
 from kgops.training.report import Progress, Report
 
 __all__ = ["Regression", "regress"]
 
-_PLATEAU_FACTOR, _PLATEAU_PATIENCE = 0.5, 5
 _LOSSES_AT_ONCE = 32  # fetched from a card together, since each would wait for it
 
 
@@ -73,125 +69,7 @@ def regress(
     return run.run()
 
 
-class _Run:
-    def __init__(
-        self,
-        flights: Sequence[Flight],
-        config: RegressionConfig,
-        settings: RegressionSettings,
-        folder: Path,
-        report: Report,
-        stop_requested: Callable[[], bool],
-        device: torch.device,
-    ) -> None:
-        self.config, self.settings, self.folder, self.report = config, settings, folder, report
-        self.stop_requested, self.device = stop_requested, device
-        self.stages = plan_stages(flights, settings)
-        self.digest = flights_digest(flights)
-        self.precision = resolve_precision(settings.precision, device)
-        self.precision.apply()
-        checkpointing = settings.gradient_checkpointing
-        self.model = RegressionModel(config, checkpointing=checkpointing).to(device)
-        mode, self.compile_reason = resolve_compile(settings.compile, device, checkpointing)
-        s = settings
-        self.step = RegressionStep(
-            self.model,
-            HeightLoss(s.loss, s.loss_alpha, s.huber_delta, s.gamma, s.under_weight),
-            self._optimizer(),
-            self.precision,
-            s.at_once,
-            compile=mode,
-        )
-        self.state = RegressionState()
-        self.saved_at = time.monotonic()
-        report_levers(report, settings, config, self.precision)
-
-    # --- where it stands ------------------------------------------------------------------------------
-
-    @property
-    def checkpoint_folder(self) -> Path:
-        return self.folder / "checkpoints"
-
-    @property
-    def stage(self) -> Stage:
-        """The one it is in; the last where all are done."""
-        return self.stages[min(self.state.stage, len(self.stages) - 1)]
-
-    @property
-    def all_done(self) -> bool:
-        return self.state.stage == len(self.stages)
-
-    def begin(self, resume: bool) -> None:
-        """Starts the first stage, or takes up the newest checkpoint that can be believed."""
-        for folder in (self.checkpoint_folder, self.folder):
-            checkpoints.sweep(folder)
-        found = self._newest() if resume else None
-        if found is not None:
-            foreign(found, self.config, self.settings, self.digest)
-            self._resume(found)
-            return
-        if checkpoints.forget_resumable(self.checkpoint_folder) and not resume:
-            self.report.note("removed the points to resume from of an earlier training in this folder.")
-        self._begin_stage()
-
-    def _newest(self) -> Checkpoint | None:
-        found, refused = checkpoints.newest_resumable(self.checkpoint_folder, self.device)
-        for error in refused:
-            self.report.note(f"{error.message} {error.hint or ''}".strip())
-        if found is None:
-            self.report.note("there is no checkpoint to resume from: training starts at epoch 1.")
-        elif not same_network(found, self.config):
-            self.report.note("channels or frames of a window have changed: the training starts anew.")
-            return None
-        return found
-
-    def _resume(self, found: Checkpoint) -> None:
-        training = found.training
-        self.state = RegressionState(**training["state"])
-        self._prepare_stage()
-        load_weights(self.model, found.model)
-        restore(self.step.optimizer, dict(training["optimizer"]))
-        self.schedule.load_state_dict(dict(training["schedule"]))
-        if training["scaler"] and self.precision.scaled:
-            self.step.scaler.load_state_dict(dict(training["scaler"]))
-        before = int(found.settings["batch_size"])
-        if before != self.settings.batch_size:
-            # As many windows as were done, in the same order; a last part of a batch comes twice.
-            done = self.state.batch * before // self.settings.batch_size
-            self.state.batch = min(done, len(self.data.stream) - 1)
-        at = f"after epoch {self.state.epoch} and {self.state.batch} batches"
-        self.report.note(f"resumed in stage {self.stage.name}, {at}.")
-        # Last, since nothing may draw random numbers between here and the next batch.
-        checkpoints.set_rng_states(training["rng"], self.device)
-
-    def _begin_stage(self) -> None:
-        torch.manual_seed(self.settings.seed)
-        if self.stage.fresh:
-            self.model.load_state_dict(RegressionModel(self.config).state_dict())
-        self._prepare_stage()
-        self.state.begin_stage()
-        steps, warmup = self.stage.epochs * len(self.data.stream), self.settings.warmup_steps
-        if warmup > steps:
-            self.report.note(
-                f"stage {self.stage.name} has {steps:,} steps and warmup_steps is {warmup:,}: the learning rate "
-                f"never reaches {self.settings.learning_rate:g}."
-            )
-
-    def _prepare_stage(self) -> None:
-        """Data, optimizer and schedule of the stage, without touching weights or counts."""
-        s = self.settings
-        self.data = Prepared(self.stage, self.config.temporal_frames, s, self.device)
-        self.step.begin(self._optimizer())
-        self.schedule = Schedule(
-            s.scheduler, s.learning_rate, self.stage.epochs, _PLATEAU_FACTOR, _PLATEAU_PATIENCE
-        )
-
-    def _optimizer(self) -> torch.optim.Optimizer:
-        s = self.settings
-        return build_optimizer(s.optimizer, self.model, s.learning_rate, s.weight_decay)
-
-    # --- what it does ---------------------------------------------------------------------------------
-
+class _Run(Session):
     def run(self) -> Regression:
         s = self.state
         if not self.all_done:
@@ -199,7 +77,7 @@ class _Run:
         finished = True
         while finished and not self.all_done:
             finished = self._train_stage() and self._finish_stage()
-        self._save()
+        self.save()
         frames = self.config.temporal_frames
         return Regression(
             "finished" if finished else "requested",
@@ -238,7 +116,7 @@ class _Run:
         s, batches = self.state, len(self.data.stream)
         started, first = time.monotonic(), s.batch
         losses: list[torch.Tensor] = []
-        for batch, waited in _waiting(self.data.stream.epoch(self._key(), skip=s.batch)):
+        for batch, waited in _waiting(self.data.stream.epoch(self.key(), skip=s.batch)):
             before = time.monotonic()
             losses.append(self._take(batch))
             s.batch, s.step, s.windows = s.batch + 1, s.step + 1, s.windows + len(batch)
@@ -264,7 +142,7 @@ class _Run:
             rising = min(1.0, (s.step + 1) / warmup) if warmup else 1.0
             set_rate(self.step.optimizer, rising * self.schedule.rate(s.epoch + 1))
         failure, overflows = self.step.compile_failure, self.step.overflows
-        value = self.step(*self.data.inputs(batch, f"{self._key()} {s.batch}"))
+        value = self.step(*self.data.inputs(batch, f"{self.key()} {s.batch}"))
         s.overflows += self.step.overflows - overflows
         if self.step.compile_failure != failure:
             self._tell_compile()
@@ -276,10 +154,14 @@ class _Run:
         last = s.epoch == self.stage.epochs
         if s.epoch == 1 or last:
             self.report.memory(**memory_mib(self.step))
-        loss = self._validate() if len(self.data.training.valid) else None
+        loss = None
+        if len(self.data.training.valid):
+            loss = self._validate()
+            if loss is None:
+                return False
         wait = {"min_delta": self.settings.min_delta, "patience": self.settings.patience}
         if s.validated(loss, last=last, **wait):  # type: ignore[arg-type]
-            checkpoints.write_checkpoint(self.folder / self.stage.weights_file, self._checkpoint())
+            checkpoints.write_checkpoint(self.folder / self.stage.weights_file, self.checkpoint())
         self._save_if_due([])
         return last or s.early or not self.stop_requested()
 
@@ -293,17 +175,25 @@ class _Run:
         self.report.artifact(path, "best_model" if stage.name == "final" else "model")
         s.end_stage()
         if not self.all_done:
-            self._begin_stage()
-            self._save()
+            self.begin_stage()
+            self.save()
         return self.all_done or not self.stop_requested()
 
     # --- its parts ------------------------------------------------------------------------------------
 
-    def _validate(self) -> float:
-        """The mean loss of the windows that nobody trains on."""
+    def _validate(self) -> float | None:
+        """The mean loss of the windows that nobody trains on; None if asked to stop before their end."""
         s, data = self.state, self.data
-        predicted = predict(self.model, data.scaling, data.stream.validation(), self.settings.at_once)
-        assert predicted is not None
+        left = len(data.training.valid)
+
+        def go_on(windows: int) -> bool:
+            nonlocal left
+            left -= windows
+            return not left or not self.stop_requested()
+
+        predicted = predict(self.model, data.scaling, data.stream.validation(), self.settings.at_once, go_on)
+        if predicted is None:
+            return None
         true = torch.from_numpy(data.training.windows.heights)[data.training.valid].double()
         scaled = (data.scaling.standardised(one) for one in (predicted, true))
         loss = float(self.step.loss(*scaled).mean())
@@ -369,10 +259,6 @@ class _Run:
             self.report.metric("epoch_seconds", seconds, s.all_epochs)
         self.report.metric("loss", loss, s.all_epochs)
 
-    def _key(self) -> str:
-        """Of the epoch that is running: what order and augmentation depend on."""
-        return f"{self.settings.seed} {self.stage.name} {self.state.epoch + 1}"
-
     def _compile(self) -> None:
         started = time.monotonic()
         self.step.rehearse()
@@ -387,34 +273,10 @@ class _Run:
         effective = "off" if failure else self.step.compile
         self.report.lever("compile", self.settings.compile, effective, failure or self.compile_reason)
 
-    def _checkpoint(self, training: dict[str, Any] | None = None) -> Checkpoint:
-        return as_checkpoint(
-            self.model,
-            self.config,
-            self.settings,
-            self.data.scaling,
-            self.digest,
-            epoch=self.state.all_epochs,
-            batch=self.state.batch,
-            learning_rate=rate_of(self.step.optimizer),
-            training=training,
-        )
-
     def _save_if_due(self, losses: list[torch.Tensor]) -> None:
         if time.monotonic() - self.saved_at >= self.settings.resume_every_s:
             self._take_losses(losses)
-            self._save()
-
-    def _save(self) -> None:
-        training = {
-            "optimizer": self.step.optimizer.state_dict(),
-            "scaler": self.step.scaler.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "rng": checkpoints.rng_states(self.device),
-            "state": vars(self.state),
-        }
-        checkpoints.write_resumable(self.checkpoint_folder, self._checkpoint(training))
-        self.saved_at = time.monotonic()
+            self.save()
 
 
 def _waiting(batches: Iterator[Batch]) -> Iterator[tuple[Batch, float]]:
