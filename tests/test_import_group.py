@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from driving import Console
+from screen_driving import Seen, look
 
 from kgops.errors import KgopsError
 from kgops.runs import importing
@@ -345,3 +346,42 @@ def test_commands_show_an_imported_run_as_any_other(run_cli: Console, trained: P
     assert run_cli("runs", "mrr>0.3", "--json").json()[0]["id"] == 1
     assert run_cli("delete", "1", "--yes").code == 0
     assert list((run_cli.home / "runs").iterdir()) == []
+
+
+def test_the_page_of_an_imported_run_is_a_page_like_any(run_cli: Console, trained: Path) -> None:
+    assert run_cli("import", trained).code == 0
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("robokop")
+        await seen.press("enter")
+        await seen.until_shows("JOB", "train loss")
+        assert seen.row_of("use_mixed_precision").split()[1] == "on"
+
+    look(run_cli.home, story)
+
+
+@pytest.mark.slow
+def test_what_was_trained_elsewhere_is_traced_here_with_the_same_scores(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    one_thread = {"OMP_NUM_THREADS": "1"}
+    flags = (
+        "--num-epochs",
+        "2",
+        "--embedding-dim",
+        "32",
+        "--checkpoint-frequency",
+        "1",
+        "--output-dir",
+        "out",
+    )
+    assert run_cli("run", "train", "--dataset", "nations", *flags, env=one_thread).code == 0
+    elsewhere = Console(tmp_path / "other-home", tmp_path)
+    assert elsewhere("import", "out").code == 0
+    traced = [
+        console("run", "tracin", "--run", "1", "--test-triple", "usa", "embassy", "china", env=one_thread)
+        for console in (run_cli, elsewhere)
+    ]
+    assert [done.code for done in traced] == [0, 0]
+    here, there = (console("influences", "2", "--json").json() for console in (run_cli, elsewhere))
+    assert here == there and here
