@@ -44,7 +44,7 @@ def _one_thread() -> Iterator[None]:
 def drawn(name: str, loop: str, rng: random.Random) -> dict[str, Any]:
     """A small run, as the pipeline would be given it."""
     entities, relations, rows = rng.randint(200, 1500), rng.randint(5, 60), rng.randint(20, 120)
-    if loop == "lcwa" and name in ("TransE", "RotatE"):
+    if loop == "lcwa" and name in ("TransE", "RotatE", "QuatE"):
         rows //= 4  # they hold rows x entities x dimensions
     chance = torch.Generator().manual_seed(rng.getrandbits(30))
     bounds = (entities, relations, entities)
@@ -91,12 +91,12 @@ def measured(pieces: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("name", ["TransE", "DistMult", "ComplEx", "RotatE", "TuckER", "ConvE"])
+@pytest.mark.parametrize("name", ["TransE", "DistMult", "ComplEx", "RotatE", "TuckER", "ConvE", "QuatE"])
 def test_a_prediction_is_what_pykeens_loop_then_holds(name: str, loop: str) -> None:
     rng = random.Random(name + loop)
     for _ in range(2):
         pieces = drawn(name, loop, rng)
-        traced = predict_step(pieces, CPU)
+        traced = predict_step(pieces, CPU)  # which leaves nothing of itself in what is trained: QuatE's table
         assert -UNDER < traced.peak / measured(pieces) - 1 < OVER, (traced, pieces)
 
 

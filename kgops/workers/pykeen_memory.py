@@ -8,7 +8,10 @@ has read, not a card's context or its allocator's rounding. See `meta_trace` for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -28,6 +31,7 @@ _LOOK_AT_GRAPH = ("CompGCN", "NodePiece", "RGCN")
 _NEGATIVES = 1  # a triple: PyKEEN's default, and the pipeline is told nothing else
 _RANKED = 32  # triples at a time: PyKEEN's choice on a processor, and the pipeline is told nothing else
 _MIB = 1 << 20
+_Cached = type(lru_cache(lambda: None))
 
 
 class Untraceable(KgopsError):
@@ -62,7 +66,7 @@ def predict_step(pieces: Mapping[str, Any], device: torch.device) -> Traced:
     against_all = pieces["training_loop"] == "lcwa"
     there_are = _queries(training) if against_all else _triples(training)
     rows = min(pieces["training_kwargs"]["batch_size"], there_are)
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with _leaving_nothing():
         return trace_peak(lambda: _two_steps(pieces, device, rows, against_all))
 
 
@@ -73,8 +77,27 @@ def predict_ranking(pieces: Mapping[str, Any], device: torch.device) -> Traced |
     ranked = [len(pieces[name].mapped_triples) for name in ("testing", "validation") if name in pieces]
     rows = min(_RANKED, max(ranked))
     known = sum(ranked) + len(pieces["training"].mapped_triples)
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with _leaving_nothing():
         return trace_peak(lambda: _ranked(pieces, rows, known))
+
+
+@contextmanager
+def _leaving_nothing() -> Iterator[None]:
+    """On `meta`, without a trace of it in the run: no random number drawn, no tensor of it in PyKEEN's caches."""
+    _forget()  # nor may the trace meet real ones
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            yield
+    finally:
+        _forget()
+
+
+def _forget() -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("pykeen."):
+            for found in vars(module).values():
+                if isinstance(found, _Cached):  # QuatE's table of products is one
+                    found.cache_clear()
 
 
 def _ranked(pieces: Mapping[str, Any], rows: int, known: int) -> None:
