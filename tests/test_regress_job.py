@@ -158,6 +158,16 @@ def test_the_three_configurations_ship_and_leave_nothing_out(name: str, levers: 
     assert found.settings["warmup_steps"] == 2000
 
 
+def test_a_configuration_is_found_by_its_files_name_too_and_a_file_of_that_name_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read("colab_optimized.yaml") == read("colab_optimized")
+    (tmp_path / "colab_optimized.yaml").write_text("epochs: 3")
+    assert read("colab_optimized.yaml") == {"epochs": 3}
+    assert read("colab_optimized") != {"epochs": 3}
+
+
 def test_unknown_keys_are_named_with_the_nearest_known_one_and_all_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadJob) as caught:
         of_text(

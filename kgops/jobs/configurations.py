@@ -49,13 +49,14 @@ def names() -> list[str]:
 
 
 def read(name: str) -> dict[str, Any]:
-    """What a file says, or a shipped configuration by its name."""
+    """What a file says, or a shipped configuration by its name; a file of that name goes before it."""
     path = Path(name)
-    if not name.endswith(_SUFFIXES):
-        path = _shipped() / f"{name}.yaml"
-        if name not in names():
-            near = nearest(name, dict.fromkeys(names()))
-            raise Usage(f"there is no configuration {name!r:.60}{near}", "a file's name ends in .yaml")
+    plain = name.removesuffix(_SUFFIXES[0])
+    if plain in names() and not path.is_file():
+        path = _shipped() / f"{plain}.yaml"
+    elif not name.endswith(_SUFFIXES):
+        near = nearest(name, dict.fromkeys(names()))
+        raise Usage(f"there is no configuration {name!r:.60}{near}", "a file's name ends in .yaml")
     try:
         if path.stat().st_size > LARGEST:
             raise BadJob(str(path), [f"larger than {LARGEST >> 20} MiB: this is no configuration"])
