@@ -320,6 +320,23 @@ def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path:
     assert run_cli("import", tmp_path / "nothing").code == 2
 
 
+def test_several_runs_travel_in_one_file_and_none_of_a_damaged_one_is_kept(
+    run_cli: Console, elsewhere: Console, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        run_something(run_cli)
+    assert run_cli("export", "2", "1", "--to", "json").out == "runs-2-and-1-more.json\n"
+    path = tmp_path / "runs-2-and-1-more.json"
+    whole = json.loads(path.read_text())
+    whole["runs"][1]["plan"]["choices"] = 5
+    (tmp_path / "bad.json").write_text(json.dumps(whole))
+    done = elsewhere("import", "bad.json")
+    assert done.code == 2 and "runs[1].plan.choices is no list" in done.err
+    assert elsewhere("runs").out == ""
+    assert [line.split(":")[0] for line in elsewhere("import", path).out.splitlines()] == ["run 1", "run 2"]
+    assert shown(elsewhere, 1) == shown(run_cli, 2) and shown(elsewhere, 2) == shown(run_cli, 1)
+
+
 def test_no_workload_leads_out_of_the_home(run_cli: Console, tmp_path: Path) -> None:
     run_something(run_cli)
     assert run_cli("export", "1", "--to", "json").code == 0

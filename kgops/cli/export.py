@@ -21,7 +21,8 @@ FORMATS: dict[str, str] = {
     "csv": "a folder with runs.csv, figures.csv and series.csv, every digit of every point",
     "parquet": "the same three tables, typed; needs pyarrow",
     "tensorboard": "a folder for `tensorboard --logdir`; it keeps 32 bits of a value",
-    "mlflow": "a file store: `mlflow ui --backend-store-uri ./mlruns`",
+    "mlflow": "a file store for `mlflow ui --backend-store-uri ./mlruns`; MLflow 3.17 wants"
+    " MLFLOW_ALLOW_FILE_STORE=true for it, or `mlflow migrate-filestore`",
 }
 
 

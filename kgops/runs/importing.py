@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.errors import Unavailable, Usage
+from kgops.errors import BadInput, Unavailable, Usage
 from kgops.runs import rebuild
 from kgops.runs.exporting.record import IMPORTED, read_runs
 from kgops.runs.folder import RunFolder
 from kgops.runs.import_folder import copy_files, describe, import_folder, must_be_still
 from kgops.runs.import_group import is_output, read_output
 from kgops.runs.import_record import host_of, origin, put_record
+from kgops.runs.import_shape import misfit
 from kgops.settings import Home
 from storage import transfer
 from storage.database import Connection
@@ -60,6 +61,9 @@ def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> li
     if path.stat().st_size > _LARGEST_EXPORT:
         raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: this is no export")
     found = read_runs(conn, path.read_bytes(), str(path))
+    for i, rows in enumerate(found):
+        if trouble := misfit(rows):
+            raise BadInput(f"{path}: runs[{i}].{trouble}")
     return [_put(home, conn, rows, path, again=again) for rows in found]
 
 
