@@ -103,7 +103,7 @@ def _panel(curve: Curve, budget: float | None, width: int) -> list[list[Piece]]:
 
 def _heading(curve: Curve, budget: float | None, width: int) -> list[Piece]:
     last = short_figure(curve.last)
-    beside = "" if budget is None else f" ─ predicted {short_figure(budget)}"
+    beside = "" if budget is None else f" ─ predicted {budget:,.0f}"
     name = fitted(_called(curve.name), max(width - len(last) - len(beside) - 2, 4))
     gap = max(width - len(name) - len(beside) - len(last), 1)
     return [
