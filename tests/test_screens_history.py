@@ -637,6 +637,35 @@ def test_rows_that_were_scrolled_to_stay_in_sight_when_runs_come(home: Path, con
     look(home, story, (80, 24))
 
 
+def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_and_wheel(
+    home: Path, conn: Connection
+) -> None:
+    fill(conn, 400)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await until_settled(seen)
+        counts = set()
+        for text in ("state:failed", "go 77", "go 7", "nosuch", "mrr>0.5", ""):
+            expected = Listing(conn)
+            expected.type(text)
+            count = expected.count
+            counts.add(count)
+            await seen.press("slash", "ctrl+u")
+            await keys(seen, text)
+            await seen.press("enter")
+            await until_settled(seen)
+            body = window(seen)
+            assert body.max_scroll_y == max(count - body.size.height, 0)
+            assert body.allow_vertical_scroll == (count > body.size.height)
+            await seen.press("G")
+            await until_settled(seen)
+            assert shown(seen) == list(expected.numbers)[-body.size.height :]
+        assert {0, 4, 80, 400} < counts
+
+    look(home, story, (80, 24))
+
+
 def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Console) -> None:
     assert run_cli("run", "exec", "--label", "ended", "--", "sh", "-c", "exit 3").code == 1
     going = run_cli.detach("sh", "-c", WAITS, flags=("--label", "going"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from textual.binding import Binding
+from textual.geometry import Size
+from textual.reactive import Reactive
 from textual.widgets import Input
 
 __all__ = ["Typed"]
@@ -10,6 +12,10 @@ __all__ = ["Typed"]
 
 class Typed(Input):
     """Escape, Tab and the keys that move are the screen's: `leave_filter`, `complete`, `move` and `page`."""
+
+    virtual_size = Reactive(
+        Size(0, 0)
+    )  # Textual lays out the whole screen again for every other length of it
 
     BINDINGS = [  # noqa: RUF012
         Binding("escape", "screen.leave_filter", show=False),

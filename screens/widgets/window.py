@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 
 from screens.rows import Row
@@ -78,6 +78,17 @@ class Window(Lines):
     def on_resize(self) -> None:
         self._bring_into_sight(self.at)
         self.post_message(self.Scrolled())
+
+    def _resize_to_rows(self) -> None:
+        """Textual lays out the whole screen for another length; only whether it can be scrolled asks for that."""
+        height, rows = self.size.height, len(self.rows)
+        could = self.virtual_size.height > height
+        if self.virtual_size.width != self.size.width or could != (rows > height):
+            super()._resize_to_rows()
+            return
+        self.set_reactive(Window.virtual_size, Size(self.size.width, rows))
+        if self.scroll_y > self.max_scroll_y:
+            self._go_to(self.max_scroll_y)
 
     def _keep_cursor(self, before: Sequence[Row]) -> None:
         self.key = self.rows[self.at].key if self.rows else None
