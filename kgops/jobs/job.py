@@ -64,7 +64,9 @@ class Job:
 
     def _place(self) -> dict[str, Any] | None:
         told = {name: value for name, value in asdict(self.on).items() if value not in (None, ())}
-        return {**told, "options": list(self.on.options)} if self.on.where else None
+        if self.on.options:
+            told["options"] = list(self.on.options)
+        return told if self.on.where else None
 
     def as_toml(self) -> str:
         return toml.dumps(self.as_table())

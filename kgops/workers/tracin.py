@@ -143,6 +143,12 @@ class _Run(Work):
         if os.environ.get(MERGE):
             yield merging(self, scoring, planned_pieces(self, tests, parts))
             return
+        if self.job.on.where == "ray":
+            from kgops.workers.on_ray import shared_by_ray  # not everybody's
+
+            with shared_by_ray(self, planned_pieces(self, tests, parts), str(scoring.device)) as by_ray:
+                yield by_ray
+            return
         devices, _ = spread_over(self.job, scoring.device)
         if len(devices) == 1:
             yield scoring

@@ -42,6 +42,11 @@ class Hand:
     def _near(self) -> tuple[Neighbourhood, NeighbourhoodFilter] | None:
         return self.work.near()
 
+    def do_named(self, name: str) -> None:
+        piece = next(piece for piece in self.pieces if piece.name == name)
+        if not self.pieces.is_published(piece):
+            self.do(piece)
+
     def do_every(self, which: int, of: int) -> None:
         """The `which`th, and every `of`th after it: where nobody can see who has claimed what."""
         for place, piece in enumerate(self.pieces):

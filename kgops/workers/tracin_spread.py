@@ -31,7 +31,7 @@ from kgops.workers.tracin_hand import Hand
 from kgops.workers.tracin_plan import planned_pieces
 from kgops.workers.tracin_work import Work
 
-__all__ = ["Hands", "LocalHands", "SpreadScorer", "merging", "spread"]
+__all__ = ["JOB", "Hands", "LocalHands", "SpreadScorer", "merging", "spread"]
 
 JOB = "job.toml"
 _LOOK_S = 0.05

@@ -1,0 +1,87 @@
+"""A tracing on a Ray cluster finds, byte for byte, what one process finds here, with a node killed on the way."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driving import Console, wait_for
+
+pytestmark = pytest.mark.timeout(200)
+pytest.importorskip("ray", reason="needs Ray: pip install 'kgops[ray]'")
+
+# A cluster has its own process: what Ray starts in ours would stay until the last test.
+_CLUSTER = """
+import sys
+from ray.cluster_utils import Cluster
+sizes = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=sizes)
+more = [cluster.add_node(num_cpus=1, object_store_memory=80 << 20) for _ in range(2)]
+cluster.wait_for_nodes()
+print(cluster.address, flush=True)
+sys.stdin.readline()
+cluster.remove_node(more[0], allow_graceful=False)
+print("killed", flush=True)
+sys.stdin.readline()
+cluster.shutdown()
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[subprocess.Popen[str]]:
+    own = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    with subprocess.Popen(
+        [sys.executable, "-c", _CLUSTER], env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.write("\n\n")
+        process.stdin.close()
+
+
+@pytest.fixture
+def trained(run_cli: Console, tmp_path: Path) -> int:
+    draw = random.Random(8)
+    files = []
+    for name, many in (("train", 40_000), ("test", 12)):
+        rows = {(draw.randrange(500), draw.randrange(7), draw.randrange(500)) for _ in range(many)}
+        path = tmp_path / f"{name}.txt"
+        path.write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in sorted(rows)))
+        files += [f"--{name}", str(path)]
+    small = ("--embedding-dim", "16", "--output-channels", "2", "--validate-every", "0", "--num-epochs", "1")
+    done = run_cli("run", "train", *files, *small, "--checkpoint-frequency", "1")
+    assert done.code == 0, done.err
+    return 1
+
+
+def test_a_tracing_survives_the_loss_of_a_node_and_finds_what_one_process_finds(
+    run_cli: Console, trained: int, cluster: subprocess.Popen[str]
+) -> None:
+    traced = ("tracin", "--run", str(trained), "--top-k", "9", "--loss", "one-to-n")
+    alone = run_cli("run", *traced, env={"OMP_NUM_THREADS": "1"})
+    assert alone.code == 0, alone.err
+    assert cluster.stdout is not None and cluster.stdin is not None
+    address = cluster.stdout.readline().strip()
+    done = run_cli("run", *traced, "--on", "ray", "--address", address, "--detach")
+    assert done.code == 0, done.err
+    number = int(done.out)
+    pieces = run_cli.folder(number) / "pieces"
+    wait_for(lambda: list(pieces.glob("*/ray-*.jsonl")), "somebody to begin", 100)
+    cluster.stdin.write("\n")
+    cluster.stdin.flush()
+    assert cluster.stdout.readline().strip() == "killed"
+    run = run_cli.ended(number, 120)
+    assert run.state == "succeeded", run.reason
+    found = [(run_cli.folder(n) / "results" / "tracin.csv").read_bytes() for n in (2, number)]
+    assert found[0] == found[1]
+
+
+def test_a_cluster_that_is_not_there_is_named(run_cli: Console, trained: int) -> None:
+    done = run_cli("run", "tracin", "--run", str(trained), "--on", "ray", "--address", "127.0.0.1:1")
+    assert done.code == 1
+    assert "no Ray cluster answers at 127.0.0.1:1" in done.err
