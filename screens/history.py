@@ -17,7 +17,7 @@ from screens.feed import HISTORY, Moment
 from screens.history_browsing import Answer, Asked, Browser
 from screens.history_marks import Marks
 from screens.place import Place
-from screens.rows import Piece, Row
+from screens.rows import Piece, Row, said
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.window import Window
@@ -84,8 +84,11 @@ class History(Place):
                 try:
                     self._take(await asyncio.to_thread(self._browser.look, answered))
                 except (KgopsError, StorageError) as error:
-                    self.say(f"{error.message} — {error.hint}" if error.hint else error.message, "bad")
-                    if self._answer is not None:  # nothing to sort by, perhaps
+                    told = f"{error.message} — {error.hint}" if error.hint else error.message
+                    if self._answer is None:
+                        self.body.put([said(told, self.size.width, "bad")], 0)
+                    else:
+                        self.say(told, "bad")  # and what cannot be sorted by is not asked again
                         known = self._answer.asked
                         self._asked = self._asked._replace(sort=known.sort, descending=known.descending)
         finally:

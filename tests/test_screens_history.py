@@ -227,6 +227,22 @@ def test_a_terminal_without_unicode_gets_ascii_alone(home: Path, conn: Connectio
     look(home, story, (80, 24), unicode=False)
 
 
+def test_a_database_that_cannot_be_read_is_named_with_what_to_do(home: Path) -> None:
+    (home / "kgops.db").write_bytes(b"no database at all " * 500)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("is damaged")
+        await seen.press("h")
+        await seen.until(lambda: isinstance(seen.app.screen, History), "the history")
+        await seen.until_shows("is damaged", "doctor --rebuild")
+        await seen.press("down", "space", "slash", "a", "enter", "greater_than_sign", "G", "d")
+        await seen.until_shows("doctor --rebuild")
+        await seen.press("escape")
+        await seen.until(lambda: not isinstance(seen.app.screen, History), "the dashboard")
+
+    look(home, story, (300, 30))
+
+
 # --- the filter ---
 
 
