@@ -188,6 +188,8 @@ def test_other_sites_and_other_names_for_this_machine_are_refused(served: Served
     async def story(session: aiohttp.ClientSession) -> None:
         page, socket_url = await enter(session, served.address)
         assert await status(session, page, headers={"Host": f"evil.example:{served.port}"}) == 403
+        for odd in ("[::", "127.0.0.1.evil.example", "localhost.evil.example:80", "user@evil.example", ""):
+            assert await status(session, page, headers={"Host": odd}) in (400, 403), odd
         assert await status(session, page, headers={"Host": "localhost:9999"}) == 200  # a tunnel's other end
         for origin in ("http://evil.example", f"http://localhost:{served.port}", "null"):
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:

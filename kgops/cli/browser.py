@@ -99,19 +99,17 @@ class ScreensServer(Server):
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        inside = hmac.compare_digest(f"/{request.path[1:].partition('/')[0]}".encode(), self._room.encode())
-        if urlsplit(f"//{request.host}").hostname not in {name.strip("[]") for name in _HERE}:
+        if _machine(f"//{request.host}") not in _HERE:
             raise web.HTTPForbidden(text="This is served to its own machine alone.\n")
-        if not inside and request.path != "/":
+        if request.path != "/" and not _same("/" + request.path[1:].partition("/")[0], self._room):
             raise web.HTTPForbidden(text=_USED)
         origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.host:
+        if origin not in (None, f"http://{request.host}"):
             raise web.HTTPForbidden(text="Another site has no business here.\n")
         return await handler(request)
 
     async def _enter(self, request: web.Request) -> web.StreamResponse:
-        given = request.query.get("token", "")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        if not _same(request.query.get("token", ""), self._token):
             raise web.HTTPForbidden(text=_USED)
         self.tell_address(self.port)
         raise web.HTTPSeeOther(f"{self._room}/")
@@ -124,6 +122,18 @@ class ScreensServer(Server):
 
     async def _focus(self, request: web.Request) -> web.StreamResponse:
         return web.Response(text=_FOCUS, content_type="text/javascript")
+
+
+def _machine(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:  # brackets around nothing
+        return None
+
+
+def _same(given: str, secret: str) -> bool:
+    """In a time that tells nothing of where they differ."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
 
 
 async def _close_to_others(request: web.Request, response: web.StreamResponse) -> None:
