@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 import click
 
 from kgops.bench.rounds import Contest, Place, hold
 from kgops.bench.vary import combinations, read_axis, variants
 from kgops.cli.bench_page import page
+from kgops.cli.jobs_by_name import job_by_name
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import Session, for_writing
-from kgops.errors import Usage
-from kgops.jobs import recipes
-from kgops.jobs.job import Job, read_job, read_job_file
-from storage import runs
+from kgops.cli.session import for_writing
 
 
 @click.command(
@@ -38,7 +34,7 @@ def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_jso
     """
     axes = [read_axis(text) for text in varied]
     session = for_writing()
-    jobs = variants(_job(session, job), axes)
+    jobs = variants(job_by_name(session, job), axes)
     contest = Contest(f"matrix {job}", jobs, repeat, settings=combinations(axes))
     words = ["kgops", "bench", "matrix", job, *(word for text in varied for word in ("--vary", text))]
     words += ["--repeat", str(repeat)]
@@ -50,17 +46,3 @@ def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_jso
         return
     for line in page(session.conn, bench):
         say(line)
-
-
-def _job(session: Session, name: str) -> Job:
-    if name.endswith(".toml") or Path(name).is_file():
-        return read_job_file(Path(name))
-    if name == "last" or name.isdecimal():
-        run = session.run(name)
-        return read_job(runs.spec(session.conn, run.id).job, f"the job of run {run.id}")
-    if name in recipes.names():
-        return read_job_file(recipes.find(name))
-    raise Usage(
-        f"there is no job file, run or recipe {name!r:.60}",
-        f"write a job file, name a run, or a recipe: {', '.join(recipes.names())}",
-    )

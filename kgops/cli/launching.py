@@ -19,7 +19,7 @@ from kgops.errors import BadJob
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.places import PLACES
 from kgops.jobs.text import lines, one_line
-from kgops.plans.resolve import Choice, for_worker, resolve
+from kgops.plans.resolve import Choice, Resolved, for_worker, resolve
 from kgops.runs.launch import child_command, launch, rungs_below
 from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
@@ -143,14 +143,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
         say(lines(text) if sys.stdout.isatty() else text)
         return 0
     session = for_writing()
-    planned = plan(replace(resolved, job=job), session.home, session.conn)
-    for choice in _told(planned):
-        tell(f"Note: {one_line(str(choice))}")
-    if not given["force"]:
-        refuse_what_cannot_fit(planned)
-    number = launch(session.home, session.conn, planned)
-    if given["tags"]:
-        reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
+    number = _launch(session, replace(resolved, job=job), given)
     if given["detach"]:
         say(str(number))
         return 0
@@ -160,6 +153,29 @@ def start(job: Job, given: dict[str, Any]) -> int:
     elif job.workload in ("tracin", "pipeline"):
         _print_influences(session, number)
     return code
+
+
+def launched(job: Job, given: dict[str, Any]) -> int:
+    """The number of the run that was started with what the flags say; nobody follows it."""
+    session = for_writing()
+    resolved = resolve(_with_flags(job, given))
+    if names_a_run(resolved.job):
+        resolved = replace(resolved, job=with_run(session.home, session.conn, resolved.job))
+    os.environ |= for_worker(resolved.environment, os.environ)
+    check_tags(given["tags"])
+    return _launch(session, resolved, given)
+
+
+def _launch(session: Session, resolved: Resolved, given: dict[str, Any]) -> int:
+    planned = plan(resolved, session.home, session.conn)
+    for choice in _told(planned):
+        tell(f"Note: {one_line(str(choice))}")
+    if not given["force"]:
+        refuse_what_cannot_fit(planned)
+    number = launch(session.home, session.conn, planned)
+    if given["tags"]:
+        reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
+    return number
 
 
 def prediction(planned: Planned) -> str:

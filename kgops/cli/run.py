@@ -22,6 +22,7 @@ KINDS: dict[str, str] = {
     "tracin": "Find the training triples behind a prediction.",
     "regress": "Learn heights from windows of frames.",
     "exec": "Supervise any command.",
+    "sweep": "Start a job in every combination of some settings.",
 }
 DEFAULT_JOB_FILE = "kgops.toml"
 DEFAULT_JOB = {
