@@ -114,7 +114,7 @@ def exported(conn: sqlite3.Connection, number: int, path: Path) -> Path:
 
 
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
