@@ -201,5 +201,6 @@ def _job_of(words: list[str]) -> Job:
 
 _COMMON = (
     *("profile", "label", "gpu", "gpu_memory", "exclusive", "attempts", "grace", "log_limit"),
-    *("memory_limit", "allow_approximate"),
+    *("memory_limit", "allow_approximate", "on", "partition", "time_limit", "gres", "cpus", "mem", "account"),
+    *("tasks", "sbatch", "address"),
 )

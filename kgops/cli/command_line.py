@@ -30,6 +30,7 @@ _LEVERS: dict[str, dict[str, tuple[str, object]]] = {
         "tests_at_once": ("--tests-at-once", None),
         "gram_precision": ("--gram-precision", None),
         "last_layers": ("--num-last-layers", None),
+        "devices": ("--devices", None),
         "filtering": ("--skip-filtering", _OFF),
         "memory_cleanup": ("--disable-memory-cleanup", _OFF),
     },
@@ -81,6 +82,16 @@ def as_command(job: Job) -> list[str] | None:
         ("--profile", job.profile),
         ("--gpu", job.card.gpu),
         ("--gpu-memory", job.card.memory_mib),
+        ("--on", job.on.where),
+        ("--partition", job.on.partition),
+        ("--time", job.on.time),
+        ("--gres", job.on.gres),
+        ("--cpus", job.on.cpus),
+        ("--mem", job.on.memory),
+        ("--account", job.on.account),
+        ("--tasks", job.on.tasks if job.on.tasks > 1 else None),
+        ("--address", job.on.address),
+        *(("--sbatch", option) for option in job.on.options),
     ):
         if given is not None:
             words += [flag, str(given)]
