@@ -160,7 +160,7 @@ class RunLog(Vertical):
 
     def _search_for(self, text: str) -> None:
         """Capitals count where there are any. Without a text nothing is searched for any more."""
-        self._wanted = self._searched = None
+        self._wanted = self._searched = self._mark = None
         if text:
             is_pattern = len(text) > 2 and text[0] == text[-1] == "/"
             wanted = Wanted(text[1:-1] if is_pattern else text, is_pattern, text == text.lower())
@@ -255,7 +255,7 @@ class RunLog(Vertical):
         if self._trouble is not None:
             return f"the log cannot be read: {self._trouble}"
         if self._page.levels not in _CALLED:
-            return _NOTHING_YET
+            return _NOTHING_YET if self._page.numbered else ""
         called = _CALLED[self._page.levels]
         return f"no {called}" if self._page.numbered else f"looking for {called}, {self._page.counted:.0%}"
 

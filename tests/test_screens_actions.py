@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from driving import Console
 from screen_driving import Seen, look
+from textual.binding import Binding
 
 from screens.actions import ACTIONS, holding
 from screens.app import KgopsApp
 from screens.themes import THEMES
+from screens.widgets.choices import Choices
 
 
 def test_no_key_means_two_things_and_none_is_kept_for_later_screens() -> None:
@@ -21,6 +23,15 @@ def test_no_key_means_two_things_and_none_is_kept_for_later_screens() -> None:
 def test_every_action_can_be_carried_out(action: object) -> None:
     does = next(one.does for one in ACTIONS if one is action)
     assert callable(getattr(KgopsApp, f"action_{does}", None))
+
+
+def test_keys_that_a_widget_hands_on_are_in_the_table() -> None:
+    handed_on = {
+        binding.action.partition("(")[0] for binding in Choices.BINDINGS if isinstance(binding, Binding)
+    }
+    named = {action.removeprefix("app.") for action in handed_on if action.startswith("app.")}
+    assert named
+    assert named <= {action.does for action in ACTIONS}
 
 
 def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None:

@@ -25,7 +25,7 @@ class Choices(Lines):
     BINDINGS = [  # noqa: RUF012
         Binding("left", "app.less", show=False),
         Binding("right", "app.more", show=False),
-        Binding("enter", "app.fill", show=False),
+        Binding("enter", "app.edit", show=False),
     ]
 
 
