@@ -76,8 +76,7 @@ def train(
         **made,
         "model": model,
         "model_kwargs": shape,
-        "optimizer": settings["optimizer"],
-        "optimizer_kwargs": {"lr": rate, "weight_decay": settings["weight_decay"]},
+        **_optimizer(settings),
         **_loss(settings),
         **_stopper(settings, graph, results),
         "training_kwargs": _training(job, checkpoints, [keeping, telling]),
@@ -183,6 +182,18 @@ def _loss(settings: dict[str, Any]) -> dict[str, Any]:
     if settings["loss"] is None:
         return {"training_loop": "slcwa"}
     return {"training_loop": "lcwa", "loss": _LOSSES[settings["loss"]]}
+
+
+def _optimizer(settings: dict[str, Any]) -> dict[str, Any]:
+    """AdamW by its other name: the pipeline makes an optimizer again from its defaults, and of torch's AdamW those
+    have a word that its constructor does not take."""
+    name, given = (
+        settings["optimizer"],
+        {"lr": settings["learning_rate"], "weight_decay": settings["weight_decay"]},
+    )
+    if name == "adamw":
+        return {"optimizer": "adam", "optimizer_kwargs": {**given, "decoupled_weight_decay": True}}
+    return {"optimizer": name, "optimizer_kwargs": given}
 
 
 def _stopper(settings: dict[str, Any], graph: Graph, results: Path) -> dict[str, Any]:
