@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from driving import Console, wait_for
 
-from kgops.bench.pairs import Spread, against_claim, effect_of, noise_of, ratios, spread_of
+from kgops.bench.pairs import Spread, against_claim, effect_of, noise_of, of_both, ratios, spread_of
 from kgops.bench.vary import read_axis, variants
 from kgops.errors import BadJob, Usage
 from kgops.jobs.job import read_job
@@ -187,6 +187,13 @@ def test_an_effect_must_lie_beyond_what_the_baseline_beside_itself_has_shown() -
     assert effect_of(spread_of([0.87, 0.88, 0.9]), noise)[0] == "no effect"
     assert effect_of(spread_of([0.5, 0.5, 0.6]), noise)[0] == "harmful"
     assert against_claim(spread_of([2.0, 2.0, 2.0]), 1.5, noise)[0] == "confirmed"
+
+
+def test_a_lever_that_buys_memory_with_time_says_both() -> None:
+    slower, smaller = spread_of([0.6, 0.6, 0.6]), spread_of([2.0, 2.0, 2.0])
+    assert of_both(slower, smaller) == ("harmful", "of memory: effective")
+    assert of_both(smaller, smaller) == ("effective", "")
+    assert of_both(slower, None) == ("harmful", "")
 
 
 def test_times_of_different_things_are_compared_as_whole_runs() -> None:

@@ -19,6 +19,7 @@ from kgops.bench.pairs import (
     against_claim,
     effect_of,
     noise_of,
+    of_both,
     ratios,
     spread_of,
     troubles,
@@ -195,21 +196,22 @@ def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise) -
 def _verdict(
     held: Held | None, pairs: Sequence[Pair], speed: Spread | None, memory: Spread | None, noise: Noise
 ) -> tuple[str, int, Verdict, str]:
+    on_speed, on_memory = noise.get("speed", NOTHING), noise.get("memory", NOTHING)
     if held is None:
-        return _shown(speed), speed.n if speed else 0, *effect_of(speed, noise.get("speed", NOTHING))
+        return _shown(speed), speed.n if speed else 0, *of_both(speed, memory, on_speed, on_memory)
     if held.quantity == "score_error":
         return _error_verdict(held, pairs)
     if held.quantity == "impossible":
         ran = sum(not pair.measured.get("trouble") for pair in pairs)
         return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
     if held.quantity == "cost":
-        verdict, why = effect_of(speed, noise.get("speed", NOTHING))
+        verdict, why = effect_of(speed, on_speed)
         good = verdict in ("no effect", "effective")
         return f"{_shown(speed)} speed", speed.n if speed else 0, "confirmed" if good else verdict, why
     if held.quantity == "labels":
         memory = spread_of(_figure_ratios(pairs, "labels_mib"))
     found = speed if held.quantity == "speed" else memory
-    nothing = noise.get("speed" if held.quantity == "speed" else "memory", NOTHING)
+    nothing = on_speed if held.quantity == "speed" else on_memory
     return _shown(found), found.n if found else 0, *against_claim(found, held.claim.low, nothing)
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "against_claim",
     "effect_of",
     "noise_of",
+    "of_both",
     "ratios",
     "spread_of",
     "troubles",
@@ -98,6 +99,17 @@ def effect_of(found: Spread | None, noise: float = NOTHING) -> tuple[Verdict, st
         return "cannot be tested here", f"quartiles from {found.low:.2f} to {found.high:.2f}"
     beyond = found.low > 1 + NOTHING or found.high < 1 / (1 + NOTHING)
     return "no effect", f"the baseline beside itself is off by {noise:.0%}" if beyond else ""
+
+
+def of_both(
+    speed: Spread | None, memory: Spread | None, noise: float = NOTHING, memory_noise: float = NOTHING
+) -> tuple[Verdict, str]:
+    """The effect on time, and a word where that on memory is another: a lever may buy one with the other."""
+    verdict, why = effect_of(speed, noise)
+    other, _ = effect_of(memory, memory_noise)
+    if verdict == "cannot be tested here" or other in (verdict, "cannot be tested here"):
+        return verdict, why
+    return verdict, "; ".join(filter(None, (why, f"of memory: {other}")))
 
 
 def against_claim(found: Spread | None, least: float | None, noise: float = NOTHING) -> tuple[Verdict, str]:

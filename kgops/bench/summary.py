@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from kgops.bench.pairs import Spread, Verdict, effect_of, ratios, spread_of, troubles
+from kgops.bench.pairs import Spread, Verdict, of_both, ratios, spread_of, troubles
 from storage import benches, measurements
 from storage.benches import Bench, Pair
 from storage.database import Connection
@@ -59,7 +59,7 @@ def rows(conn: Connection, bench: Bench) -> list[Row]:
 def _row(name: str, baseline: str, pairs: Sequence[Pair]) -> Row:
     speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
     trouble = troubles(pairs)
-    verdict, why = effect_of(speed)
+    verdict, why = of_both(speed, memory)
     off = _ineffective(pairs)
     if trouble and speed is None:
         verdict, why = "cannot be tested here", trouble[0]
