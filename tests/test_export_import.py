@@ -395,3 +395,18 @@ def test_an_import_killed_while_it_copies_leaves_nothing_once_there_is_another(
     assert elsewhere("runs").out == ""
     assert elsewhere("import", run_cli.folder(1)).out.startswith("run 1: imported")
     assert [path.name for path in (elsewhere.home / "runs").iterdir()] == [elsewhere.folder(1).name]
+
+
+def test_no_table_that_hangs_on_a_run_is_forgotten(conn: sqlite3.Connection) -> None:
+    """Whoever adds one says here whether it travels."""
+    written_otherwise = {"run_spec", "series"}
+    of_this_record_alone = {"intake", "bench_pair"}  # how far files were read; benchmarks are of a machine
+    tables = [row[0] for row in conn.execute("SELECT name FROM pragma_table_list WHERE type = 'table'")]
+    hanging = {
+        table
+        for table in tables
+        if conn.execute(
+            "SELECT 1 FROM pragma_foreign_key_list(?) WHERE \"table\" = 'run'", (table,)
+        ).fetchone()
+    }
+    assert hanging - written_otherwise - of_this_record_alone == set(transfer.TABLES)
