@@ -400,7 +400,7 @@ def test_an_import_killed_while_it_copies_leaves_nothing_once_there_is_another(
 def test_no_table_that_hangs_on_a_run_is_forgotten(conn: sqlite3.Connection) -> None:
     """Whoever adds one says here whether it travels."""
     written_otherwise = {"run_spec", "series"}
-    of_this_record_alone = {"intake", "bench_pair"}  # how far files were read; benchmarks are of a machine
+    of_this_record_alone = {"intake"}  # how far files were read
     tables = [row[0] for row in conn.execute("SELECT name FROM pragma_table_list WHERE type = 'table'")]
     hanging = {
         table
