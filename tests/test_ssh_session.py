@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import getpass
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -14,9 +16,12 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 from driving import Console, Terminal, all_of, wait_for
 
@@ -57,9 +62,7 @@ class Server:
                 f"{self.folder}/{name}",
             ]
             subprocess.run(keygen, check=True, capture_output=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         host, person = ((self.folder / f"{name}.pub").read_text() for name in ("host", "person"))
         (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {host}")
         (self.folder / "authorized_keys").write_text(person)
@@ -87,10 +90,7 @@ class Server:
         except OSError:
             return False
 
-    def session(self, console: Console, *args: str, lines: int = 30) -> Terminal:
-        """`kgops ARGS` in a login of its own, on a terminal of 120 columns."""
-        there = ["env", f"KGOPS_HOME={console.home}", *console.argv(*args)]
-        command = f"cd {shlex.quote(str(console.cwd))} && exec {shlex.join(there)}"
+    def _ssh(self, *words: str) -> list[str]:
         options = {
             "UserKnownHostsFile": self.folder / "known_hosts",
             "GlobalKnownHostsFile": "/dev/null",
@@ -101,12 +101,32 @@ class Server:
             "LogLevel": "ERROR",
         }
         said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        target = ["-p", str(self.port), f"{getpass.getuser()}@127.0.0.1", command]
-        argv = [FOUND["ssh"] or "", "-tt", "-F", "/dev/null", *said, *target]
+        target = ["-p", str(self.port), f"{getpass.getuser()}@127.0.0.1"]
+        return [FOUND["ssh"] or "", "-F", "/dev/null", *said, *target, *words]
+
+    def session(self, console: Console, *args: str, lines: int = 30) -> Terminal:
+        """`kgops ARGS` in a login of its own, on a terminal of 120 columns."""
+        there = ["env", f"KGOPS_HOME={console.home}", *console.argv(*args)]
+        argv = self._ssh("-tt", f"cd {shlex.quote(str(console.cwd))} && exec {shlex.join(there)}")
         terminal = Terminal(argv, {**os.environ, "TERM": "xterm-256color"}, console.cwd)
         fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 120, 0, 0))
         self.sessions.append(terminal)
         return terminal
+
+    @contextmanager
+    def tunnel(self, to: int) -> Iterator[int]:
+        """A port of this side that leads to one of the other, as `ssh -N -L` makes it."""
+        port = free_port()
+        child = subprocess.Popen(
+            self._ssh("-N", "-L", f"{port}:127.0.0.1:{to}", "-o", "ExitOnForwardFailure=yes"),
+            stdin=subprocess.DEVNULL,
+        )
+        try:
+            wait_for(lambda: is_open(port), "the tunnel")
+            yield port
+        finally:
+            child.terminate()
+            child.wait(10)
 
     def own_processes(self) -> list[int]:
         """Of all logins that it serves."""
@@ -121,6 +141,21 @@ class Server:
             self.child.wait(10)
         if self.made_room:
             _EMPTY_ROOM.rmdir()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -206,3 +241,29 @@ def test_the_screens_take_the_size_of_the_terminal_at_the_other_end(run_cli: Con
     terminal.wait_for_text(b"\x1b[24;")  # the footer is drawn in the last of fewer lines
     terminal.type(b"q")
     assert terminal.wait() == 0
+
+
+def test_served_screens_are_reached_through_a_tunnel_under_the_port_of_this_side(
+    run_cli: Console, server: Server
+) -> None:
+    run_cli("run", "exec", "--label", "seen through a tunnel", "--", "true")
+    child = run_cli.start("serve")
+    assert child.stdout is not None
+    address = urlsplit(child.stdout.readline().decode().strip())
+
+    async def look(port: int) -> None:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
+            async with session.get(f"http://localhost:{port}/?{address.query}") as answer:
+                found = re.search(r'data-session-websocket-url="([^"]+)"', await answer.text())
+            assert found is not None
+            assert found[1].startswith(f"ws://localhost:{port}/")
+            headers = {"Origin": f"http://localhost:{port}"}
+            async with session.ws_connect(f"{found[1]}?width=120", headers=headers) as websocket:
+                sent = b""
+                while b"seen through a tunnel" not in sent:
+                    sent += await websocket.receive_bytes()
+
+    with server.tunnel(address.port or 0) as port:
+        asyncio.run(look(port))
+    child.terminate()
+    assert child.wait(20) == 0
