@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
 from typing import NamedTuple
 
 from kgops.errors import Usage
 from kgops.jobs.keys import nearest
+from kgops.runs.picked import Picked
 from kgops.settings import Home
 from storage import conditions, filters, matching, runs, scores
 from storage.database import Connection
@@ -130,10 +130,7 @@ class Listing:
             if mask is None:
                 numbers = self._everybody.numbers
                 return numbers[::-1] if self.sort.descending else numbers
-            last = len(mask) - 1
-            if self.sort.descending:
-                return array("q", compress(range(last, -1, -1), mask[::-1]))
-            return array("q", compress(range(last + 1), mask))
+            return Picked(mask, descending=self.sort.descending)
         order = self._order()
         return order if mask is None else array("q", [number for number in order if mask[number]])
 
