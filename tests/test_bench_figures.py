@@ -59,6 +59,8 @@ def test_two_benchmarks_agree_where_each_median_lies_in_the_quartiles_of_the_oth
     other = run_cli("bench", "compare", "1", "3", "--json").json()
     assert other["row"][0]["speed_agrees"] is False
     assert other["fingerprints_differ_in"] == ["packages.torch: 2 and 3"]
+    # One number where quartiles would stand: less than a twentieth apart is the same.
+    assert same["row"][0]["memory_agrees"] is True
     assert "says nothing of what was set" in run_cli("bench", "compare", "1", "3").out
     assert run_cli("bench", "compare", "1", "1").code == 2
     assert run_cli("bench", "show", "9").code == 2

@@ -125,7 +125,7 @@ def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
     if table == "c":
         sizes = [(256, 10_000)] if quick else [(256, 10_000), (1024, 10_000), (256, 50_000), (1024, 50_000)]
         return [_loss(label, batch, entities, rounds) for batch, entities in sizes]
-    words = ["--size", "48", "--batch-size", "4", "--steps", "2"] if quick else ["--compile"]
+    words = ["--size", "32", "--batch-size", "4", "--steps", "2"] if quick else ["--compile"]
     name = f"claims d{label}: the regression network, windows of 5 frames"
     return [_together(name, "group_regression", words, _REGRESSION, rounds)]
 

@@ -179,7 +179,8 @@ def _figures(conn: Connection, found: Sequence[Measurement], section: Section) -
         spread = "" if m.low is None or m.high is None else f"{_figure(m.low)} – {_figure(m.high)}"
         lines.append(f"| {_cell(m.subject)} | {_figure(m.value, m.unit)} | {spread} | {m.n} |")
     command = " ".join(("kgops", "bench", *section.command))
-    return [*lines, "", *_belongs(conn, command, found[0].machine, None)]
+    unknown = "Whether the machine was quiet is not recorded with these; times in ms are the first to suffer."
+    return [*lines, "", *_belongs(conn, command, found[0].machine, None)[:-1], unknown, ""]
 
 
 def _belongs(conn: Connection, command: str, key: str, busy: float | None) -> list[str]:
