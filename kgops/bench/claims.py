@@ -137,7 +137,8 @@ def _loss(label: str, batch: int, entities: int, rounds: int) -> Contest:
 
 
 def _together(name: str, module: str, words: Sequence[str], variants: Sequence[str], rounds: int) -> Contest:
-    command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words, "--round", "{round}"]
+    once = ["--once"] if "(quick)" in name else []
+    command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words, *once, "--round", "{round}"]
     job = read_job({"workload": "exec", "exec": {"command": command}}, name)
     return Contest(name, dict.fromkeys(variants, job), rounds, together=True)
 

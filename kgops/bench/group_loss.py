@@ -113,6 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--entities", type=int, default=10_000)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--once", action="store_true", help="each way once, not the better of two")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
@@ -125,6 +126,7 @@ def main(argv: list[str] | None = None) -> int:
             "kgops": lambda: ours(*size),
         },
         args.round,
+        once=args.once,
     )
     return 0
 

@@ -71,10 +71,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
+    parser.add_argument("--once", action="store_true", help="each way once, not the better of two")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
-    take_turns(ways(args.size, args.frames, args.batch_size, args.steps, args.compile), args.round)
+    take_turns(
+        ways(args.size, args.frames, args.batch_size, args.steps, args.compile), args.round, once=args.once
+    )
     return 0
 
 

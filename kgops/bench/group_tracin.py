@@ -266,6 +266,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--triples", type=int, default=256, help="of the training set, scored by every way")
     parser.add_argument("--training", type=int, default=60, help="steps the model is trained before")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
+    parser.add_argument("--once", action="store_true", help="each way once, not the better of two")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
     import pykeen.models  # noqa: F401  once, before any way begins
@@ -278,7 +279,7 @@ def main(argv: list[str] | None = None) -> int:
     setting = Setting(graph, model, rows[0], rows[1:])
     # In double precision the factored scores are the judge: they agree with one backward pass each to 1e-14.
     judge = Setting(graph, in_double(model), rows[0], rows[1:])
-    take_turns(ways(setting, judge.ours, args.compile), args.round)
+    take_turns(ways(setting, judge.ours, args.compile), args.round, once=args.once)
     return 0
 
 

@@ -166,6 +166,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
+    parser.add_argument("--once", action="store_true", help="each way once, not the better of two")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
     import pykeen.models  # noqa: F401  once, before any way begins
@@ -173,7 +174,7 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
     graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.dim)
-    take_turns(ways(graph, config, args.batch_size, args.steps, args.compile), args.round)
+    take_turns(ways(graph, config, args.batch_size, args.steps, args.compile), args.round, once=args.once)
     return 0
 
 

@@ -77,16 +77,16 @@ def measured(
     return seconds, None if start is None or peak is None else peak - start, result
 
 
-def take_turns(ways: Mapping[str, Callable[[], Done]], turn: int) -> None:
+def take_turns(ways: Mapping[str, Callable[[], Done]], turn: int, *, once: bool = False) -> None:
     """Takes every way, beginning with another at each turn, and writes down what they say.
 
-    Each twice, half a round apart, and the shorter time counts: other work of the machine only adds to it.
+    Each twice unless `once`, half apart, and the shorter time counts: other work of the machine only adds to it.
     """
     names = list(ways)
     shift = turn % len(names)
     order = names[shift:] + names[:shift]
     found: dict[str, Any] = {}
-    for name in order + order:
+    for name in order if once else order + order:
         if name in found and found[name]["trouble"]:
             continue
         told = _in_a_child(ways[name])

@@ -22,9 +22,7 @@ from storage.benches import Bench
 
 
 @click.command(epilog="\b\nExample:  kgops bench claims --quick --only b")
-@click.option(
-    "--quick", is_flag=True, help="Small versions, in under three minutes on two cores; labelled so."
-)
+@click.option("--quick", is_flag=True, help="Small versions, a few minutes on two cores; labelled so.")
 @click.option("--only", "wanted", type=click.Choice(list(TABLES)), help="One of the tables.")
 @click.option(
     "--data",
