@@ -10,7 +10,7 @@ demo: $(VENV)/.ready
 	$(BIN)/kgops run --profile auto
 
 test: $(VENV)/.ready-dev lint
-	$(BIN)/pytest -q -n 2 --dist loadfile
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff format --check .

@@ -49,7 +49,7 @@ SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=2 RealMemory=2000
-PartitionName=main Nodes=n[1-{nodes}] Default=YES State=UP PriorityTier=10 PreemptMode=REQUEUE GraceTime=6
+PartitionName=main Nodes=n[1-{nodes}] Default=YES State=UP PriorityTier=10 PreemptMode=REQUEUE GraceTime=0
 PartitionName=urgent Nodes=n[1-{nodes}] State=UP PriorityTier=100 PreemptMode=OFF
 """
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(200)
 needs_slurm = pytest.mark.skipif(
     bool(WITHOUT), reason=f"needs Slurm (slurm-wlm, munge): no {', '.join(WITHOUT)}"
 )
-TRAIN, TEST, EPOCHS = 9_000, 12, 60
+TRAIN, TEST, EPOCHS, MORE = 9_000, 12, 60, 300
 ON = ("--on", "slurm", "--partition", "main", "--cpus", "1", "--time", "20")
 
 
@@ -95,7 +95,8 @@ def begun(site: Site) -> Runs:
     long = (*site.train, "--num-epochs", str(EPOCHS), "--checkpoint-frequency", "5")
     runs = Runs(
         whole=site.begin(*site.train, "--num-epochs", "2", "--checkpoint-frequency", "1", *ON),
-        preempted=site.begin(*long, *ON, "--sbatch=--nodelist=n5"),
+        # Longer than Slurm takes to see that another has more right to the node.
+        preempted=site.begin(*site.train, "--num-epochs", str(MORE), *ON, "--sbatch=--nodelist=n5"),
         lost=site.begin(*long, *ON, "--sbatch=--exclude=n[1-2],n5"),
         timed=site.begin(*long, *ON, "--sbatch=--nodelist=n2"),
         stopped=site.begin(*site.train, "--num-epochs", "900", *ON, "--sbatch=--nodelist=n1"),
@@ -146,9 +147,9 @@ def test_a_run_that_loses_its_node_to_others_or_to_time_goes_on_from_its_checkpo
     assert run.state == "succeeded", run.reason
     assert ".1 on " in site.notes(number)  # started a second time by Slurm
     assert site.console.show(number)["attempts"] == 1
-    steps = points(site, number, "loss")
-    assert len(steps) < EPOCHS + 25  # not from the start
-    assert set(steps) == set(range(1, EPOCHS + 1))
+    epochs, steps = MORE if how == "preempted" else EPOCHS, points(site, number, "loss")
+    assert set(steps) == set(range(1, epochs + 1))
+    assert len(steps) <= epochs + 1  # none was done again but the one that was going on
 
 
 @needs_slurm
@@ -163,9 +164,9 @@ def test_a_run_whose_node_is_lost_goes_on_elsewhere_and_the_lost_worker_publishe
     assert run.state == "succeeded", run.reason
     fence = site.console.folder(begun.lost) / "attempts" / "1" / "slurm" / "fence.all"
     assert fence.read_text() == again
-    log = (site.console.folder(begun.lost) / "worker.log").read_text()
-    assert f"was succeeded by {again}" in log
-    assert log.count("epochs 60 ") == 1
+    log = fence.with_name("log.all")
+    wait_for(lambda: f"was succeeded by {again}" in log.read_text(), "the lost worker to end", 60)
+    assert log.read_text().count("epochs 60 ") == 1
 
 
 @needs_slurm
