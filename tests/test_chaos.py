@@ -20,9 +20,9 @@ _UNCOVERED_BY = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_after_any_kill_no_run_is_lost_and_no_state_is_a_lie() -> None:
-    report = run_chaos(kills=64, seed=20261121, limit_s=85)
+    report = run_chaos(kills=60, seed=20261121, limit_s=200)
     print("\n".join(report.lines()))
     assert report.wrong == []
     assert report.killed >= 60

@@ -69,9 +69,12 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
     except fence.Fenced as error:
-        print(f"Ended: {error}.", file=sys.stderr)
-        sys.exit(os.EX_TEMPFAIL)
+        _end_for_successor(error)
     except Exception as error:
+        try:
+            fence.check()  # who takes this work over also sweeps files away from under it
+        except fence.Fenced as fenced:
+            _end_for_successor(fenced)
         if is_out_of_memory(error):
             ran_out = describe(error)
         elif isinstance(error, KgopsError):
@@ -85,6 +88,11 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None
         reporter.out_of_memory(ran_out)
         print(f"Out of memory: {ran_out}", file=sys.stderr)
         sys.exit(1)
+
+
+def _end_for_successor(fenced: fence.Fenced) -> NoReturn:
+    print(f"Ended: {fenced}.", file=sys.stderr)
+    sys.exit(os.EX_TEMPFAIL)
 
 
 def _fail(error: KgopsError, reporter: Reporter) -> NoReturn:
