@@ -1,9 +1,10 @@
-"""A tracing by two processes beside one that has one core: time, and memory of each process.
+"""A tracing by two processes beside one that has one core: time, memory of each, and what the machine itself gives.
 
     python -m kgops.bench.spread --data DIR [--tests 2000] [--rounds 3]
 
 DIR has train.txt and test.txt. The two take turns; each is a worker as a supervisor starts it, from nothing to its
-manifest, so loading counts. The model is not trained: what a tracing costs does not ask what was learned.
+manifest, so loading counts. So do two tracings that know nothing of each other, each on a core of its own: where those
+slow each other down, no way of sharing the work can be twice as fast. The model is not trained: what a tracing costs does not ask what was learned.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         folder = Path(name)
         _untrained(folder / "model.pt", args.data, args.dim)
         ratios: list[float] = []
+        given: list[float] = []
         alone: list[float] = []
         shared: list[float] = []
         peaks = {1: 0.0, 2: 0.0}
@@ -51,10 +53,17 @@ def main(argv: list[str] | None = None) -> int:
                 times.append(took)
                 peaks[devices] = max(peaks[devices], peak)
             ratios.append(alone[-1] / shared[-1])
-            print(f"round {number + 1}: {alone[-1]:.1f} s alone, {shared[-1]:.1f} s shared", flush=True)
+            apart = _trace_apart(folder / f"{number}-apart", folder, args, cores)
+            given.append(len(cores) * alone[-1] / apart)
+            print(
+                f"round {number + 1}: {alone[-1]:.1f} s alone, {shared[-1]:.1f} s shared, "
+                f"{apart:.1f} s two of them at once",
+                flush=True,
+            )
     what = f"{args.tests:,} tests, top 100"
     lines = [
         Line("spread_two", f"{what}: one process on one core / two on two", "×", tuple(ratios), 1.85, at_least=True),
+        Line("spread_given", f"{what}: what two cores give to two tracings apart", "×", tuple(given)),
         Line("spread_alone_s", f"{what}: one process", "s", tuple(alone)),
         Line("spread_shared_s", f"{what}: two processes", "s", tuple(shared)),
         Line("spread_peak_1", "largest process, alone", "MiB", (peaks[1],)),
@@ -68,6 +77,25 @@ def _trace(
     folder: Path, data: Path, args: argparse.Namespace, devices: int, cores: list[int]
 ) -> tuple[float, float]:
     """Seconds, and MiB of the largest process so far."""
+    begun = time.perf_counter()
+    with _worker(folder, data, args, devices, cores) as worker:
+        _end(worker)
+    return time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def _trace_apart(folder: Path, data: Path, args: argparse.Namespace, cores: list[int]) -> float:
+    """Seconds until as many whole tracings as there are cores have ended, each on its own."""
+    folder.mkdir()
+    begun = time.perf_counter()
+    workers = [_worker(folder / str(core), data, args, 1, [core]) for core in cores]
+    for worker in workers:
+        _end(worker)
+    return time.perf_counter() - begun
+
+
+def _worker(
+    folder: Path, data: Path, args: argparse.Namespace, devices: int, cores: list[int]
+) -> subprocess.Popen[bytes]:
     folder.mkdir()
     settings = {
         "model_path": str(data / "model.pt"),
@@ -86,19 +114,17 @@ def _trace(
         "KGOPS_EVENTS": str(folder / "events.jsonl"),
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-P", "-m", "kgops.workers.tracin", str(folder / "job.toml")]
-    begun = time.perf_counter()
-    with subprocess.Popen(
-        command,
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "kgops.workers.tracin", str(folder / "job.toml")],
         env={**os.environ, **own},
         stdout=subprocess.DEVNULL,
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
-    ) as worker:
-        worker.wait()
-    if worker.returncode != 0:
+    )
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    if worker.wait() != 0:
         raise RuntimeError(f"the worker ended with {worker.returncode}")
-    took = time.perf_counter() - begun
-    return took, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
 def _untrained(path: Path, data: Path, dim: int) -> None:

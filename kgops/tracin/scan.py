@@ -19,6 +19,7 @@ from kgops.training.report import Progress, Report
 __all__ = [
     "AllScores",
     "Point",
+    "Scanner",
     "Settings",
     "Share",
     "Sink",
@@ -123,6 +124,73 @@ class Block:
     triples: torch.Tensor
 
 
+class Scanner:
+    """The training triples in their order, ready to stream past one tile of test triples after another.
+
+    Triples carry relation ids as in the files; `ids` given to a sink are rows of `train`. What is kept of the last
+    test triples stays until others come: shares of the same work ask for them again.
+    """
+
+    def __init__(
+        self,
+        points: Sequence[Point],
+        loss: TracinLoss,
+        train: torch.Tensor,
+        *,
+        settings: Settings | None = None,
+        names: Collection[str] | None = None,
+    ) -> None:
+        self._settings = settings or Settings()
+        self._engines = _engines(points, loss, self._settings, names)
+        self._facts = facts_of(points[0].model)
+        check_ids(self._facts, train, "training")
+        self._train = train.to(self._facts.like.device)
+        self._order = _by_query(self._train)
+        self._kept: tuple[torch.Tensor, list[Any]] | None = None
+
+    def scan(
+        self,
+        tests: torch.Tensor,
+        sink: Sink,
+        *,
+        share: Share = ALL,
+        report: Report | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Scores of every test triple with every training triple go to `sink`, summed over the checkpoints.
+
+        Raises `Interrupted` soon after `stop_requested` says so; what the sink has until then is right. Of a `share`
+        of the training triples each score is the same number, bit for bit, as of all of them.
+        """
+        facts, train, size = self._facts, self._train, self._settings.block
+        check_ids(facts, tests, "test")
+        tests = tests.to(facts.like.device)
+        step = self._settings.tests_at_once or tests_that_fit(
+            self._engines, self._settings, facts.like.element_size()
+        )
+        progress = None if report is None else Progress(report, "tracin", "pairs")
+        blocks = range(*share.of_blocks(len(train), size))
+        done, total = 0, share.triples(len(train), size) * len(tests)
+        for first in range(0, len(tests), step):
+            tile = tests[first : first + step]
+            kept = self._keep(tile)
+            for place in blocks:
+                _stop_if(stop_requested, done, total)
+                ids = self._order[place * size : (place + 1) * size]
+                sink.add(first, ids, _summed(self._engines, kept, train[ids]))
+                done += len(tile) * len(ids)
+                if progress is not None:
+                    progress(done, total)
+            del kept  # before the next tile's are made
+        sink.finish()
+
+    def _keep(self, tile: torch.Tensor) -> list[Any]:
+        if self._kept is None or not torch.equal(self._kept[0], tile):
+            self._kept = None
+            self._kept = tile, [engine.keep(tile) for engine in self._engines]
+        return self._kept[1]
+
+
 def scan(
     points: Sequence[Point],
     loss: TracinLoss,
@@ -136,34 +204,9 @@ def scan(
     report: Report | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Scores of every test triple with every training triple go to `sink`, summed over `points`.
-
-    Triples carry relation ids as in the files; `ids` given to the sink are rows of `train`. Raises
-    `Interrupted` soon after `stop_requested` says so; what the sink has until then is right. Of a `share` of the
-    training triples each score is the same number, bit for bit, as of all of them.
-    """
-    settings = settings or Settings()
-    engines = _engines(points, loss, settings, names)
-    facts = facts_of(points[0].model)
-    for triples, what in ((train, "training"), (tests, "test")):
-        check_ids(facts, triples, what)
-    device = facts.like.device
-    train, tests = train.to(device), tests.to(device)
-    step = settings.tests_at_once or tests_that_fit(engines, settings, facts.like.element_size())
-    progress = None if report is None else Progress(report, "tracin", "pairs")
-    blocks = range(*share.of_blocks(len(train), settings.block))
-    done, total = 0, share.triples(len(train), settings.block) * len(tests)
-    for first in range(0, len(tests), step):
-        tile = tests[first : first + step]
-        kept = [engine.keep(tile) for engine in engines]
-        for block in ordered_blocks(train, settings.block, blocks):
-            _stop_if(stop_requested, done, total)
-            sink.add(first, block.ids, _summed(engines, kept, block.triples))
-            done += len(tile) * len(block.ids)
-            if progress is not None:
-                progress(done, total)
-        del kept  # before the next tile's are made
-    sink.finish()
+    """What a `Scanner` does, once."""
+    scanner = Scanner(points, loss, train, settings=settings, names=names)
+    scanner.scan(tests, sink, share=share, report=report, stop_requested=stop_requested)
 
 
 def self_influence(
@@ -216,15 +259,17 @@ def _summed(engines: Sequence[AnyEngine], kept: Sequence[Any], triples: torch.Te
     return scores
 
 
-def ordered_blocks(triples: torch.Tensor, size: int, places: range | None = None) -> Iterator[Block]:
-    """By head and relation, so that those who share work stand in the same block; `places`: only some blocks."""
+def ordered_blocks(triples: torch.Tensor, size: int) -> Iterator[Block]:
+    """By head and relation, so that those who share work stand in the same block."""
+    for ids in torch.split(_by_query(triples), size):
+        yield Block(ids, triples[ids])
+
+
+def _by_query(triples: torch.Tensor) -> torch.Tensor:
     order = triples[:, 2].argsort(stable=True)
     for column in (1, 0):
         order = order[triples[order, column].argsort(stable=True)]
-    for place in range(-(-len(triples) // size)) if places is None else places:
-        start = place * size
-        ids = order[start : start + size]
-        yield Block(ids, triples[ids])
+    return order
 
 
 def tests_that_fit(engines: Sequence[AnyEngine], settings: Settings, element_size: int) -> int:

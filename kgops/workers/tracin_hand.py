@@ -11,7 +11,7 @@ import torch
 from kgops.errors import Interrupted
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.tracin.pieces import Piece, Pieces, Tile
-from kgops.tracin.scan import scan
+from kgops.tracin.scan import Scanner
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scoring, candidates
 from kgops.workers import fence
@@ -27,12 +27,12 @@ _LOOK_S = 0.2  # while others have claimed what is left: one of them may die
 
 @dataclass
 class Hand:
-    """It knows the tests by their numbers, and the triples of the last tile."""
+    """It knows the tests by their numbers, and has the last tile ready."""
 
     work: Work
     scoring: Scoring
     pieces: Pieces
-    _last: tuple[Tile, torch.Tensor, torch.Tensor] | None = None
+    _last: tuple[Tile, Scanner, torch.Tensor] | None = None
 
     @cached_property
     def _tests(self) -> dict[int, TestTriple]:
@@ -70,29 +70,22 @@ class Hand:
         return ours
 
     def do(self, piece: Piece) -> None:
-        train, ids = self._of(piece.tile)
-        sink, scoring = self.pieces.sink(), self.scoring
-        scan(
-            scoring.points,
-            scoring.loss,
-            train,
-            ids,
-            sink,
-            settings=scoring.settings,
-            names=scoring.names,
-            share=piece.share,
-            report=self.work.report,
-            stop_requested=self.work.stop,
-        )
+        scanner, ids = self._of(piece.tile)
+        sink, work = self.pieces.sink(), self.work
+        scanner.scan(ids, sink, share=piece.share, report=work.report, stop_requested=work.stop)
         fence.check()
         self.pieces.publish(piece, sink)
 
-    def _of(self, tile: Tile) -> tuple[torch.Tensor, torch.Tensor]:
-        """The training triples that a tile is scored with, and its own ids."""
+    def _of(self, tile: Tile) -> tuple[Scanner, torch.Tensor]:
+        """What streams the training triples that a tile is scored with, and the tile's own ids."""
         if self._last is None or self._last[0] != tile:
+            self._last = None  # its test factors go before others are made
             tests = [self._tests[number] for number in tile.numbers]
-            train = self.work.graph.train
+            train, scoring = self.work.graph.train, self.scoring
             if self._near is not None:
                 train = train[candidates(self._near, tests, len(train))[1]]
-            self._last = tile, train, torch.tensor([test.ids for test in tests])
+            scanner = Scanner(
+                scoring.points, scoring.loss, train, settings=scoring.settings, names=scoring.names
+            )
+            self._last = tile, scanner, torch.tensor([test.ids for test in tests])
         return self._last[1:]
