@@ -2,9 +2,10 @@
 
     python -m kgops.bench.spread --data DIR [--tests 2000] [--rounds 3]
 
-DIR has train.txt and test.txt. The two take turns; each is a worker as a supervisor starts it, from nothing to its
-manifest, so loading counts. So do two tracings that know nothing of each other, each on a core of its own: where those
-slow each other down, no way of sharing the work can be twice as fast. The model is not trained: what a tracing costs does not ask what was learned.
+DIR has train.txt and test.txt. The ways take turns; each is a worker as a supervisor starts it, from nothing to its
+manifest, so loading counts. The third is two tracings that know nothing of each other, each on a core of its own: where
+those slow each other down, no way of sharing the work can be twice as fast. The model is not trained: what a tracing
+costs does not ask what was learned.
 """
 
 from __future__ import annotations
