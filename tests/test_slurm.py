@@ -221,6 +221,25 @@ def test_what_does_not_go_together_is_named(run_cli: Console, flags: tuple[str, 
     assert says in done.err
 
 
+def test_a_dry_run_prints_what_slurm_would_be_asked(run_cli: Console) -> None:
+    on = ("--on", "slurm", "--partition", "gpu", "--time", "04:00:00", "--gres", "gpu:1")
+    train = run_cli("run", "train", "--dataset", "nations", "--dry-run", *on, "--sbatch=--qos=a b")
+    asked = [line for line in train.out.splitlines() if line.startswith("# sbatch")]
+    assert len(asked) == 1
+    for option in ("--partition=gpu", "--time=04:00:00", "--gres=gpu:1", "--requeue", "'--qos=a b'"):
+        assert f" {option} " in asked[0]
+    assert asked[0].endswith("worker.sh: python -P -m kgops.workers.train job.toml")
+    traced = ("tracin", "--dataset", "nations", "--model-path", "model.pt", "--dry-run")
+    shared = run_cli("run", *traced, *on, "--tasks", "3")
+    array, merge = (line for line in shared.out.splitlines() if line.startswith("# sbatch"))
+    assert " --array=0-2 pieces.sh: " in array
+    assert " --dependency=afterany:JOB worker.sh: " in merge
+    # What is not cut into pieces is one job, however many tasks were asked for.
+    whole = run_cli("run", *traced, *on, "--tasks", "3", "--self-influence")
+    assert sum(line.startswith("# sbatch") for line in whole.out.splitlines()) == 1
+    assert "sbatch" not in run_cli("run", *traced).out
+
+
 def test_the_script_survives_any_path_and_any_value(tmp_path: Path) -> None:
     """Quotes, spaces, dollars and line feeds stay what they are."""
     folder = tmp_path / "it's a $HOME `pwd`"

@@ -19,6 +19,7 @@ from kgops.errors import BadJob
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.places import PLACES
 from kgops.jobs.text import lines, one_line
+from kgops.on.submission import sbatch_lines
 from kgops.plans.resolve import Choice, Resolved, for_worker, resolve
 from kgops.runs.launch import child_command, launch, rungs_below
 from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
@@ -139,6 +140,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
         changed = "".join(f"\n# {one_line(str(choice))}" for choice in _told(planned))
         changed += f"\n# {prediction(planned)}"
         changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in rungs_below(planned))
+        changed += "".join(f"\n# {line}" for line in sbatch_lines(job))
         text = f"{job.as_toml().rstrip()}{changed}\n# {shlex.join(child_command(job))}"
         say(lines(text) if sys.stdout.isatty() else text)
         return 0

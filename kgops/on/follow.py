@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -18,10 +18,9 @@ from kgops.errors import KgopsError, Unavailable
 from kgops.jobs import events
 from kgops.jobs.files import read_json, write_json
 from kgops.jobs.job import Job, read_job_file
-from kgops.jobs.places import PlaceAsk
-from kgops.jobs.workloads import WORKLOADS
 from kgops.on import slurm
 from kgops.on.script import script
+from kgops.on.submission import Submission, submissions
 from kgops.runs.folder import RunFolder
 
 __all__ = ["main"]
@@ -31,13 +30,6 @@ _FIRST_ASKS_S, _LATER_ASKS_S = 1.0, 10.0  # of the controller: often at first, t
 _OFTEN_FOR_S = 60.0
 _SHARE_OF_GRACE = 0.7
 _NETWORK_S = 15.0  # that a file may take to be seen from another machine
-_PIECES_MODULE = "kgops.workers.tracin_pieces"
-_BY_ONE = (
-    "self_influence",
-    "build_index",
-    "use_index",
-    "skip_tracin",
-)  # tracings that are not cut into pieces
 _GIVEN = ("KGOPS_HOME", "KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_ATTEMPT", "KGOPS_SETTINGS")
 
 
@@ -180,34 +172,27 @@ class _Following:
 
     def _submit(self) -> tuple[int, int | None]:
         self._dir.mkdir(parents=True, exist_ok=True)
-        module = WORKLOADS[self.job.workload].module
-        assert module is not None  # a command is refused when it is launched
-        tasks = 1 if any(self.job.settings.get(name) for name in _BY_ONE) else self.job.on.tasks
-        alone = replace(self.job.on, tasks=1)
-        whole = self._written("worker.sh", alone, module, {"KGOPS_MERGE": "1"} if tasks > 1 else {})
-        if tasks == 1:
-            number, merge = slurm.submit(whole), None
-        else:
-            shared = self._written("pieces.sh", self.job.on, _PIECES_MODULE, {"KGOPS_TASKS": str(tasks)})
-            number = slurm.submit(shared, [f"--array=0-{tasks - 1}"])
-            # After all of them, however they ended: what is missing it does itself.
-            merge = slurm.submit(whole, [f"--dependency=afterany:{number}"])
+        asked = submissions(self.job)
+        numbers: list[int] = []
+        for one in asked:
+            numbers.append(slurm.submit(self._written(one), one.options(numbers)))
+        number, merge = numbers[0], numbers[1] if len(numbers) > 1 else None
         write_json(
             self._dir / "job.json",
             {"job": number, "merge": merge, "settings": os.environ["KGOPS_SETTINGS"]},
         )
-        many = f"as an array of {tasks} tasks, and {merge} to merge what they find" if merge else ""
+        many = f"as an array of {asked[0].array} tasks, and {merge} to merge what they find" if merge else ""
         self.voice.say(events.NOTE, text=f"given to Slurm as job {number} {many}".rstrip() + ".")
         return number, merge
 
-    def _written(self, name: str, place: PlaceAsk, module: str, more: dict[str, str]) -> Path:
-        command = [sys.executable, "-P", "-m", module, str(self.folder.job)]
+    def _written(self, one: Submission) -> Path:
+        command = [sys.executable, "-P", "-m", one.module, str(self.folder.job)]
         given = {key: os.environ[key] for key in _GIVEN if key in os.environ}
-        path = self._dir / name
-        text = script(
-            f"kgops-{os.environ.get('KGOPS_RUN', '0')}", place, self._dir, str(Path.cwd()), command, {**given, **more}
-        )  # fmt: skip
-        path.write_text(text)
+        name = f"kgops-{os.environ.get('KGOPS_RUN', '0')}"
+        path = self._dir / one.file
+        path.write_text(
+            script(name, one.place, self._dir, str(Path.cwd()), command, {**given, **one.environment})
+        )
         return path
 
     def _relay(self) -> None:
