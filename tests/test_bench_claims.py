@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from kgops.bench.claims import TABLES, contests, judge, shipped
+from kgops.bench.claims import contests
 from kgops.bench.rounds import Contest, Place, hold
 from kgops.bench.ways import MEMORY_OF, SECONDS_OF
 from kgops.errors import KgopsError
 from kgops.jobs.job import read_job
+from kgops.measured.claims import TABLES, judge, shipped
 from kgops.settings import Home
 from storage import benches, claims
 from storage.benches import Pair

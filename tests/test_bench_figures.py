@@ -16,7 +16,7 @@ from driving import Console
 
 from kgops.bench.charts import Dot, front
 from kgops.bench.document import written
-from kgops.bench.pairs import Spread
+from kgops.measured.pairs import Spread
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.measurements import Measurement, Wanted

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from driving import Console, wait_for
 
-from kgops.bench.pairs import Spread, against_claim, effect_of, noise_of, of_both, ratios, spread_of
 from kgops.bench.vary import read_axis, variants
 from kgops.errors import BadJob, Usage
 from kgops.jobs.job import read_job
+from kgops.measured.pairs import Spread, against_claim, effect_of, noise_of, of_both, ratios, spread_of
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import open_reader

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from kgops.bench.pairs import Spread
-from kgops.bench.summary import Row
+from kgops.measured.pairs import Spread
+from kgops.measured.summary import Row
 
 __all__ = ["Curve", "Dot", "cost_against_size", "front", "speed_against_memory"]
 

@@ -1,48 +1,16 @@
-"""Claims beside measurements: the group's tables run again, and a verdict on each figure they wrote down."""
+"""The group's tables run again: which runs take turns for each of them."""
 
 from __future__ import annotations
 
 import sys
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-from kgops.bench.pairs import (
-    FEWEST,
-    NOTHING,
-    Quantity,
-    Spread,
-    Verdict,
-    against_claim,
-    effect_of,
-    noise_of,
-    of_both,
-    ratios,
-    spread_of,
-    troubles,
-)
 from kgops.bench.rounds import Contest
 from kgops.jobs.job import read_job
-from storage import benches
-from storage.benches import Bench, Pair
-from storage.claims import Claim
-from storage.database import Connection
 
-__all__ = ["TABLES", "Held", "Judged", "contests", "judge", "quality", "shipped"]
+__all__ = ["contests"]
 
-TABLES = {
-    "a": "training ConvE",
-    "b": "TracIn",
-    "c": "the loss over all entities",
-    "d": "the regression network",
-}
-CONTROL = " again"  # how the name ends of a variant that is the baseline once more
-QUANTITIES: tuple[Quantity, ...] = ("speed", "memory")
-Noise = Mapping[Quantity, float]  # how far from 1 the baseline beside itself was
-_UNITS = {"score_error": "of the largest score", "cost": "", "impossible": ""}
 _TRAINING = (
     *("fp32", "fp32 again", "+ cleanup", "+ fp16", "+ bf16", "+ checkpointing", "+ fp16 + checkpointing"),
     *("+ compile", "+ four GPUs", "kgops"),
@@ -56,51 +24,6 @@ _REGRESSION = (
     "small model",
 )
 _LOSS = ("dense labels", "dense labels again", "their efficient loss", "kgops")
-
-
-@dataclass(frozen=True)
-class Held:
-    """A claim, and which row and quantity of which table it is held against."""
-
-    claim: Claim
-    table: str
-    variant: str
-    quantity: str
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A row of a table: what was claimed of a variant, if anything, and what was measured here."""
-
-    variant: str
-    held: Held | None
-    measured: str
-    n: int
-    speed: Spread | None
-    memory: Spread | None
-    quality: dict[str, float]
-    effective: bool
-    verdict: Verdict
-    why: str
-
-
-def shipped() -> list[Held]:
-    table = tomllib.loads((Path(__file__).parent / "claims.toml").read_text("utf-8"))
-    return [
-        Held(
-            Claim(
-                name=one["name"],
-                said_by=one["said_by"],
-                source=one["source"],
-                text=one["text"],
-                low=one.get("low"),
-                high=one.get("high"),
-                unit=_UNITS.get(one["quantity"], "×"),
-            ),
-            *(one["table"], one["variant"], one["quantity"]),
-        )
-        for one in table["claim"]
-    ]
 
 
 def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
@@ -141,120 +64,3 @@ def _together(name: str, module: str, words: Sequence[str], variants: Sequence[s
     command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words, *once, "--round", "{round}"]
     job = read_job({"workload": "exec", "exec": {"command": command}}, name)
     return Contest(name, dict.fromkeys(variants, job), rounds, together=True)
-
-
-def judge(conn: Connection, bench: Bench, held: Sequence[Held]) -> list[Judged]:
-    """Every variant of the benchmark, with each claim on it or without any."""
-    table = bench.name.removeprefix("claims ")[:1]
-    pairs = benches.pairs(conn, bench.id)
-    control = [pair for pair in pairs if pair.variant.endswith(CONTROL)]
-    noise = {quantity: noise_of(spread_of(ratios(control, quantity))) for quantity in QUANTITIES}
-    found: list[Judged] = []
-    for name in [one["name"] for one in bench.plan["variants"]][1:]:
-        own = [pair for pair in pairs if pair.variant == name]
-        claims: list[Held | None] = [one for one in held if one.table == table and one.variant == name] or [
-            None
-        ]
-        beyond = {} if name.endswith(CONTROL) else noise  # the control is not judged by itself
-        found += [_judged(name, one, own, beyond) for one in claims]
-    return found
-
-
-def quality(one: Judged) -> str:
-    """What the lever does to the result."""
-    told = []
-    found = one.quality
-    if "score_error" in found:
-        told.append(f"scores ±{found['score_error']:.2g}, ranks {found['rank_agreement']:.3f}")
-    if "top_50_shared" in found:
-        told.append(f"top 50 {found['top_50_shared']:.0%}")
-    if "loss_difference" in found:
-        told.append(f"loss {found['loss_difference']:+.2g}")
-    return ", ".join(told)
-
-
-def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise) -> Judged:
-    speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
-    trouble = troubles(pairs)
-    measured, n, verdict, why = _verdict(held, pairs, speed, memory, noise)
-    if trouble and speed is None and (held is None or held.quantity != "impossible"):
-        measured, n, verdict, why = "", 0, "cannot be tested here", trouble[0]
-    remark = next((pair.measured["remark"] for pair in pairs if pair.measured.get("remark")), None)
-    return Judged(
-        name,
-        held,
-        measured,
-        n,
-        speed,
-        memory,
-        dict(_quality(pairs)),
-        speed is not None,
-        verdict,
-        "; ".join(filter(None, (why, remark))),
-    )
-
-
-def _verdict(
-    held: Held | None, pairs: Sequence[Pair], speed: Spread | None, memory: Spread | None, noise: Noise
-) -> tuple[str, int, Verdict, str]:
-    on_speed, on_memory = noise.get("speed", NOTHING), noise.get("memory", NOTHING)
-    if held is None:
-        return _shown(speed), speed.n if speed else 0, *of_both(speed, memory, on_speed, on_memory)
-    if held.quantity == "score_error":
-        return _error_verdict(held, pairs)
-    if held.quantity == "impossible":
-        ran = sum(not pair.measured.get("trouble") for pair in pairs)
-        return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
-    if held.quantity == "cost":
-        verdict, why = effect_of(speed, on_speed)
-        good = verdict in ("no effect", "effective")
-        return f"{_shown(speed)} speed", speed.n if speed else 0, "confirmed" if good else verdict, why
-    if held.quantity == "labels":
-        memory = spread_of(_figure_ratios(pairs, "labels_mib"))
-    found = speed if held.quantity == "speed" else memory
-    nothing = on_speed if held.quantity == "speed" else on_memory
-    return _shown(found), found.n if found else 0, *against_claim(found, held.claim.low, nothing)
-
-
-def _error_verdict(held: Held, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:
-    values = [
-        pair.measured["figures"][held.quantity] for pair in pairs if held.quantity in pair.measured["figures"]
-    ]
-    found, most = spread_of(values), held.claim.high
-    if found is None or found.n < FEWEST or most is None:
-        return "", len(values), "cannot be tested here", f"{len(values)} of at least {FEWEST} runs"
-    return f"{found.median:.2%}", found.n, "confirmed" if found.high <= most else "harmful", ""
-
-
-def _figure_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
-    both = [
-        ((pair.baseline.get("figures") or {}).get(name), (pair.measured.get("figures") or {}).get(name))
-        for pair in pairs
-    ]
-    return [a / b for a, b in both if a and b]
-
-
-def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:
-    """Medians of what says how good the result is; for a loss, the difference to the baseline's."""
-    tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        (pair.baseline.get("figures") or {}, pair.measured.get("figures") or {}) for pair in pairs
-    ]
-    for name in ("score_error", "rank_agreement", "top_50_shared"):
-        values = [after[name] for _, after in tables if name in after]
-        if values:
-            yield name, median(values)
-    losses = [
-        after["loss"] - before["loss"] for before, after in tables if "loss" in before and "loss" in after
-    ]
-    if losses:
-        yield "loss_difference", median(losses)
-
-
-def _shown(found: Spread | None) -> str:
-    if found is None:
-        return ""
-    return f"{_times(found.median)} ({_times(found.low)}–{_times(found.high)})"
-
-
-def _times(value: float) -> str:
-    return f"{value:,.0f}×" if value >= 100 else f"{value:.2f}×"

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.bench.claims import TABLES, Judged, judge, quality, shipped
-from kgops.bench.machine import machine_line
 from kgops.bench.measure import PYTHON
-from kgops.bench.pairs import RULE
-from kgops.bench.summary import rows
 from kgops.errors import KgopsError
+from kgops.measured.claims import TABLES, Judged, judge, quality, shipped
+from kgops.measured.machine import machine_line
+from kgops.measured.pairs import RULE
+from kgops.measured.summary import rows
 from kgops.settings import find_home, make_home
 from storage import benches, measurements
 from storage.benches import Bench

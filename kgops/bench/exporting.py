@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from kgops.bench.charts import Curve, cost_against_size, speed_against_memory
-from kgops.bench.machine import machine_line
-from kgops.bench.pairs import RULE, Spread
-from kgops.bench.summary import Row, rows
 from kgops.bench.vary import word_of
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
+from kgops.measured.machine import machine_line
+from kgops.measured.pairs import RULE, Spread
+from kgops.measured.summary import Row, rows
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.database import Connection

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from kgops.bench.measure import fingerprint
-from kgops.bench.pairs import troubles
 from kgops.bench.reading import read_run
-from kgops.bench.summary import as_measurements
 from kgops.errors import KgopsError, Usage, WontFit
 from kgops.jobs.files import read_json
 from kgops.jobs.job import LONGEST_LABEL, Job
 from kgops.jobs.placeholders import fill_in
 from kgops.jobs.text import one_line
+from kgops.measured.pairs import troubles
+from kgops.measured.summary import as_measurements
 from kgops.plans.resolve import for_worker, resolve
 from kgops.runs import locks, quiet
 from kgops.runs.control import stop_run, wait_for_end

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import click
 
-from kgops.bench.claims import TABLES, Judged, contests, judge, quality, shipped
-from kgops.bench.machine import machine_line
-from kgops.bench.pairs import RULE
+from kgops.bench.claims import contests
 from kgops.bench.rounds import Place, hold
-from kgops.bench.summary import rows
 from kgops.cli.output import UNKNOWN, duration, figure, print_json, say, table, tell
 from kgops.cli.session import Session, for_writing
+from kgops.measured.claims import TABLES, Judged, judge, quality, shipped
+from kgops.measured.machine import machine_line
+from kgops.measured.pairs import RULE
+from kgops.measured.summary import rows
 from storage import claims as record
 from storage.benches import Bench
 

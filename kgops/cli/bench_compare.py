@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from kgops.bench.machine import differences, machine_line
-from kgops.bench.pairs import NOTHING, Spread
-from kgops.bench.summary import Row, rows
 from kgops.cli.bench_page import quartiles, ratio
 from kgops.cli.bench_show import find
 from kgops.cli.output import UNKNOWN, print_json, say, table
 from kgops.cli.session import existing
 from kgops.errors import Usage
+from kgops.measured.machine import differences, machine_line
+from kgops.measured.pairs import NOTHING, Spread
+from kgops.measured.summary import Row, rows
 from storage import measurements
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kgops.bench.machine import machine_line
-from kgops.bench.pairs import RULE, Spread
-from kgops.bench.summary import Row, rows
 from kgops.cli.output import UNKNOWN, figure, moment, table
+from kgops.measured.machine import machine_line
+from kgops.measured.pairs import RULE, Spread
+from kgops.measured.summary import Row, rows
 from storage import benches
 from storage.benches import Bench
 from storage.database import Connection

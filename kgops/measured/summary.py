@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from kgops.bench.pairs import Spread, Verdict, of_both, ratios, spread_of, troubles
+from kgops.measured.pairs import Spread, Verdict, of_both, ratios, spread_of, troubles
 from storage import benches, measurements
 from storage.benches import Bench, Pair
 from storage.database import Connection
