@@ -72,10 +72,14 @@ def _on_card(asked: str, prefix: bool) -> tuple[str, list[Any]]:
     if asked == NONE:
         return "run.gpu IS NULL AND run.card IS NULL", []
     words = search.escaped(" ".join(re.split(r"[\s-]+", asked)))
-    model = "SELECT uuid FROM card WHERE ' ' || replace(name, '-', ' ') || ' ' LIKE ? ESCAPE '\\'"
+    of_model = (
+        "SELECT 1 FROM card WHERE instr(run.card, card.uuid)"
+        " AND ' ' || replace(name, '-', ' ') || ' ' LIKE ? ESCAPE '\\'"
+    )
+    by_uuid = "length(?) > 4 AND instr(',' || run.card, ',' || ?)"
     return (
-        f"run.card IN ({model}) OR run.gpu = ? OR (length(?) > 4 AND substr(run.card, 1, length(?)) = ?)",
-        [f"% {words}{'' if prefix else ' '}%", asked, asked, asked, asked],
+        f"EXISTS ({of_model}) OR run.gpu = ? OR ({by_uuid})",
+        [f"% {words}{'' if prefix else ' '}%", asked, asked, asked],
     )
 
 

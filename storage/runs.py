@@ -33,7 +33,7 @@ class Run(NamedTuple):
     exit_code: int | None
     attempts: int
     gpu: str | None
-    card: str | None
+    card: str | None  # that it was given; several as in "UUID,UUID"
     reserved_mib: int | None
     exclusive: int
     predicted_mib: float | None
@@ -47,6 +47,11 @@ class Run(NamedTuple):
     reported_at: float | None
     metric: str | None
     metric_value: float | None
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The UUIDs of what it was given."""
+        return tuple(self.card.split(",")) if self.card else ()
 
     @property
     def ended(self) -> bool:

@@ -121,6 +121,41 @@ def test_a_card_that_is_not_there_is_an_error_and_nothing_is_started(
     assert run_cli.run(1) is None
 
 
+def test_a_run_gets_several_cards_together_or_waits_for_them(
+    run_cli: Console, start: Callable[..., int], standin: StandIn
+) -> None:
+    standin.show(Machine((t4("GPU-a"), t4("GPU-b"), t4("GPU-c"))))
+    told = ("sh", "-c", "echo cards $CUDA_VISIBLE_DEVICES; sleep 60")
+    middle = start("--gpu", "1", "--gpu-memory", "9000")
+    both = start("--gpu", "0,2", command=told)
+    every = start("--gpu", "all", "--gpu-memory", "9000", command=told)
+    late = start("--gpu", "auto", "--gpu-memory", "100")
+    run_cli.running(middle)
+    run_cli.running(both)
+    waiting = run_cli.run(every)
+    assert waiting is not None
+    assert waiting.reason == (
+        f"3 cards: card 0 (taken by {both}); 9,000 MiB on card 1 (reserved by {middle}); card 2 (taken by {both})"
+    )
+    assert _state(run_cli, late) == "queued"  # it would overtake
+    _end(run_cli, both)
+    _end(run_cli, middle)
+    wait_for(lambda: _state(run_cli, every) == "running", "the run that wants all cards")
+    wait_for(lambda: _state(run_cli, late) == "running", "the run that finds room beside it")
+    for number, cards in ((both, "GPU-a,GPU-c"), (every, "GPU-a,GPU-b,GPU-c")):
+        assert f"cards {cards}\n" in run_cli("logs", str(number)).out
+    assert len(run_cli("runs", "gpu:GPU-c").out.splitlines()) == 1 + 2
+
+
+def test_of_several_cards_one_that_is_not_there_is_named(
+    run_cli: Console, start: Callable[..., int], standin: StandIn
+) -> None:
+    environment = {name: value for name, value in standin.environment().items() if "KGOPS" in name}
+    done = run_cli("run", "exec", "--gpu", "0,5", "--", *SLEEP, env=environment)
+    assert done.code == 2
+    assert "no card 5" in done.err
+
+
 def test_a_driver_that_takes_its_time_delays_no_stop(
     run_cli: Console, start: Callable[..., int], standin: StandIn
 ) -> None:

@@ -70,7 +70,7 @@ Way = Literal["processes", "memory change"]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Memory that one process tree holds on all cards together, and how that was found; None is unknown."""
+    """Memory that one process tree holds on the card where it holds most, and how that was found; None is unknown."""
 
     mib: int | None
     way: Way | None
@@ -83,12 +83,12 @@ class TreeMemory:
     before the tree used it is the tree's, as long as nobody else used that card.
     """
 
-    def __init__(self, own_card: str | None, born_at: float | None) -> None:
-        """`own_card`: uuid of a card that no other run is given. `born_at`: when the tree began; None is
-        unknown, and then no reading is old enough to be taken for the card without it."""
-        self._own_card = own_card
+    def __init__(self, own_cards: Collection[str], born_at: float | None) -> None:
+        """`own_cards`: uuids of cards that no other run is given. `born_at`: when the tree began; None is
+        unknown, and then no reading is old enough to be taken for the cards without it."""
+        self._own_cards = own_cards
         self._born_at = born_at
-        self._before: CardReading | None = None
+        self._before: dict[str, CardReading] = {}
         self._first = True
 
     def of(self, snapshot: Snapshot, pids: Collection[int], *, host_pids: bool | None = None) -> Held:
@@ -98,24 +98,20 @@ class TreeMemory:
         named = list(tree_memory_mib(snapshot.cards, pids, host_pids=host_pids).values())
         known = [mib for mib in named if mib is not None]
         if known and (any(known) or None not in named):
-            return Held(sum(known), "processes")
+            return Held(max(known), "processes")
         return Held(change, "memory change") if (change := self._change(snapshot)) is not None else _UNKNOWN
 
-    def _untouched(self, snapshot: Snapshot) -> CardReading | None:
-        """The card as it was before the tree's first CUDA call."""
+    def _untouched(self, snapshot: Snapshot) -> dict[str, CardReading]:
+        """The cards as they were before the tree's first CUDA call."""
         if self._born_at is None or snapshot.taken_at > self._born_at + _FIRST_CUDA_CALL_S:
-            return None
-        return _own(snapshot, self._own_card)
+            return {}
+        return {card.uuid: card for card in snapshot.cards if card.uuid and card.uuid in self._own_cards}
 
     def _change(self, snapshot: Snapshot) -> int | None:
-        before, now = self._before, _own(snapshot, self._own_card)
-        if before is None or now is None:
-            return None
-        if before.memory_used_mib is None or now.memory_used_mib is None:
-            return None
-        # Whoever was listed before and has left took memory along: the difference says nothing any more.
-        left = {p.pid for p in before.processes or ()} - {p.pid for p in now.processes or ()}
-        return None if left else max(now.memory_used_mib - before.memory_used_mib, 0)
+        now = [card for card in snapshot.cards if card.uuid in self._before]
+        changes = [_change_of(self._before[card.uuid], card) for card in now if card.uuid]
+        known = [mib for mib in changes if mib is not None]
+        return max(known) if known and len(known) == len(self._own_cards) else None
 
 
 # A worker is still loading torch then, which takes a second; a reading later than that may hold its context.
@@ -123,5 +119,9 @@ _FIRST_CUDA_CALL_S = 0.5
 _UNKNOWN = Held(None, None)
 
 
-def _own(snapshot: Snapshot, uuid: str | None) -> CardReading | None:
-    return next((card for card in snapshot.cards if card.uuid is not None and card.uuid == uuid), None)
+def _change_of(before: CardReading, now: CardReading) -> int | None:
+    if before.memory_used_mib is None or now.memory_used_mib is None:
+        return None
+    # Whoever was listed before and has left took memory along: the difference says nothing any more.
+    left = {p.pid for p in before.processes or ()} - {p.pid for p in now.processes or ()}
+    return None if left else max(now.memory_used_mib - before.memory_used_mib, 0)

@@ -11,6 +11,7 @@ from kgops.gpus.facts import CardFacts, facts_of_known, facts_of_reading, torch_
 from kgops.gpus.known import KnownCard, known_by_name, known_by_short_name, short_names
 from kgops.gpus.nvml import Nvml, open_nvml
 from kgops.gpus.readings import CardReading
+from kgops.jobs.cards_asked import CardsAsked
 from kgops.jobs.keys import nearest
 
 __all__ = ["Target", "cards_here", "find_targets", "processor", "target_of_job"]
@@ -52,7 +53,7 @@ def find_targets(asked: str | None) -> list[Target]:
     here = cards_here()
     if asked in (None, "auto"):
         return [_weakest(here)] if here else [processor()]
-    found = [target for target in here if asked == "all" or target.gpu == asked or target.uuid == asked]
+    found = [target for target in here if CardsAsked.read(asked).includes(target.gpu, target.uuid)]
     if found:
         return found
     if asked == "all":
@@ -69,7 +70,7 @@ def target_of_job(gpu: str | None, device: str) -> Target:
     build = torch_build()
     if build is not None and build.cuda is None:
         here = []
-    asked = [target for target in here if gpu in (None, "auto", target.gpu, target.uuid)]
+    asked = [target for target in here if CardsAsked.read(gpu).includes(target.gpu, target.uuid)]
     return _weakest(asked) if asked else processor()
 
 

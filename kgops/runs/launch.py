@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import NoSuchRun, Unavailable, Usage
+from kgops.jobs.cards_asked import CardsAsked
 from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.placeholders import fill_in, rungs
@@ -232,7 +233,9 @@ def _must_have_card(job: Job) -> None:
         known = [name for card in opened.cards() for name in (str(card.index), card.uuid)]
     finally:
         opened.close()
-    if not known or (wanted not in (None, "auto") and wanted not in known):
+    missing = (CardsAsked.read(wanted).named or frozenset()).difference(known)
+    if not known or missing:
+        wanted = ", ".join(sorted(missing)) or wanted
         raise Usage(f"this machine has no card {wanted or 'at all'}", "`kgops doctor` shows what it has")
 
 

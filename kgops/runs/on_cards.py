@@ -60,7 +60,7 @@ class Owners:
         for run_now in self.active:
             if run_now.id in held:
                 found.append(_by_processes(run_now, held[run_now.id]))
-            elif card.uuid is not None and run_now.card == card.uuid:
+            elif card.uuid in run_now.cards:
                 found.append(self._as_recorded(run_now))
         return found
 

@@ -132,7 +132,7 @@ def on_cards(
         CardNow(
             card,
             tuple(held.run for held in owners.on_card(card)) if owners is not None else (),
-            sum(run.reserved_mib or 0 for run in active if run.card is not None and run.card == card.uuid),
+            sum(run.reserved_mib or 0 for run in active if card.uuid in run.cards),
         )
         for card in cards
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kgops.errors import WontFit
+from kgops.jobs.cards_asked import asked_with_devices
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans import learned, pace
@@ -50,15 +51,15 @@ class Planned:
 
     @property
     def gpu(self) -> str | None:
-        """The card that the queue is asked for: a run that will use one gets it from there."""
+        """The cards that the queue is asked for: a run that will use some gets them from there."""
         asked = self.job.card.gpu
-        if asked is not None or not self._uses_card:
-            return asked or ("auto" if self.job.card.memory_mib else None)
-        return "auto"
+        if self._uses_card:
+            return asked_with_devices(asked, self.job.levers.get("devices", 1))
+        return asked or ("auto" if self.job.card.memory_mib else None)
 
     @property
     def reserved_mib(self) -> int | None:
-        """Of the card; None: unknown, so it gets a card to itself."""
+        """Of each of its cards; None: unknown, so it gets them to itself."""
         if self.job.card.memory_mib is not None or self.gpu is None:
             return self.job.card.memory_mib
         return math.ceil(need_mib(self.best.budget)) if self.best else None

@@ -1,4 +1,4 @@
-"""The queue without a daemon: whoever looks starts what may start. A card is reserved by predicted memory."""
+"""The queue without a daemon: whoever looks starts what may start. Cards are reserved by predicted memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kgops.jobs.cards_asked import CardsAsked
 from kgops.runs import locks
 from kgops.runs.folder import RunFolder
 from kgops.runs.spawn import start_supervisor
@@ -22,9 +23,9 @@ CPU = "cpu"  # what a run takes that asks for no card
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a waiting run gets: a card (`cpu` for none), or the reason why it waits and for what."""
+    """What a waiting run gets: cards by UUID (`cpu` for none), or the reason why it waits and for what."""
 
-    card: str | None
+    card: str | None  # several as in "UUID,UUID"
     waits_for: str | None = None
     wants: frozenset[str] = frozenset()
 
@@ -84,26 +85,27 @@ def find_turn(
         return _turn_without_card(run, active, wanted_earlier)
     if isinstance(cards, str):
         return Turn(None, cards)
-    asked = {
-        card.uuid: card for card in cards if card.uuid and run.gpu in ("auto", str(card.index), card.uuid)
-    }
-    if not asked:
+    ask = CardsAsked.read(run.gpu)
+    asked = {card.uuid: card for card in cards if card.uuid and ask.includes(str(card.index), card.uuid)}
+    if not asked or (ask.named is not None and len(asked) < len(ask.named)):
         return Turn(None, f"card {run.gpu}, which this machine does not have")
-    wants = frozenset(asked)
+    many = min(ask.many or len(asked), len(asked))
     reasons: list[str] = []
-    best: tuple[float, str] | None = None
+    free: list[tuple[float, str]] = []
     for uuid, card in asked.items():
-        on_it = [other for other in active if other.card == uuid]
+        on_it = [other for other in active if uuid in other.cards]
         room, reason = _room(run, card, on_it)
         if uuid in wanted_earlier:
             reasons.append(f"card {card.index} (an earlier run waits for it)")
         elif reason is not None:
             reasons.append(reason)
-        elif best is None or room > best[0]:
-            best = (room, uuid)
-    if best is not None:
-        return Turn(best[1])
-    return Turn(None, reasons[0] if len(reasons) == 1 else "any card: " + "; ".join(reasons), wants)
+        else:
+            free.append((room, uuid))
+    if len(free) >= many:
+        roomiest = {uuid for _, uuid in sorted(free, key=lambda one: -one[0])[:many]}
+        return Turn(",".join(uuid for uuid in asked if uuid in roomiest))
+    what = "any card: " if many == 1 else f"{many} cards: "
+    return Turn(None, reasons[0] if len(asked) == 1 else what + "; ".join(reasons), frozenset(asked))
 
 
 def _turn_without_card(run: Run, active: list[Run], wanted_earlier: frozenset[str]) -> Turn:

@@ -22,7 +22,7 @@ _DRIVER = Path("/dev/nvidiactl")
 class Sample:
     at: float
     host_mib: float | None
-    card_mib: float | None  # on all cards together
+    card_mib: float | None  # on the card where it holds most
     card_way: str | None  # how that was found: by processes, or by the card's memory change
     cpu_s: float | None
 
@@ -31,14 +31,14 @@ class Sampler:
     """Reads /proc for the tree below the gate, and the cards where the run was given one or the machine has any."""
 
     def __init__(self, gate_pid: int, *, card: str | None, alone: bool, interval_s: float) -> None:
-        """`alone`: the queue gives `card` to no other run beside this one."""
+        """`card`: as in its row. `alone`: the queue gives it to no other run beside this one."""
         self.gate_pid = gate_pid
         self._cards = None
         if card is not None or _DRIVER.exists():
             from kgops.gpus.processes import TreeMemory
 
             self._cards = _start_cards(interval_s)
-            self._memory = TreeMemory(card if alone else None, processes.born_at(gate_pid))
+            self._memory = TreeMemory(card.split(",") if card and alone else (), processes.born_at(gate_pid))
 
     def take(self) -> Sample:
         pids = [pid for pid in worker_pids(self.gate_pid) if pid != self.gate_pid]

@@ -88,9 +88,10 @@ def spread_over(job: Job, device: torch.device) -> tuple[list[str], str | None]:
         many = there if asked == "all" else min(asked, there)
         why = f"this run was given {there}" if isinstance(asked, int) and asked > there else None
         return [f"cuda:{index}" for index in range(many)], why
-    wanted = [int(index) for index in asked.split(",")]
-    found = [f"cuda:{index}" for index in wanted if index < there]
-    return found or alone, None if len(found) == len(wanted) else f"this run was given {there}"
+    # Their numbers are the machine's; a run sees only those it was given, numbered from 0.
+    wanted = asked.count(",") + 1
+    found = [f"cuda:{index}" for index in range(min(wanted, there))]
+    return found or alone, None if len(found) == wanted else f"this run was given {there}"
 
 
 def chosen_names(job: Job, model: torch.nn.Module) -> Collection[str] | None:
