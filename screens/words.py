@@ -67,7 +67,7 @@ def since(run: Run) -> str:
     if run.started_at is None:
         return ""
     when = time.localtime(run.started_at)
-    today = when[:3] == time.localtime()[:3]
+    today = when[:3] == time.localtime(time.time())[:3]
     return time.strftime("since %H:%M" if today else "since %d %b", when)
 
 

@@ -13,6 +13,11 @@ from driving import Console, Terminal, end_all_of
 from storage.database import open_writer
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "write what tests/test_screens_snapshots.py draws over what it compares with"
+    parser.addoption("--update-screens", action="store_true", help=told)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if Path("/dev/nvidiactl").exists():
         return
