@@ -21,6 +21,7 @@ from storage.errors import StorageError
 COMMANDS: dict[str, str] = {
     "tui": "Open the screens: cards, runs, curves, logs.",
     "serve": "Open the screens in a browser, on loopback.",
+    "demo": "A first run, or a tour with something on every screen.",
     "run": "Start a job: a command, a job file, or the default job.",
     "suggest": "Plan a job: what fits, how fast, and why.",
     "runs": "List runs; filter, sort and search them.",

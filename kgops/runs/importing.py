@@ -13,6 +13,7 @@ from kgops.runs.import_folder import copy_files, describe, import_folder, must_b
 from kgops.runs.import_group import is_output, read_output
 from kgops.runs.import_record import host_of, origin, put_record
 from kgops.runs.import_shape import misfit
+from kgops.runs.made_up import refuse_made_up
 from kgops.settings import Home
 from storage import transfer
 from storage.database import Connection
@@ -62,6 +63,7 @@ def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> li
         raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: this is no export")
     found = read_runs(conn, path.read_bytes(), str(path))
     for i, rows in enumerate(found):
+        refuse_made_up(rows, str(path))
         if trouble := misfit(rows):
             raise BadInput(f"{path}: runs[{i}].{trouble}")
     return [_put(home, conn, rows, path, again=again) for rows in found]

@@ -1,0 +1,144 @@
+"""Two benchmarks for the tour, with verdicts of every kind by the stated rule, from figures that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kgops.measured.claims import shipped
+from kgops.measured.summary import as_measurements
+from kgops.tour.curves import wobble
+from kgops.tour.parts import TRAIN, training
+from kgops.tour.rows import MADE_UP, MARK, Story, environment
+from storage import benches, claims, measurements
+from storage.benches import Pair
+from storage.database import Connection
+
+__all__ = ["bench_stories", "put_benches"]
+
+_ROUNDS = 4
+_DAYS = {"matrix": 4.0, "claims": 3.0}
+_COMMAND = f"kgops demo --tour  # {MADE_UP}"
+_MATRIX = f"umls batch sizes and precision {MARK}"
+_CLAIMS = f"claims a {MARK}: training ConvE, batch 256"
+# variant → how much faster, how much less memory; None: it could not be tried.
+_SPEED_UP: dict[str, dict[str, tuple[float, float] | None]] = {
+    _MATRIX: {
+        "batch_size=256 precision=fp32": (1.0, 1.0),
+        "batch_size=256 precision=fp16": (1.71, 1.62),
+        "batch_size=512 precision=fp32": (1.32, 0.63),
+    },
+    _CLAIMS: {
+        "fp32": (1.0, 1.0),
+        "fp32 again": (1.004, 1.0),
+        "+ cleanup": (0.99, 1.01),
+        "+ fp16": (2.12, 1.71),
+        "+ checkpointing": (0.78, 1.52),
+        "+ fp16 + checkpointing": (1.61, 2.31),
+        "+ compile": (1.08, 1.01),
+        "+ four GPUs": None,
+    },
+}
+_SECONDS, _MIB = 8.4, 3744.0
+
+
+def bench_stories() -> list[Story]:
+    """The runs that the benchmarks consist of: one for each variant and round, and one a round that takes them all."""
+    settings = {"dataset": "umls", "num_epochs": 10}
+    found = []
+    for n in range(_ROUNDS):
+        for i, name in enumerate(_SPEED_UP[_MATRIX]):
+            speed, memory = _SPEED_UP[_MATRIX][name] or (1.0, 1.0)
+            found.append(
+                Story(
+                    *(
+                        "train",
+                        f"bench 1: {name}",
+                        settings,
+                        _DAYS["matrix"] - 0.02 * n - 0.005 * i,
+                        1.5 / speed,
+                    ),
+                    levers=TRAIN,
+                    shapes=training(10, (0.214, 0.1), None, epoch_s=8.4 / speed),
+                    figures={"test_mrr": 0.61 + 0.004 * wobble(name, n), "train_s": 84 / speed},
+                    took_mib=_MIB / memory,
+                    tags=("bench-1",),
+                )
+            )
+    command = {"command": ["python", "-m", "kgops.bench.group_training"]}
+    for n in range(_ROUNDS):
+        found.append(
+            Story(
+                *("exec", f"bench 2: claims a, round {n + 1}", command, _DAYS["claims"] - 0.02 * n, 4.0),
+                took_mib=_MIB,
+                tags=("bench-2",),
+            )
+        )
+    return found
+
+
+def put_benches(conn: Connection, numbers: list[int], now: float) -> None:
+    """`numbers` are those that the runs of `bench_stories` got."""
+    claims.keep(conn, [held.claim for held in shipped()])
+    rest = iter(numbers)
+    matrix = {(n, name): next(rest) for n in range(_ROUNDS) for name in _SPEED_UP[_MATRIX]}
+    whole = list(rest)
+    together = {(n, name): whole[n] for n in range(_ROUNDS) for name in _SPEED_UP[_CLAIMS]}
+    _put(conn, _MATRIX, matrix, now - _DAYS["matrix"] * 86400)
+    _put(conn, _CLAIMS, together, now - _DAYS["claims"] * 86400)
+
+
+def _put(conn: Connection, name: str, runs: dict[tuple[int, str], int], begun: float) -> None:
+    told = environment()
+    machine = {key: told[key] for key in ("python", "packages", "machine", "driver", "cards", "git")}
+    variants = [{"name": one, "job": {}, "varied": _varied(one)} for one in _SPEED_UP[name]]
+    plan = {
+        "variants": variants,
+        "rounds": _ROUNDS,
+        "warm_all": True,
+        "together": name == _CLAIMS,
+        "cwd": "/",
+    }
+    number = benches.begin(conn, name, plan, _COMMAND, machine, begun)
+    for pair in _pairs(name, runs, begun):
+        benches.add_pair(conn, number, pair)
+    benches.end(conn, number, begun + 3600)
+    bench = benches.get(conn, number)
+    assert bench is not None
+    measurements.replace_of_bench(conn, number, as_measurements(conn, bench))
+
+
+def _pairs(name: str, runs: dict[tuple[int, str], int], begun: float) -> Iterator[Pair]:
+    first, *others = _SPEED_UP[name]
+    for n in range(_ROUNDS):
+        baseline = _measured(name, first, n)
+        for variant in others:
+            both = runs[n, first], runs[n, variant]
+            at = begun + 900 * (n + 1)
+            yield Pair(n + 1, variant, *both, baseline, _measured(name, variant, n), 0.02, (), at)
+
+
+def _measured(bench: str, variant: str, n: int) -> dict[str, Any]:
+    ratio = _SPEED_UP[bench][variant]
+    told: dict[str, Any] = {
+        "state": "succeeded",
+        "trouble": None,
+        "seconds": None,
+        "memory_mib": None,
+        "took_s": None,
+        "seconds_of": f"an epoch, {MADE_UP}",
+        "memory_of": f"card memory, {MADE_UP}",
+        "figures": {},
+        "levers": {},
+        "remark": MADE_UP,
+    }
+    if ratio is None:
+        return {**told, "state": "refused", "trouble": f"a machine with one card ({MADE_UP})"}
+    seconds = _SECONDS / ratio[0] * (1 + 0.01 * wobble(bench + variant, n))
+    memory = _MIB / ratio[1] * (1 + 0.002 * wobble(variant + bench, n))
+    figures = {"loss": 0.1 + 0.0004 * wobble(variant, n)}
+    return {**told, "seconds": seconds, "took_s": seconds * 12, "memory_mib": memory, "figures": figures}
+
+
+def _varied(name: str) -> dict[str, Any]:
+    return dict(word.split("=") for word in name.split() if "=" in word)

@@ -1,0 +1,40 @@
+"""Curves that look as training looks: the same ones each time, from a name, without chance and without a model."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+__all__ = ["Shape", "wobble"]
+
+
+def wobble(name: str, n: int) -> float:
+    """Between -1 and 1: the nth of an endless, repeatable row."""
+    digest = hashlib.sha256(f"{name} {n}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") / 0x7FFFFFFF - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """From `start` towards `end`, quickly first: `points` of them over `steps`, each off by up to `noise` of the way.
+
+    From `lost_at` of the way on there is no number any more, as when a loss diverges."""
+
+    name: str
+    start: float
+    end: float
+    points: int
+    steps: int
+    noise: float = 0.02
+    lost_at: float | None = None
+
+    def value(self, n: int) -> float | None:
+        at = n / max(self.points - 1, 1)
+        if self.lost_at is not None and at >= self.lost_at:
+            return None
+        way = (1 - math.exp(-4 * at)) / (1 - math.exp(-4))
+        return self.start + (self.end - self.start) * (way + self.noise * (1 - at) * wobble(self.name, n))
+
+    def step(self, n: int) -> float:
+        return round((n + 1) * self.steps / self.points)

@@ -1,0 +1,147 @@
+"""Fills a home with a tour: what is made up through the door that imports use, what is real through the queue."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs.job import read_job
+from kgops.plans.resolve import resolve
+from kgops.runs.control import wait_for_end
+from kgops.runs.import_record import origin, put_record
+from kgops.runs.launch import launch
+from kgops.runs.made_up import TOUR
+from kgops.runs.planning import plan
+from kgops.settings import Home, make_home
+from kgops.tour import home as homes
+from kgops.tour.benches import bench_stories, put_benches
+from kgops.tour.rows import MADE_UP, MADE_UP_TAG, MARK, Story, put_files, rows_of
+from kgops.tour.stories import stories
+from storage import reports
+from storage.database import Connection, open_writer
+from storage.runs import Run
+
+__all__ = ["Tour", "fill"]
+
+REAL_TAG = "real"
+_REAL: tuple[dict[str, Any], ...] = (
+    {
+        "workload": "pipeline",
+        "label": "nations train and trace",
+        "pipeline": {
+            "train": {"dataset": "nations", "num_epochs": 20},
+            "tracin": {"max_triples": 10, "top_k": 10},
+        },
+    },
+    {
+        "workload": "train",
+        "label": "nations batch 64",
+        "train": {"dataset": "nations", "num_epochs": 20},
+        "levers": {"batch_size": 64},
+    },
+)
+_LIVE_MINUTES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Tour:
+    """The numbers of its runs: made up, really run, running now, waiting for that one."""
+
+    made_up: tuple[int, ...]
+    real: tuple[Run, ...]
+    running: int
+    waiting: tuple[int, ...]
+
+
+def fill(home: Home, tell: Callable[[str], None], *, real: bool) -> Tour:
+    """Everything a tour has; Usage where the home is somebody's."""
+    homes.begin(home)
+    make_home(home)
+    conn = open_writer(home.database)
+    try:
+        told = [*stories(), *bench_stories()]
+        tell(f"Writing {len(told)} made-up runs of the last six weeks, and two made-up benchmarks …")
+        made_up = _put_stories(home, conn, told)
+        really = _run_really(home, conn, tell) if real else ()
+        tell(
+            f"Starting one that reports a made-up curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
+        )
+        running, *waiting = _start_live(home, conn)
+    finally:
+        conn.close()
+    homes.finish(home)
+    return Tour(tuple(made_up), really, running, tuple(waiting))
+
+
+def _put_stories(home: Home, conn: Connection, told: list[Story]) -> list[int]:
+    """In the order in which they were submitted, as a history has it; the numbers in the order of `told`."""
+    now = time.time()
+    marked = {**origin(TOUR, Path(MADE_UP)), "source": MADE_UP, "on": MADE_UP}
+    numbers: dict[int, int] = {}
+    for i in sorted(range(len(told)), key=lambda i: -told[i].days):
+        rows = rows_of(conn, told[i], now)
+        numbers[i] = put_record(home, conn, rows, marked, partial(put_files, told[i]))
+    in_order = [numbers[i] for i in range(len(told))]
+    put_benches(conn, in_order[-len(bench_stories()) :], now)
+    return in_order
+
+
+def _run_really(home: Home, conn: Connection, tell: Callable[[str], None]) -> tuple[Run, ...]:
+    """Both at once, each on one core: that is what makes it less than a minute."""
+    tell(
+        "Really training ConvE on Nations twice, with batches of 256 and of 64, and tracing ten predictions …"
+    )
+    with _each_on_one_core():
+        numbers = [_launch(home, conn, job, REAL_TAG) for job in _REAL]
+    found = []
+    for number in numbers:
+        reports.add_note(conn, number, time.time(), "Really run on this machine while the tour was made.")
+        found.append(wait_for_end(home, conn, number))
+        tell(f"  run {number} {found[-1].state}")
+    return tuple(found)
+
+
+def _start_live(home: Home, conn: Connection) -> Iterator[int]:
+    words = [sys.executable, "-P", "-m", "kgops.tour.live"]
+    for label, minutes, alone in (
+        ("a curve to watch", _LIVE_MINUTES, False),
+        ("waits for the processors to itself", 2, True),
+        ("waits behind it", 1, False),
+    ):
+        job = {
+            "workload": "exec",
+            "label": f"{label} {MARK}",
+            "exec": {"command": [*words, str(minutes)], "cwd": str(home.path)},
+            "card": {"exclusive": alone},
+            "limits": {"grace_s": 2.0},
+        }
+        number = _launch(home, conn, job, MADE_UP_TAG)
+        reports.add_note(
+            conn, number, time.time(), "A real process that reports a made-up curve: nothing is trained."
+        )
+        yield number
+
+
+def _launch(home: Home, conn: Connection, job: dict[str, Any], tag: str) -> int:
+    number = launch(home, conn, plan(resolve(read_job(job, "a job of the tour")), home, conn))
+    reports.change_tags(conn, number, add=[homes.TAG, tag], remove=[])
+    return number
+
+
+@contextmanager
+def _each_on_one_core() -> Iterator[None]:
+    name = "OMP_NUM_THREADS"
+    before = os.environ.get(name)
+    os.environ.setdefault(name, "1")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]

@@ -1,0 +1,38 @@
+"""What runs while somebody looks at a tour: a process that reports a made-up curve, slowly, and does nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from kgops.jobs import events
+from kgops.tour.curves import Shape
+from kgops.tour.rows import MADE_UP
+
+_EVERY_S = 2.0
+
+
+def main() -> None:
+    """`python -m kgops.tour.live MINUTES`; its events go where a supervised command finds KGOPS_EVENTS."""
+    points = max(int(float(sys.argv[1]) * 60 / _EVERY_S), 1)
+    loss = Shape("loss", 2.3, 0.41, points=points, steps=points, noise=0.08)
+    print(f"({MADE_UP}): nothing is trained here", flush=True)
+    with open(os.environ["KGOPS_EVENTS"], "ab", buffering=0) as file:  # noqa: PTH123 - unbuffered, to append
+        for n in range(points):
+            now, value = time.time(), loss.value(n)
+            file.write(events.write(events.METRIC, now, name="loss", value=value, step=n + 1))
+            progress = {
+                "phase": MADE_UP,
+                "done": n + 1,
+                "total": points,
+                "unit": "step",
+                "rate": 1 / _EVERY_S,
+            }
+            file.write(events.write(events.PROGRESS, now, **progress))
+            print(f"INFO step {n + 1} of {points}  loss {value:.4f}", flush=True)
+            time.sleep(_EVERY_S)
+
+
+if __name__ == "__main__":
+    main()

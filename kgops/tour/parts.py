@@ -1,0 +1,123 @@
+"""What stories are made of: levers as each workload has them, rungs, curves of a training, memory by part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgops.jobs.levers import kind_of
+from kgops.plans.ladder import Change, Rung
+from kgops.tour.curves import Shape
+from kgops.tour.rows import MADE_UP, Asked
+from storage.influences import Influence, Traced
+
+__all__ = ["REGRESS", "TRACIN", "TRAIN", "mib", "rung", "traced", "training", "with_"]
+
+TRAIN = (
+    Asked("batch_size", "256", "256", by="default"),
+    Asked("precision", "fp32", "fp32", by="default"),
+    Asked("compile", "default", "off", "not yet measured on a card: eager runs"),
+    Asked("cuda_graphs", "on", "on"),
+    Asked("entity_chunk", "auto", "2048", "by device and batch size"),
+    Asked("memory_cleanup", "on", "on"),
+)
+TRACIN = (
+    Asked("precision", "fp32", "fp32", by="default"),
+    Asked("block", "auto", "1024", "by device", by="default"),
+    Asked("tests_at_once", "auto", "64", "by what is free"),
+    Asked("gram_precision", "fp32", "fp32", by="default"),
+    Asked("vectorized_gradients", "on", "on"),
+    Asked("test_gradient_caching", "on", "on"),
+)
+REGRESS = (
+    Asked("batch_size", "8", "8", by="default"),
+    Asked("microbatch", "auto", "8", by="default"),
+    Asked("precision", "fp16", "fp16"),
+    Asked("gradient_checkpointing", "off", "off", by="default"),
+    Asked("num_workers", "4", "0", "data lives on the device here", by="person"),
+)
+
+
+def with_(levers: tuple[Asked, ...], *other: Asked) -> tuple[Asked, ...]:
+    """The same with these in place of those of their names."""
+    named = {one.name: one for one in other}
+    return (*(named.pop(one.name, one) for one in levers), *named.values())
+
+
+def rung(lever: str, before: Any, after: Any, why: str, above: Rung | None = None) -> Rung:
+    kind = kind_of(lever)
+    settings = {**(above.settings if above else {}), lever: after}
+    return Rung(kind, why, (Change(lever, before, after, kind),), settings)
+
+
+def training(
+    epochs: int,
+    loss: tuple[float, float],
+    mrr: float | None,
+    *,
+    epoch_s: float,
+    lost_at: float | None = None,
+) -> tuple[Shape, ...]:
+    """A loss that falls, an MRR that rises, and how fast."""
+    shapes = [
+        Shape("loss", *loss, points=epochs, steps=epochs, lost_at=lost_at),
+        Shape("epoch_seconds", 1.06 * epoch_s, epoch_s, points=epochs, steps=epochs, noise=0.5),
+    ]
+    if mrr is not None:
+        many = max(epochs // 5, 4)
+        shapes.append(Shape("valid_mrr", mrr * 0.15, mrr, points=many, steps=epochs))
+        shapes.append(Shape("valid_hits_at_10", mrr * 0.3, mrr * 1.5, points=many, steps=epochs))
+    return tuple(shapes)
+
+
+def mib(weights: float, activations: float, scores: float, data: float) -> dict[str, float]:
+    """As a budget names its parts; an optimizer's moments are twice the weights, gradients once."""
+    more = {"gradients": weights, "optimizer": 2 * weights}
+    return {"weights": weights, **more, "activations": activations, "scores": scores, "data": data}
+
+
+_NAMES = {
+    "ex:1": "Veritol",
+    "ex:2": "Lumasine",
+    "ex:3": "Cordafen",
+    "ex:4": "Nerolide",
+    "ex:11": "lunar fever",
+    "ex:12": "glass ache",
+    "ex:13": "tin cough",
+    "ex:21": "gene QX1",
+    "ex:22": "gene QX2",
+    "ex:23": "gene BR7",
+}
+_FOUND = (
+    (("ex:1", "binds", "ex:21"), 0.0412),
+    (("ex:21", "linked to", "ex:11"), 0.0387),
+    (("ex:2", "treats", "ex:11"), 0.0214),
+    (("ex:1", "treats", "ex:12"), 0.0151),
+    (("ex:3", "binds", "ex:21"), 0.0090),
+    (("ex:4", "worsens", "ex:11"), -0.0302),
+    (("ex:1", "worsens", "ex:13"), -0.0177),
+    (("ex:23", "linked to", "ex:13"), -0.0058),
+)
+_TESTS = (("ex:1", "treats", "ex:11"), ("ex:2", "treats", "ex:12"), ("ex:3", "treats", "ex:13"))
+
+
+def traced(scale: float = 1.0, *, trouble_at: int | None = None) -> tuple[Traced, ...]:
+    """Three test triples of a graph that there is not, with fictional names."""
+    return tuple(
+        Traced(n, *test, candidates=12_408, trouble=f"its tail is not in the vocabulary ({MADE_UP})")
+        if n == trouble_at
+        else Traced(n, *test, 12_408, None, _influences(n, scale), _NAMES)
+        for n, test in enumerate(_TESTS, 1)
+    )
+
+
+def _influences(test: int, scale: float) -> tuple[Influence, ...]:
+    """Another order of the same triples for each test; ranks by score, proponents up, opponents down."""
+    turned = _FOUND[test - 1 :] + _FOUND[: test - 1]
+    scores = sorted((score * scale / test for _, score in _FOUND), reverse=True)
+    up = [score for score in scores if score > 0]
+    down = sorted(score for score in scores if score < 0)
+    ranked = [(n, score) for n, score in enumerate(up, 1)] + [(-n, score) for n, score in enumerate(down, 1)]
+    return tuple(
+        Influence(test, rank, *triple, score)
+        for (rank, score), (triple, _) in zip(ranked, turned, strict=True)
+    )

@@ -1,0 +1,350 @@
+"""A made-up run as the rows of a record. Each says that it is made up: in its name, its tags, a note, its machine, its
+files and, as an imported run says where it came from, in the event that marks it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kgops.jobs import events
+from kgops.jobs.job import read_job
+from kgops.jobs.levers import kind_of
+from kgops.plans.ladder import Rung
+from kgops.runs.folder import RunFolder
+from kgops.tour.curves import Shape, wobble
+from kgops.tour.home import TAG
+from storage import transfer
+from storage.database import Connection
+from storage.influences import Traced
+from storage.transfer import TABLES, Curve, Rows
+
+__all__ = [
+    "CARD",
+    "MADE_UP",
+    "MADE_UP_TAG",
+    "MARK",
+    "Asked",
+    "Story",
+    "Try",
+    "environment",
+    "put_files",
+    "rows_of",
+]
+
+MADE_UP = "made up for the tour"
+MADE_UP_TAG = "made-up"
+MARK = "(made up)"  # behind the name of whatever is
+CARD = {"name": f"Tesla T4, {MADE_UP}", "uuid": "GPU-made-up-for-the-tour", "mib": 15360}
+_NOTE = "Made up for the tour: this run never took place, and nothing in it was measured."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A lever: what was asked, what came of it, and why, where that is something else."""
+
+    name: str
+    asked: str
+    effective: str
+    why: str | None = None
+    by: str = "profile t4"
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """An attempt, for `share` of the run's time. `rung` is what gives way after it."""
+
+    outcome: str
+    share: float = 1.0
+    reason: str | None = None
+    rung: Rung | None = None
+    peak: float = 1.0  # of the run's
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happened, as one would tell it; `days` ago, for so many `minutes`."""
+
+    workload: str
+    label: str
+    settings: dict[str, Any]
+    days: float
+    minutes: float
+    state: str = "succeeded"
+    reason: str | None = None
+    tries: Sequence[Try] = ()
+    levers: Sequence[Asked] = ()
+    shapes: Sequence[Shape] = ()
+    figures: dict[str, float] = field(default_factory=dict)
+    parts_mib: dict[str, float] = field(default_factory=dict)  # what was predicted of its memory
+    took_mib: float | None = None  # of the card, or of the host where it used none
+    on_card: bool = True
+    traced: Sequence[Traced] = ()
+    progress: tuple[str, float, float, str] | None = None  # phase, done, of, unit
+    tags: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    log: Sequence[str] = ()
+
+    @property
+    def attempts(self) -> Sequence[Try]:
+        return self.tries or (Try(self.state, reason=self.reason),)
+
+    @property
+    def ladder(self) -> list[Rung]:
+        return [one.rung for one in self.attempts if one.rung is not None]
+
+    @property
+    def predicted_mib(self) -> float | None:
+        return sum(self.parts_mib.values()) or None
+
+
+def environment() -> dict[str, Any]:
+    """Of a machine that there is not."""
+    machine = {"host": MADE_UP, "system": MADE_UP, "processor": MADE_UP, "cores": 8}
+    return {
+        "python": MADE_UP,
+        "packages": {"torch": MADE_UP},
+        "machine": machine,
+        "driver": MADE_UP,
+        "cards": [CARD],
+        "git": None,
+        "cwd": "/",
+        "variables": {},
+    }
+
+
+def rows_of(conn: Connection, story: Story, now: float) -> Rows:
+    """To be put into a record by `put_record`, which gives it its number and its folder."""
+    begun = now - story.days * 86400
+    label = f"{story.label} {MARK}"
+    levers = {one.name: _typed(one.asked) for one in story.levers if one.by == "person"}
+    job = {"workload": story.workload, "label": label, story.workload: story.settings, "levers": levers}
+    profile = None if story.workload == "exec" else "t4"
+    asked = read_job({**job, "profile": profile} if profile else job, MADE_UP).as_table()
+    spec = {"job": asked, "plan": _plan(story), "environment": environment()}
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+    tables |= {
+        "attempt": list(_attempts(conn, story, begun)),
+        "lever": list(_levers(story)),
+        "figure": [{"name": name, "value": value} for name, value in story.figures.items()],
+        "event": list(_events(story, begun)),
+        "artifact": [_artifact(path, text, begun + 60 * story.minutes) for path, text in _files(story)],
+        "tag": [{"tag": tag} for tag in sorted({TAG, MADE_UP_TAG, *story.tags})],
+        "note": [{"at": begun + 60 * story.minutes, "text": text} for text in (_NOTE, *story.notes)],
+        **_found(story),
+    }
+    return Rows(_run(conn, story, label, profile, begun), spec, tables, list(_curves(story, begun)))
+
+
+def put_files(story: Story, folder: RunFolder) -> None:
+    """What the rows name, so that logs and results can be opened."""
+    folder.log.write_text("".join(f"{line}\n" for line in (f"({MADE_UP})", *_log(story))))
+    for path, text in _files(story):
+        (folder.path / path).write_text(text)
+
+
+def _blank(conn: Connection, table: str) -> dict[str, Any]:
+    """A row in which nothing is known, whatever columns the schema has by now."""
+    blank = {"INTEGER": 0, "REAL": 0.0, "TEXT": ""}
+    return {
+        column.name: ({} if column.is_json else blank[column.type]) if column.required else None
+        for column in transfer.columns(conn, table)
+    }
+
+
+def _run(conn: Connection, story: Story, label: str, profile: str | None, begun: float) -> dict[str, Any]:
+    phase, done, total, unit = story.progress or (None, None, None, None)
+    metric = next((name for name in story.figures if "mrr" in name or "loss" in name), None)
+    told = {
+        "workload": story.workload,
+        "label": label,
+        "profile": profile,
+        "folder": "",
+        "state": story.state,
+        "reason": story.reason,
+        "attempts": len(story.attempts),
+        "submitted_at": begun - 2,
+        "started_at": begun,
+        "ended_at": begun + 60 * story.minutes,
+        "exit_code": {"succeeded": 0, "interrupted": None, "cancelled": None}.get(story.state, 1),
+        "predicted_mib": story.predicted_mib,
+        "phase": phase,
+        "done": done,
+        "total": total,
+        "unit": unit,
+        "peak_card_mib": story.took_mib if story.on_card else None,
+        "peak_host_mib": 1850.0 if story.on_card else story.took_mib,
+        "card": CARD["uuid"] if story.on_card else None,
+        "gpu": "auto" if story.on_card else None,
+        "metric": metric,
+        "metric_value": story.figures[metric] if metric else None,
+    }
+    return {**_blank(conn, "run"), **told}
+
+
+def _plan(story: Story) -> dict[str, Any]:
+    choices = [
+        {
+            "lever": one.name,
+            "requested": one.asked,
+            "effective": one.effective,
+            "chosen_by": one.by,
+            "reason": None,
+        }
+        for one in story.levers
+    ]
+    rungs = [_table(rung) for rung in story.ladder]
+    return {"choices": choices, "ladder": rungs, "forecast": _forecast(story), "cwd": "/", "made_up": MADE_UP}
+
+
+def _table(rung: Rung) -> dict[str, Any]:
+    """As JSON has it."""
+    table = rung.as_table()
+    return {**table, "changes": list(table["changes"])}
+
+
+def _forecast(story: Story) -> dict[str, Any] | None:
+    total = story.predicted_mib
+    if total is None:
+        return None
+    budget = {
+        "phase": "step",
+        "parts_mib": story.parts_mib,
+        "phases_mib": {"step": total},
+        "live_mib": total,
+        "reserved_mib": total,
+        "total_mib": total,
+    }
+    on = CARD["name"] if story.on_card else f"a processor, {MADE_UP}"
+    return {
+        "on": on,
+        "on_card": story.on_card,
+        "predicted_mib": total,
+        "modelled_s": None,
+        "usable_mib": 14909.0,
+        "budget": budget,
+    }
+
+
+def _attempts(conn: Connection, story: Story, begun: float) -> Iterator[dict[str, Any]]:
+    at = begun
+    settings: dict[str, Any] = {}
+    blank = _blank(conn, "attempt")
+    for number, one in enumerate(story.attempts, 1):
+        ended = at + 60 * story.minutes * one.share
+        took = None if story.took_mib is None else story.took_mib * one.peak
+        told = {
+            "number": number,
+            "outcome": one.outcome,
+            "reason": one.reason,
+            "settings": dict(settings),
+            "started_at": at,
+            "ended_at": ended,
+            "card": CARD["uuid"] if story.on_card else None,
+            "peak_card_mib": took if story.on_card else None,
+            "peak_host_mib": 1850.0 if story.on_card else took,
+        }
+        yield {**blank, **told}
+        at = ended
+        if one.rung is not None:
+            settings = one.rung.settings
+
+
+def _levers(story: Story) -> Iterator[dict[str, Any]]:
+    """As its last attempt left them: what the ladder took is not in effect any more."""
+    taken = {name: value for rung in story.ladder for name, value in rung.settings.items()}
+    for one in story.levers:
+        effective, why = one.effective, one.why
+        if one.name in taken:
+            effective, why = _shown(taken[one.name]), "after out of memory, by the ladder"
+        told = {"requested": one.asked, "effective": effective, "reason": why, "chosen_by": one.by}
+        yield {"attempt": len(story.attempts), "name": one.name, "kind": kind_of(one.name), **told}
+
+
+def _events(story: Story, begun: float) -> Iterator[dict[str, Any]]:
+    at = begun
+    for number, one in enumerate(story.attempts, 1):
+        yield _event(number, at, events.NOTE, {"text": f"{MADE_UP}: nothing was started"})
+        at += 60 * story.minutes * one.share
+        if one.rung is not None:
+            rung = _table(one.rung)
+            body = {"after": one.outcome, "reason": one.reason, "settings": one.rung.settings, "rung": rung}
+            yield _event(number, at, "step_down", body)
+        elif number < len(story.attempts):
+            yield _event(number, at, "again", {"after": one.outcome, "reason": one.reason})
+
+
+def _event(attempt: int, at: float, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {"attempt": attempt, "at": at, "kind": kind, "body": body}
+
+
+def _found(story: Story) -> dict[str, list[dict[str, Any]]]:
+    traced, influence = [], []
+    names: dict[str, str] = {}
+    for one in story.traced:
+        triple = {"head": one.head, "relation": one.relation, "tail": one.tail}
+        traced.append({"test": one.test, **triple, "candidates": one.candidates, "trouble": one.trouble})
+        influence += [
+            {
+                "test": one.test,
+                "rank": i.rank,
+                "head": i.head,
+                "relation": i.relation,
+                "tail": i.tail,
+                "score": i.score,
+            }
+            for i in one.found
+        ]
+        names |= one.names
+    readable = [{"label": label, "name": name} for label, name in names.items()]
+    return {"traced": traced, "influence": influence, "readable": readable}
+
+
+def _curves(story: Story, begun: float) -> Iterator[Curve]:
+    seconds = 60 * story.minutes
+    for shape in story.shapes:
+        numbers = range(shape.points)
+        times = [begun + seconds * (n + 1) / shape.points for n in numbers]
+        yield Curve(shape.name, [shape.step(n) for n in numbers], [shape.value(n) for n in numbers], times)
+    if story.took_mib is None:
+        return
+    # Memory rises while data are loaded, and then stays.
+    name = "card_memory_mib" if story.on_card else "host_memory_mib"
+    share = [min(1.0, 0.4 + 0.2 * n) - 0.01 * abs(wobble(story.label, n)) for n in range(40)]
+    share[20] = 1.0
+    times = [begun + seconds * n / 40 for n in range(40)]
+    yield Curve(name, [at - begun for at in times], [story.took_mib * one for one in share], times)
+
+
+def _files(story: Story) -> list[tuple[str, str]]:
+    if story.state != "succeeded":
+        return []
+    lines = [f"{name} {value:g}\n" for name, value in story.figures.items()]
+    return [("results/figures.txt", f"({MADE_UP})\n" + "".join(lines))]
+
+
+def _artifact(path: str, text: str, at: float) -> dict[str, Any]:
+    raw = text.encode()
+    digest = hashlib.sha256(raw).hexdigest()
+    return {"path": path, "kind": "figures", "sha256": digest, "bytes": len(raw), "at": at}
+
+
+def _log(story: Story) -> Iterator[str]:
+    longest = max((shape.points for shape in story.shapes), default=0)
+    shown = [shape for shape in story.shapes if shape.points == longest]
+    for n in range(longest):
+        told = ((shape.name, shape.value(n)) for shape in shown)
+        values = "  ".join(f"{name} {'nan' if value is None else f'{value:.4f}'}" for name, value in told)
+        yield f"INFO epoch {shown[0].step(n):g}  {values}"
+    yield from story.log
+    if story.state in ("failed", "out_of_memory"):
+        yield f"ERROR {story.reason}"
+
+
+def _typed(word: str) -> Any:
+    return {"on": True, "off": False}.get(word, int(word) if word.isdecimal() else word)
+
+
+def _shown(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
