@@ -28,7 +28,7 @@ from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.checkpoints import Checkpoint, write_checkpoint
 
-__all__ = ["main"]
+__all__ = ["main", "untrained"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     cores = sorted(os.sched_getaffinity(0))[:2]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _untrained(folder / "model.pt", args.data, args.dim)
+        untrained(folder / "model.pt", args.data, args.dim)
         ratios: list[float] = []
         given: list[float] = []
         alone: list[float] = []
@@ -128,7 +128,7 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
         raise RuntimeError(f"the worker ended with {worker.returncode}")
 
 
-def _untrained(path: Path, data: Path, dim: int) -> None:
+def untrained(path: Path, data: Path, dim: int) -> None:
     graph = read_graph(data / "train.txt", None, data / "test.txt")
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=dim)
     torch.manual_seed(0)

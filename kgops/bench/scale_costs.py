@@ -1,0 +1,361 @@
+"""What each step of a shared-out tracing costs here, measured on the house's own code, one core at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from kgops.bench.simulation import Costs, Cut
+from kgops.bench.spread import untrained
+from kgops.graphs.triples import Graph
+from kgops.jobs.files import write_durably, write_json
+from kgops.jobs.job import Job, read_job
+from kgops.tracin.engines import engines_for
+from kgops.tracin.loss import ONE_TO_N, TARGET
+from kgops.tracin.parts import Part, Parts
+from kgops.tracin.pieces import Piece, Pieces, Tile, merge_into
+from kgops.tracin.points import load_point
+from kgops.tracin.results import Names, Table, as_json, write_csv
+from kgops.tracin.scan import Scanner, Settings, Share, Sink, TopTriples, tests_that_fit
+from kgops.tracin.tests_to_trace import TestTriple, from_graph
+from kgops.tracin.trace import Scoring, trace
+from kgops.workers.tracin_hand import DEVICE, FOLDER
+from kgops.workers.tracin_spread import JOB
+from kgops.workers.tracin_work import load_graph
+
+__all__ = ["Bed", "draw_graph", "measure", "on_cores"]
+
+_ORDERED = 2_000_000  # triples whose order is timed: a cost for each is told best by many
+_MORE = 1_500_000  # triples that a process loads beside those of the graph
+_ROUNDS = 5
+
+
+class Quiet:
+    """A report that nobody hears."""
+
+    def progress(self, *told: object) -> None: ...
+    def lever(self, *told: object, **more: object) -> None: ...
+    def metric(self, *told: object) -> None: ...
+    def memory(self, **told: float) -> None: ...
+    def artifact(self, *told: object) -> None: ...
+    def note(self, *told: object) -> None: ...
+
+
+@dataclass(frozen=True)
+class Bed:
+    """A graph, a model that was not trained, and test triples: what is traced where costs are measured."""
+
+    folder: Path
+    job: Job
+    graph: Graph
+    tests: list[TestTriple]
+    scoring: Scoring
+    top_k: int
+
+    @classmethod
+    def made(cls, folder: Path, data: Path, tests: int, top_k: int, dim: int, loss: str) -> Bed:
+        """`data` has train.txt and test.txt."""
+        untrained(folder / "model.pt", data, dim)
+        settings = {
+            "model_path": str(folder / "model.pt"),
+            "train": str(data / "train.txt"),
+            "test": str(data / "test.txt"),
+            "max_triples": tests,
+            "top_k": top_k,
+            "loss": loss,
+            "learning_rate": 0.001,
+            "device": "cpu",
+        }
+        job = read_job({"workload": "tracin", "tracin": settings}, "a benchmark")
+        graph = load_graph(job.settings)
+        point = load_point(
+            folder / "model.pt", graph, device=torch.device("cpu"), learning_rate=0.001, trust_pickle=False
+        ).point
+        scoring = Scoring([point], {"target": TARGET, "one-to-n": ONE_TO_N}[loss], Settings())
+        return cls(folder, job, graph, from_graph(graph, graph.test)[:tests], scoring, top_k)
+
+    @property
+    def step(self) -> int:
+        """Tests whose factors are kept at once."""
+        settings = self.scoring.settings
+        return tests_that_fit(engines_for(self.scoring.points, self.scoring.loss, settings), settings, 4)
+
+    def chunks(self, tile: int) -> list[list[TestTriple]]:
+        return [self.tests[first : first + tile] for first in range(0, len(self.tests), tile)]
+
+    def pieces(self, name: str, cut: Cut) -> Pieces:
+        """As a run plans them, but cut as asked."""
+        tiles = [Tile.of(place, chunk) for place, chunk in enumerate(self.chunks(cut.tile))]
+        pieces = Pieces.plan(self.folder / name, tiles, cut.shares, self.top_k)
+        write_durably(pieces.folder / JOB, self.job.as_toml().encode())
+        return pieces
+
+    def ids(self, tests: int) -> torch.Tensor:
+        return torch.tensor([test.ids for test in self.tests[:tests]])
+
+    def scanner(self) -> Scanner:
+        return Scanner(
+            self.scoring.points, self.scoring.loss, self.graph.train, settings=self.scoring.settings
+        )
+
+
+def draw_graph(folder: Path, entities: int, relations: int, trains: int, tests: int, seed: int = 0) -> Path:
+    """A folder with train.txt and test.txt of triples at random."""
+    draw = random.Random(seed)
+    for name, many in (("train", trains), ("test", tests)):
+        rows: dict[tuple[int, int, int], None] = {}
+        while len(rows) < many:
+            rows[draw.randrange(entities), draw.randrange(relations), draw.randrange(entities)] = None
+        (folder / f"{name}.txt").write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in rows))
+    return folder
+
+
+@contextlib.contextmanager
+def on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """This process and whom it starts, with one thread here."""
+    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    os.sched_setaffinity(0, cores)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        torch.set_num_threads(threads)
+
+
+def measure(
+    bed: Bed, *, rounds: int = _ROUNDS, more: int = _MORE, ordered: int = _ORDERED, crowd: bool = True
+) -> Costs:
+    """`more` triples are loaded, and `ordered` ones ordered, to tell what each costs; `crowd`: two cores, too."""
+    bed = replace(bed, folder=Path(tempfile.mkdtemp(dir=bed.folder)))
+    cores = sorted(os.sched_getaffinity(0))
+    with on_cores(cores[:1]):
+        start_s, load_s, triple_bytes = _starting(bed, more, -(-rounds // 3))
+        make_s, pair_s, keep_s = _scoring(bed, rounds)
+        costs: dict[str, float] = dict(
+            start_s=start_s, load_s=load_s, triple_bytes=triple_bytes, make_s=make_s, pair_s=pair_s,
+            keep_s=keep_s, order_s=_ordering(bed, ordered), **_publishing(bed, rounds), **_results(bed, rounds),
+        )  # fmt: skip
+        crowded = _crowd(bed, rounds, cores[1]) if crowd and len(cores) > 1 else 1.0
+    return Costs(**costs, crowd=crowded)
+
+
+def _starting(bed: Bed, more: int, times: int) -> tuple[float, float, float]:
+    """Of a process that finds nothing to do: seconds without triples, seconds and bytes for each of them."""
+    trains = len(bed.graph.train)
+    many = bed.folder / "more.txt"
+    drawn = _drawn(bed.graph, more)
+    entities, relations = bed.graph.entities.labels, bed.graph.relations.labels
+    with many.open("w") as file:
+        file.write(Path(bed.job.settings["train"]).read_text())
+        file.writelines(f"{entities[h]}\t{relations[r]}\t{entities[t]}\n" for h, r, t in drawn.tolist())
+    larger = {**bed.job.as_table(), "tracin": {**bed.job.as_table()["tracin"], "train": str(many)}}
+    few = [_started(bed, bed.job, f"few-{n}") for n in range(times)]
+    lots = [_started(bed, read_job(larger, "a benchmark"), f"lots-{n}") for n in range(times)]
+    seconds = [min(took for took, _ in both) for both in (few, lots)]
+    peaks = [min(peak for _, peak in both) for both in (few, lots)]
+    load_s = max(0.0, (seconds[1] - seconds[0]) / more)
+    return max(0.0, seconds[0] - load_s * trains), load_s, max(0.0, (peaks[1] - peaks[0]) / more)
+
+
+def _started(bed: Bed, job: Job, name: str) -> tuple[float, float]:
+    """Seconds until it is ready to look for a piece, and bytes at its peak."""
+    pieces = Pieces.plan(bed.folder / name, [], 1, bed.top_k)
+    write_durably(pieces.folder / JOB, job.as_toml().encode())
+    begun = time.time()
+    worker = _hand(pieces)
+    _, status, used = os.wait4(worker.pid, 0)
+    worker.returncode = os.waitstatus_to_exitcode(status)
+    if worker.returncode != 0:
+        raise RuntimeError(f"the worker ended with {worker.returncode}")
+    told = [json.loads(line) for line in (pieces.folder / "hand.jsonl").read_text().splitlines()]
+    return max(line["at"] for line in told) - begun, used.ru_maxrss * 1024
+
+
+def _hand(pieces: Pieces) -> subprocess.Popen[bytes]:
+    own = {
+        FOLDER: str(pieces.folder),
+        DEVICE: "cpu",
+        "KGOPS_EVENTS": str(pieces.folder / "hand.jsonl"),
+        "KGOPS_SETTINGS": "{}",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-P", "-m", "kgops.workers.tracin_pieces", str(pieces.folder / JOB)]
+    return subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.DEVNULL)
+
+
+def _scoring(bed: Bed, rounds: int) -> tuple[float, float, float]:
+    """For a training triple, for a pair, for a test triple: of shares of the training triples, as pieces are."""
+    scanner, most = bed.scanner(), min(len(bed.tests), bed.step)
+    rows, took = [], []
+    for tests in (max(1, most // 8), most):
+        ids = bed.ids(tests)
+        scanner.scan(ids, TopTriples(bed.top_k), share=Share(0, 64))  # from here on their factors are kept
+        for share in (Share(1, 4), Share(4, 8), Share(3, 16)):
+            trains = share.triples(len(bed.graph.train), bed.scoring.settings.block)
+            took.append(
+                _typical(lambda: scanner.scan(ids, TopTriples(bed.top_k), share=share), rounds)  # noqa: B023
+            )
+            rows.append([trains, trains * tests])
+    make_s, pair_s = _fit(rows, took)
+    engine = engines_for(bed.scoring.points, bed.scoring.loss, bed.scoring.settings)[0]
+    return make_s, pair_s, _typical(lambda: engine.keep(bed.ids(most)), rounds) / most
+
+
+def _ordering(bed: Bed, many: int) -> float:
+    """What a process does whenever it comes to another tile, for each training triple."""
+    train, scoring = _drawn(bed.graph, many), bed.scoring
+    return _typical(lambda: Scanner(scoring.points, scoring.loss, train, settings=scoring.settings), 2) / many
+
+
+def _publishing(bed: Bed, rounds: int) -> dict[str, float]:
+    """Pieces as they are: a few tests, and all; each published once, then read and merged into another."""
+    rows, published, read, sizes, merged = [], [], [], [], []
+    for tests in (max(1, len(bed.tests) // 8), len(bed.tests)):
+        pieces = bed.pieces(f"published-{tests}", Cut(tests, rounds + 1, tests))
+        some = list(pieces)[: rounds + 1]
+        sinks = [_ranked(bed, tests, seed) for seed in range(rounds + 1)]
+        times = [
+            _seconds(lambda: pieces.publish(piece, sink))  # noqa: B023
+            for piece, sink in zip(some, sinks, strict=True)
+        ]
+        published.append(median(times))
+        onto = _ranked(bed, tests, rounds + 1)
+        again = [_seconds(lambda: merge_into(onto, pieces.read(piece), bed.top_k)) for piece in some]  # noqa: B023
+        read.append(median(again))
+        merged.append((pieces, some[0]))
+        rows.append([1, 2 * bed.top_k * tests])
+        sizes.append((pieces.folder / f"{some[0].name}.pt").stat().st_size)
+    pieces, piece = merged[-1]
+    scores = rows[-1][1]
+    return {
+        **dict(zip(("publish_s", "publish_score_s"), _fit(rows, published), strict=True)),
+        **dict(zip(("read_s", "read_score_s"), _fit(rows, read), strict=True)),
+        "piece_bytes": max(0.0, sizes[-1] - 12.0 * scores),
+        "look_s": _typical(lambda: [pieces.is_published(piece) for _ in range(1000)], 3) / 1000,
+        "claim_s": _typical(lambda: _claim(pieces, piece, 200), 3) / 200,
+    }
+
+
+def _claim(pieces: Pieces, piece: Piece, times: int) -> None:
+    for _ in range(times):
+        with pieces.claimed(piece):
+            pass
+
+
+def _ranked(bed: Bed, tests: int, seed: int) -> TopTriples:
+    """What a piece may have found."""
+    sink = TopTriples(bed.top_k)
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randperm(len(bed.graph.train), generator=draw)[: 4 * bed.top_k]
+    sink.add(0, ids, torch.randn(tests, len(ids), generator=draw))
+    sink.finish()
+    return sink
+
+
+def _results(bed: Bed, rounds: int) -> dict[str, float]:
+    """A merged tile made results, and those written for people as a run without `--test-triples` writes them."""
+    ready = _ranked(bed, len(bed.tests), 0)
+
+    def scorer(train: torch.Tensor, tests: torch.Tensor, sink: Sink, *rest: Any) -> None:
+        assert isinstance(sink, TopTriples)
+        sink.found = ready.found
+
+    def keep(number: int) -> Parts:
+        parts = Parts(bed.folder / f"parts-{number}")
+        none: Callable[[], bool] = lambda: False  # noqa: E731
+        trace(
+            scorer, bed.graph.train, bed.tests, parts, top_k=bed.top_k, near=None,
+            report=Quiet(), stop_requested=none, when_done=lambda parts: None,
+        )  # fmt: skip
+        return parts
+
+    part_s = median(_seconds(lambda: keep(number)) for number in range(rounds))  # noqa: B023
+    parts = keep(rounds)
+    pairs = [(test, parts.read(test.number)) for test in bed.tests[:500]]
+    rows, table = sum(len(part.rows) for _, part in pairs), Table(bed.graph, Names())
+    table.csv_rows(torch.zeros(0, dtype=torch.long))  # labels are quoted once, not for each row
+    names = bed.folder / "tracin.csv", bed.folder / "tracin.json"
+    seconds = _typical(lambda: _write(names, table, pairs), 2)
+    tracemalloc.start()
+    told = [as_json(table, test, part, {}, 1000) for test, part in pairs]
+    told_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    del told
+    return {
+        "part_s": part_s / (2 * bed.top_k * len(bed.tests)),
+        "write_s": seconds / rows,
+        "row_bytes": sum(path.stat().st_size for path in names) / rows,
+        "told_bytes": told_bytes / rows,
+    }
+
+
+def _write(names: tuple[Path, Path], table: Table, pairs: Sequence[tuple[TestTriple, Part]]) -> None:
+    write_csv(names[0], table, pairs)
+    write_json(names[1], {"results": [as_json(table, test, part, {}, 1000) for test, part in pairs]})
+
+
+def _crowd(bed: Bed, rounds: int, other: int) -> float:
+    """How much longer scoring takes while the other core scores too."""
+    scanner, ids = bed.scanner(), bed.ids(len(bed.tests))
+
+    def score() -> None:
+        scanner.scan(ids, TopTriples(bed.top_k), share=Share(0, 8))
+
+    score()
+    alone = _typical(score, rounds)
+    pieces = bed.pieces("neighbour", Cut(len(bed.tests), 64, bed.step))
+    neighbour = _hand(pieces)
+    try:
+        os.sched_setaffinity(neighbour.pid, [other])
+        while not next(pieces.folder.glob("*.pt"), None) and neighbour.poll() is None:
+            time.sleep(0.05)
+        beside: list[float] = []
+        while neighbour.poll() is None and len(beside) < rounds:
+            beside.append(_seconds(score))
+    finally:
+        neighbour.kill()
+        neighbour.wait()
+    # The last may have had the core to itself for a while.
+    return max(1.0, median(beside[:-1] or beside) / alone) if beside else 1.0
+
+
+def _drawn(graph: Graph, many: int) -> torch.Tensor:
+    sizes = (graph.num_entities, graph.num_relations, graph.num_entities)
+    return torch.stack([torch.randint(size, (many,)) for size in sizes], 1)
+
+
+def _fit(rows: Sequence[Sequence[float]], took: Sequence[float]) -> tuple[float, float]:
+    """Two costs, neither below nothing, that explain the times as shares of themselves."""
+    weighed, ones = np.array(rows) / np.array(took)[:, None], np.ones(len(took))
+    both = np.linalg.lstsq(weighed, ones, rcond=None)[0]
+    if min(both) >= 0:
+        return float(both[0]), float(both[1])
+    only = 0 if both[1] < 0 else 1
+    alone = float(weighed[:, only] @ ones / (weighed[:, only] @ weighed[:, only]))
+    return (alone, 0.0) if only == 0 else (0.0, alone)
+
+
+def _typical(what: Callable[[], object], rounds: int) -> float:
+    return median(_seconds(what) for _ in range(rounds))
+
+
+def _seconds(what: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    what()
+    return time.perf_counter() - begun

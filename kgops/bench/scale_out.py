@@ -1,0 +1,196 @@
+"""What a tracing on many cards would take: by simulation, from costs measured here and checked here.
+
+    python -m kgops.bench.scale_out [--data DIR] [--measure FILE]
+
+Costs are measured on this machine by the house's own code, over DIR's train.txt and test.txt or a graph at random;
+then tracings by one and by two processes are predicted from them and done, cut in several ways; then the large one is
+simulated. `--measure FILE` only measures, and keeps the costs there; `--costs FILE` takes them from there.
+Assumed, not measured: how fast a card is, and the file system that they share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from kgops.bench.measure import Line, quietness, table
+from kgops.bench.scale_costs import Bed, Quiet, draw_graph, measure, on_cores
+from kgops.bench.simulation import Case, Costs, Cut, Fleet, Outcome, simulate
+from kgops.tracin.parts import Parts
+from kgops.tracin.pieces import shares_for
+from kgops.tracin.trace import trace
+from kgops.workers.tracin_spread import LocalHands, SpreadScorer
+
+__all__ = ["LARGE", "main", "predicted", "took"]
+
+LARGE = Case(trains=100_000_000, tests=1_000_000, top_k=100)
+_TODAY = 4096  # tests of a tile where only the strongest are kept
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _arguments(argv)
+    print(quietness(), flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        costs, off = None, []
+        if args.costs:
+            costs = Costs(**json.loads(args.costs.read_text()))
+        else:
+            bed = _bed(folder, args)
+            costs = measure(bed)
+            print(_told(bed, costs), flush=True)
+            if args.measure:
+                args.measure.write_text(json.dumps(asdict(costs), indent=1))
+                return 0
+            off = check(bed, costs, args.rounds)
+    print("\n".join(table(off)) if off else "not checked: these costs were measured before")
+    print("\n".join(_large(costs, args)))
+    return 0 if all(line.reached is not False for line in off) else 1
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m kgops.bench.scale_out",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", type=Path, help="folder with train.txt and test.txt; otherwise drawn")
+    parser.add_argument("--tests", type=int, default=1000, help="test triples where costs are measured")
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--loss", choices=("target", "one-to-n"), default="one-to-n")
+    parser.add_argument("--top-k", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=2, help="of each tracing that is predicted")
+    parser.add_argument("--measure", type=Path, metavar="FILE", help="measure, keep the costs there, and end")
+    parser.add_argument("--costs", type=Path, metavar="FILE", help="costs as --measure has kept them")
+    parser.add_argument("--card", type=float, default=200, help="a card's speed in cores (assumed)")
+    parser.add_argument("--bandwidth", type=float, default=5, help="GB/s of the file system (assumed)")
+    parser.add_argument("--latency", type=float, default=1, help="ms of a call of it (assumed)")
+    return parser.parse_args(argv)
+
+
+def _bed(folder: Path, args: argparse.Namespace) -> Bed:
+    data = args.data or draw_graph(folder, 5_000, 50, 60_000, args.tests)
+    return Bed.made(folder, data, args.tests, args.top_k, args.dim, args.loss)
+
+
+# --- predicted and done ---------------------------------------------------------------------------
+
+
+def check(bed: Bed, costs: Costs, rounds: int) -> list[Line]:
+    """How far predictions are from what tracings take here; in turns, so that a slower hour slows all."""
+    tests, lines = len(bed.tests), []
+    cuts = [Cut(tests, 8, bed.step), Cut(tests, 32, bed.step), Cut(-(-tests // 4), 8, bed.step)]
+    workers = (1, 2) if len(os.sched_getaffinity(0)) > 1 else (1,)
+    taken: dict[tuple[Cut, int], list[float]] = {}
+    for number in range(rounds):
+        for cut in cuts:
+            for many in workers:
+                name = f"check-{number}-{cut.tile}-{cut.shares}-{many}"
+                taken.setdefault((cut, many), []).append(took(bed, cut, many, name))
+    for (cut, many), seconds in taken.items():
+        said = predicted(bed, cut, many, costs)
+        off = tuple(100 * abs(said / one - 1) for one in seconds)
+        what = f"{many} process{'es' if many > 1 else ''}, tiles of {cut.tile:,}, {cut.shares} shares"
+        shown = f"{what}: {said:.1f} s predicted, {min(seconds):.1f} – {max(seconds):.1f} s taken"
+        lines.append(Line("scale_out_off", shown, "%", off, 15))
+    return lines
+
+
+def predicted(bed: Bed, cut: Cut, workers: int, costs: Costs) -> float:
+    """Seconds of a tracing here, until the last tile is merged."""
+    case = Case(len(bed.graph.train), len(bed.tests), bed.top_k, len(bed.scoring.points))
+    fleet = Fleet((1.0,) * workers, handing="claims", merging="beside")
+    return simulate(case, cut, fleet, replace(costs, write_s=0.0)).seconds
+
+
+def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
+    """Seconds that it really takes, on as many cores."""
+    pieces = bed.pieces(name, cut)
+    parts = Parts(pieces.folder / "parts")
+    cores = sorted(os.sched_getaffinity(0))[:workers]
+    with on_cores(cores):
+        begun = time.perf_counter()
+        with LocalHands(pieces, ["cpu"] * workers) as hands:
+            scorer = SpreadScorer(pieces, hands)
+            for chunk in bed.chunks(cut.tile):
+                trace(
+                    scorer, bed.graph.train, chunk, parts, top_k=bed.top_k, near=None,
+                    report=Quiet(), stop_requested=lambda: False, when_done=lambda parts: None,
+                )  # fmt: skip
+            return time.perf_counter() - begun
+
+
+# --- the large one --------------------------------------------------------------------------------
+
+
+def ways(costs: Costs, args: argparse.Namespace) -> dict[str, tuple[Cut, Fleet]]:
+    """As it is handed out today, and as it should be."""
+    shares = shares_for(LARGE.trains, _TODAY)
+    shared = {"latency_s": args.latency / 1000, "bandwidth": args.bandwidth * 1e9}
+    today = Cut(_TODAY, shares, _TODAY)
+    wide = Cut(4 * _TODAY, 16, _TODAY)
+    return {
+        "Slurm, today": (today, Fleet((args.card,), "numbers", "after", **shared)),
+        "Ray, today": (today, Fleet((args.card,), "asked", "beside", **shared)),
+        "claims, as on one machine": (today, Fleet((args.card,), "claims", "beside", **shared)),
+        "merged by the workers": (
+            today,
+            Fleet((args.card,), "asked", "workers", ordered_once=True, **shared),
+        ),
+        "the same, larger tiles": (
+            wide,
+            Fleet((args.card,), "asked", "workers", ordered_once=True, **shared),
+        ),
+    }
+
+
+def _large(costs: Costs, args: argparse.Namespace) -> list[str]:
+    case = replace(LARGE, top_k=args.top_k)
+    lines = [
+        f"{case.trains:,} training x {case.tests:,} test triples, top {case.top_k}; assumed: a card is "
+        f"{args.card:g} cores of these, the file system gives {args.bandwidth:g} GB/s and answers in "
+        f"{args.latency:g} ms",
+        "| way | workers | hours | scoring | published | next to scoring most goes to |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, (cut, fleet) in ways(costs, args).items():
+        for many in (1, 8, 64, 512):
+            out = simulate(case, cut, replace(fleet, speeds=fleet.speeds * many), costs)
+            lines.append(_row(name, many, out))
+    rows = case.tests * case.top_k
+    return [
+        *lines,
+        f"files for people: {rows * costs.row_bytes / 1e9:,.0f} GB; in the memory of who writes them "
+        f"{rows * costs.told_bytes / 1e9:,.0f} GB; a worker's training triples: "
+        f"{case.trains * costs.triple_bytes / 1e9:,.0f} GB",
+    ]
+
+
+def _row(name: str, many: int, out: Outcome) -> str:
+    most = out.bottleneck
+    gone = f"{most}, {out.spent[most] / 3600:.2f} h"
+    return (
+        f"| {name} | {many} | {out.seconds / 3600:.2f} | {out.efficiency:.0%} "
+        f"| {out.pieces:,} files, {out.bytes_published / 1e9:,.0f} GB | {gone} |"
+    )
+
+
+def _told(bed: Bed, costs: Costs) -> str:
+    graph = bed.graph
+    of = (
+        f"{len(graph.train):,} training triples, {graph.num_entities:,} entities, {len(bed.tests):,} test triples, "
+        f"top {bed.top_k}, loss {bed.job.settings['loss']}"
+    )
+    return "\n".join(
+        [f"measured here, one core; {of}:", *(f"  {k}: {v:.3g}" for k, v in asdict(costs).items())]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
