@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from kgops.measured.pairs import Spread
+from kgops.measured.sizes import Curve
 from kgops.measured.summary import Row
 
-__all__ = ["Curve", "Dot", "cost_against_size", "front", "speed_against_memory"]
+__all__ = ["Dot", "cost_against_size", "front", "speed_against_memory"]
 
 HEIGHT = 460
 LEFT, RIGHT, TOP, BOTTOM = 78, 500, 48, 400
@@ -27,12 +28,6 @@ class Dot:
     name: str
     x: Spread
     y: Spread
-
-
-@dataclass(frozen=True)
-class Curve:
-    name: str
-    points: tuple[tuple[float, Spread], ...]
 
 
 def speed_against_memory(title: str, rows: Sequence[Row]) -> str | None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kgops.bench.charts import Curve, cost_against_size, speed_against_memory
-from kgops.bench.vary import word_of
+from kgops.bench.charts import cost_against_size, speed_against_memory
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
 from kgops.measured.machine import machine_line
 from kgops.measured.pairs import RULE, Spread
+from kgops.measured.sizes import curves_by_size
 from kgops.measured.summary import Row, rows
 from storage import benches, measurements
 from storage.benches import Bench
@@ -108,9 +108,7 @@ def charts(conn: Connection, bench: Bench) -> dict[str, str]:
     """By the end of their file's name; those for which there is nothing to draw are not there."""
     found = rows(conn, bench)
     drawn = {"memory": speed_against_memory(f"{bench.name}: speed against memory", found)}
-    varied = {one["name"]: one.get("varied") or {} for one in bench.plan["variants"]}
-    for axis in dict.fromkeys(name for setting in varied.values() for name in setting):
-        curves = list(_curves(axis, found, varied))
+    for axis, curves in curves_by_size(found, bench.plan).items():
         title = f"{bench.name}: time against {axis}"
         drawn[axis] = (
             cost_against_size(title, axis, f"seconds ({found[0].seconds_of})", curves) if curves else None
@@ -126,21 +124,6 @@ def write(path: Path, text: str, *, force: bool) -> None:
         raise Usage(f"{path} is there already", "--force writes over it") from error
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from error
-
-
-def _curves(axis: str, found: Sequence[Row], varied: dict[str, dict[str, Any]]) -> Iterator[Curve]:
-    """One for each combination of what else was varied, over the axis where its values are numbers."""
-    groups: dict[str, list[tuple[float, Spread]]] = {}
-    for row in found:
-        setting = varied.get(row.variant, {})
-        size = setting.get(axis)
-        if row.seconds is None or isinstance(size, bool) or not isinstance(size, (int, float)):
-            continue
-        rest = " ".join(f"{name}={word_of(value)}" for name, value in setting.items() if name != axis)
-        groups.setdefault(rest or "time", []).append((float(size), row.seconds))
-    for name, points in groups.items():
-        if len(points) > 1:
-            yield Curve(name, tuple(points))
 
 
 def _md_row(row: Row) -> str:

@@ -59,6 +59,7 @@ class Judged:
     variant: str
     held: Held | None
     measured: str
+    ratio: Spread | None  # that the verdict is about; None where it is about something else
     n: int
     speed: Spread | None
     memory: Spread | None
@@ -120,7 +121,8 @@ def quality(one: Judged) -> str:
 def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise) -> Judged:
     speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
     trouble = troubles(pairs)
-    measured, n, verdict, why = _verdict(held, pairs, speed, memory, noise)
+    ratio = _ratio(held, pairs, speed, memory)
+    measured, n, verdict, why = _verdict(held, pairs, speed, memory, ratio, noise)
     if trouble and speed is None and (held is None or held.quantity != "impossible"):
         measured, n, verdict, why = "", 0, "cannot be tested here", trouble[0]
     remark = next((pair.measured["remark"] for pair in pairs if pair.measured.get("remark")), None)
@@ -128,6 +130,7 @@ def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise) -
         name,
         held,
         measured,
+        ratio,
         n,
         speed,
         memory,
@@ -138,26 +141,40 @@ def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise) -
     )
 
 
+def _ratio(
+    held: Held | None, pairs: Sequence[Pair], speed: Spread | None, memory: Spread | None
+) -> Spread | None:
+    """What is held against the claim: of speed where nothing was claimed."""
+    if held is None or held.quantity in ("speed", "cost"):
+        return speed
+    if held.quantity == "labels":
+        return spread_of(_figure_ratios(pairs, "labels_mib"))
+    return memory if held.quantity == "memory" else None
+
+
 def _verdict(
-    held: Held | None, pairs: Sequence[Pair], speed: Spread | None, memory: Spread | None, noise: Noise
+    held: Held | None,
+    pairs: Sequence[Pair],
+    speed: Spread | None,
+    memory: Spread | None,
+    ratio: Spread | None,
+    noise: Noise,
 ) -> tuple[str, int, Verdict, str]:
     on_speed, on_memory = noise.get("speed", NOTHING), noise.get("memory", NOTHING)
+    n = ratio.n if ratio else 0
     if held is None:
-        return _shown(speed), speed.n if speed else 0, *of_both(speed, memory, on_speed, on_memory)
+        return _shown(ratio), n, *of_both(speed, memory, on_speed, on_memory)
     if held.quantity == "score_error":
         return _error_verdict(held, pairs)
     if held.quantity == "impossible":
         ran = sum(not pair.measured.get("trouble") for pair in pairs)
         return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
     if held.quantity == "cost":
-        verdict, why = effect_of(speed, on_speed)
+        verdict, why = effect_of(ratio, on_speed)
         good = verdict in ("no effect", "effective")
-        return f"{_shown(speed)} speed", speed.n if speed else 0, "confirmed" if good else verdict, why
-    if held.quantity == "labels":
-        memory = spread_of(_figure_ratios(pairs, "labels_mib"))
-    found = speed if held.quantity == "speed" else memory
+        return f"{_shown(ratio)} speed", n, "confirmed" if good else verdict, why
     nothing = on_speed if held.quantity == "speed" else on_memory
-    return _shown(found), found.n if found else 0, *against_claim(found, held.claim.low, nothing)
+    return _shown(ratio), n, *against_claim(ratio, held.claim.low, nothing)
 
 
 def _error_verdict(held: Held, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:

@@ -1,0 +1,183 @@
+"""Measured figures and benchmarks as they are looked through: headings, numbers in order, rows by their number."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Sequence
+from itertools import compress
+from typing import NamedTuple
+
+from storage.database import explained
+from storage.measurements import SORTABLE
+
+
+class Figure(NamedTuple):
+    """A measurement without the body of its fingerprint."""
+
+    number: int
+    name: str
+    subject: str
+    against: str | None
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    unit: str
+    command: str
+    machine: str  # the key of its fingerprint
+    at: float
+    bench: int | None
+
+
+class Heading(NamedTuple):
+    """A benchmark without its plan."""
+
+    number: int
+    name: str
+    command: str
+    machine: str
+    begun_at: float
+    ended_at: float | None
+    figures: int
+
+
+class Batch(NamedTuple):
+    """What one command measured on one fingerprint, outside of a benchmark of pairs."""
+
+    command: str
+    machine: str
+    last_at: float
+    figures: int
+
+
+class Known(NamedTuple):
+    """Every figure there is, ascending, and of which kind each is; those of a kind have the same words."""
+
+    numbers: array[int]
+    kinds: array[int]
+    words: dict[tuple[str, ...], int]  # name, subject, unit, command and machine: the number of the kind
+
+
+_COLUMNS = "id, name, subject, against, value, low, high, n, unit, command, fingerprint, at, bench"
+_AT_ONCE = 500  # values that one statement binds
+
+
+def headings(conn: sqlite3.Connection) -> list[Heading]:
+    """Of all benchmarks, the newest first."""
+    counted = "SELECT bench, count(*) AS figures FROM measurement WHERE bench IS NOT NULL GROUP BY bench"
+    with explained(None):
+        rows = conn.execute(
+            "SELECT bench.id, name, command, fingerprint, begun_at, ended_at, coalesce(figures, 0) FROM bench"
+            f" LEFT JOIN ({counted}) AS counted ON counted.bench = bench.id ORDER BY bench.id DESC"
+        )
+        return [Heading(*row) for row in rows]
+
+
+def batches(conn: sqlite3.Connection) -> list[Batch]:
+    """The newest first."""
+    with explained(None):
+        rows = conn.execute(
+            "SELECT command, fingerprint, max(at) AS last_at, count(*) FROM measurement WHERE bench IS NULL"
+            " GROUP BY command, fingerprint ORDER BY last_at DESC"
+        )
+        return [Batch(*row) for row in rows]
+
+
+def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int = 500) -> list[Figure]:
+    """The newest of each figure that this command measured there, in the order in which they came."""
+    return _read(
+        conn,
+        "WHERE id IN (SELECT max(id) FROM measurement WHERE command = ? AND fingerprint = ? AND bench IS NULL"
+        " GROUP BY name, subject) ORDER BY id LIMIT ?",
+        (command, machine, limit),
+    )
+
+
+def over_time(conn: sqlite3.Connection, figure: Figure, limit: int = 1000) -> list[tuple[float, float]]:
+    """When it was measured on the same machine, and what came out: the newest so many, oldest first."""
+    with explained(None):
+        rows = conn.execute(
+            "SELECT at, value FROM measurement WHERE name = ? AND subject = ? AND fingerprint = ?"
+            " AND command = ? AND against IS ? ORDER BY id DESC LIMIT ?",
+            (figure.name, figure.subject, figure.machine, figure.command, figure.against, limit),
+        )
+        return [(at, value) for at, value in rows][::-1]
+
+
+def newest_machine(conn: sqlite3.Connection, host: str) -> str | None:
+    """Of what was measured last on that host; where nothing ever was, of what was measured last at all."""
+    here = "WHERE fingerprint IN (SELECT key FROM fingerprint WHERE body ->> '$.machine.host' = ?)"
+    return _newest(conn, here, (host,)) or _newest(conn, "", ())
+
+
+def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Figure]:
+    """Those that are still there."""
+    found: dict[int, Figure] = {}
+    for first in range(0, len(numbers), _AT_ONCE):
+        some = tuple(numbers[first : first + _AT_ONCE])
+        marks = ", ".join("?" * len(some))
+        found |= {one.number: one for one in _read(conn, f"WHERE id IN ({marks})", some)}
+    return found
+
+
+def ordered(
+    conn: sqlite3.Connection, machine: str | None = None, *, sort: str = "id", descending: bool = True
+) -> array[int]:
+    """The numbers of all figures, or of those of one machine."""
+    if sort not in SORTABLE:
+        raise ValueError(f"cannot sort by {sort!r}")
+    where, bound = ("", ()) if machine is None else (" WHERE fingerprint = ?", (machine,))
+    way = "DESC" if descending else "ASC"
+    with explained(None):
+        rows = conn.execute(f"SELECT id FROM measurement{where} ORDER BY {sort} {way}, id {way}", bound)
+        return array("q", (row[0] for row in rows))
+
+
+def known(conn: sqlite3.Connection, before: Known | None = None) -> Known:
+    """With what `before` has, only what came since is read, unless something went away."""
+    with explained(None):
+        total: int = conn.execute("SELECT count(*) FROM measurement").fetchone()[0]
+        if before is not None:
+            _take_in(conn, before, before.numbers[-1] if before.numbers else 0)
+            if len(before.numbers) == total:
+                return before
+        found = Known(array("q"), array("l"), {})
+        _take_in(conn, found, 0)
+        return found
+
+
+def having(everything: Known, words: Sequence[str], machine: str | None) -> array[int]:
+    """The numbers of the figures with all of these words, ascending; by the beginning of a machine's key."""
+    wanted = [word.lower() for word in words]
+    fits = bytes(
+        key.startswith(machine or "") and all(word in " ".join(texts).lower() for word in wanted)
+        for *texts, key in everything.words
+    )
+    return array("q", compress(everything.numbers, map(fits.__getitem__, everything.kinds)))
+
+
+def _take_in(conn: sqlite3.Connection, found: Known, after: int) -> None:
+    numbers, kinds, words = found
+    for number, *texts in conn.execute(
+        "SELECT id, name, subject, unit, command, fingerprint FROM measurement WHERE id > ? ORDER BY id",
+        (after,),
+    ):
+        numbers.append(number)
+        kinds.append(words.setdefault(tuple(texts), len(words)))
+
+
+def _newest(conn: sqlite3.Connection, where: str, bound: tuple[str, ...]) -> str | None:
+    with explained(None):
+        found = [
+            conn.execute(
+                f"SELECT {at}, fingerprint FROM {table} {where} ORDER BY id DESC LIMIT 1", bound
+            ).fetchone()
+            for table, at in (("measurement", "at"), ("bench", "begun_at"))
+        ]
+    return max((row for row in found if row is not None), default=(0.0, None))[1]
+
+
+def _read(conn: sqlite3.Connection, rest: str, bound: tuple[object, ...]) -> list[Figure]:
+    with explained(None):
+        return [Figure(*row) for row in conn.execute(f"SELECT {_COLUMNS} FROM measurement {rest}", bound)]
