@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgops.cli.output import duration
+from kgops.cli.output import duration, width_of
 from kgops.jobs.text import one_line
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
 from screens.widgets.bar import memory_bar
@@ -21,16 +21,19 @@ __all__ = ["rows"]
 _MOST_ALERTS = 4
 _WIDEST = 140  # of a bar that the eye still follows to its figures
 _NO_RUNS = (
-    "No runs yet. In any shell of this machine:",
+    "No runs yet. Press n to choose one and see its plan, or in any shell here:",
     "",
-    "  kgops run                            the demo: trains on Nations, then traces ten predictions",
-    "  kgops run train --dataset nations    train ConvE, or any model of PyKEEN's",
-    "  kgops run exec -- python train.py    supervise a command of your own",
+    "  kgops run                          the demo: trains on Nations, then traces it",
+    "  kgops run train --dataset nations  train ConvE, or any model of PyKEEN's",
+    "  kgops run exec -- python train.py  supervise a command of your own",
     "",
     "It shows up here at once, and goes on when you close this.",
 )
 _PEAK = "peak, or why"
-_SPARK, _WIDE_SPARK = 8, 16  # columns; half of the points of a curve
+_WIDE = 110  # columns from which figures stand in full
+_SPARK, _WIDE_SPARK = 8, 15  # columns; half of the points of a curve
+_METRIC, _WIDE_METRIC = 15, 16
+_CARD = 16
 
 
 def rows(moment: Moment, width: int) -> list[Row]:
@@ -75,7 +78,7 @@ def _cards(moment: Moment, width: int) -> list[Row]:
     width = min(width, _WIDEST)
     columns = Columns(
         (
-            Column("CARDS", 18),
+            Column("CARDS", _CARD),
             Column("used ▏reserved", 14, grows=True),
             Column("MiB", 7, right=True),
             Column("of", 7, right=True),
@@ -94,7 +97,9 @@ def _card(card: CardNow, columns: Columns) -> Row:
     name = (now.name or "n/a").removeprefix("NVIDIA ").removeprefix("GeForce ")
     named = Piece(f"{now.index} {name}")
     if now.problem is not None:
-        return Row((Piece(f"{one_line(named.text, 18):<18}  "), Piece(one_line(now.problem.message), "bad")))
+        return Row(
+            (Piece(f"{one_line(named.text, _CARD):<{_CARD}}  "), Piece(one_line(now.problem.message), "bad"))
+        )
     usable = None if now.memory_total_mib is None else now.memory_total_mib - (now.memory_reserved_mib or 0)
     bar = memory_bar(now.memory_used_mib, card.reserved_mib, usable, columns.width_of("used ▏reserved"))
     return columns.row(
@@ -133,14 +138,14 @@ def _alerts(alerts: tuple[Alert, ...], width: int) -> list[Row]:
 def _running(running: tuple[Going, ...], width: int) -> list[Row]:
     if not running:
         return [said("RUNNING", width, "head"), said("nothing", width, "dim")]
-    spark = _SPARK if width < 110 else _WIDE_SPARK
+    spark = _SPARK if width < _WIDE else _WIDE_SPARK
     columns = Columns(
         (
             Column("RUNNING", 12),
             Column("", _label_width(width)),
-            Column("progress", 14 if width < 110 else 18),
+            Column("progress", 14 if width < _WIDE else 18),
             Column("ETA", 7, right=True),
-            Column("metric", 15),
+            Column("metric", _metric_width(width)),
             Column("curve", spark),
             Column("rate", 16, right=True),
         ),
@@ -154,6 +159,10 @@ def _label_width(width: int) -> int:
     return min(max(14 + (width - 80) // 4, 14), 32)
 
 
+def _metric_width(width: int) -> int:
+    return _METRIC if width < _WIDE else _WIDE_METRIC
+
+
 def _going(one: Going, columns: Columns, spark: int) -> Row:
     run = one.run
     left = "" if one.eta_s is None else duration(one.eta_s)
@@ -165,7 +174,7 @@ def _going(one: Going, columns: Columns, spark: int) -> Row:
             if run.done is not None
             else Piece(since(run) or state_of(run), "dim"),
             Piece(left),
-            Piece(metric_of(run), "warn" if one.alerts else "text"),
+            Piece(metric_of(run, columns.width_of("metric")), "warn" if one.alerts else "text"),
             Piece(sparkline(one.curve, spark), "accent"),
             Piece(pace_of(run)),
         ),
@@ -202,7 +211,7 @@ def _lately(lately: tuple[Ended, ...], width: int) -> list[Row]:
             Column("", _label_width(width)),
             Column(" ", 1),
             Column("took", 7, right=True),
-            Column("metric", 15),
+            Column("metric", _metric_width(width)),
             Column(_PEAK, 19, grows=True),
         ),
         width,
@@ -219,7 +228,7 @@ def _ended(one: Ended, columns: Columns) -> Row:
             Piece(run.label),
             sign,
             Piece(took(run)),
-            Piece(metric_of(run)),
+            Piece(metric_of(run, columns.width_of("metric"))),
             Piece(_end(one, columns.width_of(_PEAK)), "text" if run.state == "succeeded" else sign.tone),
         ),
         run.id,
@@ -227,23 +236,29 @@ def _ended(one: Ended, columns: Columns) -> Row:
 
 
 def _end(one: Ended, width: int) -> str:
+    ways = _ways_to_say(one)
+    return next((text for text in ways if width_of(text) <= width), ways[-1])
+
+
+def _ways_to_say(one: Ended) -> list[str]:
+    """What came of it, the most that can be said first: the sign beside says some of it, too."""
     run = one.run
     if run.state != "succeeded":
-        return f"{state_of(run)}: {run.reason}" if run.reason and run.state != "cancelled" else state_of(run)
+        state = state_of(run)
+        return [f"{state}: {run.reason}", run.reason] if run.reason and run.state != "cancelled" else [state]
     if one.steps is not None:
-        return one.steps
+        return [one.steps, one.steps.partition(": ")[2] or one.steps]
     if run.peak_card_mib:
-        told = f" (predicted {run.predicted_mib:,.0f})" if run.predicted_mib else ""
-        return f"{run.peak_card_mib:,.0f} MiB card{told}"
+        return _beside_predicted(f"{run.peak_card_mib:,.0f} MiB card", run)
     if run.peak_host_mib is None:
-        return ""
+        return [""]
+    host = f"{run.peak_host_mib:,.0f} MiB host"
     if run.predicted_mib and one.libraries_mib is not None:
         # Without a card a prediction is of what comes on top of libraries.
         above = f"{run.peak_host_mib - one.libraries_mib:,.0f} MiB above libraries"
-        told = f"{above} (predicted {run.predicted_mib:,.0f})"
-        return next((text for text in (told, above) if len(text) <= width), _host(run.peak_host_mib))
-    return _host(run.peak_host_mib)
+        return [*_beside_predicted(above, run), host]
+    return [host]
 
 
-def _host(mib: float) -> str:
-    return f"{mib:,.0f} MiB host"
+def _beside_predicted(peak: str, run: Run) -> list[str]:
+    return [f"{peak} (predicted {run.predicted_mib:,.0f})", peak] if run.predicted_mib else [peak]

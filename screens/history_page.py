@@ -53,7 +53,7 @@ class _Sortable(NamedTuple):
 
 
 _SORTABLE = (
-    _Sortable(Column("RUN", 8), "id", True),
+    _Sortable(Column("RUN", 8, right=True), "id", True),
     _Sortable(Column(" ", 1), "state"),
     _Sortable(Column("workload", 9), "workload"),
     _Sortable(Column("label", 17, grows=True), "label"),
@@ -134,7 +134,8 @@ class Shown(Sequence[Row]):
             return self._columns.row((name, Piece("?" if read else " ", "dim")), number)
         figure = self._answer.figure
         value = self._answer.values.get(number)
-        metric = metric_of(run) if figure is None else "" if value is None else short_figure(value)
+        room = self._columns.width_of("metric")
+        metric = metric_of(run, room) if figure is None else "" if value is None else short_figure(value)
         peak = run.peak_card_mib if run.peak_card_mib is not None else run.peak_host_mib
         bad = run.state not in ("succeeded", "cancelled")
         return self._columns.row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from kgops.cli.output import UNKNOWN, duration, figure
+from kgops.cli.output import UNKNOWN, duration, figure, fitted, width_of
 from kgops.jobs.text import one_line
 from screens.rows import Piece
 from storage.runs import Run
@@ -21,6 +21,8 @@ _SIGNS = {
     "starting": ("›", "accent"),
     "running": ("›", "accent"),
 }
+_OF_WHAT = ("valid_", "val_", "test_", "train_")
+_ES = ("ches", "shes", "sses", "xes")  # endings of many that are of one without two letters
 _NAMES = {"cancelled": "stopped", "out_of_memory": "out of memory", "queued": "waiting"}
 
 
@@ -45,14 +47,24 @@ def progress_of(run: Run, width: int = 80) -> str:
 
 
 def pace_of(run: Run) -> str:
+    """`5.1 it/s`, and of what takes longer than a second how long: `39.8 s/epoch`."""
     if run.rate is None:
         return ""
-    shown = f"{run.rate:,.1f}" if abs(run.rate) >= 1 else figure(run.rate)
-    return f"{shown} {one_line(run.unit or 'it')}/s"
+    unit = one_line(run.unit or "it")
+    if 0 < run.rate < 1:
+        return f"{_seconds(1 / run.rate)}/{_one_of(unit)}"
+    return f"{run.rate:,.1f} {unit}/s"
 
 
-def metric_of(run: Run) -> str:
-    return "" if run.metric is None else f"{one_line(run.metric, 24)} {short_figure(run.metric_value)}"
+def metric_of(run: Run, width: int = 40) -> str:
+    """`valid_mrr 0.2870`; where there is less room the figure stays whole, and of its name what says most."""
+    if run.metric is None:
+        return ""
+    value, name = short_figure(run.metric_value), one_line(run.metric, 24)
+    room = width - len(value) - 1
+    if width_of(name) > room:
+        name = next((name.removeprefix(of) for of in _OF_WHAT if name.startswith(of)), name)
+    return f"{fitted(name, max(room, 1))} {value}"
 
 
 def took(run: Run) -> str:
@@ -83,6 +95,15 @@ def short_figure(value: float | None) -> str:
     if size >= 10:
         return f"{value:.2f}"
     return f"{value:.4f}" if size >= 0.001 else figure(value)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value < 100 else duration(value)
+
+
+def _one_of(unit: str) -> str:
+    """`epochs` as one of them; the unit is a worker's, and may be any word."""
+    return unit[:-2] if unit.endswith(_ES) else unit.removesuffix("s")
 
 
 def _count(value: float) -> str:
