@@ -29,7 +29,7 @@ _END = 1 << 62  # a line behind all others
 _BAD: frozenset[Level] = frozenset({"error", "warning"})
 _NARROWER: dict[frozenset[Level], frozenset[Level]] = {ALL: _BAD, _BAD: frozenset({"error"})}
 _CALLED = {_BAD: "warnings and errors", frozenset({"error"}): "errors"}
-_NOTHING_YET = "nothing yet"
+_NOTHING_YET, _NOTHING = "nothing yet", "nothing was written"
 
 
 class RunLog(Vertical):
@@ -255,7 +255,7 @@ class RunLog(Vertical):
         if self._trouble is not None:
             return f"the log cannot be read: {self._trouble}"
         if self._page.levels not in _CALLED:
-            return _NOTHING_YET if self._page.numbered else ""
+            return (_NOTHING_YET if self._grows else _NOTHING) if self._page.numbered else ""
         called = _CALLED[self._page.levels]
         return f"no {called}" if self._page.numbered else f"looking for {called}, {self._page.counted:.0%}"
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kgops.cli.output import UNKNOWN, duration, figure, fitted, moment
+from kgops.cli.output import UNKNOWN, duration, figure, fitted, moment, width_of
 from kgops.jobs.text import one_line
 from kgops.runs.overview import eta_s
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["rows"]
 
-_BAR = 24
+_BAR, _SHORT_BAR = 24, 16
+_WIDE = 100  # columns from which there is room for the longer bar
 _FILES_SHOWN = 12
 
 
@@ -54,7 +55,7 @@ def _state(known: Dossier, width: int) -> list[Row]:
         tone = "dim" if run.state in ("queued", "cancelled") else "bad"
         out.append(said(f"{before}{run.reason}", width, tone))
     if run.done is not None:
-        out.append(Row(tuple(_progress(run))))
+        out.append(Row(tuple(_progress(run, _BAR if width >= _WIDE else _SHORT_BAR))))
     memory = [
         f"{what} peak {figure(mib, 'MiB')}"
         for what, mib in (("card", run.peak_card_mib), ("host", run.peak_host_mib))
@@ -65,9 +66,28 @@ def _state(known: Dossier, width: int) -> list[Row]:
         memory[-1] += f", {figure(above, 'MiB')} above libraries"
     if run.predicted_mib is not None:
         memory.append(f"predicted {figure(run.predicted_mib, 'MiB')}{_of_what(known)}")
-    facts = [run.profile and f"profile {run.profile}", run.card and f"card {run.card}", *memory]
-    shown = " · ".join(one_line(fact) for fact in facts if fact)
-    return [*out, said(shown, width, "dim")] if shown else out
+    facts = [run.profile and f"profile {run.profile}", _cards(known), *memory]
+    return [*out, *_joined([one_line(fact) for fact in facts if fact], width)]
+
+
+def _cards(known: Dossier) -> str | None:
+    """As people call them, as far as the run's environment names them: a UUID takes half a line."""
+    if known.run.card is None:
+        return None
+    listed = known.environment.get("cards") or []
+    names = {card.get("uuid"): f"{index} {card.get('name')}" for index, card in enumerate(listed)}
+    return " and ".join(f"card {names.get(uuid, uuid)}" for uuid in known.run.card.split(","))
+
+
+def _joined(facts: list[str], width: int) -> list[Row]:
+    """With a point between, on as many lines as it takes."""
+    lines: list[str] = []
+    for fact in facts:
+        if lines and width_of(f"{lines[-1]} · {fact}") <= width:
+            lines[-1] += f" · {fact}"
+        else:
+            lines.append(fact)
+    return [said(line, width, "dim") for line in lines]
 
 
 def _above_libraries(known: Dossier) -> float | None:
@@ -115,9 +135,9 @@ def _budget(known: Dossier, width: int) -> list[Row]:
     return [*rows, said(f"predicted for its peak, in {when}", width, "dim")] if when else rows
 
 
-def _progress(run: Run) -> Iterator[Piece]:
+def _progress(run: Run, bar: int) -> Iterator[Piece]:
     if run.total:
-        yield from share_bar(min((run.done or 0) / run.total, 1.0), _BAR)
+        yield from share_bar(min((run.done or 0) / run.total, 1.0), bar)
         yield Piece("  ")
     yield Piece(progress_of(run))
     if pace_of(run):

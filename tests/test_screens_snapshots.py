@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import functools
 import os
 import socket
 import time
@@ -22,7 +23,7 @@ from screen_picture import picture
 
 from kgops.settings import Home
 from screens.app import KgopsApp
-from storage.database import Connection
+from storage.database import open_writer
 
 PICTURES = Path(__file__).parent / "fixtures" / "screens"
 SIZES = ((80, 24), (120, 40))
@@ -51,7 +52,7 @@ async def run(seen: Seen) -> None:
 async def run_ended(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("end", "up", "enter")
-    await seen.until_shows("2 train nations", "CURVES", "nothing yet")
+    await seen.until_shows("2 train nations", "CURVES", "nothing was written")
 
 
 async def run_log(seen: Seen) -> None:
@@ -163,32 +164,38 @@ async def _settled(seen: Seen, expected: str | None) -> str:
     return shown
 
 
+Drawn = Callable[[str], str]
+
+
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> dict[str, str]:
+def drawn(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Drawn:
+    """The picture of that name; the first one asked for is drawn with all others of its size."""
     folder = tmp_path_factory.mktemp("screens")
     home = folder / "home"
     for part in ("runs", "pending"):
-        (home / part).mkdir(parents=True, mode=0o700)
+        (home / part).mkdir(parents=True)
     home.chmod(0o700)
-    database = home / "kgops.db"
-    database.write_bytes(empty_database.read_bytes())
-    conn = _writer(database)
+    (home / "kgops.db").write_bytes(empty_database.read_bytes())
+    conn = open_writer(home / "kgops.db")
     fill(conn, home)
     conn.close()
     standin = StandIn(folder)
     standin.show(CARDS)
-    known = {name: path.read_text("utf-8") for name in NAMES if (path := _file(name)).exists()}
+    return functools.partial(_one_of, functools.cache(functools.partial(_all_of_size, standin, folder)))
+
+
+def _one_of(all_of_size: Callable[[str], dict[str, str]], name: str) -> str:
+    return all_of_size(name.rpartition("-")[2])[name]
+
+
+def _all_of_size(standin: StandIn, folder: Path, size: str) -> dict[str, str]:
+    names = [name for name in NAMES if name.endswith(f"-{size}")]
+    kept = {name: path.read_text("utf-8") for name in names if (path := _file(name)).exists()}
     with pytest.MonkeyPatch.context() as surroundings:
         surroundings.setenv("TZ", "UTC")
-        for name in ("COLUMNS", "LINES", "NO_COLOR", "KGOPS_THEME"):
-            surroundings.delenv(name, raising=False)
-        return standin.ask(draw, folder, NAMES, known)
-
-
-def _writer(path: Path) -> Connection:
-    from storage.database import open_writer
-
-    return open_writer(path)
+        for variable in ("COLUMNS", "LINES", "NO_COLOR", "KGOPS_THEME"):
+            surroundings.delenv(variable, raising=False)
+        return standin.ask(draw, folder, names, kept)
 
 
 def _file(name: str) -> Path:
@@ -196,14 +203,14 @@ def _file(name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_screen_looks_as_it_did(name: str, drawn: dict[str, str], request: pytest.FixtureRequest) -> None:
-    file = _file(name)
+def test_the_screen_looks_as_it_did(name: str, drawn: Drawn, request: pytest.FixtureRequest) -> None:
+    file, now = _file(name), drawn(name)
     if request.config.getoption("--update-screens"):
-        file.write_text(drawn[name], "utf-8")
+        file.write_text(now, "utf-8")
     before = file.read_text("utf-8") if file.exists() else ""
-    if drawn[name] != before:
+    if now != before:
         changes = difflib.unified_diff(
-            before.splitlines(), drawn[name].splitlines(), f"{file.name} (kept)", "drawn now", lineterm=""
+            before.splitlines(), now.splitlines(), f"{file.name} (kept)", "drawn now", lineterm=""
         )
         pytest.fail("\n".join(changes), pytrace=False)
 

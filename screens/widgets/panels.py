@@ -102,9 +102,11 @@ def _panel(curve: Curve, budget: float | None, width: int) -> list[list[Piece]]:
 
 
 def _heading(curve: Curve, budget: float | None, width: int) -> list[Piece]:
-    last = short_figure(curve.last)
+    last, called = short_figure(curve.last), _called(curve.name)
     beside = "" if budget is None else f" ─ predicted {budget:,.0f}"
-    name = fitted(_called(curve.name), max(width - len(last) - len(beside) - 2, 4))
+    if len(called) + len(beside) + len(last) >= width:
+        beside = beside.replace("predicted", "budget")
+    name = fitted(called, max(width - len(last) - len(beside) - 1, 4))
     gap = max(width - len(name) - len(beside) - len(last), 1)
     return [
         Piece(name),
