@@ -17,12 +17,12 @@ _MOVING = (
     ("↑ ↓", "Move the cursor; j and k do too."),
     ("PgUp PgDn", "A page up or down."),
     ("g G", "To the beginning, to the end; Home and End do too."),
-    ("mouse", "A click moves the cursor there, a second one opens; the wheel scrolls."),
+    ("mouse", "A click moves the cursor, a second one opens; the wheel scrolls."),
 )
 _IN_THE_LOG = (
-    ("n N", "To the next line of a search, or the one before; without one, of what sounds bad."),
+    ("n N", "The next line of a search, or the one before; else of what sounds bad."),
     ("← →", "Half a screen to the side, on lines that are longer."),
-    ("L", "From bad lines alone back to all of them, one stays where one was brought to."),
+    ("L", "Bad lines alone, or all again; one stays where one was brought to."),
 )
 _SIGNS = (
     ("✓", "good", "succeeded"),
@@ -49,7 +49,7 @@ class HelpScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         now = list(holding(self._place, self._run))
         rows = [said("KEYS HERE", 80, "head")]
-        rows += [_entry(action.sign, f"{action.name:<9} {action.help}") for action in now]
+        rows += [_entry(action.sign, f"{action.name:<10} {action.help}") for action in now]
         rows += [BLANK, said("MOVING", 80, "head"), *(_entry(sign, text) for sign, text in _MOVING)]
         if self._place == "run":
             rows += [
@@ -60,7 +60,7 @@ class HelpScreen(ModalScreen[None]):
         later = [action for action in ACTIONS if self._place in action.where and action not in now]
         if later:
             rows += [BLANK, said("WITH ANOTHER RUN UNDER THE CURSOR", 80, "head")]
-            rows += [_entry(action.sign, f"{action.name:<9} {action.help}", "dim") for action in later]
+            rows += [_entry(action.sign, f"{action.name:<10} {action.help}", "dim") for action in later]
         rows += [BLANK, said("SIGNS", 80, "head")]
         rows += [_entry(sign, text, tone) for sign, tone, text in _SIGNS]
         self.query_one("#body", Lines).show(rows)

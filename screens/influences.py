@@ -108,7 +108,7 @@ class Influences(Place):
 
     def draw(self) -> None:
         width = self.size.width
-        left = width // 3 if width >= _WIDE else width
+        left = (width - 2) // 3 if width >= _WIDE else width
         right = width - left - 2 if width >= _WIDE else width
         self.query_one("#body", Lines).show(influences_page.test_rows(self._found, left, self._trouble))
         shown = influences_page.found_rows(self._found, self.test, self._narrowed, right)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -64,18 +65,23 @@ def test_rows(found: Found | None, width: int, trouble: str | None) -> list[Row]
         if trouble is None:
             return [said("reading what was found", width, "dim")]
         first = "`kgops run` trains and traces a demo; `kgops run tracin --run N` traces a run's tests"
-        return [said("TEST TRIPLES", width, "head"), said(trouble, width), said(first, width, "dim")]
+        return [said("TEST TRIPLES", width, "head"), said(trouble, width), *_wrapped(first, width)]
     rows = [said("TEST TRIPLES", width, "head")]
     if not found.tests:
         what = (
             "nothing was traced yet" if not found.run.ended else f"run {found.run.id} traced no test triple"
         )
-        return [*rows, said(what, width), said("esc goes back; n starts a run that traces", width, "dim")]
+        first = "esc goes back; n on the dashboard starts a run that traces"
+        return [*rows, said(what, width), *_wrapped(first, width)]
     for test in found.tests:
         tone = "warn" if test.trouble else "text"
         words = f"{test.test:>3}  {_words(found, test.head, test.relation, test.tail)}"
         rows.append(said(words, width, tone, key=test.test))
     return rows
+
+
+def _wrapped(text: str, width: int) -> list[Row]:
+    return [said(line, width, "dim") for line in textwrap.wrap(text, max(width, 20))]
 
 
 def found_rows(found: Found | None, test: Traced | None, narrowed: Narrowed, width: int) -> list[Row]:

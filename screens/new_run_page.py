@@ -12,6 +12,8 @@ from typing import Any
 from kgops.cli.command_line import as_command
 from kgops.cli.output import duration, figure, fitted, width_of
 from kgops.jobs.text import one_line
+from kgops.plans.budget import Budget
+from kgops.plans.budget import Row as Part
 from kgops.plans.planner import Suggestion
 from kgops.plans.targets import Target
 from kgops.runs.drafts import FIELDS, PULLED, Draft
@@ -196,7 +198,7 @@ def _bar(suggestion: Suggestion, width: int) -> Row:
     end = width if room is None else round(min(room / whole, 1.0) * (width - 1))
     cells: list[tuple[str, str]] = []
     reached = 0.0
-    for i, part in enumerate(budget.explain()):
+    for i, part in enumerate(_by_size(budget)):
         reached += part.size / _MIB
         cells += [("▇", _ALTERNATING[i % 2])] * (round(reached / whole * (width - 1)) - len(cells))
     cells += [("░", "dim")] * (round(need / whole * (width - 1)) - len(cells))
@@ -210,16 +212,21 @@ def _bar(suggestion: Suggestion, width: int) -> Row:
     )
 
 
+def _by_size(budget: Budget) -> list[Part]:
+    """A card's context among them: of a small model it is the most."""
+    return sorted(budget.explain(), key=lambda part: -part.size)
+
+
 def _parts(suggestion: Suggestion, width: int) -> Row:
     """In the tones of the bar, largest first, as many as there is room for."""
     parts = [
         Piece(f"{part.part} {part.size / _MIB:,.0f}", _ALTERNATING[i % 2])
-        for i, part in enumerate(suggestion.best.budget.explain())
+        for i, part in enumerate(_by_size(suggestion.best.budget))
         if abs(part.size) >= _MIB / 2
     ]
     best = suggestion.best
     parts.append(Piece(f"margin {best.need_mib - best.budget.total_mib:,.0f}", "dim"))
-    parts.append(Piece(f"while {one_line(best.budget.phase)}", "dim"))
+    parts.append(Piece(f"in {one_line(best.budget.phase)}", "dim"))
     return row(_fitting(parts, width))
 
 

@@ -78,7 +78,7 @@ class Profiles(Place):
 
     def draw(self) -> None:
         width = self.size.width
-        left = width // 2 if width >= _WIDE else width
+        left = (width - 2) // 2 if width >= _WIDE else width
         right = width - left - 2 if width >= _WIDE else width
         self.query_one("#body", Lines).show(profiles_page.list_rows(self._known, left))
         shown = profiles_page.detail_rows(self._known, self._selected, right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,11 @@ def look(home: Home) -> Known:
     cards = cards_here()
     shipped = sorted((profiles.find(name) for name in profiles.names()), key=in_order)
     own = [_of_file(path, cards) for path in sorted(Path().glob("my-*.toml"))]
-    return Known((*own, *(_told(one, one.name, cards) for one in shipped)), tuple(_accuracy(home)))
+    known = [_told(one, one.name, cards) for one in shipped]
+    known.sort(
+        key=lambda told: not told.here.startswith("GPU")
+    )  # first what was made for a card that is here
+    return Known((*own, *known), tuple(_accuracy(home)))
 
 
 def list_rows(known: Known | None, width: int) -> list[Row]:
@@ -77,16 +82,23 @@ def detail_rows(known: Known | None, one: Told | None, width: int) -> list[Row]:
         rows += [said(text, width, "bad") for text in one.problems]
         rows += [said(text, width, "warn") for text in one.conflicts]
         rows.append(BLANK)
-    rows += [said(one.name, width, "head"), *(_line(text, width) for text in one.text), BLANK]
+    rows += [said(one.name, width, "head"), *(row for text in one.text for row in _lines(text, width)), BLANK]
     return [*rows, said("PREDICTED MEMORY SO FAR", width, "head"), *_said_all(known.accuracy, width)]
 
 
 def _said_all(lines: Sequence[str], width: int) -> list[Row]:
+    """A table with its heading, or one sentence."""
+    if len(lines) == 1:
+        return _lines(lines[0], width)
     return [said(line, width, "dim" if n == 0 else "text") for n, line in enumerate(lines)]
 
 
-def _line(text: str, width: int) -> Row:
-    return said(text, width, "dim" if text.startswith(("#", "[")) else "text")
+def _lines(text: str, width: int) -> list[Row]:
+    """A comment says why, and is there to be read to its end; so is a long value."""
+    tone = "dim" if text.startswith(("#", "[")) else "text"
+    again = "# " if text.startswith("#") else "  "
+    whole = textwrap.wrap(one_line(text), max(width, 20), subsequent_indent=again, break_on_hyphens=False)
+    return [said(line, width, tone) for line in whole or [""]]
 
 
 def _of_file(path: Path, cards: tuple[CardReading, ...] | None) -> Told:

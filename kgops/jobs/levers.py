@@ -46,7 +46,7 @@ LEVERS: dict[str, Lever] = {
     lever.name: lever
     for lever in (
         Lever("precision", "numeric", "number format of the heavy products", ("auto", *_FORMATS)),
-        Lever("batch_size", "approximate", "examples per step; changes what training finds", (int,)),
+        Lever("batch_size", "approximate", "examples per step; changes the result", (int,)),
         Lever(
             "microbatch",
             "numeric",
@@ -56,23 +56,23 @@ LEVERS: dict[str, Lever] = {
         Lever("temporal_frames", "approximate", "frames of a window; fewer need less memory", (int,)),
         Lever("memory_optimized", "approximate", "half the channels of the image network", (True, False)),
         Lever("block", "exact", "training triples scored at a time", (int,)),
-        Lever("tests_at_once", "exact", "test triples whose factors are kept at a time", ("auto", int)),
-        Lever("entity_chunk", "exact", "entities scored at a time; smaller needs less memory", ("auto", int)),
+        Lever("tests_at_once", "exact", "test triples kept at a time", ("auto", int)),
+        Lever("entity_chunk", "exact", "entities at once: fewer, less memory", ("auto", int)),
         Lever(
             "gradient_checkpointing",
             "exact",
-            "compute activations again instead of keeping them",
+            "compute activations twice, keep fewer",
             (True, False),
         ),
-        Lever("memory_cleanup", "exact", "give cached memory back when free memory is short", (True, False)),
+        Lever("memory_cleanup", "exact", "give back cached memory when short", (True, False)),
         Lever("compile", "numeric", "let torch.compile generate the kernels", _COMPILE_MODES),
         Lever("cuda_graphs", "exact", "replay a whole step as one launch", (True, False)),
-        Lever("filtering", "approximate", "score only the neighbourhood of a test triple", (True, False)),
+        Lever("filtering", "approximate", "only the test triple's neighbourhood", (True, False)),
         Lever("last_layers", "approximate", "gradients of the last layers only", (False, int)),
         Lever(
             "gram_precision",
             "numeric",
-            "number format of TracIn's two largest products",
+            "number format of the largest products",
             ("fp32", "fp16", "bf16"),
         ),
         Lever("vectorized_gradients", "exact", "gradients of many triples at once, in TracIn", (True, False)),

@@ -46,13 +46,13 @@ class Field(NamedTuple):
 
 FIELDS: dict[str, tuple[Field, ...]] = {
     "train": (
-        Field("data", "data", "a bundled graph, or a folder or file of triples"),
+        Field("data", "data", "a bundled graph, a folder, or a file"),
         Field("num_epochs", "epochs", "passes over the triples", (1, 5, 10, 20, 50, 100, 200, 500, 1000)),
         Field("embedding_dim", "dimensions", "length of an entity's vector", (50, 100, 200, 300, 400, 800)),
     ),
     "tracin": (
-        Field("run", "run", "a training run of kgops that succeeded"),
-        Field("test_triple", "test triple", "head, relation, tail; empty: all test triples"),
+        Field("run", "run", "a training run that succeeded"),
+        Field("test_triple", "test triple", "head, relation, tail; empty: all"),
         Field("top_k", "top", "how many of the strongest to keep", (10, 25, 50, 100, 500, 1000)),
     ),
     "exec": (
