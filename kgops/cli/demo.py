@@ -56,11 +56,11 @@ def _first_run() -> int:
 
 
 def _make(place: Home, *, real: bool) -> None:
-    from kgops.tour.filling import fill
+    from kgops.tour.filling import REAL, fill
 
     began = time.monotonic()
     tell(f"Making a tour in {place.path}; your own home is not touched.")
-    made = fill(place, tell, real=real)
+    made = fill(place, tell, REAL if real else ())
     took = time.monotonic() - began
     last = made.waiting[-1]
     say(

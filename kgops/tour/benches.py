@@ -31,7 +31,7 @@ _SPEED_UP: dict[str, dict[str, tuple[float, float] | None]] = {
     _CLAIMS: {
         "fp32": (1.0, 1.0),
         "fp32 again": (1.004, 1.0),
-        "+ cleanup": (0.99, 1.01),
+        "+ cleanup": (0.91, 1.01),
         "+ fp16": (2.12, 1.71),
         "+ checkpointing": (0.78, 1.52),
         "+ fp16 + checkpointing": (1.61, 2.31),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,13 +28,13 @@ from storage import reports
 from storage.database import Connection, open_writer
 from storage.runs import Run
 
-__all__ = ["Tour", "fill"]
+__all__ = ["REAL", "Tour", "fill"]
 
 REAL_TAG = "real"
-_REAL: tuple[dict[str, Any], ...] = (
+REAL: tuple[dict[str, Any], ...] = (  # jobs that take place, each on one core
     {
         "workload": "pipeline",
-        "label": "nations train and trace",
+        "label": "nations, trained and traced",
         "pipeline": {
             "train": {"dataset": "nations", "num_epochs": 20},
             "tracin": {"max_triples": 10, "top_k": 10},
@@ -42,7 +42,7 @@ _REAL: tuple[dict[str, Any], ...] = (
     },
     {
         "workload": "train",
-        "label": "nations batch 64",
+        "label": "nations with batches of 64",
         "train": {"dataset": "nations", "num_epochs": 20},
         "levers": {"batch_size": 64},
     },
@@ -60,7 +60,7 @@ class Tour:
     waiting: tuple[int, ...]
 
 
-def fill(home: Home, tell: Callable[[str], None], *, real: bool) -> Tour:
+def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]) -> Tour:
     """Everything a tour has; Usage where the home is somebody's."""
     homes.begin(home)
     make_home(home)
@@ -69,7 +69,7 @@ def fill(home: Home, tell: Callable[[str], None], *, real: bool) -> Tour:
         told = [*stories(), *bench_stories()]
         tell(f"Writing {len(told)} made-up runs of the last six weeks, and two made-up benchmarks …")
         made_up = _put_stories(home, conn, told)
-        really = _run_really(home, conn, tell) if real else ()
+        really = _run_really(home, conn, real, tell) if real else ()
         tell(
             f"Starting one that reports a made-up curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
         )
@@ -93,13 +93,15 @@ def _put_stories(home: Home, conn: Connection, told: list[Story]) -> list[int]:
     return in_order
 
 
-def _run_really(home: Home, conn: Connection, tell: Callable[[str], None]) -> tuple[Run, ...]:
+def _run_really(
+    home: Home, conn: Connection, jobs: Sequence[dict[str, Any]], tell: Callable[[str], None]
+) -> tuple[Run, ...]:
     """Both at once, each on one core: that is what makes it less than a minute."""
     tell(
         "Really training ConvE on Nations twice, with batches of 256 and of 64, and tracing ten predictions …"
     )
     with _each_on_one_core():
-        numbers = [_launch(home, conn, job, REAL_TAG) for job in _REAL]
+        numbers = [_launch(home, conn, job, REAL_TAG) for job in jobs]
     found = []
     for number in numbers:
         reports.add_note(conn, number, time.time(), "Really run on this machine while the tour was made.")

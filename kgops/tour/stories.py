@@ -205,7 +205,7 @@ def _tracing() -> Iterator[Story]:
         progress=("tracin", 3.0, 3.0, "test triples"),
     )
     yield Story(
-        *("pipeline", "kinships train and trace", {**both, "train": {"dataset": "kinships"}}, 6.4, 2.0),
+        *("pipeline", "kinships train and trace", {**both, "train": {"dataset": "kinships"}}, 11.2, 2.0),
         *("interrupted", "the worker was lost: SIGKILL, which kgops did not send"),
         levers=TRAIN,
         shapes=training(20, (0.24, 0.09), 0.61, epoch_s=5.9),

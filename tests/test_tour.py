@@ -1,0 +1,205 @@
+"""A tour has something for every screen, says of everything made up that it is, and touches nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driving import Console, end_all_of
+from screen_driving import Seen, look
+
+from kgops.cli.run import KINDS
+from kgops.errors import KgopsError
+from kgops.jobs.job import read_job
+from kgops.jobs.workloads import WORKLOADS
+from kgops.measured.claims import judge, shipped
+from kgops.runs.folder import RunFolder
+from kgops.settings import Home
+from kgops.tour import home as homes
+from kgops.tour.filling import REAL, fill
+from kgops.tour.rows import MADE_UP, MARK
+from storage import benches, measurements, reports, runs, transfer
+from storage.database import open_reader
+from storage.runs import ACTIVE, STATES
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """One for all tests that only look; with one run that really takes place."""
+    home = Home(tmp_path_factory.mktemp("tour") / "kgops-tour")
+    before = os.environ.get("KGOPS_HOME")
+    os.environ["KGOPS_HOME"] = str(home.path.parent / "usual")
+    try:
+        real = {"workload": "exec", "label": "really", "exec": {"command": ["true"]}}
+        fill(home, lambda _: None, [real])
+        yield home
+    finally:
+        end_all_of(home.path)
+        if before is None:
+            del os.environ["KGOPS_HOME"]
+        else:
+            os.environ["KGOPS_HOME"] = before
+
+
+@pytest.fixture
+def record(tour: Home) -> Iterator[sqlite3.Connection]:
+    conn = open_reader(tour.database)
+    yield conn
+    conn.close()
+
+
+# --- what is in it --------------------------------------------------------------------------------
+
+
+def test_every_workload_and_every_end_is_there(record: sqlite3.Connection) -> None:
+    found = runs.page(record, limit=1000)
+    assert {run.workload for run in found} == set(WORKLOADS) == {*KINDS, "pipeline"} - {"sweep"}
+    states = {run.state for run in found}
+    assert states >= set(STATES) - set(ACTIVE)
+    assert states & set(ACTIVE)
+    assert len(found) > 36
+    assert [run.submitted_at for run in found] == sorted((run.submitted_at for run in found), reverse=True)
+
+
+def test_every_screen_has_something_to_show(tour: Home) -> None:
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("a curve to watch", "waits behind it", MARK)
+        await seen.press("h")
+        await seen.until_shows("fb15k-237", "umls seed")
+        await seen.press("escape")
+        await seen.until_shows("a curve to watch")
+        await seen.press("i")
+        await seen.until_shows("Veritol", "lunar fever")
+
+    look(tour.path, story, (150, 45))
+
+
+def test_ladders_levers_notes_traces_and_benchmarks_are_there(record: sqlite3.Connection) -> None:
+    for table in transfer.TABLES:
+        many = record.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        assert many > 0 or table == "measurement", table
+    stepped = [
+        run.id
+        for run in runs.page(record, limit=1000)
+        if reports.events(record, run.id, kinds=("step_down",)) and run.state == "succeeded"
+    ]
+    assert len(stepped) >= 4
+    judged = [one for bench in benches.newest(record) for one in judge(record, bench, shipped())]
+    assert {one.verdict for one in judged} >= {"confirmed", "smaller", "no effect", "harmful"}
+
+
+@pytest.mark.parametrize(
+    "command", [("compare", "1", "2", "3"), ("show", "3"), ("bench", "show", "2"), ("logs", "3")]
+)
+def test_commands_read_a_tour_as_any_history(run_cli: Console, tour: Home, command: tuple[str, ...]) -> None:
+    done = run_cli(*command, env={"KGOPS_HOME": str(tour.path)})
+    assert done.code == 0, done.err
+    assert MADE_UP in done.out.lower() or MARK in done.out
+
+
+# --- what it says of itself -----------------------------------------------------------------------
+
+
+def test_every_made_up_run_says_so_wherever_one_may_look(tour: Home, record: sqlite3.Connection) -> None:
+    for run in runs.page(record, limit=1000):
+        tags = reports.tags(record, run.id)
+        assert homes.TAG in tags
+        if "real" in tags:
+            continue
+        assert MARK in run.label, run
+        assert "made-up" in tags, run
+        assert any(
+            "made up" in note.text.lower().replace("-", " ") for note in reports.notes(record, run.id)
+        ), run
+        if "a real process" in reports.notes(record, run.id)[0].text.lower():
+            continue  # it really goes on here, and its curve is made up
+        machine = runs.spec(record, run.id).environment["machine"]
+        assert machine["host"] == machine["processor"] == MADE_UP
+        assert reports.events(record, run.id, kinds=("imported",))[0].body["source"] == MADE_UP
+        assert MADE_UP in RunFolder(tour.runs / run.folder).log.read_text()
+
+
+def test_every_figure_hangs_on_a_machine_that_is_made_up(record: sqlite3.Connection) -> None:
+    kept = measurements.page(record)
+    assert kept
+    for one in kept:
+        assert MARK in one.name
+        assert MADE_UP in one.command
+        assert one.fingerprint["machine"]["processor"] == MADE_UP
+
+
+def test_what_is_said_of_files_holds(tour: Home, record: sqlite3.Connection) -> None:
+    for run in runs.page(record, limit=1000):
+        for file in reports.artifacts(record, run.id):
+            raw = (tour.runs / run.folder / file.path).read_bytes()
+            assert (len(raw), hashlib.sha256(raw).hexdigest()) == (file.bytes, file.sha256)
+
+
+def test_nothing_made_up_gets_into_another_record(run_cli: Console, tour: Home, tmp_path: Path) -> None:
+    out = tmp_path / "some.json"
+    there = {"KGOPS_HOME": str(tour.path)}
+    assert run_cli("export", "1", "--to", "json", "--out", out, env=there).code == 0
+    for path in (out, next(tour.runs.glob("0003-*"))):
+        done = run_cli("import", path)
+        assert done.code == 2
+        assert "made up for a tour" in done.err
+    assert run_cli("runs", "--json").json() == []
+
+
+def test_the_jobs_that_really_run_are_jobs() -> None:
+    for job in REAL:
+        assert MARK not in read_job(job, "a job of the tour").label
+
+
+# --- where it is ----------------------------------------------------------------------------------
+
+
+def test_it_is_made_beside_the_usual_home_and_removed_by_one_command(run_cli: Console) -> None:
+    place = run_cli.home.with_name(run_cli.home.name + "-tour")
+    before = sorted(run_cli.home.rglob("*"))
+    made = run_cli("demo", "--tour", "--quick")
+    assert made.code == 0, made.err
+    assert f"KGOPS_HOME={place} kgops" in made.out
+    assert "kgops demo --remove-tour" in made.out
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert "there is a tour" in run_cli("demo", "--tour").err
+    (place / "thesis.tex").write_text("mine")
+    assert "thesis.tex" in run_cli("demo", "--remove-tour").err
+    (place / "thesis.tex").unlink()
+    mine = run_cli("run", "exec", "--detach", "--", "true", env={"KGOPS_HOME": str(place)})
+    assert mine.code == 0, mine.err
+    assert "runs of your own" in run_cli("demo", "--remove-tour").err
+    assert place.is_dir()
+    removed = run_cli("demo", "--remove-tour", "--yes")
+    assert removed.code == 0, removed.err
+    assert not place.exists()
+    assert sorted(run_cli.home.rglob("*")) == before
+    assert run_cli("demo", "--remove-tour").code == 2
+
+
+def test_no_folder_of_anybody_else_is_filled_or_removed(home: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "kgops.db").write_text("mine")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    file = tmp_path / "file"
+    file.write_text("")
+    for place in (home, home / "inside", home.parent, theirs, link, file):
+        with pytest.raises(KgopsError):
+            fill(Home(place), lambda _: None, ())
+        with pytest.raises(KgopsError):
+            homes.remove(Home(place), own_too=True)
+    assert (theirs / "kgops.db").read_text() == "mine"
+    assert sorted(path.name for path in home.iterdir()) == ["kgops.db", "pending", "runs"]
+
+
+@pytest.mark.parametrize(
+    "args", [("--tour", "--remove-tour"), ("--quick",), ("--home", "x"), ("--yes",)], ids=" ".join
+)
+def test_flags_that_do_not_go_together_are_mistakes(run_cli: Console, args: tuple[str, ...]) -> None:
+    assert run_cli("demo", *args).code == 2
