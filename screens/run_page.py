@@ -18,6 +18,7 @@ from screens.words import metric_of, pace_of, progress_of
 if TYPE_CHECKING:
     from kgops.runs.dossier import Dossier, LeverRow
     from storage.attempts import Attempt
+    from storage.reports import Event
     from storage.runs import Run
 
 __all__ = ["rows"]
@@ -67,7 +68,15 @@ def _state(known: Dossier, width: int) -> list[Row]:
     if run.predicted_mib is not None:
         memory.append(f"predicted {figure(run.predicted_mib, 'MiB')}{_of_what(known)}")
     facts = [run.profile and f"profile {run.profile}", _cards(known), *memory]
-    return [*out, *_joined([one_line(fact) for fact in facts if fact], width)]
+    out += _joined([one_line(fact) for fact in facts if fact], width)
+    return [*out, *(_origin(event, width) for event in known.imported)]
+
+
+def _origin(event: Event, width: int) -> Row:
+    """As far as it was told: a run's number and machine, and the file or folder that had it."""
+    told = event.body
+    run = f"run {told['run']} of {told.get('host') or 'an unnamed machine'}, " if told.get("run") else ""
+    return said(f"imported {moment(event.at)}: {run}from {told.get('source') or UNKNOWN}", width, "accent")
 
 
 def _cards(known: Dossier) -> str | None:

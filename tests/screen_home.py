@@ -61,6 +61,8 @@ def fill(conn: Connection, home: Path) -> None:
         _nations(conn, home, 1, batch=256, mrr=0.5309, ago=4 * _DAY)
         _nations(conn, home, 2, batch=512, mrr=0.6006, ago=4 * _DAY - _HOUR)
         reports.change_tags(conn, 2, add=["paper", "baseline"], remove=[])
+        came = {"kind": "export", "source": "/srv/paper/runs.json", "run": 17, "host": "gpu-3"}
+        reports.add_event(conn, 2, 0, NOW - 3.5 * _DAY, "imported", came)
         reports.add_note(conn, 2, NOW - 3 * _DAY, "The one of table 2.\nBatch 256 is worse.")
         _tracing(conn, home)
         _diverged(conn, home)

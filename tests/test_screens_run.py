@@ -259,3 +259,18 @@ def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -
         await seen.until_shows("No runs yet")
 
     look(run_cli.home, story)
+
+
+def test_a_run_that_was_imported_says_from_where(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "from afar", "--", "true")
+    assert run_cli("export", "1", "--to", "json", "--out", "taken.json").code == 0
+    assert run_cli("import", "taken.json", "--again").code == 0
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        await seen.until_shows("2 exec from afar")
+        told = seen.row_of("imported ")
+        assert "run 1 of " in told
+        assert told.endswith(f", from {run_cli.cwd / 'taken.json'}")
+
+    look(run_cli.home, story, (400, 40))

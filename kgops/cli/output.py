@@ -101,7 +101,7 @@ def moment(at: float | None) -> str:
     if at is None:
         return UNKNOWN
     when = time.localtime(at)
-    today = when[:3] == time.localtime()[:3]
+    today = when[:3] == time.localtime(time.time())[:3]
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", when)
 
 

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _STEPS = ("step_down", "again")
+_IMPORTED = "imported"  # `runs.exporting` writes it; a console that shows a run needs nothing else from there
 LIBRARIES = "libraries_mib"
 _TAIL_BYTES = 1 << 18
 
@@ -73,6 +74,7 @@ class Dossier:
     environment: Mapping[str, Any]
     forecast: Mapping[str, Any] | None  # what was predicted of its memory, for what, and from which parts
     traced: Mapping[str, Any] | None = None  # what its worker predicted instead: `worker_prediction`
+    imported: tuple[Event, ...] = ()  # when it came into this record, and from where
 
     @property
     def libraries_mib(self) -> float | None:
@@ -95,11 +97,12 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
     if run is None:
         return None
     spec = runs.spec(conn, number)
+    told = reports.events(conn, number, kinds=(*_STEPS, _IMPORTED))
     return Dossier(
         run=run,
         path=home.runs / run.folder,
         attempts=tuple(attempts.of_run(conn, number)),
-        steps=tuple(reports.events(conn, number, kinds=_STEPS)),
+        steps=tuple(event for event in told if event.kind in _STEPS),
         levers=tuple(lever_rows(run, reports.levers(conn, number), spec.plan.get("choices") or [])),
         curves=tuple(
             Curve(
@@ -115,6 +118,7 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
         environment=spec.environment,
         forecast=spec.plan.get("forecast"),
         traced=worker_prediction(conn, number, spec.plan),
+        imported=tuple(event for event in told if event.kind == _IMPORTED),
     )
 
 
