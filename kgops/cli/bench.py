@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import click
 
+from kgops.cli.output import say
 from kgops.errors import Usage
 from kgops.jobs.keys import nearest
 
@@ -23,6 +25,15 @@ BENCHMARKS: dict[str, str] = {
     "console": "What the console and the supervisor cost.",
     "screens": "What the dashboard costs: CPU, memory, bytes, keys.",
     "gpu": "All of it that needs a card.",
+}
+
+# benchmark → what to type behind its name; where nothing is said, that it should be quick.
+_TYPED = {
+    "train": "--data DIR --quick --only batch",
+    "tracin": "--data DIR --quick",
+    "evaluation": "--data DIR",
+    "paths": "--data DIR",
+    "pace": "--settings 24",
 }
 
 
@@ -81,16 +92,24 @@ def command() -> None:
 
 def _benchmark(name: str) -> click.Command:
     """Everything behind its name is the benchmark's own."""
+    example = f"Example:  kgops bench {name} {_TYPED.get(name, '--quick')}"
 
     @click.command(
         name,
         context_settings={"ignore_unknown_options": True, "help_option_names": []},
         add_help_option=False,
+        epilog=f"\b\n{example}",
     )
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-    def run(arguments: tuple[str, ...]) -> None:
+    @click.pass_context
+    def run(ctx: click.Context, arguments: tuple[str, ...]) -> None:
+        words = [sys.executable, "-P", "-m", f"kgops.bench.{name}", *arguments]
+        if {"-h", "--help"} & set(arguments):
+            code = subprocess.call(words)
+            say(f"\n{example}")
+            ctx.exit(code)
         sys.stdout.flush()
         # In this process's place: signals, exit code and output are the benchmark's.
-        os.execv(sys.executable, [sys.executable, "-P", "-m", f"kgops.bench.{name}", *arguments])
+        os.execv(sys.executable, words)
 
     return run
