@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from kgops.jobs.conve_config import ConvEConfig
+from kgops.models.whole_batch import ALL_HERE, WholeBatch
 
 __all__ = ["ConvE", "ConvEConfig"]
 
@@ -40,20 +41,22 @@ class ConvE(nn.Module):
         shape = (-1, self.config.channels, self.config.height, self.config.width)
         return torch.cat([head_rows.view(shape), relation_rows.view(shape)], dim=2)
 
-    def normed_image(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:
+    def normed_image(
+        self, head_rows: torch.Tensor, relation_rows: torch.Tensor, whole: WholeBatch = ALL_HERE
+    ) -> torch.Tensor:
         if self.config.relation_dropout:
-            relation_rows = F.dropout(relation_rows, self.config.relation_dropout, self.training)
+            relation_rows = whole.dropout(relation_rows, self.config.relation_dropout, self.training)
         image = self.image(head_rows, relation_rows)
         if self.input_norm is not None:
-            image = self.input_norm(image)
-        return F.dropout(image, self.config.input_dropout, self.training)
+            image = whole.norm(self.input_norm, image)
+        return whole.dropout(image, self.config.input_dropout, self.training)
 
-    def finish(self, projected: torch.Tensor) -> torch.Tensor:
+    def finish(self, projected: torch.Tensor, whole: WholeBatch = ALL_HERE) -> torch.Tensor:
         """From the projection to the vector that is multiplied with the tails."""
-        x = F.dropout(projected, self.config.output_dropout, self.training)
+        x = whole.dropout(projected, self.config.output_dropout, self.training)
         # Dropout stands before this norm, as in PyKEEN and unlike in the paper's figure.
         if self.output_norm is not None:
-            x = self.output_norm(x)
+            x = whole.norm(self.output_norm, x)
         return F.relu(x)
 
     def encode_rows(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:

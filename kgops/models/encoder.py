@@ -21,6 +21,7 @@ import torch
 
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.models.conve import ConvE
+from kgops.models.whole_batch import ALL_HERE, WholeBatch
 
 __all__ = ["Buffers", "FusedEncoder", "grad_of"]
 
@@ -60,7 +61,8 @@ class FusedEncoder:
 
     `backward` writes the gradients of `conv`, `feature_norm` and `project` into their `.grad` and
     returns the image's. With `recompute` the feature maps are not kept but made again, part by part.
-    `wrap` gets the functions made of many small operations, to compile them.
+    `wrap` gets the functions made of many small operations, to compile them. Where the batch is a part of
+    `whole`, the gradients of `conv` and `feature_norm` are those of the whole one.
     """
 
     def __init__(
@@ -72,9 +74,11 @@ class FusedEncoder:
         rows_at_once: int = 256,
         recompute: bool = False,
         wrap: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
+        whole: WholeBatch = ALL_HERE,
     ) -> None:
         self.model = model
         self.buffers = buffers
+        self.whole = whole
         self._fold, self._image_grad = wrap(_fold), wrap(_sum_of_taps)
         self.dtype = dtype
         self.rows_at_once = rows_at_once
@@ -92,12 +96,10 @@ class FusedEncoder:
         """
         c, batch, model = self.model.config, len(image), self.model
         if mask is None:
-            keep = 1 - c.feature_map_dropout
-            mask = torch.empty(batch, c.output_channels, dtype=image.dtype, device=image.device)
-            mask.bernoulli_(keep).div_(keep)
+            mask = self.whole.drawn(lambda rows: self._mask(rows, image), batch)
         patches = self._patches(image)
-        moments = self._moments(patches) if model.feature_norm is not None else None
-        kernel = self._kernel(moments, batch * self._places)
+        moments = self.whole.total(self._moments(patches)) if model.feature_norm is not None else None
+        kernel = self._kernel(moments, self.whole.count(batch) * self._places)
         kernels = self.buffers.take("kernels", (batch, *kernel.shape), self.dtype)
         kernels.copy_(mask[:, :, None] * kernel.to(mask.dtype))
         weight = self._weight()
@@ -118,7 +120,7 @@ class FusedEncoder:
         self._saved = None
         c, batch, project = self.model.config, len(grad), self.model.project
         torch.sum(grad, 0, out=grad_of(project.bias))
-        unit = _unit(grad) if self.dtype == torch.float16 else None
+        unit = _unit(self.whole.largest(grad.abs().amax())) if self.dtype == torch.float16 else None
         low = (grad if unit is None else grad / unit).to(self.dtype)
         d_weight = grad_of(project.weight)
         if not self.recompute:
@@ -140,8 +142,8 @@ class FusedEncoder:
             torch.ops.aten.threshold_backward.grad_input(d_maps, part, 0, grad_input=d_maps)
             torch.bmm(d_maps, patches[rows].transpose(1, 2), out=d_kernels[rows])
             torch.bmm(own[:, :, : self._taps].transpose(1, 2), d_maps, out=d_patches[rows])
-        d_kernel = torch.einsum("bo,bok->ok", mask, d_kernels.to(mask.dtype))
-        through = self._kernel_backward(d_kernel, moments, batch * self._places)
+        d_kernel = self.whole.total(torch.einsum("bo,bok->ok", mask, d_kernels.to(mask.dtype)))
+        through = self._kernel_backward(d_kernel, moments, self.whole.count(batch) * self._places)
         if through is not None:
             d_patches.baddbmm_(through.to(self.dtype).expand(batch, -1, -1), patches)
         d_image: torch.Tensor = self._image_grad(d_patches, grad.dtype, c)
@@ -162,6 +164,12 @@ class FusedEncoder:
             return
         low = torch.mm(a, b, out=self.buffers.take("low_product", tuple(out.shape), a.dtype))
         out.add_(low) if add else out.copy_(low)
+
+    def _mask(self, rows: int, like: torch.Tensor) -> torch.Tensor:
+        """The channel dropout of so many rows: 0, or what makes up for the others."""
+        keep = 1 - self.model.config.feature_map_dropout
+        mask = torch.empty(rows, self.model.config.output_channels, dtype=like.dtype, device=like.device)
+        return mask.bernoulli_(keep).div_(keep)
 
     def _weight(self) -> torch.Tensor:
         weight = self.model.project.weight
@@ -255,14 +263,13 @@ def _sum_of_taps(d_patches: torch.Tensor, dtype: torch.dtype, c: ConvEConfig) ->
     return grad
 
 
-def _unit(grad: torch.Tensor) -> torch.Tensor:
+def _unit(largest: torch.Tensor) -> torch.Tensor:
     """The power of two next to the largest entry: what fp16 gradients are measured in.
 
     The usual loss scale guesses one number for all steps and raises it until something overflows. Here
     each step has its own, so small gradients are as exact as large ones and no guess is ever wrong.
     """
-    largest = grad.abs().amax().clamp_min(torch.finfo(grad.dtype).tiny)
-    return largest.log2().floor().exp2()
+    return largest.clamp_min(torch.finfo(largest.dtype).tiny).log2().floor().exp2()
 
 
 def grad_of(parameter: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ from kgops.models.conve import ConvE
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
 from kgops.training.losses import EntityLoss
+from kgops.training.parallel import Alone
 from kgops.training.replay import ReplayedStep
 from kgops.training.report import Report
 from kgops.training.step import TrainStep
@@ -86,6 +87,7 @@ class AcceleratedStep:
         usual_size: int,
         checkpointing: bool,
         report: Report,
+        group: Alone | None = None,
     ) -> None:
         device = model.entities.device
         self._asked, self._report = asked, report
@@ -98,6 +100,7 @@ class AcceleratedStep:
             recompute=checkpointing,
             compiler=self._compiler,
             compiled_size=usual_size,
+            group=group,
         )
         self._replayed = ReplayedStep(self.step, usual_size) if self.plan.replayed else None
 

@@ -12,16 +12,25 @@ import torch
 from kgops.errors import Usage
 from kgops.training.losses import Positives
 
-__all__ = ["Batch", "Batches", "inverse_triples", "query_rows"]
+__all__ = ["Batch", "Batches", "Part", "inverse_triples", "own_rows", "query_rows"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows from `first` on, of a batch of `of` rows."""
+
+    first: int
+    of: int
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Queries (head, relation row) and the entities that are true for each."""
+    """Queries (head, relation row) and the entities that are true for each; `part` of a larger batch, or all of one."""
 
     heads: torch.Tensor
     relations: torch.Tensor
     positives: Positives
+    part: Part | None = None
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -39,11 +48,19 @@ def inverse_triples(triples: torch.Tensor) -> torch.Tensor:
     return torch.stack([triples[:, 2], 2 * triples[:, 1] + 1, triples[:, 0]], dim=1)
 
 
+def own_rows(rows: int, which: int, of: int) -> tuple[int, int]:
+    """The `which`th of `of` nearly equal parts; all rows where there are fewer of them than parts."""
+    if rows < of:
+        return 0, rows
+    return rows * which // of, rows * (which + 1) // of
+
+
 class Batches:
     """An epoch's batches in an order that depends on seed and epoch alone, so that any can be resumed.
 
     `one_positive` gives a query for every triple (1vsAll); otherwise every distinct (head, relation)
-    is one query with all of its tails (KvsAll).
+    is one query with all of its tails (KvsAll). With `share` (which, of) each batch is a part of those that
+    one process alone would have.
     """
 
     def __init__(
@@ -55,10 +72,12 @@ class Batches:
         batch_size: int,
         seed: int,
         device: torch.device | str = "cpu",
+        share: tuple[int, int] = (0, 1),
     ) -> None:
         if batch_size < 1:
             raise Usage(f"batch_size is {batch_size}; it must be at least 1.")
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
+        self.share = share
         rows = query_rows(triples, inverse)
         if inverse:
             rows = torch.cat([rows, inverse_triples(triples)])
@@ -82,8 +101,9 @@ class Batches:
 
     @property
     def usual_size(self) -> int:
-        """Of all batches but the last."""
-        return self._bounds()[1]
+        """Of all batches but the last, as far as they are this process's."""
+        first, stop = own_rows(self._bounds()[1], *self.share)
+        return stop - first
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -107,18 +127,27 @@ class Batches:
         order = self.order(epoch)
         counts = self._counts[order]
         bounds = self._bounds()
+        spans = [_own(start, stop, self.share) for start, stop in pairwise(bounds)]
         # Known on the host for the whole epoch, so that no batch has to ask the device for a size.
-        ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])[bounds].tolist()
+        before = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        ends = torch.tensor([span[:2] for span in spans], dtype=torch.long).view(-1, 2)
+        positives = before[ends].diff(dim=1)[:, 0].tolist()
         order, counts = order.to(self.device), counts.to(self.device)
-        for i, (start, stop) in list(enumerate(pairwise(bounds)))[skip:]:
-            yield self._batch(order[start:stop], counts[start:stop], ends[i + 1] - ends[i])
+        for (start, stop, part), many in list(zip(spans, positives, strict=True))[skip:]:
+            yield self._batch(order[start:stop], counts[start:stop], many, part)
 
-    def _batch(self, chosen: torch.Tensor, counts: torch.Tensor, positives: int) -> Batch:
+    def _batch(self, chosen: torch.Tensor, counts: torch.Tensor, positives: int, part: Part | None) -> Batch:
         heads, relations = self._queries[:, chosen]
         rows = torch.repeat_interleave(counts, output_size=positives)
         before = counts.cumsum(0) - counts
         place = torch.arange(positives, device=self.device) + (self._first[chosen] - before)[rows]
-        return Batch(heads, relations, Positives(rows, self._tails[place]))
+        return Batch(heads, relations, Positives(rows, self._tails[place]), part)
+
+
+def _own(start: int, stop: int, share: tuple[int, int]) -> tuple[int, int, Part | None]:
+    first, last = own_rows(stop - start, *share)
+    part = None if last - first == stop - start else Part(first, stop - start)
+    return start + first, start + last, part
 
 
 def _lexicographic(rows: torch.Tensor) -> torch.Tensor:

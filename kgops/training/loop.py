@@ -17,9 +17,10 @@ from kgops.models.conve import ConvE
 from kgops.training import checkpoints
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
-from kgops.training.checkpoints import Checkpoint
 from kgops.training.evaluate import Evaluator
+from kgops.training.keeping import Keeper
 from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore, set_rate
+from kgops.training.parallel import Alone
 from kgops.training.precision import Precision, resolve_precision
 from kgops.training.report import Progress, Report
 from kgops.training.resume import TrainState, refuse_foreign
@@ -62,14 +63,16 @@ def fit(
     stop_requested: Callable[[], bool] = lambda: False,
     *,
     resume: bool = False,
+    group: Alone | None = None,
 ) -> FitResult:
     """Trains `model` where it is and leaves the final weights in it.
 
     Writes `best_model.pt` (by validation MRR, when there is validation), `final_model.pt` and
     `checkpoints/` into `folder`. With `resume` it goes on from the newest checkpoint there that can be
     believed; on one device with one number of threads the weights then are those of a run never stopped.
+    Every process of a `group` calls this with the same arguments but the report, and gets the same result.
     """
-    run = _Run(model, graph, settings, folder, report, stop_requested)
+    run = _Run(model, graph, settings, folder, report, stop_requested, group or Alone())
     run.begin(resume)
     return run.train()
 
@@ -83,8 +86,9 @@ class _Run:
         folder: Path,
         report: Report,
         stop_requested: Callable[[], bool],
+        group: Alone,
     ) -> None:
-        self.model, self.graph, self.settings, self.folder = model, graph, settings, folder
+        self.model, self.graph, self.settings, self.group = model, graph, settings, group
         self.report, self.stop_requested = report, stop_requested
         self.device = model.entities.device
         self.precision = resolve_precision(settings.precision, self.device)
@@ -92,7 +96,7 @@ class _Run:
         dtype = self.precision.dtype
         if model.entities.dtype == torch.float64:
             dtype = torch.float64
-        chunk = settings.chunk_for(self.device)
+        chunk = settings.chunk_for(self.device, group.of)
         self.schedule = Schedule(
             settings.schedule,
             settings.learning_rate,
@@ -109,6 +113,7 @@ class _Run:
             batch_size=settings.batch_size,
             seed=settings.seed,
             device=self.device,
+            share=(group.which, group.of),
         )
         if model.config.batch_norm and min(settings.batch_size, self.batches.num_queries) < 2:
             raise BadJob(
@@ -126,30 +131,25 @@ class _Run:
             usual_size=self.batches.usual_size,
             checkpointing=settings.gradient_checkpointing,
             report=report,
+            group=group,
         )
         self.step = self.take.step
+        self.keeper = Keeper(model, graph, settings, self.step, self.schedule, folder, report)
         self.evaluator: Evaluator | None = None
         self.state = TrainState()
-        self.saved_at = time.monotonic()
         _report_levers(report, settings, self.precision, chunk)
-
-    @property
-    def checkpoint_folder(self) -> Path:
-        return self.folder / "checkpoints"
 
     def begin(self, resume: bool) -> None:
         """Seeds a new run, or takes up the newest checkpoint that can be believed."""
-        checkpoints.sweep(self.checkpoint_folder)
-        checkpoints.sweep(self.folder)
+        self.keeper.sweep(resume)
         torch.manual_seed(self.settings.seed)
-        if not resume:
-            if checkpoints.forget_resumable(self.checkpoint_folder):
-                self.report.note("removed the points to resume from of an earlier training in this folder.")
-            kept = checkpoints.kept_checkpoints(self.checkpoint_folder)
-            if kept:
-                self.report.note(f"{len(kept)} kept checkpoints of an earlier training stay in this folder.")
-            return
-        found, refused = checkpoints.newest_resumable(self.checkpoint_folder, self.device)
+        if resume:
+            self._take_up()
+        # From here on the first process writes what the others have just read.
+        self.group.check_same(self.model, "before the first step")
+
+    def _take_up(self) -> None:
+        found, refused = checkpoints.newest_resumable(self.keeper.checkpoints, self.device)
         for error in refused:
             self.report.note(f"{error.message} {error.hint or ''}".strip())
         if found is None:
@@ -186,9 +186,11 @@ class _Run:
                 break
             else:
                 finished = self._epoch(progress, total)
-        self._save_resumable()
+        self.keeper.save_resumable(self.state)
         if finished:
-            self._keep("final_model.pt", "model")
+            self.keeper.keep("final_model.pt", "model", self.state)
+        # From here on all that is to be read is written.
+        self.group.check_same(self.model, "at the end")
         s = self.state
         stopped = "requested" if not finished else "early" if s.early else "finished"
         return FitResult(
@@ -217,7 +219,7 @@ class _Run:
             progress((number - 1) * len(self.batches) + state.batch, total)
             if state.batch == len(self.batches):
                 break
-            if self.stop_requested():
+            if self.group.any(self.stop_requested()):
                 self._take_losses(losses, number)
                 return False
             self._save_if_due(losses, number)
@@ -239,17 +241,17 @@ class _Run:
         """Validation and checkpoints after an epoch; False if asked to stop before the last."""
         state, settings = self.state, self.settings
         last = state.epoch == settings.epochs
+        self.group.check_same(self.model, f"after epoch {state.epoch}")
         if state.epoch == 1 or last:
             self.report.memory(**_memory_mib(self.model, self.step, self.device))
         if settings.checkpoint_every and state.epoch % settings.checkpoint_every == 0:
-            path = checkpoints.write_kept(self.checkpoint_folder, self._checkpoint())
-            self.report.artifact(path, "checkpoint")
+            self.keeper.keep_epoch(state)
         due = settings.validate_every and (state.epoch % settings.validate_every == 0 or last)
         if due and len(self.graph.valid) and not self._validate():
             return False
         state.owed = False
         self._save_if_due([], state.epoch)
-        return last or state.early or not self.stop_requested()
+        return last or state.early or not self.group.any(self.stop_requested())
 
     def _validate(self) -> bool:
         """False if asked to stop before its end."""
@@ -257,11 +259,12 @@ class _Run:
         if self.evaluator is None:
             known = torch.cat([self.graph.train, self.graph.valid])
             self.evaluator = Evaluator(known, self.graph.num_entities, device=self.device)
-        evaluation = self.evaluator(
+        evaluation = self.group.evaluate(
+            self.evaluator,
             self.model,
             self.graph.valid,
-            stop_requested=self.stop_requested,
-            progress=Progress(self.report, "validate", "query"),
+            self.stop_requested,
+            Progress(self.report, "validate", "query"),
         )
         if evaluation is None:
             return False
@@ -276,7 +279,7 @@ class _Run:
         self.schedule.observe(both.mrr)
         if state.best_mrr is None or both.mrr > state.best_mrr:
             state.best_epoch, state.best_mrr, state.waited = state.epoch, both.mrr, 0
-            self._keep("best_model.pt", "best_model")
+            self.keeper.keep("best_model.pt", "best_model", state)
         else:
             state.waited += 1
             state.early = 0 < self.settings.patience <= state.waited
@@ -312,41 +315,10 @@ class _Run:
             hint=f"try {' or '.join(tries).rstrip(',')}.",
         )
 
-    def _checkpoint(self, training: dict[str, Any] | None = None) -> Checkpoint:
-        settings = self.settings
-        return Checkpoint(
-            model=self.model.state_dict(),
-            config=self.model.config.to_dict(),
-            epoch=self.state.epoch,
-            batch=self.state.batch,
-            learning_rate=rate_of(self.step.optimizer),
-            loss={"name": settings.loss, "label_smoothing": settings.label_smoothing},
-            entities_digest=self.graph.entities.digest,
-            relations_digest=self.graph.relations.digest,
-            settings=settings.to_dict(),
-            training=training or {},
-        )
-
-    def _keep(self, name: str, kind: str) -> None:
-        path = self.folder / name
-        checkpoints.write_checkpoint(path, self._checkpoint())
-        self.report.artifact(path, kind)
-
     def _save_if_due(self, losses: list[torch.Tensor], epoch: int) -> None:
-        if time.monotonic() - self.saved_at >= self.settings.resume_every_s:
+        if self.keeper.is_due:
             self._take_losses(losses, epoch)
-            self._save_resumable()
-
-    def _save_resumable(self) -> None:
-        training = {
-            "optimizer": self.step.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "overflows": self.step.overflows,
-            "rng": checkpoints.rng_states(self.device),
-            "state": vars(self.state),
-        }
-        checkpoints.write_resumable(self.checkpoint_folder, self._checkpoint(training))
-        self.saved_at = time.monotonic()
+            self.keeper.save_resumable(self.state)
 
 
 def _report_levers(report: Report, settings: TrainSettings, precision: Precision, chunk: int) -> None:

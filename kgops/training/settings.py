@@ -81,12 +81,13 @@ class TrainSettings:
             "bce" if self.loss.endswith("bce") else "softmax", self.label_smoothing, chunk, dtype
         )
 
-    def chunk_for(self, device: torch.device) -> int:
-        """Entities scored at once: a chunk of scores near the cache on a CPU, 64 MiB of them on a card."""
+    def chunk_for(self, device: torch.device, processes: int = 1) -> int:
+        """Entities scored at once, where so many processes share a batch: a chunk of scores near the cache on a
+        CPU, 64 MiB of them on a card."""
         if self.entity_chunk is not None:
             return self.entity_chunk
         scores = 1 << 24 if device.type == "cuda" else 1 << 19
-        return max(256, scores // self.batch_size)
+        return max(256, scores // -(-self.batch_size // processes))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

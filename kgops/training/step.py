@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from kgops.models.encoder import Buffers, FusedEncoder, grad_of
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
 from kgops.training.losses import EntityLoss, ScoreKernels
+from kgops.training.parallel import Alone
 
 __all__ = ["TrainStep"]
 
@@ -22,6 +24,7 @@ class TrainStep:
     Gradients live in the parameters' `.grad`, allocated once and overwritten by every step. With
     fp16 products, a step whose gradients overflowed changes no weight and is counted in `overflows`.
     With a `compiler`, batches of `compiled_size` run its kernels; others are too rare to compile for.
+    In a `group` of processes a step is that of the whole batch, of which each has a part.
     """
 
     def __init__(
@@ -34,17 +37,28 @@ class TrainStep:
         rows_at_once: int = 256,
         compiler: Compiler | None = None,
         compiled_size: int = 0,
+        group: Alone | None = None,
     ) -> None:
         self.model, self.loss, self.optimizer = model, loss, optimizer
+        self.group = group or Alone()
         self.compiler, self.compiled_size = compiler, compiled_size
         device = model.entities.device
         # What is many small operations is slow on a card alone; a compiler for CPUs takes 10 s for each.
         small = compiler if compiler is not None and device.type == "cuda" else _as_it_is
-        self._front, self._finish = small(model.normed_image), small(model.finish)
+        front, finish = model.normed_image, model.finish
+        if self.group.of > 1:
+            front, finish = partial(front, whole=self.group), partial(finish, whole=self.group)
+        self._front, self._finish = small(front), small(finish)
         self._kernels = ScoreKernels.of(compiler or _as_it_is)
         self.buffers = Buffers(device)
         self.encoder = FusedEncoder(
-            model, self.buffers, dtype=loss.dtype, rows_at_once=rows_at_once, recompute=recompute, wrap=small
+            model,
+            self.buffers,
+            dtype=loss.dtype,
+            rows_at_once=rows_at_once,
+            recompute=recompute,
+            wrap=small,
+            whole=self.group,
         )
         self._overflows = torch.zeros((), dtype=torch.long, device=device)
         for parameter in model.parameters():
@@ -52,6 +66,9 @@ class TrainStep:
         norms = (model.input_norm, model.output_norm)
         # Autograd adds to these instead of overwriting them.
         self._summed = [grad_of(p) for norm in norms if norm is not None for p in norm.parameters()]
+        # The encoder finds the other layers' for the whole batch.
+        here = (model.entities, model.biases, model.relations, model.project.weight, model.project.bias)
+        self._of_rows_here = [*(grad_of(p) for p in here), *self._summed]
 
     def __call__(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
         """Updates the weights; the mean loss (a tensor on the device) if `want_value`."""
@@ -87,7 +104,8 @@ class TrainStep:
 
     def gradients(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
         """Leaves this batch's gradients in every parameter's `.grad`."""
-        model = self.model
+        model, group = self.model, self.group
+        group.begin(batch)
         if self.compiler is not None:
             self.compiler.on = self.compiler.failure is None and len(batch) == self.compiled_size
         for grad in self._summed:
@@ -104,6 +122,7 @@ class TrainStep:
             batch.positives,
             grad_of(model.entities),
             grad_of(model.biases),
+            scale=group.weight,
             want_value=want_value,
             buffers=self.buffers,
             kernels=self._kernels,
@@ -115,7 +134,8 @@ class TrainStep:
         # The loss has just overwritten the entities' gradients: as heads they add to them.
         _add_rows(grad_of(model.entities), batch.heads, head_rows.grad)
         _add_rows(grad_of(model.relations).zero_(), batch.relations, relation_rows.grad)
-        return result.value
+        group.sum_gradients(self._of_rows_here, model)
+        return None if result.value is None else group.mean(result.value)
 
     def _infinite(self) -> torch.Tensor:
         """1 if a gradient is no number any more, else 0."""
