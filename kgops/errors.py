@@ -16,6 +16,8 @@ Whatever is not one of these is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+_MOST_TOLD = 20  # problems of one file; a screenful
+
 
 class KgopsError(Exception):
     """What happened with real values, and in `hint` what to do next."""
@@ -37,7 +39,9 @@ class BadJob(Usage):
 
     def __init__(self, source: str, problems: list[str]) -> None:
         many = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
-        super().__init__(f"{source} has {many}:\n" + "\n".join(f"  {line}" for line in problems))
+        more = [f"and {len(problems) - _MOST_TOLD:,} more"] if len(problems) > _MOST_TOLD else []
+        told = "\n".join(f"  {line}" for line in [*problems[:_MOST_TOLD], *more])
+        super().__init__(f"{source} has {many}:\n{told}")
         self.problems = problems
 
 

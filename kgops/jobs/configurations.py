@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
-from kgops.jobs.keys import describe, joined, nearest
+from kgops.jobs.keys import describe, joined, nearest, unwritable
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.regressing import KEYS, LEVERS_OF_REGRESS
 
@@ -136,8 +136,12 @@ def _parsed(text: str, source: str) -> dict[str, Any]:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise BadJob(source, [f"not YAML: {' '.join(str(error).split())[:200]}"]) from error
+    except (ArithmeticError, LookupError, AttributeError) as error:  # of a scalar with another's tag
+        raise BadJob(source, [f"not YAML: {type(error).__name__} in one of its values"]) from error
     if not isinstance(found, dict):
         raise BadJob(source, [f"expected keys and values, found {describe(found)}"])
+    if problems := unwritable(found):
+        raise BadJob(source, problems)
     return found
 
 

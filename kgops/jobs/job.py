@@ -10,7 +10,7 @@ from typing import Any
 
 from kgops.errors import BadJob, Usage
 from kgops.jobs import places, toml
-from kgops.jobs.keys import Key, at_least, describe, nearest, read_table
+from kgops.jobs.keys import Key, at_least, describe, nearest, read_table, unwritable
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.places import HERE, PlaceAsk
 from kgops.jobs.workloads import WORKLOADS
@@ -106,7 +106,8 @@ _LIMITS = (
 
 def read_job(table: object, source: str) -> Job:
     """The job in `table`, or BadJob with every problem in it."""
-    problems: list[str] = []
+    if problems := unwritable(table):
+        raise BadJob(source, problems)
     if not isinstance(table, Mapping):
         raise BadJob(source, [f"expected a table, found {describe(table)}"])
     name = table.get("workload")
@@ -132,7 +133,6 @@ def read_job(table: object, source: str) -> Job:
             problems.append(f"levers.{lever}: no such lever{nearest(lever, LEVERS)}")
         elif trouble := LEVERS[lever].trouble(value):
             problems.append(f"levers.{lever}: {trouble}")
-    problems += _not_utf8(table, "")
     if problems or workload is None:
         raise BadJob(source, problems)
     if limits["attempts"] is None:
@@ -150,33 +150,14 @@ def read_job(table: object, source: str) -> Job:
 
 
 def read_job_file(path: Path) -> Job:
-    import tomllib
-
     try:
         if path.stat().st_size > LARGEST_JOB_FILE:
             raise BadJob(str(path), [f"larger than {LARGEST_JOB_FILE >> 20} MiB: this is no job file"])
-        table = tomllib.loads(path.read_bytes().decode())
+        table = toml.loads(path.read_bytes().decode())
     except OSError as error:
         raise Usage(f"cannot read the job file {path}: {os.strerror(error.errno or 0)}") from error
     except UnicodeDecodeError as error:
         raise BadJob(str(path), [f"not UTF-8 at byte {error.start}"]) from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise BadJob(str(path), [f"not TOML: {error}"]) from error
     return read_job(table, str(path))
-
-
-def _not_utf8(value: object, path: str) -> list[str]:
-    """An argument of undecodable bytes cannot be written down, so it could not be repeated."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return [f"{path}: {value[:60]!r} is not UTF-8"]
-        return []
-    if isinstance(value, Mapping):
-        return [
-            line for name, inner in value.items() for line in _not_utf8(inner, f"{path}.{name}".lstrip("."))
-        ]
-    if isinstance(value, list):
-        return [line for i, inner in enumerate(value) for line in _not_utf8(inner, f"{path}[{i}]")]
-    return []

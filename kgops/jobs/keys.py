@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 Check = Callable[[Any], str | None]
+_MOST_TOLD = 20
+_MOST_VALUES = 1 << 20  # of a file: a list that YAML repeats by reference can be endless
+_DEEPEST = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,10 @@ def read_table(path: str, table: object, keys: tuple[Key, ...], problems: list[s
         problems.append(f"{path or 'the file'}: expected a table, found {describe(table)}")
         return {key.name: key.default for key in keys}
     known = {key.name: key for key in keys}
-    for name in table:
-        if name not in known:
-            problems.append(f"{joined(path, name)}: no such key{nearest(name, known)}")
+    strange = [name for name in table if name not in known]
+    problems += [f"{joined(path, name)}: no such key{nearest(name, known)}" for name in strange[:_MOST_TOLD]]
+    if len(strange) > _MOST_TOLD:
+        problems.append(f"{path or 'the file'}: {len(strange) - _MOST_TOLD:,} more keys that are not known")
     found: dict[str, Any] = {}
     for key in keys:
         where = joined(path, key.name)
@@ -64,6 +68,54 @@ def read_table(path: str, table: object, keys: tuple[Key, ...], problems: list[s
     return found
 
 
+def unwritable(table: object) -> list[str]:
+    """What no file could hold, each with its key: text that is not UTF-8, numbers beyond 64 bits, nesting without end.
+    To be asked first: who quotes or compares such a value stumbles over it."""
+    problems: list[str] = []
+    waiting: list[tuple[object, _Place, int]] = [(table, None, 0)]
+    looked = 0
+    while waiting and looked < _MOST_VALUES:
+        value, place, depth = waiting.pop()
+        looked += 1
+        if isinstance(value, (Mapping, list, tuple, set)):
+            if depth == _DEEPEST:
+                problems.append(f"{_spelt(place)}: nested deeper than {_DEEPEST} levels")
+                continue
+            if isinstance(value, Mapping):
+                waiting += [(name, (place, "a key"), _DEEPEST) for name in value]
+                waiting += [(inner, (place, name), depth + 1) for name, inner in value.items()]
+            else:
+                waiting += [(inner, (place, i), depth + 1) for i, inner in enumerate(value)]
+        elif isinstance(value, str) and not _is_utf8(value):
+            problems.append(f"{_spelt(place)}: {value[:60]!r} is not UTF-8")
+        elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            problems.append(f"{_spelt(place)}: a number beyond 64 bits")
+    return [f"the file: more than {_MOST_VALUES:,} values"] if waiting else problems[::-1]
+
+
+# Linked, not joined: of a hundred thousand values under a long key each would have a copy of it.
+_Place = tuple[Any, object] | None
+
+
+def _spelt(place: _Place) -> str:
+    path = ""
+    while place is not None:
+        place, step = place
+        if isinstance(step, str):
+            path = f".{step[:60]!r}{path}" if not step.isidentifier() else f".{step[:60]}{path}"
+        else:
+            path = f"[{step}]{path}" if isinstance(step, int) and abs(step) < 1 << 63 else f".?{path}"
+    return path.lstrip(".") or "the file"
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def nearest(name: str, known: Mapping[str, object]) -> str:
     """`; did you mean 'x'?`, or nothing when nothing is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
@@ -71,7 +123,7 @@ def nearest(name: str, known: Mapping[str, object]) -> str:
 
 
 def joined(path: str, name: str) -> str:
-    shown = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else repr(name)
+    shown = name if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) else f"{name!r:.60}"
     return f"{path}.{shown}" if path else shown
 
 
@@ -116,7 +168,14 @@ def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
 
 
 def above(lowest: float) -> Check:
-    return lambda value: None if value > lowest else f"must be above {lowest:g}, found {value}"
+    """And finite."""
+
+    def check(value: float) -> str | None:
+        if not value > lowest:
+            return f"must be above {lowest:g}, found {value}"
+        return None if value < float("inf") else "must be finite, found infinity"
+
+    return check
 
 
 def device_name(value: str) -> str | None:

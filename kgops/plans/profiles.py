@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -12,8 +11,9 @@ from typing import Any
 
 from kgops.errors import BadJob, Usage
 from kgops.gpus.known import known_by_short_name, short_names
-from kgops.jobs.job import Job
-from kgops.jobs.keys import Key, nearest, read_table
+from kgops.jobs import toml
+from kgops.jobs.job import LARGEST_JOB_FILE, Job
+from kgops.jobs.keys import Key, joined, nearest, read_table, unwritable
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.regressing import LEVERS_OF_REGRESS
 
@@ -78,12 +78,17 @@ def _shipped() -> Iterator[Path]:
 
 def _read(path: Path, name: str) -> Profile:
     try:
-        table = tomllib.loads(path.read_bytes().decode())
+        if path.stat().st_size > LARGEST_JOB_FILE:
+            raise BadJob(str(path), [f"larger than {LARGEST_JOB_FILE >> 20} MiB: this is no profile"])
+        table = toml.loads(path.read_bytes().decode())
     except OSError as error:
         raise Usage(f"cannot read the profile {path}: {os.strerror(error.errno or 0)}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise BadJob(str(path), [f"not UTF-8 at byte {error.start}"]) from error
+    except ValueError as error:
         raise BadJob(str(path), [f"not TOML: {error}"]) from error
-    problems: list[str] = []
+    if problems := unwritable(table):
+        raise BadJob(str(path), problems)
     found = read_table("", table, _KEYS, problems)
     for lever, value in found["levers"].items():
         if lever not in LEVERS:
@@ -95,9 +100,11 @@ def _read(path: Path, name: str) -> Profile:
         for card in found["cards"]
         if known_by_short_name(card) is None
     ]
-    problems += [
-        f"environment.{n}: expected text" for n, v in found["environment"].items() if not isinstance(v, str)
-    ]
+    for variable, value in found["environment"].items():
+        if not isinstance(value, str) or "\0" in value:
+            problems.append(f"{joined('environment', variable)}: expected text")
+        elif not variable or "=" in variable or "\0" in variable:
+            problems.append(f"{joined('environment', variable)}: no name of a variable")
     if problems:
         raise BadJob(str(path), problems)
     return Profile(name, found["summary"], tuple(found["cards"]), found["levers"], found["environment"], path)

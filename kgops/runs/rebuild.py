@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 from kgops.errors import BadInput, KgopsError
+from kgops.jobs import toml
 from kgops.jobs.files import read_json
 from kgops.runs import processes, slot
 from kgops.runs.conclude import commit_decided, new_intake
@@ -129,8 +130,6 @@ def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> N
 
 
 def _job(folder: RunFolder) -> dict[str, Any]:
-    import tomllib
-
     with contextlib.suppress(OSError, ValueError):  # the job is for people; the plan is what runs
-        return tomllib.loads(folder.job.read_text())
+        return toml.loads(folder.job.read_text())
     return {}
