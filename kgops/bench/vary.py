@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import itertools
-import tomllib
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from kgops.errors import BadJob, Usage
+from kgops.jobs import toml
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.keys import joined, nearest
+from kgops.jobs.keys import joined, nearest, unwritable
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.placeholders import FIELD, fill_in
 from kgops.jobs.workloads import WORKLOADS
@@ -37,11 +38,12 @@ def combinations(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
     names = [name for name, _ in axes]
     if not axes or len(set(names)) < len(names):
         raise Usage("nothing is varied" if not axes else "a name is varied twice", "give --vary NAME=A,B")
+    many = math.prod(len(values) for _, values in axes)  # counted first: it grows with the power of the axes
+    if not 2 <= many <= MOST:
+        raise Usage(f"the matrix has {many:,} variants", f"vary something, up to {MOST} in all")
     settings = [
         dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))
     ]
-    if not 2 <= len(settings) <= MOST:
-        raise Usage(f"the matrix has {len(settings)} variants", f"vary something, up to {MOST} in all")
     return {" ".join(f"{key}={word_of(value)}" for key, value in one.items()): one for one in settings}
 
 
@@ -88,9 +90,10 @@ def _set(table: dict[str, Any], job: Job, key: str, value: Any) -> None:
 def _value(word: str) -> Any:
     """As TOML reads it; what TOML does not know is text."""
     try:
-        return tomllib.loads(f"x = {word}")["x"]
-    except tomllib.TOMLDecodeError:
+        found = toml.loads(f"x = {word}")
+    except ValueError:
         return word
+    return word if len(found) > 1 or unwritable(found) else found["x"]
 
 
 def word_of(value: Any) -> str:
