@@ -1,0 +1,69 @@
+"""What the tests under fuzz share: how many examples, how a file is damaged, and what a refusal has to be."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from kgops.errors import KgopsError
+
+T = TypeVar("T")
+TIMES = int(os.environ.get("KGOPS_FUZZ", "1"))
+_LONGEST_MESSAGE = 24_000
+
+
+def examples(count: int) -> settings:
+    """So many, always the same ones; with KGOPS_FUZZ=N, N times as many and others each time."""
+    return settings(
+        max_examples=count * TIMES,
+        derandomize=TIMES == 1,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def refused_or(read: Callable[[], T], *named: str) -> T | None:
+    """What `read` gives; None where it refuses in words a person can use, with each of `named` among them.
+
+    Any other error is the test's: a traceback is no answer to a file."""
+    try:
+        return read()
+    except KgopsError as error:
+        assert error.message.strip() and len(error.message) < _LONGEST_MESSAGE
+        assert all(name in error.message for name in named), error.message
+        return None
+
+
+@contextmanager
+def memory_within(mib: int) -> Iterator[None]:
+    """What this process holds at most may not grow by more."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10 < mib
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: bytes, tokens: tuple[bytes, ...]) -> bytes:
+    """`whole` after one to four accidents: cut, a byte flipped, a piece twice, away, or a token put in."""
+    found = whole
+    for _ in range(draw(st.integers(1, 4))):
+        at, to = sorted((draw(st.integers(0, len(found))), draw(st.integers(0, len(found)))))
+        act = draw(st.integers(0, 5))
+        if act == 0:
+            found = found[:to]
+        elif act == 1:
+            found = found[:at] + bytes([draw(st.integers(0, 255))]) + found[at + 1 :]
+        elif act == 2:
+            found = found[:to] + found[at:]
+        elif act == 3:
+            found = found[:at] + found[to:]
+        else:
+            found = found[:at] + draw(st.sampled_from(tokens)) + found[at if act == 4 else to :]
+    return found

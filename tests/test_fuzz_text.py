@@ -1,0 +1,357 @@
+"""Whatever stands in a job, profile, configuration, filter, event or option: it is understood or refused by its name.
+
+`KGOPS_FUZZ=50 python -m pytest tests/test_fuzz_text.py --timeout 0` tries 50 times as many, and others each time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzzing import damaged, examples, memory_within, refused_or
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kgops.bench.vary import read_axis, variants, word_of
+from kgops.errors import BadJob
+from kgops.jobs import configurations, recipes, toml
+from kgops.jobs.job import Job, read_job, read_job_file
+from kgops.jobs.levers import LEVERS
+from kgops.jobs.workloads import WORKLOADS
+from kgops.plans import profiles
+from storage import conditions, filters
+
+BASES: dict[str, dict[str, Any]] = {
+    "exec": {"command": ["train.py", "--batch", "{n}"], "on_oom": {"n": [64, 32]}},
+    "train": {"dataset": "umls"},
+    "tracin": {"dataset": "umls", "checkpoint_dir": "kept", "test_triple": "a,b,c"},
+    "regress": {"data_directory": "flights"},
+    "pipeline": {"train": {"dataset": "umls"}, "tracin": {"top_k": 5}},
+}
+PLAIN = st.text(st.characters(codec="utf-8"), max_size=8)
+ODD: Any = st.sampled_from(
+    [
+        *(0, 1, -1, 2, 3, 1 << 31, (1 << 63) - 1, 1 << 63, -(1 << 64), 10**400, 1 << 20_000),
+        *(0.0, -0.0, 0.5, 1e-3, 1e308, float("inf"), float("-inf"), float("nan"), 1e-320),
+        *(
+            True,
+            False,
+            None,
+            "",
+            " ",
+            "auto",
+            "cpu",
+            "cuda:99",
+            "slurm",
+            "ray",
+            "umls",
+            "all",
+            "0,1",
+            "x" * 5000,
+        ),
+        *(
+            "a\nb",
+            "\0",
+            "\ud800",
+            "\u202e",
+            "{n}",
+            "224x224",
+            "04:00:00",
+            "1-12",
+            "--qos=x\n#SBATCH --wrap=y",
+        ),
+        *([], [[]], ["a"], ["--nice=1"], [1, 2], ["\0"], {}, {"a": {"b": 1}}, {"": 1}),
+    ]
+)
+VALUES = ODD | PLAIN | st.integers(1, 300) | st.floats(0, 1)
+
+
+def nested(depth: int) -> Any:
+    found: Any = 1
+    for _ in range(depth):
+        found = {"a": found} if depth % 2 else [found]
+    return found
+
+
+def read_and_told(path: Path, content: bytes, read: Any) -> Any:
+    path.write_bytes(content)
+    return refused_or(lambda: read(path), str(path))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with memory_within(300):
+        yield
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+@st.composite
+def changed_jobs(draw: st.DrawFn) -> dict[str, Any]:
+    """A job that is right, but for up to three values anywhere in it."""
+    name = draw(st.sampled_from(sorted(BASES)))
+    table: dict[str, Any] = {"workload": name, name: dict(BASES[name])}
+    for _ in range(draw(st.integers(0, 3))):
+        names = {
+            name: [key.name for key in WORKLOADS[name].keys],
+            "levers": list(LEVERS),
+            "card": ["gpu", "memory_mib", "exclusive"],
+            "limits": ["attempts", "grace_s", "log_mib", "memory_mib", "allow_approximate"],
+            "on": ["where", "partition", "time", "gres", "cpus", "memory", "account", "tasks", "options"],
+            "": ["label", "profile", "workload", *WORKLOADS, "levers", "card", "limits", "on", "other"],
+        }
+        part = draw(st.sampled_from(sorted(names)))
+        there = table if not part else table.setdefault(part, {})
+        if isinstance(there, dict):
+            there[draw(st.sampled_from(names[part]) | PLAIN)] = draw(VALUES)
+    return table
+
+
+@examples(250)
+@given(table=changed_jobs())
+@example(table={"workload": "exec", "exec": {"command": ["x"]}, "limits": {"grace_s": 10**400}})
+@example(table={"workload": "exec", "exec": {"command": ["x"]}, "levers": {"block": 1 << 20_000}})
+@example(table={"workload": "exec", "exec": {"command": ["x"]}, **{f"unknown_{n}": n for n in range(3000)}})
+@example(table={"workload": "train", "train": {"dataset": "umls", "learning_rate": float("inf")}})
+def test_a_changed_job_is_refused_with_its_problems_or_written_and_read_again_as_it_is(
+    table: dict[str, Any],
+) -> None:
+    job = refused_or(lambda: read_job(table, "the job"), "the job")
+    if job is not None:
+        assert read_job(toml.loads(job.as_toml()), "again") == job
+        assert read_job(json.loads(json.dumps(job.as_table(), allow_nan=False)), "again") == job
+
+
+@pytest.mark.parametrize("levels", [31, 33, 5000, 5001])
+def test_nesting_without_end_is_refused(levels: int) -> None:
+    with pytest.raises(BadJob):
+        read_job({"workload": "exec", "exec": nested(levels)}, "the job")
+
+
+JOB_TEXTS = [
+    *(Job(name, "x", settings).as_toml().encode() for name, settings in BASES.items()),
+    *(recipes.find(name).read_bytes() for name in recipes.names()),
+]
+TOML_TOKENS = (
+    *(
+        b"\n[a.b]\n",
+        b"[[levers]]",
+        b"=",
+        b'"',
+        b'"""',
+        b"'''",
+        b"\\",
+        b"#",
+        b"\r",
+        b"\0",
+        b"\xff",
+        b"\x7f",
+        b".",
+    ),
+    *(b"[" * 2000, b"{a=" * 2000, b"a." * 2000, b"1" * 5000, b"0x" + b"f" * 5000, b"1979-05-27T00:00:00Z"),
+    *(b"1e999", b"nan", b"\xed\xa0\x80", b'"\\ud800"', b"\n" * 3, b"true", b"[levers]\nblock = 7\n"),
+)
+DAMAGED_JOBS = st.sampled_from(JOB_TEXTS).flatmap(lambda text: damaged(text, TOML_TOKENS))
+
+
+@examples(250)
+@given(content=DAMAGED_JOBS)
+@example(content=b"x" + b".x" * 20_000 + b" = 1")
+@example(content=b"x = 1" + b"\n[" + b"x . " * 20_000 + b"x]")
+@example(content=b"x = 1" + b"0" * 5000)
+@example(content=b"x = " + b'"' * 300_001)
+@example(content=b'x = """' + b'\\"""' * 100_000)
+@example(content=b"x = '''" + b"''\"\"" * 100_000)
+@example(content=b"".join(b"key_%d = 1\n" % n for n in range(20_000)))
+def test_a_damaged_job_file_is_a_job_or_refused_by_its_name(folder: Path, content: bytes) -> None:
+    job = read_and_told(folder / "job.toml", content, read_job_file)
+    if job is not None:
+        assert read_job(toml.loads(job.as_toml()), "again") == job
+
+
+PROFILE_TEXTS = [profiles.find(name).path.read_bytes() for name in profiles.names()]
+
+
+@examples(150)
+@given(content=st.sampled_from(PROFILE_TEXTS).flatmap(lambda text: damaged(text, TOML_TOKENS)))
+@example(content=b"x = " + b"[" * 5000)
+@example(content=b"x" + b".x" * 3000 + b" = 1")
+@example(content=b'summary = "x"\n[environment]\n"A=B" = "c"')
+@example(content=b'summary = "x"\n[environment]\nA = "\\u0000"')
+@example(content=b'summary = "x"\n[environment]\nA = 0x' + b"f" * 5000)
+def test_a_damaged_profile_is_a_profile_or_refused_by_its_name(folder: Path, content: bytes) -> None:
+    profile = read_and_told(folder / "profile.toml", content, profiles.read)
+    if profile is not None:
+        for name, value in profile.environment.items():  # as a process takes them
+            assert name and "=" not in name and "\0" not in name + value
+
+
+# --- configurations -------------------------------------------------------------------------------
+
+YAML_TEXTS = [
+    (Path(recipes.find("umls")).parent / f"{name}.yaml").read_bytes() for name in configurations.names()
+]
+YAML_TOKENS = (
+    *(
+        b": ",
+        b"- ",
+        b"? ",
+        b"&a ",
+        b"*a",
+        b"<<: ",
+        b"!!set ",
+        b"!!bool ",
+        b"!!timestamp ",
+        b"!!binary ",
+        b"!!omap ",
+    ),
+    *(
+        b"!!python/object/apply:os.system [true]",
+        b"0x" + b"f" * 5000,
+        b"1" + b":59" * 3000,
+        b"[" * 500,
+        b"{" * 500,
+    ),
+    *(
+        b"'",
+        b'"',
+        b"\n",
+        b"\t",
+        b"|",
+        b">",
+        b"---\n",
+        b"%YAML 9.9\n",
+        b"\0",
+        b"\xff",
+        b"~",
+        b"2026-99-99",
+        b".inf",
+    ),
+    *(b"\nseed: &a [*a, *a]\n", b'"\\ud800"', b"=", b"1e-3", b".nan", b"190:20:30.15", b"\nloo: yes\n"),
+)
+LAUGHS = b"a: &l0 [x]\n" + b"".join(
+    b"b%d: &l%d [%s]\n" % (n, n, b",".join([b"*l%d" % (n - 1)] * 9)) for n in range(1, 15)
+)
+
+
+def configured(path: Path) -> Job:
+    return read_job(configurations.job_table(configurations.read(str(path)), str(path)), str(path))
+
+
+@examples(60)
+@given(content=st.sampled_from(YAML_TEXTS).flatmap(lambda text: damaged(text, YAML_TOKENS)))
+@example(content=LAUGHS)
+@example(content=LAUGHS + b"seed: *l14")
+@example(content=b"seed: &a [*a]")
+@example(content=b"architecture: &a {name: *a}")
+@example(content=b"seed: 1" + b":59" * 3000)
+@example(content=b"dropout: 1" + b":59" * 3000 + b".5")
+@example(content=b"seed: 0x" + b"f" * 5000)
+@example(content=b"? 0x" + b"f" * 5000 + b"\n: 1")
+@example(content=b"seed: !!set {0x" + b"f" * 5000 + b"}")
+@example(content=b"loo: !!bool x")
+@example(content=b"!!timestamp x: 1")
+@example(content=b"seed: " + b"[" * 20_000)
+@example(content=b"".join(b"k%d: 1\n" % n for n in range(1500)))
+@example(content=b"learning_rate: .inf\ndata_directory: x")
+def test_a_damaged_configuration_is_a_job_or_refused_by_its_name(folder: Path, content: bytes) -> None:
+    job = read_and_told(folder / "configuration.yaml", content, configured)
+    if job is not None:
+        assert read_job(toml.loads(job.as_toml()), "again") == job
+
+
+# --- what is typed --------------------------------------------------------------------------------
+
+AXES = st.builds(
+    lambda name, values: f"{name}={','.join(values)}",
+    st.sampled_from([*LEVERS, "learning_rate", "seed", "dataset", "n", "a.b", ""]) | PLAIN,
+    st.lists(
+        PLAIN
+        | st.sampled_from(
+            ["1", "2", "0x10", "1e-3", "true", "[1", '"a"', "1 # b", "1\ny=2", "nan", "2026-01-31"]
+        ),
+        max_size=4,
+    ),
+)
+
+
+@examples(200)
+@given(axes=st.lists(AXES | PLAIN, min_size=1, max_size=3), workload=st.sampled_from(["train", "exec"]))
+@example(axes=["n=" + "[" * 50_000], workload="exec")
+@example(axes=["n=1" + "0" * 5000 + ",0x" + "f" * 5000], workload="exec")
+@example(axes=["n=" + ",".join(map(str, range(1000)))] * 12, workload="exec")
+@example(axes=[f"n{i}=" + ",".join(map(str, range(1000))) for i in range(12)], workload="exec")
+def test_a_varied_job_is_a_matrix_of_jobs_or_refused(axes: list[str], workload: str) -> None:
+    job = read_job({"workload": workload, workload: BASES[workload]}, "the job")
+    read = [axis for text in axes if (axis := refused_or(lambda text=text: read_axis(text))) is not None]  # type: ignore[misc]
+    for name, values in read:
+        for value in values:
+            if isinstance(value, (str, int, float)) and "," not in (word := word_of(value)):
+                again = refused_or(lambda name=name, word=word: read_axis(f"{name}={word}"))  # type: ignore[misc]
+                assert again is None or repr(again) == repr((name, (value,))) or isinstance(value, str)
+    found = refused_or(lambda: variants(job, read))
+    assert found is None or 2 <= len(found) <= 64
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters='"'), min_size=1, max_size=6).filter(
+    lambda word: not re.search(r"[\s\0]", word)
+)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32).map(lambda number: f"{number:.9g}")
+OF_KIND: dict[str, Any] = {
+    "choice": WORDS,
+    "contains": WORDS | WORDS.map(lambda word: f'"{word} {word}"'),
+    "card": WORDS,
+    "number": NUMBERS | st.tuples(NUMBERS, NUMBERS).map("..".join),
+    "moment": st.sampled_from(["7d", "30m", "999999999w", "2026-01-31", "today"]),
+}
+
+
+@st.composite
+def typed(draw: st.DrawFn) -> tuple[str, bool]:
+    key = draw(st.sampled_from(sorted(filters.FIELDS)))
+    field = filters.FIELDS[key]
+    op = draw(
+        st.sampled_from([":", "=", ">", "<", ">=", "<=", "!="] if field.kind == "number" else [":", "="])
+    )
+    value = draw(st.sampled_from(["failed", "oom", "ended"]) if key == "state" else OF_KIND[field.kind])
+    if ".." in value and op not in (":", "="):
+        op = ":"
+    return f"{draw(st.sampled_from(['', '-']))}{key}{op}{value}", field.kind == "choice"
+
+
+@examples(150)
+@given(terms=st.lists(typed(), max_size=4), between=st.sampled_from([" ", "  ", "\n", "\t "]))
+def test_every_filter_put_together_from_its_parts_is_read_as_these_parts(
+    terms: list[tuple[str, bool]], between: str
+) -> None:
+    text = between.join(term for term, _ in terms)
+    reading = filters.read(text, now=1.8e9)
+    alone = [filters.read(term, now=1.8e9) for term, _ in terms]
+    assert list(reading.terms) == [term for one in alone for term in one.terms]
+    assert len(reading.troubles) == sum(len(one.troubles) for one in alone)
+    assert not any(one.troubles for one, (_, may) in zip(alone, terms, strict=True) if not may)
+
+
+@examples(60)
+@given(text=st.text(alphabet='gpustaermod:><=!-"., 0179e*_\n', max_size=40) | PLAIN)
+@example(text="state:" + "x" * 200_000)
+@example(text='"' * 100_001)
+@example(text="a>" + "1" * 200_000)
+@example(text="since:" + "9" * 100_000)
+@example(text="mrr>" + ".." * 100_000)
+@example(text=" ".join(f"key{n}:x" for n in range(2000)))
+def test_any_filter_at_all_becomes_bound_conditions_or_troubles(conn: Any, text: str) -> None:
+    for typing in (False, True):
+        reading = filters.read(text, now=1.8e9, typing=typing)
+        conditions.compiled(conn, reading.terms)
+        assert all(trouble.message and len(trouble.message) < 1000 for trouble in reading.troubles)
