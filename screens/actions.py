@@ -12,7 +12,7 @@ from storage.runs import Run
 
 __all__ = ["ACTIONS", "Action", "bindings", "holding"]
 
-Place = Literal["dashboard", "run", "new run", "influences", "profiles", "history", "compare"]
+Place = Literal["dashboard", "run", "new run", "influences", "profiles", "history", "compare", "benchmarks"]
 Needs = Literal["nothing", "run", "unfinished run", "ended run", "resumable run"]
 
 EVERYWHERE: frozenset[Place] = frozenset(get_args(Place))
@@ -24,6 +24,7 @@ PROFILES: frozenset[Place] = frozenset({"profiles"})
 HISTORY: frozenset[Place] = frozenset({"history"})
 RUNS = DASHBOARD | RUN | HISTORY  # where what is done to a run can be seen
 COMPARE: frozenset[Place] = frozenset({"compare"})
+BENCHMARKS: frozenset[Place] = frozenset({"benchmarks"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +50,31 @@ ACTIONS: tuple[Action, ...] = (
         "enter", "⏎", "open", "Open the run under the cursor.", "open", DASHBOARD | HISTORY | COMPARE, "run"
     ),
     Action("n", "n", "new run", "Choose what to run, and see its plan at once.", "new", DASHBOARD | HISTORY),
-    Action("slash", "/", "search", "Only what has these words.", "search", INFLUENCES | HISTORY | RUN),
+    Action(
+        "slash",
+        "/",
+        "search",
+        "Only what has these words.",
+        "search",
+        INFLUENCES | HISTORY | RUN | BENCHMARKS,
+    ),
     Action("space", "spc", "mark", "Mark the run, or take its mark away.", "mark", HISTORY, "run"),
     Action(
         "asterisk", "*", "mark all", "Mark all that are shown, or none.", "mark_all", HISTORY, in_footer=False
     ),
-    Action("greater_than_sign", ">", "sort", "Sort by the next column.", "sort_next", HISTORY),
+    Action("greater_than_sign", ">", "sort", "Sort by the next column.", "sort_next", HISTORY | BENCHMARKS),
     Action(
-        "less_than_sign", "<", "sort", "Sort by the column before.", "sort_before", HISTORY, in_footer=False
+        "less_than_sign",
+        "<",
+        "sort",
+        "Sort by the column before.",
+        "sort_before",
+        HISTORY | BENCHMARKS,
+        in_footer=False,
     ),
-    Action("u", "u", "reverse", "Sort the other way round.", "reverse", HISTORY, in_footer=False),
+    Action(
+        "u", "u", "reverse", "Sort the other way round.", "reverse", HISTORY | BENCHMARKS, in_footer=False
+    ),
     Action("z", "z", "sort by", "Sort by any column or figure.", "sort_by", HISTORY, in_footer=False),
     Action("equals_sign", "=", "compare", "Two to eight marked runs side by side.", "compare", HISTORY),
     Action("d", "d", "delete", "Delete the marked runs that ended, or this one.", "delete", HISTORY),
@@ -68,9 +84,11 @@ ACTIONS: tuple[Action, ...] = (
     Action("backspace,delete", "del", "unset", "Leave it to profile and planner.", "unset", NEW_RUN),
     Action("x", "x", "start", "Start it, unless it is predicted not to fit.", "start", NEW_RUN),
     Action("X", "X", "force", "Start it whatever was predicted.", "force", NEW_RUN, in_footer=False),
-    Action("y", "y", "copy", "Copy the command that starts the same.", "copy", NEW_RUN),
+    Action("y", "y", "copy", "Copy the command that does the same.", "copy", NEW_RUN | BENCHMARKS),
     Action("escape", "esc", "back", "Back to where you came from.", "back", EVERYWHERE - DASHBOARD),
     Action("o", "o", "side", "Proponents, opponents, or both.", "side", INFLUENCES),
+    Action("F", "F", "figures", "Every figure one by one, or benchmarks again.", "figures", BENCHMARKS),
+    Action("M", "M", "machines", "Other machines and versions, too.", "machines", BENCHMARKS),
     Action("v", "v", "relation", "Only the next relation; after the last, all.", "relation", INFLUENCES),
     Action("w", "w", "write", "Write what is shown to a file.", "write", INFLUENCES | HISTORY),
     Action("l", "l", "log", "Give the log more room, or less.", "log", RUN),
@@ -81,6 +99,14 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("a", "a", "again", "Start the same job once more.", "again", RUNS, needs="ended run"),
     Action("h", "h", "history", "All runs there ever were.", "history", DASHBOARD | RUN),
+    Action(
+        "b",
+        "b",
+        "benchmarks",
+        "What was claimed, beside what was measured here.",
+        "benchmarks",
+        EVERYWHERE - BENCHMARKS,
+    ),
     Action(
         "i",
         "i",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from kgops.cli.session import Session
+    from screens.benchmarks import Benchmarks
     from screens.history import History
     from screens.influences import Influences
     from screens.new_run import NewRun
@@ -202,15 +203,33 @@ class KgopsApp(App[None], inherit_bindings=False):
             tell(self.screen)
 
     async def action_history(self) -> None:
-        """Back to the one that is open below, or a new one."""
         from screens.history import History
 
+        await self._go_back_to_or_open(History)
+
+    async def action_benchmarks(self) -> None:
+        from screens.benchmarks import Benchmarks
+
+        await self._go_back_to_or_open(Benchmarks)
+
+    async def _go_back_to_or_open(self, kind: type[History] | type[Benchmarks]) -> None:
+        """The one that is open below, or a new one."""
         self.feed.start()
-        below = [isinstance(screen, History) for screen in reversed(self.screen_stack)]
+        below = [isinstance(screen, kind) for screen in reversed(self.screen_stack)]
         if True not in below:
-            self.push_screen(History(self))
+            self.push_screen(kind(self))
         for _ in range(below.index(True) if True in below else 0):
             await self.pop_screen()
+
+    def action_figures(self) -> None:
+        self._to_benchmarks(lambda screen: screen.turn_figures())
+
+    def action_machines(self) -> None:
+        self._to_benchmarks(lambda screen: screen.turn_machines())
+
+    def _to_benchmarks(self, tell: Callable[[Benchmarks], None]) -> None:
+        if self.here is not None and self.here.place == "benchmarks":
+            tell(cast("Benchmarks", self.here))
 
     def action_mark(self) -> None:
         self._to_history(lambda screen: screen.mark())
@@ -220,15 +239,18 @@ class KgopsApp(App[None], inherit_bindings=False):
 
     def action_sort_next(self) -> None:
         self._to_history(lambda screen: screen.turn_sort(1))
+        self._to_benchmarks(lambda screen: screen.turn_sort(1))
 
     def action_sort_before(self) -> None:
         self._to_history(lambda screen: screen.turn_sort(-1))
+        self._to_benchmarks(lambda screen: screen.turn_sort(-1))
 
     def action_sort_by(self) -> None:
         self._to_history(lambda screen: screen.sort_by())
 
     def action_reverse(self) -> None:
         self._to_history(lambda screen: screen.reverse())
+        self._to_benchmarks(lambda screen: screen.reverse())
 
     def action_compare(self) -> None:
         self._to_history(lambda screen: screen.marks.compare())
@@ -255,6 +277,7 @@ class KgopsApp(App[None], inherit_bindings=False):
 
     def action_copy(self) -> None:
         self._to_new_run(lambda screen: screen.copy())
+        self._to_benchmarks(lambda screen: screen.copy())
 
     def action_start(self) -> None:
         self._to_new_run(lambda screen: screen.start(force=False))

@@ -1,0 +1,131 @@
+"""What a person can look at of all that was measured: benchmarks of pairs, what single commands measured, and tables
+of claims that nobody has run on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from kgops.measured.claims import TABLES, Held, Judged, judge, shipped
+from kgops.measured.machine import differences, machine_line
+from kgops.measured.sizes import Curve, curves_by_size
+from kgops.measured.summary import Row, rows
+from storage import benches, figures, measurements
+from storage.claims import Claim
+from storage.database import Connection
+from storage.figures import Figure
+
+__all__ = ["Entry", "Key", "Told", "benchmarks", "of_commands", "tell", "tell_figure", "unmeasured"]
+
+Key = int | str | tuple[str, str]  # a benchmark, a table of claims, a command and the machine it ran on
+_CLAIMS = "claims "
+
+
+class Entry(NamedTuple):
+    key: Key
+    name: str
+    command: str
+    machine: str | None  # key of the fingerprint; None: it was never measured here
+    at: float = 0.0
+    ended: bool = True
+    figures: int = 0
+
+
+class Told(NamedTuple):
+    """One of them whole; what it does not have is empty."""
+
+    name: str
+    command: str
+    machine: str = ""  # in words
+    differs: tuple[str, ...] = ()  # its fingerprint from the one that is looked at
+    state: str = ""
+    first: Row | None = None  # the baseline
+    judged: tuple[Judged, ...] = ()
+    rows: tuple[Row, ...] = ()
+    claims: tuple[Claim, ...] = ()  # beside which nothing was measured
+    figures: tuple[Figure, ...] = ()
+    curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by what was varied
+    over_time: tuple[tuple[float, float], ...] = ()  # of a single figure: when, and what came out
+
+
+def benchmarks(conn: Connection) -> list[Entry]:
+    """The newest first."""
+    return [
+        Entry(
+            one.number,
+            one.name,
+            one.command,
+            one.machine,
+            one.ended_at or one.begun_at,
+            one.ended_at is not None,
+            one.figures,
+        )
+        for one in figures.headings(conn)
+    ]
+
+
+def of_commands(conn: Connection) -> list[Entry]:
+    """What was measured otherwise, by command and machine; the newest first."""
+    return [
+        Entry(
+            (one.command, one.machine), one.command, one.command, one.machine, one.last_at, True, one.figures
+        )
+        for one in figures.batches(conn)
+    ]
+
+
+def unmeasured(entries: Sequence[Entry]) -> list[Entry]:
+    """The tables of claims that are not among these."""
+    there = {one.name.removeprefix(_CLAIMS)[:1] for one in entries if one.name.startswith(_CLAIMS)}
+    return [
+        Entry(letter, f"{_CLAIMS}{letter}: {title}", f"kgops bench claims --quick --only {letter}", None)
+        for letter, title in TABLES.items()
+        if letter not in there
+    ]
+
+
+def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
+    """An entry whole; `looked_at` is the machine whose figures are not foreign."""
+    if entry.machine is None:
+        claims = tuple(one.claim for one in _claims() if one.table == entry.key)
+        return Told(entry.name, entry.command, state="not measured on this machine", claims=claims)
+    told = Told(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
+    if not isinstance(entry.key, int):
+        return told._replace(figures=tuple(figures.newest_of(conn, entry.command, entry.machine)))
+    bench = benches.get(conn, entry.key)
+    if bench is None:
+        return told._replace(state="it is no longer in the record")
+    found = rows(conn, bench)
+    done, planned = len(benches.pairs(conn, bench.id)), bench.plan["rounds"] * (len(found) - 1)
+    by_claim = bench.name.startswith(_CLAIMS)
+    return told._replace(
+        state="" if bench.ended_at else f"unfinished: {done} of {planned} pairs",
+        first=found[0],
+        judged=tuple(judge(conn, bench, _claims())) if by_claim else (),
+        rows=() if by_claim else tuple(found[1:]),
+        curves=tuple((axis, tuple(each)) for axis, each in curves_by_size(found, bench.plan).items() if each),
+    )
+
+
+def tell_figure(conn: Connection, figure: Figure, looked_at: str | None) -> Told:
+    """One figure, with what came out whenever it was measured on that machine."""
+    return Told(
+        figure.name,
+        figure.command,
+        *_machine(conn, figure.machine, looked_at),
+        figures=(figure,),
+        over_time=tuple(figures.over_time(conn, figure)),
+    )
+
+
+@cache
+def _claims() -> list[Held]:
+    return shipped()
+
+
+def _machine(conn: Connection, key: str, looked_at: str | None) -> tuple[str, tuple[str, ...]]:
+    if looked_at is None or key == looked_at:
+        return machine_line(conn, key), ()
+    bodies = (measurements.fingerprint(conn, one) for one in (key, looked_at))
+    return machine_line(conn, key), tuple(differences(*bodies)) or ("another fingerprint",)

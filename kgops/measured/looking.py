@@ -1,0 +1,221 @@
+"""Looking through what was measured: what was asked, and what a thread found. All of this waits for a disk."""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kgops.measured import held
+from kgops.measured.held import Entry, Told
+from kgops.settings import Home
+from storage import figures, matching
+from storage.database import Connection, explained, open_reader
+from storage.errors import DatabaseMissing
+from storage.figures import Figure, Known
+
+__all__ = ["BLOCK", "Answer", "Asked", "Looker"]
+
+BLOCK = 200
+_MACHINE = "on:"  # before the beginning of a fingerprint's key
+
+
+class Asked(NamedTuple):
+    """What a person wants to see. `cursor` is the key of the row that it stays with, if any."""
+
+    single: bool = False  # figures one by one, in place of benchmarks
+    text: str = ""
+    elsewhere: bool = False  # of other fingerprints, too
+    sort: str = "id"
+    descending: bool = True
+    look: int = 0
+    cursor: object = None
+    around: int = 0
+    size: int = BLOCK
+
+    @property
+    def of(self) -> tuple[object, ...]:
+        """What decides which rows are shown, in which order."""
+        return self[:6]
+
+
+class Answer(NamedTuple):
+    """A moment: the keys of all rows shown, and some of the rows themselves."""
+
+    asked: Asked
+    keys: Sequence[Any] = ()
+    rows: Mapping[Any, Entry | Figure] = {}
+    place: int | None = None  # of the cursor; None: where it was
+    first: int = 0
+    machine: str | None = None  # whose figures are shown unless others were asked for
+    measured: int = 0  # of the rows: the others are claims that nobody has tested
+    elsewhere: int = 0  # entries of others
+    anything: bool = False
+    complete: bool = True  # False: asked once more there will be more to see
+    took_s: float = 0.0
+
+
+class Looker:
+    """One connection, used by one thread at a time."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._conn: Connection | None = None
+        self._closed = False
+        self._one_at_a_time = threading.Lock()
+        self._version: tuple[int, int] | None = None
+        self._look = 0
+        self._machine: str | None = None
+        self._benchmarks: list[Entry] | None = None
+        self._commands: list[Entry] | None = None
+        self._known: Known | None = None
+        self._orders: dict[tuple[object, ...], array[int]] = {}
+        self._before: Answer | None = None
+
+    def look(self, asked: Asked) -> Answer:
+        """Nothing at all before anything was measured."""
+        with self._one_at_a_time, explained(self._home.database):
+            conn = self._open()
+            if conn is None:
+                return Answer(asked)
+            begin = time.perf_counter()
+            with matching.one_moment(conn):
+                self._take_note_of_changes(conn, asked)
+                answer = self._single(conn, asked) if asked.single else self._entries(conn, asked)
+            self._before = answer._replace(took_s=time.perf_counter() - begin)
+            return self._before
+
+    def tell(self, one: Entry | Figure) -> Told | None:
+        """None where there is nothing to read from any more."""
+        with self._one_at_a_time, explained(self._home.database):
+            conn = self._open()
+            if conn is None:
+                return None
+            if isinstance(one, Figure):
+                return held.tell_figure(conn, one, self._machine)
+            return held.tell(conn, one, self._machine)
+
+    def get_ready(self) -> None:
+        """Reads what a filter needs, before somebody types one."""
+        with self._one_at_a_time, explained(self._home.database):
+            conn = self._open()
+            if conn is not None:
+                self._known = figures.known(conn, self._known)
+
+    def close(self) -> None:
+        with self._one_at_a_time:
+            self._closed = True
+            if self._conn is not None:
+                self._conn.close()
+            self._conn = None
+
+    def _open(self) -> Connection | None:
+        if self._conn is None and not self._closed:
+            try:
+                self._conn = open_reader(self._home.database)
+            except DatabaseMissing:
+                return None
+        return self._conn
+
+    def _take_note_of_changes(self, conn: Connection, asked: Asked) -> None:
+        """Only where somebody asked to look anew: a filter does not change what it looks through."""
+        if self._version is not None and asked.look == self._look:
+            return
+        self._look, version = asked.look, matching.version(conn)
+        if version == self._version:
+            return
+        self._version, self._machine = version, figures.newest_machine(conn, platform.node())
+        self._benchmarks = held.benchmarks(conn)
+        self._orders.clear()
+        if self._commands is not None:
+            self._commands = held.of_commands(conn)
+        if self._known is not None:
+            self._known = figures.known(conn, self._known)
+
+    # --- benchmarks ---
+
+    def _entries(self, conn: Connection, asked: Asked) -> Answer:
+        """At first without what single commands measured: that takes longest to find."""
+        complete = self._commands is not None or not self._benchmarks
+        if self._before is not None or complete:
+            self._commands = held.of_commands(conn) if self._commands is None else self._commands
+            complete = True
+        everything = sorted((*(self._benchmarks or ()), *(self._commands or ())), key=lambda one: -one.at)
+        ours = [one for one in everything if one.machine == self._machine]
+        candidates = everything if asked.elsewhere or _words(asked.text)[1] else ours
+        if everything and complete:
+            candidates = [*candidates, *held.unmeasured(ours)]
+        shown = {one.key: one for one in candidates if _has(one, asked.text)}
+        keys = list(shown)
+        return Answer(
+            asked,
+            keys,
+            shown,
+            _place(keys, asked, self._before),
+            machine=self._machine,
+            measured=sum(one.machine is not None for one in shown.values()),
+            elsewhere=len(everything) - len(ours),
+            anything=bool(everything),
+            complete=complete,
+        )
+
+    # --- figures one by one ---
+
+    def _single(self, conn: Connection, asked: Asked) -> Answer:
+        before = self._before
+        if before is not None and before.asked.of == asked.of:
+            keys, place = before.keys, None
+        else:
+            keys = self._numbers(conn, asked)
+            place = _place(keys, asked, before)
+        around = asked.around if place is None else place
+        first = max(min(around - asked.size // 2, len(keys) - asked.size), 0)
+        rows = figures.of_numbers(conn, keys[first : first + asked.size])
+        anything = bool(keys) or self._machine is not None
+        return Answer(asked, keys, rows, place, first, self._machine, len(keys), anything=anything)
+
+    def _numbers(self, conn: Connection, asked: Asked) -> Sequence[int]:
+        words, named = _words(asked.text)
+        ours = None if asked.elsewhere or named else self._machine
+        if not words and not named:
+            return self._order(conn, ours, asked)
+        self._known = self._known or figures.known(conn)
+        found = figures.having(self._known, words, named or ours)
+        if asked.sort == "id":
+            return found[::-1] if asked.descending else found
+        shown = set(found)
+        return array("q", (number for number in self._order(conn, None, asked) if number in shown))
+
+    def _order(self, conn: Connection, machine: str | None, asked: Asked) -> array[int]:
+        wanted = machine, asked.sort, asked.descending
+        if wanted not in self._orders:
+            self._orders[wanted] = figures.ordered(
+                conn, machine, sort=asked.sort, descending=asked.descending
+            )
+        return self._orders[wanted]
+
+
+def _words(text: str) -> tuple[list[str], str | None]:
+    """What was typed, and the beginning of a machine's key where that is a part of it."""
+    words = text.split()
+    named = [word.removeprefix(_MACHINE) for word in words if word.startswith(_MACHINE)]
+    return [word for word in words if not word.startswith(_MACHINE)], named[-1] if named else None
+
+
+def _has(entry: Entry, text: str) -> bool:
+    words, named = _words(text)
+    inside = f"{entry.name} {entry.command}".lower()
+    return (entry.machine or "").startswith(named or "") and all(word.lower() in inside for word in words)
+
+
+def _place(keys: Sequence[Any], asked: Asked, before: Answer | None) -> int | None:
+    """The row that the cursor was on, where it is there still; else the first, if this is anything new."""
+    if asked.cursor is not None:
+        try:
+            return keys.index(asked.cursor)
+        except ValueError:
+            return 0
+    return None if before is not None and before.asked.of == asked.of else 0

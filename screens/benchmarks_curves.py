@@ -1,0 +1,86 @@
+"""Curves of what was measured: cost against size, and a figure whenever it was measured."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kgops.cli.output import figure, fitted, padded
+from kgops.jobs.text import one_line
+from screens.rows import Piece, Row, said
+from screens.widgets.overlay import Spot, on_axis, overlay
+
+if TYPE_CHECKING:
+    from kgops.measured.held import Told
+    from kgops.measured.sizes import Curve
+
+__all__ = ["by_size", "over_time"]
+
+_LETTERS = "ABCDEFGH"
+_HEIGHT, _AXIS, _WIDEST = 8, 9, 90
+
+
+def by_size(name: str, curves: Sequence[Curve], width: int) -> list[Row]:
+    """Medians of seconds; both axes by factors where all is above zero."""
+    shown = curves[: len(_LETTERS)]
+    points = [[(size, spread.median) for size, spread in sorted(one.points)] for one in shown]
+    if not any(len(one) > 1 for one in points):
+        return []
+    by_factors = all(size > 0 and value > 0 for one in points for size, value in one)
+    title = f"SECONDS OVER {one_line(name).upper()}"
+    out = [said(title, width, "head"), *_chart(points, width, by_factors=by_factors)]
+    if len(shown) > 1:
+        named = zip(_LETTERS, shown, strict=False)
+        out += [
+            Row((Piece(f"{letter}  ", "accent"), *said(one.name, width - 3).pieces)) for letter, one in named
+        ]
+    if len(curves) > len(shown):
+        out.append(
+            said(f"and {len(curves) - len(shown)} more, which `kgops bench export` draws", width, "dim")
+        )
+    return out
+
+
+def over_time(told: Told, width: int) -> list[Row]:
+    """From the first time on to the last, evenly: how many days lay between says nothing of the figure."""
+    values = [value for _, value in told.over_time]
+    if len(values) < 2:
+        return []
+    first, last = (
+        time.strftime("%d %b %Y", time.localtime(at)) for at, _ in (told.over_time[0], told.over_time[-1])
+    )
+    title = f"{len(values):,} TIMES ON THIS MACHINE"
+    spots = [(float(i), value) for i, value in enumerate(values)]
+    return [said(title, width, "head"), *_chart([spots], width, by_factors=False, ends=(first, last))]
+
+
+def _chart(
+    curves: Sequence[Sequence[tuple[float, float]]],
+    width: int,
+    *,
+    by_factors: bool,
+    ends: tuple[str, str] | None = None,
+) -> list[Row]:
+    scaled = [[_placed(size, value, by_factors) for size, value in one] for one in curves]
+    sizes = [size for one in curves for size, _ in one]
+    values = [value for one in curves for _, value in one]
+    inner = max(min(width, _WIDEST) - _AXIS - 1, 10)
+    across = [size for one in scaled for size, _ in one]
+    up = [value for one in scaled for _, value in one if value is not None]
+    drawn = [on_axis(one, min(across), max(across), 2 * inner) for one in scaled]
+    signs = _LETTERS if len(curves) > 1 else "•"
+    lines = overlay(drawn, signs, inner, _HEIGHT, min(up), max(up), chosen=0 if len(curves) == 1 else -1)
+    out = []
+    for y, line in enumerate(lines):
+        at = max(values) if y == 0 else min(values) if y == _HEIGHT - 1 else None
+        label = figure(at) if at is not None and (y == 0 or min(values) < max(values)) else ""
+        out.append(Row((Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim"), *line)))
+    left, right = ends or (f"{min(sizes):,.4g}", f"{max(sizes):,.4g}")
+    gap = max(inner - len(left) - len(right), 1)
+    return [*out, Row((Piece(padded("", _AXIS + 1) + left + " " * gap + right, "dim"),))]
+
+
+def _placed(size: float, value: float, by_factors: bool) -> Spot:
+    return (math.log(size), math.log(value)) if by_factors else (size, value)

@@ -1,0 +1,171 @@
+"""What the list of benchmarks shows: a row for each, or for each single figure, and words on what was asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, overload
+
+from kgops.cli.output import figure, padded
+from screens.rows import Column, Columns, Piece, Row, said
+from storage.figures import Figure
+
+if TYPE_CHECKING:
+    from kgops.measured.held import Entry
+    from kgops.measured.looking import Answer, Asked
+
+__all__ = ["FIRST", "Shown", "empty_rows", "filter_row", "heading", "sorts"]
+
+_WEEK_S = 6 * 86_400.0  # a day's name means one day
+_WIDEST = 170
+_NOTHING = (
+    "Nothing was measured yet.",
+    "",
+    "kgops bench claims --quick  in any shell of this machine: what was claimed of speed",
+    "                            and memory, beside what is measured here; some minutes",
+    "kgops bench matrix JOB --vary batch_size=256,512  compares settings of a job of yours",
+)
+_NONE_LIKE_IT = (
+    "Nothing like that was measured on this machine.",
+    "",
+    "/  changes the filter; without one all is shown",
+    "M  shows what other machines, versions and commits measured, too",
+)
+_HINT = "/ shows only some: words, on:KEY of a machine · tab to what stands beside"
+
+
+class _Sortable(NamedTuple):
+    column: Column
+    by: str
+    descending: bool = False
+
+
+_ENTRIES = (
+    Column("BENCHMARK", 38, grows=True),
+    Column("measured", 10),
+    Column("figures", 7, right=True),
+    Column("machine", 12),
+)
+_FIGURES = (
+    _Sortable(Column("FIGURE", 26, grows=True), "subject"),
+    _Sortable(Column("value", 13, right=True), "value", True),
+    _Sortable(Column("n", 4, right=True), "n", True),
+    _Sortable(Column("measured", 10), "id", True),
+    _Sortable(Column("bench", 5, right=True), "bench", True),
+    _Sortable(Column("name", 30), "name"),
+)
+_OF_MACHINE = Column("machine", 12)
+FIRST = {one.by: one.descending for one in _FIGURES}
+
+
+def sorts(width: int) -> list[str]:
+    """What figures can be sorted by of what is in sight, from the left."""
+    columns = _figure_columns(width, elsewhere=False)
+    return [one.by for one in _FIGURES if columns.width_of(one.column.head)]
+
+
+def heading(asked: Asked, width: int) -> Row:
+    if not asked.single:
+        return _entry_columns(width, asked.elsewhere).heading()
+    columns = _figure_columns(width, asked.elsewhere)
+    pieces: list[Piece] = []
+    for one in _FIGURES:
+        across = columns.width_of(one.column.head)
+        if not across:
+            break
+        sorted_by = asked.sort == one.by
+        text = one.column.head + (("▼" if asked.descending else "▲") if sorted_by else "")
+        tone = "accent" if sorted_by else "head" if one is _FIGURES[0] else "dim"
+        pieces += [Piece("  ")] if pieces else []
+        pieces.append(Piece(padded(text, across, right=one.column.right), tone, f"screen.sort({one.by!r})"))
+    if columns.width_of(_OF_MACHINE.head):
+        pieces += [Piece("  "), Piece(_OF_MACHINE.head, "dim")]
+    return Row(tuple(pieces))
+
+
+class Shown(Sequence[Row]):
+    """All of an answer as rows; each is made when it is looked at, and empty until it was read."""
+
+    def __init__(self, answer: Answer, width: int) -> None:
+        self._answer = answer
+        single, elsewhere = answer.asked.single, answer.asked.elsewhere
+        self._columns = (_figure_columns if single else _entry_columns)(width, elsewhere)
+        self._made: dict[object, Row] = {}
+        self._now = time.time()
+
+    def __len__(self) -> int:
+        return len(self._answer.keys)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        key = self._answer.keys[at]
+        if key not in self._made:
+            self._made[key] = self._row(key, self._answer.rows.get(key))
+        return self._made[key]
+
+    def _row(self, key: object, one: Entry | Figure | None) -> Row:
+        if one is None:
+            return Row((Piece(" "),), key)
+        if isinstance(one, Figure):
+            return self._columns.row(self._of_figure(one), key)
+        return self._columns.row(self._of_entry(one), key)
+
+    def _of_entry(self, one: Entry) -> list[Piece]:
+        known = one.machine is not None
+        when = Piece(_when(one.at, self._now), "dim") if known else Piece("not here", "dim")
+        return [
+            Piece(one.name, "text" if known else "dim"),
+            when if one.ended else Piece("unfinished", "warn"),
+            Piece(f"{one.figures:,}" if one.figures else "", "dim"),
+            self._machine(one.machine),
+        ]
+
+    def _of_figure(self, one: Figure) -> list[Piece]:
+        return [
+            Piece(one.subject),
+            Piece(figure(one.value, one.unit)),
+            Piece(str(one.n), "dim"),
+            Piece(_when(one.at, self._now), "dim"),
+            Piece("" if one.bench is None else str(one.bench), "dim"),
+            Piece(one.name, "dim"),
+            self._machine(one.machine),
+        ]
+
+    def _machine(self, key: str | None) -> Piece:
+        """Another one than the one looked at is told by its tone, and by its name."""
+        return Piece(key or "", "dim" if key == self._answer.machine else "warn")
+
+
+def filter_row(text: str, width: int) -> Row:
+    if not text.strip():
+        return said(_HINT, width, "dim")
+    return Row((Piece("/ ", "accent"), *said(text, width - 2, "strong").pieces))
+
+
+def empty_rows(answer: Answer, width: int) -> list[Row]:
+    """What to do where there is nothing to see."""
+    return [said(line, width) for line in (_NONE_LIKE_IT if answer.anything else _NOTHING)]
+
+
+def _entry_columns(width: int, elsewhere: bool) -> Columns:
+    return Columns(_ENTRIES if elsewhere else _ENTRIES[:-1], min(width, _WIDEST))
+
+
+def _figure_columns(width: int, elsewhere: bool) -> Columns:
+    columns = [one.column for one in _FIGURES]
+    return Columns([*columns, _OF_MACHINE] if elsewhere else columns, min(width, _WIDEST))
+
+
+def _when(at: float, now: float) -> str:
+    """As much as tells it from others: the time, the day of a week, the date."""
+    when, today = time.localtime(at), time.localtime(now)
+    if when[:3] == today[:3]:
+        return time.strftime("%H:%M", when)
+    if 0 < now - at < _WEEK_S:
+        return time.strftime("%a %H:%M", when)
+    return time.strftime("%d %b" if when[0] == today[0] else "%b %Y", when)
