@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from typing import Any
 
@@ -12,6 +11,7 @@ from kgops.jobs.job import Job
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.layers import chosen_parameters, last_layers
+from kgops.workers.devices import devices_for
 from kgops.workers.report import Reporter
 
 __all__ = ["chosen_names", "filters", "report_levers", "scoring_settings", "spread_over", "tests_at_once"]
@@ -78,20 +78,7 @@ def spread_over(job: Job, device: torch.device) -> tuple[list[str], str | None]:
     ):
         if job.settings[name]:
             return alone, f"{told} on one device"
-    if device.type == "cpu":
-        if isinstance(asked, str):
-            return alone, "no CUDA device; a number of processes share the processor: --devices 2"
-        cores = len(os.sched_getaffinity(0))
-        return ["cpu"] * min(asked, cores), f"there are {cores} cores" if asked > cores else None
-    there = torch.cuda.device_count()
-    if asked == "all" or isinstance(asked, int):
-        many = there if asked == "all" else min(asked, there)
-        why = f"this run was given {there}" if isinstance(asked, int) and asked > there else None
-        return [f"cuda:{index}" for index in range(many)], why
-    # Their numbers are the machine's; a run sees only those it was given, numbered from 0.
-    wanted = asked.count(",") + 1
-    found = [f"cuda:{index}" for index in range(min(wanted, there))]
-    return found or alone, None if len(found) == wanted else f"this run was given {there}"
+    return devices_for(asked, device)
 
 
 def chosen_names(job: Job, model: torch.nn.Module) -> Collection[str] | None:

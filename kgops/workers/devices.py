@@ -1,0 +1,30 @@
+"""The devices that processes of one run share its work on: what was asked for, as far as it is there."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+__all__ = ["devices_for"]
+
+
+def devices_for(asked: int | str, device: torch.device) -> tuple[list[str], str | None]:
+    """One for each process, and why they are not what was asked; `device` is the one that a run alone would take."""
+    alone = [str(device)]
+    if asked == 1:
+        return alone, None
+    if device.type == "cpu":
+        if isinstance(asked, str):
+            return alone, "no CUDA device; a number of processes share the processor: --devices 2"
+        cores = len(os.sched_getaffinity(0))
+        return ["cpu"] * min(asked, cores), f"there are {cores} cores" if asked > cores else None
+    there = torch.cuda.device_count()
+    if asked == "all" or isinstance(asked, int):
+        many = there if asked == "all" else min(asked, there)
+        why = f"this run was given {there}" if isinstance(asked, int) and asked > there else None
+        return [f"cuda:{index}" for index in range(many)], why
+    # Their numbers are the machine's; a run sees only those it was given, numbered from 0.
+    wanted = asked.count(",") + 1
+    found = [f"cuda:{index}" for index in range(min(wanted, there))]
+    return found or alone, None if len(found) == wanted else f"this run was given {there}"
