@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 
+from kgops.jobs.regression_config import ARCHITECTURES
 from kgops.runs.drafts import FIELDS, PULLED, Draft, completions, is_what_if
 from kgops.runs.what_if import Answer, Need, Offers, WhatIf, step
 from screens import changes, new_run_page
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NewRun"]
 
-_WORKLOADS = ("train", "tracin", "exec")
-_PATHS = ("data", "cwd")
+_WORKLOADS = ("train", "tracin", "regress", "exec")
+_PATHS = ("data", "cwd", "data_directory", "config")
+_MAY_BE_NONE = ("config", "architecture")
+_LOOKS_AT = ("data", "run", "data_directory")  # fields that name data
 _PLAN_LINES = 7
 _PATIENCE_S = 0.3  # before it is said that something takes its time
 
@@ -134,7 +138,7 @@ class NewRun(Place):
             if text is not None:
                 self._change(self._draft.with_field(field.name, text))
 
-        complete = completions if field.name in _PATHS else None
+        complete = partial(completions, named=self._named(field.name)) if field.name in _PATHS else None
         question = f"{field.label}: {field.help}"
         self.app.push_screen(Filling(question, self._draft.text(field.name), complete), filled)
 
@@ -222,7 +226,10 @@ class NewRun(Place):
 
     def _wait(self, about: Data) -> None:
         if _data_of(self._draft) == about and not self._is_current:
-            self._waits = "counting the triples: once for these data"
+            is_of_flights = self._draft.workload == "regress"
+            self._waits = (
+                "measuring the flights" if is_of_flights else "counting the triples: once for these data"
+            )
             self.draw()
 
     # --- what there is to choose from ---
@@ -236,19 +243,27 @@ class NewRun(Place):
         if key == "card":
             here = tuple(index for index, _ in offers.cards)
             return _with(draft, key, _next((None, *here, "cpu", *offers.known), draft.card, by))
-        if key in ("data", "run"):
-            known = offers.data if key == "data" else offers.runs
-            return draft.with_field(key, _next(known, draft.text(key), by)) if known else draft
+        known = self._named(key)
+        if known:
+            none = ("",) if key in _MAY_BE_NONE else ()
+            return draft.with_field(key, _next((*none, *known), draft.text(key), by))
         steps = next((one.steps for one in FIELDS[draft.workload] if one.name == key), ())
-        return draft.with_field(key, str(_beside(steps, draft.number(key), by))) if steps else draft
+        now = new_run_page.number_of(draft, self._answer, key)
+        return draft.with_field(key, str(_beside(steps, now, by))) if steps else draft
+
+    def _named(self, key: str) -> tuple[str, ...]:
+        """What a field can be by name."""
+        offers = self._offers
+        known = {"data": offers.data, "run": offers.runs, "config": offers.configs}
+        return {**known, "data_directory": offers.flights, "architecture": tuple(ARCHITECTURES)}.get(key, ())
 
 
-Data = tuple[str, str, str]
+Data = tuple[str, ...]
 Needed = tuple[Draft, object]
 
 
 def _data_of(draft: Draft) -> Data:
-    return draft.workload, draft.text("data"), draft.text("run")
+    return draft.workload, *(draft.text(name) for name in _LOOKS_AT)
 
 
 def _with(draft: Draft, name: str, value: str | None) -> Draft:

@@ -21,7 +21,7 @@ from kgops.runs.planning import told
 from kgops.runs.what_if import Answer, Lever, Need, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row, row, said
 
-__all__ = ["command_of", "label_of", "plan_rows", "rows"]
+__all__ = ["command_of", "label_of", "number_of", "plan_rows", "rows"]
 
 _MIB = 1 << 20
 _LABEL = 12
@@ -84,16 +84,29 @@ def label_of(draft: Draft, name: str | None) -> str:
     return next((field.label for field in FIELDS[draft.workload] if field.name == name), name or "")
 
 
+def number_of(draft: Draft, answer: Answer | None, name: str) -> int | None:
+    """What a number's field says, or what happens without it."""
+    text = draft.text(name) or _unsaid(draft, answer, name)
+    return int(text) if text.isdecimal() else draft.number(name)
+
+
 # --- what can be chosen ---
+
+
+def _unsaid(draft: Draft, answer: Answer | None, name: str) -> str:
+    """What an empty field comes to: a default, or what a configuration says."""
+    if draft.workload == "regress" and answer is not None and answer.asked is not None:
+        asked = answer.asked.settings if answer.draft.workload == draft.workload else {}
+        return str(asked.get(name) or "")
+    number = draft.number(name)
+    return "" if number is None else str(number)
 
 
 def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> list[Row]:
     trouble = answer.trouble if answer is not None and answer.draft == draft else None
-    lines = [("workload", "workload", draft.workload, "train · tracin · exec")]
+    lines = [("workload", "workload", draft.workload, "train · tracin · regress · exec")]
     for field in FIELDS[draft.workload]:
-        text = draft.text(field.name)
-        if not text and (number := draft.number(field.name)) is not None:
-            text = str(number)
+        text = draft.text(field.name) or _unsaid(draft, answer, field.name)
         lines.append((field.name, field.label, text, field.help))
     if draft.workload != "exec":
         lines.append(("profile", "profile", draft.profile or "none", "a named set of lever values"))
@@ -275,6 +288,8 @@ def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
     if answer.refusal is not None:
         return said(_way_out(suggestion), width)
     pace = suggestion.known.pace
+    if pace is None and answer.draft.workload == "regress":
+        return BLANK  # how long its runs took is not held against a model yet
     if pace is None:
         return said(f"pace: no run was measured on {suggestion.target.title} yet", width, "dim")
     middle, low, high = pace.expected_s(suggestion.best.seconds)

@@ -75,6 +75,14 @@ async def new_run_trouble(seen: Seen) -> None:
     await seen.until_shows("no file or folder", "Tab completes")
 
 
+async def new_run_regress(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("n")
+    await seen.until_shows("no file or folder")
+    await seen.press("right", "right", "down", "right", "right", *["down"] * 5, "right", *["down"] * 2)
+    await seen.until_shows("colab_optimized", "Tesla T4", "to spare", "instead")
+
+
 async def history(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("h")
@@ -112,6 +120,7 @@ STORIES: dict[str, Story] = {
     "run-ended": run_ended,
     "run-log": run_log,
     "new-run": new_run,
+    "new-run-regress": new_run_regress,
     "new-run-trouble": new_run_trouble,
     "history": history,
     "compare": compare,

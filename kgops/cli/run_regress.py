@@ -15,9 +15,8 @@ from kgops.jobs.job import Job, read_job
 from kgops.jobs.keys import Key
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.regressing import KEYS
-from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_FRAMES
+from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_FRAMES, REGRESS_IMAGES
 
-ASSUMED_SIZE = "224x224"  # of frames, in a plan without data; the project it comes from names no size
 _FOLDERS = ("data_directory", "output_directory")
 _OWN = ("left_out", "architecture")  # not made into flags as the other keys are
 
@@ -64,7 +63,7 @@ def job_of(given: dict[str, Any]) -> Job:
     # Named from where the person stands; the run, and any repetition of it, may stand elsewhere.
     settings |= {key: str(Path(settings[key]).absolute()) for key in _FOLDERS if settings.get(key)}
     if not settings.get("data_directory"):
-        settings.setdefault("image_size", ASSUMED_SIZE)
+        settings.setdefault("image_size", REGRESS_IMAGES)
     return read_job(table, "this command")
 
 

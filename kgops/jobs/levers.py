@@ -50,10 +50,10 @@ LEVERS: dict[str, Lever] = {
         Lever(
             "microbatch",
             "numeric",
-            "examples computed at a time; a step adds up their gradients",
+            "examples at a time; gradients add up",
             ("auto", int),
         ),
-        Lever("temporal_frames", "approximate", "frames of a window; fewer need less memory", (int,)),
+        Lever("temporal_frames", "approximate", "frames of a window; fewer: less memory", (int,)),
         Lever("memory_optimized", "approximate", "half the channels of the image network", (True, False)),
         Lever("block", "exact", "training triples scored at a time", (int,)),
         Lever("tests_at_once", "exact", "test triples kept at a time", ("auto", int)),

@@ -13,6 +13,7 @@ __all__ = [
     "LOSS_SCORES",
     "REGRESS_BATCH",
     "REGRESS_FRAMES",
+    "REGRESS_IMAGES",
     "REGRESS_VALIDATION_SHARE",
     "TRACIN_AGREEMENT_TESTS",
     "TRACIN_AGREEMENT_TRAINS",
@@ -54,6 +55,7 @@ TRACIN_AGREEMENT_TESTS = 16  # that levers which change scores are judged by
 TRACIN_AGREEMENT_TRAINS = 20_000
 REGRESS_BATCH = 16  # windows
 REGRESS_FRAMES = 5  # of a window
+REGRESS_IMAGES = "224x224"  # of frames, in a plan without data; the project it comes from names no size
 REGRESS_VALIDATION_SHARE = 0.15  # of a flight's windows, its last ones
 
 LARGEST_ALL_SCORES = 256 << 20  # bytes of all scores of a tile, where all are kept

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kgops.errors import BadJob, Usage
 from kgops.gpus.known import known_by_short_name
+from kgops.jobs import configurations
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.levers import LEVERS
+from kgops.jobs.sizes import REGRESS_IMAGES
 from storage import runs
 from storage.database import Connection
 from storage.runs import Filter
@@ -55,6 +57,12 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("test_triple", "test triple", "head, relation, tail; empty: all"),
         Field("top_k", "top", "how many of the strongest to keep", (10, 25, 50, 100, 500, 1000)),
     ),
+    "regress": (
+        Field("config", "config", "a configuration that ships, or a file"),
+        Field("data_directory", "flights", "a folder with a file for each flight"),
+        Field("epochs", "epochs", "passes over the windows, at most", (1, 5, 10, 20, 50, 100, 200)),
+        Field("architecture", "network", "what mixes the frames of a window"),
+    ),
     "exec": (
         Field("command", "command", "as you would type it"),
         Field("cwd", "folder", "where it runs; empty: here"),
@@ -70,6 +78,10 @@ PULLED: dict[str, tuple[str, ...]] = {
     "tracin": (
         *("precision", "gram_precision", "block", "entity_chunk"),
         *("tests_at_once", "last_layers", "filtering", "memory_cleanup"),
+    ),
+    "regress": (
+        *("precision", "batch_size", "microbatch", "temporal_frames"),
+        *("memory_optimized", "gradient_checkpointing", "compile", "memory_cleanup"),
     ),
     "exec": (),
 }
@@ -109,21 +121,25 @@ def is_what_if(draft: Draft) -> bool:
 
 def job_of(draft: Draft) -> Job:
     """The job as chosen. Raises BadField, which names the field to look at."""
-    settings = _SETTINGS[draft.workload](draft)
+    levers = {name: v for name, v in draft.levers.items() if name in PULLED[draft.workload]}
+    if draft.workload == "regress":
+        settings, levers = _regress(draft, levers)
+    else:
+        settings = _SETTINGS[draft.workload](draft)
     if draft.card == "cpu" and draft.workload != "exec":
         settings["device"] = "cpu"
     gpu = draft.card if draft.card != "cpu" and not is_what_if(draft) else None
     table = {
         "workload": draft.workload,
         draft.workload: settings,
-        "levers": {name: v for name, v in draft.levers.items() if name in PULLED[draft.workload]},
+        "levers": levers,
         "card": {"gpu": gpu} if gpu else {},
         **({"profile": draft.profile} if draft.profile else {}),
     }
     try:
         return read_job(table, "this run")
     except BadJob as error:
-        raise _about_a_field(error) from error
+        raise _about_a_field(error, draft.workload) from error
 
 
 def files_of(data: str) -> dict[str, str]:
@@ -156,14 +172,24 @@ def recent_data(conn: Connection) -> list[str]:
     return list(found)
 
 
+def recent_flights(conn: Connection) -> list[str]:
+    """Folders that the newest regressions learned from, the newest first."""
+    found: dict[str, None] = {}
+    for run in runs.page(conn, Filter(workload="regress"), limit=_LOOKED_AT):
+        folder = (runs.spec(conn, run.id).job.get("regress") or {}).get("data_directory")
+        if folder:
+            found[str(folder)] = None
+    return list(found)
+
+
 def trained_runs(conn: Connection) -> list[str]:
     """Numbers of runs whose model can be traced, the newest first."""
     found = runs.page(conn, Filter(states=("succeeded",)), limit=_LOOKED_AT)
     return [str(run.id) for run in found if run.workload in ("train", "pipeline")]
 
 
-def completions(text: str) -> list[str]:
-    """What a path that begins so might become: folders end in a slash."""
+def completions(text: str, named: Sequence[str] = BUNDLED) -> list[str]:
+    """What a name, or a path, that begins so might become: folders end in a slash."""
     typed = Path(text).expanduser()
     folder, begun = (typed, "") if text.endswith(os.sep) else (typed.parent, typed.name)
     try:
@@ -172,7 +198,7 @@ def completions(text: str) -> list[str]:
         entries = []
     before = text[: len(text) - len(begun)] if begun else text
     found = sorted(before + entry.name + (os.sep if entry.is_dir() else "") for entry in entries)
-    return [*(name for name in BUNDLED if text and name.startswith(text)), *found]
+    return [*(name for name in named if text and name.startswith(text)), *found]
 
 
 def _named(train: Path) -> str:
@@ -211,6 +237,30 @@ def _tracin(draft: Draft) -> dict[str, Any]:
     return settings
 
 
+def _regress(draft: Draft, levers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings and levers of the configuration, with what was chosen in place of what it says."""
+    config, folder = draft.text("config").strip(), draft.text("data_directory").strip()
+    try:
+        asked = configurations.read(config) if config else {}
+    except Usage as error:
+        raise BadField("config", error.message, error.hint) from error
+    asked |= {"epochs": _number(draft, "epochs")} if draft.text("epochs") else {}
+    asked |= {"architecture": draft.text("architecture")} if draft.text("architecture") else {}
+    if folder:
+        path = Path(folder).expanduser().absolute()
+        if not path.is_dir():
+            raise BadField("data_directory", f"there is no folder {folder}", "Tab completes a path")
+        asked["data_directory"] = str(path)
+    try:
+        table = configurations.job_table({**asked, **levers}, config or "this run")
+    except BadJob as error:
+        raise _about_a_field(error, "regress") from error
+    settings: dict[str, Any] = table["regress"]
+    if not settings.get("data_directory"):
+        settings.setdefault("image_size", REGRESS_IMAGES)
+    return settings, table["levers"]
+
+
 def _exec(draft: Draft) -> dict[str, Any]:
     try:
         words = shlex.split(draft.text("command"))
@@ -234,10 +284,9 @@ def _number(draft: Draft, name: str) -> int:
     return value
 
 
-def _about_a_field(error: BadJob) -> BadField:
-    """The first problem, where a person looks for it."""
+def _about_a_field(error: BadJob, workload: str) -> BadField:
+    """The first problem, where a person looks for it; else at the first field, where the data or a file are named."""
     where, _, what = error.problems[0].partition(": ")
     name = where.rpartition(".")[2]
-    if name not in LEVERS and name not in _NUMBERS and name not in ("run", "test_triple", "command", "cwd"):
-        name = "data"
-    return BadField(name, what or where)
+    fields = [field.name for field in FIELDS[workload]]
+    return BadField(name if name in LEVERS or name in fields else fields[0], what or where)

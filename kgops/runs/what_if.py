@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.known import short_names
+from kgops.jobs import configurations
 from kgops.jobs.job import Job
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.tracing import DATA
@@ -21,7 +22,17 @@ from kgops.plans.regress_shape import RegressShape
 from kgops.plans.resolve import Resolved, resolve
 from kgops.plans.shapes import Shape, TracinShape, TrainShape
 from kgops.plans.targets import Target, cards_here, find_targets, processor, target_of_job
-from kgops.runs.drafts import BUNDLED, PULLED, BadField, Draft, is_what_if, job_of, recent_data, trained_runs
+from kgops.runs.drafts import (
+    BUNDLED,
+    PULLED,
+    BadField,
+    Draft,
+    is_what_if,
+    job_of,
+    recent_data,
+    recent_flights,
+    trained_runs,
+)
 from kgops.runs.planning import COUNTED_BEFORE_A_START, Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
 from kgops.settings import Home, make_home
@@ -31,12 +42,15 @@ from storage.errors import DatabaseMissing, StorageError
 __all__ = ["Answer", "Lever", "Need", "Offers", "Trouble", "WhatIf", "startable", "step"]
 
 _COUNTS: dict[str, tuple[int, ...]] = {
-    "batch_size": tuple(1 << n for n in range(4, 15)),
+    "batch_size": tuple(1 << n for n in range(15)),
     "block": tuple(1 << n for n in range(5, 13)),
     "entity_chunk": tuple(1 << n for n in range(8, 17)),
     "tests_at_once": tuple(1 << n for n in range(4, 13)),
     "last_layers": (1, 2, 3),
+    "microbatch": tuple(1 << n for n in range(10)),
+    "temporal_frames": (1, 3, 5, 7, 9),
 }
+_UNCOUNTED = ("exec", "regress")  # workloads without triples
 
 
 _COUNTED_HERE = 1 << 20  # bytes of triples: below a fifth of a second
@@ -46,6 +60,7 @@ from pathlib import Path
 from kgops.plans.counts import counts_of
 counts_of(json.load(sys.stdin), Path(sys.argv[1]), most_bytes=int(sys.argv[2]))
 """
+_MAKES_FLIGHTS = "`kgops data flights --make DIR` writes small ones"
 _USUAL = {"precision": "fp32", "gram_precision": "fp32", "tests_at_once": "auto", "memory_cleanup": True}
 
 
@@ -81,13 +96,16 @@ class Lever(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What can be chosen from: cards here with their titles, known cards, profiles, data and runs of before."""
+    """What can be chosen from: cards here with their titles, known cards, profiles, data and runs of before; for a
+    regression its configurations and folders of flights."""
 
     cards: tuple[tuple[str, str], ...] = ()
     known: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     data: tuple[str, ...] = BUNDLED
     runs: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
+    flights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +143,7 @@ class WhatIf:
         try:
             data = recent_data(conn) if conn is not None else []
             trained = trained_runs(conn) if conn is not None else []
+            flights = recent_flights(conn) if conn is not None else []
         finally:
             if conn is not None:
                 conn.close()
@@ -136,6 +155,8 @@ class WhatIf:
             tuple(profiles.names()),
             tuple(dict.fromkeys((*data, *BUNDLED))),
             tuple(trained),
+            tuple(configurations.names()),
+            tuple(flights),
         )
 
     def answer(self, draft: Draft) -> Answer:
@@ -185,7 +206,7 @@ class WhatIf:
         remembered = self._home.path / "counts.json"
         data = {name: job.settings.get(name) for name in ("dataset", *DATA)}
         key = json.dumps(data)
-        if job.workload == "exec" or key in self._counted:
+        if job.workload in _UNCOUNTED or key in self._counted:
             return
         if counts_of(data, remembered if remembered.exists() else None, most_bytes=_COUNTED_HERE) is None:
             make_home(self._home)  # or they would be counted at every key
@@ -245,6 +266,8 @@ def startable(home: Home, conn: Connection, draft: Draft) -> Resolved:
             f"this is a what-if: the {draft.card} is not known to be in this machine",
             "choose a card of this machine to start, or copy the command to where that card is",
         )
+    if draft.workload == "regress" and not draft.text("data_directory").strip():
+        raise BadField("data_directory", "no flights are named: this is a plan without data", _MAKES_FLIGHTS)
     resolved = resolve(job_of(draft))
     if names_a_run(resolved.job):
         resolved = replace(resolved, job=with_run(home, conn, resolved.job))
@@ -299,8 +322,17 @@ def _levers(draft: Draft, planned: Planned) -> list[Lever]:
 def _taken(name: str, shapes: list[Shape]) -> Any:
     """What a worker makes of a lever that nobody set, or of its `auto`."""
     shape = shapes[0] if shapes else None
-    if shape is None or isinstance(shape, RegressShape):  # no draft is one of flights
+    if shape is None:
         return None
+    if isinstance(shape, RegressShape):
+        return {
+            "batch_size": shape.batch_size,
+            "microbatch": shape.at_once,
+            "temporal_frames": shape.model.temporal_frames,
+            "precision": shape.precision,
+            "gradient_checkpointing": shape.checkpointing,
+            "compile": shape.compile,
+        }.get(name)
     if name == "entity_chunk":
         return min(shape.chunk, shape.model.num_entities)
     if isinstance(shape, TrainShape):
