@@ -91,7 +91,7 @@ def _next_steps(place: Home, first: int) -> list[str]:
         "     f      profiles;  s  stops a run;  ?  all keys;  q  leave",
         "Or without screens:",
         f"  {kgops} compare {first} {first + 1}",
-        f"  {kgops} bench show",
+        f"  {kgops} bench compare 1 3",
         "When you have seen enough:",
         f"  {remove}",
     ]

@@ -28,7 +28,7 @@ from storage import reports
 from storage.database import Connection, open_writer
 from storage.runs import Run
 
-__all__ = ["REAL", "Tour", "fill"]
+__all__ = ["REAL", "Tour", "fill", "put_stories"]
 
 REAL_TAG = "real"
 REAL: tuple[dict[str, Any], ...] = (  # jobs that take place, each on one core
@@ -67,8 +67,8 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
     conn = open_writer(home.database)
     try:
         told = [*stories(), *bench_stories()]
-        tell(f"Writing {len(told)} made-up runs of the last six weeks, and two made-up benchmarks …")
-        made_up = _put_stories(home, conn, told)
+        tell(f"Writing {len(told)} made-up runs of the last six weeks, and three made-up benchmarks …")
+        made_up = put_stories(home, conn, told)
         really = _run_really(home, conn, real, tell) if real else ()
         tell(
             f"Starting one that reports a made-up curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
@@ -80,7 +80,7 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
     return Tour(tuple(made_up), really, running, tuple(waiting))
 
 
-def _put_stories(home: Home, conn: Connection, told: list[Story]) -> list[int]:
+def put_stories(home: Home, conn: Connection, told: list[Story]) -> list[int]:
     """In the order in which they were submitted, as a history has it; the numbers in the order of `told`."""
     now = time.time()
     marked = {**origin(TOUR, Path(MADE_UP)), "source": MADE_UP, "on": MADE_UP}
