@@ -19,6 +19,7 @@ _LEVERS: dict[str, dict[str, tuple[str, object]]] = {
         **_COMMON,
         "batch_size": ("--batch-size", None),
         "compile": ("--compile", None),
+        "devices": ("--devices", None),
         "num_workers": ("--num-workers", None),
         "gradient_checkpointing": ("--use-gradient-checkpointing", _ON),
         "cuda_graphs": ("--cuda-graphs", _ON),

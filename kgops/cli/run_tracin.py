@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kgops.cli import devices
 from kgops.cli.key_options import add_options, given_settings, key_options
 from kgops.cli.launching import merged, options, start
 from kgops.jobs.job import Job, read_job
@@ -59,7 +60,7 @@ def job_of(given: dict[str, Any]) -> Job:
         "gradient_checkpointing": given.pop("use_gradient_checkpointing") or None,
         "memory_cleanup": False if given.pop("disable_memory_cleanup") else None,
         "compile": "default" if given.pop("use_torch_compile") else None,
-        "devices": _devices(given),
+        "devices": devices.asked(given, every=given.pop("enable_multi_gpu")),
         "test_gradient_caching": False if given.pop("disable_test_gradient_caching") else None,
         "vectorized_gradients": _vectorized(given),
     }
@@ -76,13 +77,6 @@ def _vectorized(given: dict[str, Any]) -> bool | None:
     wanted = [given.pop("use_vectorized_gradients"), given.pop("use_optimized_tracin")]
     unwanted = given.pop("disable_vectorized_gradients")
     return False if unwanted else True if any(wanted) else None
-
-
-def _devices(given: dict[str, Any]) -> str | int | None:
-    every, asked = given.pop("enable_multi_gpu"), given.pop("devices")
-    if asked is None:
-        return "all" if every else None
-    return int(asked) if asked.isdigit() else str(asked)
 
 
 def _flag(name: str, help: str) -> click.Option:
@@ -105,7 +99,7 @@ FLAGS = [
         type=click.Choice(LEVERS["gram_precision"].values),
         help="Number format of the two largest products alone.",
     ),
-    click.Option(["--devices"], metavar="N|all|0,1", help=f"{LEVERS['devices'].summary.capitalize()}."),
+    devices.OPTION,
     _flag("--use-mixed-precision", "The same as --precision auto."),
     _flag("--use-last-layers-only", "Gradients of the last layers only: other triples are found."),
     click.Option(["--num-last-layers"], type=int, help=f"How many.  [default: {LAST_LAYERS}]"),

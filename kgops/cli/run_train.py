@@ -6,12 +6,14 @@ from typing import Any
 
 import click
 
+from kgops.cli import devices
 from kgops.cli.key_options import add_options, given_settings, key_options
 from kgops.cli.launching import merged, options, start
+from kgops.errors import BadJob
 from kgops.jobs import recipes
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.levers import LEVERS
-from kgops.jobs.training import FILES, TRAIN
+from kgops.jobs.training import FILES, TRAIN, spread_problems
 
 PRECISIONS = LEVERS["precision"].values
 
@@ -40,6 +42,7 @@ def job_of(given: dict[str, Any]) -> Job:
         "cuda_graphs": given.pop("cuda_graphs") or None,
         "memory_cleanup": False if given.pop("disable_memory_cleanup") else None,
         "num_workers": given.pop("num_workers"),
+        "devices": devices.asked(given),
     }
     given.pop("use_mixed_precision", None)
     table = {
@@ -49,7 +52,10 @@ def job_of(given: dict[str, Any]) -> Job:
     }
     if recipe is not None:
         table = recipes.with_changes(recipe, table)
-    return read_job(table, "this command")
+    job = read_job(table, "this command")
+    if problems := spread_problems(job.settings, job.levers):
+        raise BadJob("this command", problems)
+    return job
 
 
 FLAGS = [
@@ -67,6 +73,7 @@ FLAGS = [
     click.Option(
         ["--compile"], type=click.Choice(LEVERS["compile"].values), help="Kernels made by torch.compile."
     ),
+    devices.OPTION,
     click.Option(["--cuda-graphs"], is_flag=True, help="Replay a whole step as one launch, on a card."),
     click.Option(["--disable-memory-cleanup"], is_flag=True, help="Never give cached card memory back."),
     click.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -126,6 +127,14 @@ def _check(settings: dict[str, Any]) -> list[str]:
     if settings["engine"] == "pykeen" and settings["schedule"] != "constant":
         problems.append("train.schedule: only kgops' own engine changes the learning rate")
     return problems
+
+
+def spread_problems(settings: Mapping[str, Any], levers: Mapping[str, Any]) -> list[str]:
+    """What does not go together with several devices, before anything has begun."""
+    devices = levers.get("devices", 1)
+    if settings["engine"] == "kgops" or devices == 1:
+        return []
+    return [f"levers.devices: PyKEEN's pipeline trains on one device, found {devices}; leave it away"]
 
 
 def _label(settings: dict[str, Any]) -> str:

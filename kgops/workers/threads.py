@@ -10,14 +10,16 @@ from kgops.training.threads import threads_for
 from kgops.workers.report import Reporter
 
 
-def choose_threads(gflop: float, what: str, device: torch.device, report: Reporter) -> None:
-    """By the size of one piece of the work, unless the environment decides."""
+def choose_threads(
+    gflop: float, what: str, device: torch.device, report: Reporter, *, processes: int = 1
+) -> None:
+    """By the size of one piece of the work, unless the environment decides; so many processes share the cores."""
     if device.type != "cpu":
         return
     if "OMP_NUM_THREADS" in os.environ:
         report.note(f"{torch.get_num_threads()} threads, as OMP_NUM_THREADS says.")
         return
-    cores = min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
+    cores = max(1, min(torch.get_num_threads(), len(os.sched_getaffinity(0))) // processes)
     threads = threads_for(gflop, cores)
     torch.set_num_threads(threads)
     many = f"{threads} thread{'s' if threads > 1 else ''}"

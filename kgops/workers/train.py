@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kgops.errors import Usage
+from kgops.errors import BadJob, Usage
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
-from kgops.jobs.training import FILES
+from kgops.jobs.training import FILES, spread_problems
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluation, Evaluator
 from kgops.training.loop import FitResult, fit
+from kgops.training.parallel import Alone
 from kgops.training.precision import resolve_precision
 from kgops.training.report import Progress
 from kgops.training.settings import TrainSettings
 from kgops.training.threads import step_gflop
+from kgops.workers.devices import devices_for
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import hand_in, make_output_folder, write_config
 from kgops.workers.report import Reporter
 from kgops.workers.threads import choose_threads
+from kgops.workers.train_spread import train_together
 
 BATCH_SIZE = 256
 LOSS = "kvsall-bce"
@@ -37,12 +41,17 @@ def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
 
 def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
     """Everything but the manifest; what the training found, as figures."""
+    if problems := spread_problems(job.settings, job.levers):
+        raise BadJob("the job", problems)
     device = find_device(job.settings["device"])
     report.started(device=str(device), torch=torch.__version__)
     make_output_folder(job)
     # `results/` is the output folder as the group's scripts write it, checkpoints included.
     results = folder / "results"
     results.mkdir(exist_ok=True)
+    devices, _ = devices_for(job.levers.get("devices", 1), device)
+    if len(devices) > 1:
+        return train_together(job, folder, report, stop, devices)
     graph = load_graph(job.settings)
     for note in graph.notes:
         report.note(note)
@@ -59,22 +68,30 @@ def train_conve(
     device: torch.device,
     results: Path,
     report: Reporter,
-    stop: StopRequest,
+    stop: Callable[[], bool],
+    group: Alone | None = None,
 ) -> dict[str, float]:
+    """What the training found, as figures. Of a `group` each process calls this, and the first writes."""
+    group = group or Alone()
     torch.manual_seed(job.settings["seed"])
     config = model_config(job.settings, graph)
     settings = train_settings(job)
     if made_for_a_card(job, device):
         settings = dataclasses.replace(settings, compile="off")
-    choose_threads(step_gflop(config, settings.batch_size), "a step", device, report)
+    if group.of > 1:
+        settings = dataclasses.replace(settings, compile="off", cuda_graphs=False)
+    gflop = step_gflop(config, settings.batch_size // group.of)
+    choose_threads(gflop, "a step", device, report, processes=group.of)
     model = ConvE(config).to(device)
-    report_levers(job, device, report)
+    report_levers(job, device, report, group)
     resume = (results / "checkpoints").exists()
-    done = fit(model, graph, settings, results, report, stop, resume=resume)
+    done = fit(model, graph, settings, results, report, stop, resume=resume, group=group)
     if done.stopped == "requested":
         raise Stopped
-    test = evaluate(model, graph, results, device, report, stop)
+    test = evaluate(model, graph, results, device, report, stop, group)
     figures = headline(done, test)
+    if not group.is_first:
+        return figures
     if "test_mrr" in figures:
         report.metric("test_mrr", figures["test_mrr"], done.epochs)
     write_config(job, results, config.to_dict(), settings.to_dict(), report)
@@ -146,7 +163,7 @@ def train_settings(job: Job) -> TrainSettings:
     )
 
 
-def report_levers(job: Job, device: torch.device, report: Reporter) -> None:
+def report_levers(job: Job, device: torch.device, report: Reporter, group: Alone) -> None:
     """The levers that training itself does not speak of: none is dropped in silence."""
     no_card = None if device.type == "cuda" else "no CUDA device"
     asked = job.levers
@@ -170,14 +187,23 @@ def report_levers(job: Job, device: torch.device, report: Reporter) -> None:
             report.lever(name, value, "off", why if value else None)
         elif name == "compile" and made_for_a_card(job, device):
             report.lever(name, value, "off", no_card if value != "off" else None)
+        elif name in ("compile", "cuda_graphs") and group.of > 1:
+            why = "a step that several processes share waits for them in between"
+            report.lever(name, value, "off", None if value in (False, "off") else why)
         elif name == "devices":
-            report.lever(name, value, 1, "training runs on one device" if value != 1 else None)
+            report.lever(name, value, group.of, devices_for(value, device)[1])
         elif name in ("filtering", "last_layers"):
             report.lever(name, value, "off", "training has no such lever")
 
 
 def evaluate(
-    model: ConvE, graph: Graph, results: Path, device: torch.device, report: Reporter, stop: StopRequest
+    model: ConvE,
+    graph: Graph,
+    results: Path,
+    device: torch.device,
+    report: Reporter,
+    stop: Callable[[], bool],
+    group: Alone,
 ) -> Evaluation | None:
     """Ranks of the test triples under the best weights; None where there are no test triples."""
     if not len(graph.test):
@@ -188,7 +214,7 @@ def evaluate(
     known = torch.cat([graph.train, graph.valid, graph.test])
     evaluator = Evaluator(known, graph.num_entities, device=device)
     progress = Progress(report, "test", "triples")
-    found = evaluator(model, graph.test, stop_requested=stop, progress=progress)
+    found = group.evaluate(evaluator, model, graph.test, stop, progress)
     if found is None:
         raise Stopped
     return found
