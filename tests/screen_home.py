@@ -21,7 +21,7 @@ from storage.intake import Batch, Offsets, Progress, take_in
 from storage.reports import Artifact, Lever
 from storage.series import Point
 
-__all__ = ["CARDS", "NOW", "fill", "hold"]
+__all__ = ["CARDS", "ENVIRONMENT", "NOW", "fill", "hold"]
 
 NOW = 1_773_500_000.0  # a Saturday, 14 March 2026, 14:53:20 UTC
 _HOUR, _DAY = 3600.0, 86_400.0
@@ -32,7 +32,7 @@ CARDS = Machine(
         replace(t4(_T4[1], used_mib=3_980), utilization=64, temperature=58, power_mw=41_000),
     )
 )
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "python": "3.11.7",
     "packages": {"kgops": "1.0.0", "torch": "2.13.0+cu128", "pykeen": "1.11.1"},
     "machine": {"host": "gpu-7", "system": "Linux 6.8.0", "processor": "AMD EPYC 7302", "cores": 16},
@@ -252,7 +252,7 @@ def _add(
         reserved_mib=None if predicted is None else round(predicted),
         exclusive=False,
         predicted_mib=predicted,
-        spec=runs.RunSpec({"label": label, **job}, plan or {}, _ENVIRONMENT),
+        spec=runs.RunSpec({"label": label, **job}, plan or {}, ENVIRONMENT),
     )
 
 

@@ -10,6 +10,7 @@ import asyncio
 import difflib
 import functools
 import os
+import platform
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -18,8 +19,9 @@ from pathlib import Path
 import pytest
 from nvml_standin import StandIn
 from screen_driving import Seen
-from screen_home import CARDS, NOW, fill, hold
+from screen_home import CARDS, ENVIRONMENT, NOW, fill, hold
 from screen_picture import picture
+from test_screens_benchmarks import add_claims
 
 from kgops.settings import Home
 from screens.app import KgopsApp
@@ -107,6 +109,12 @@ async def profiles(seen: Seen) -> None:
     await seen.until_shows("PROFILE", "any machine")
 
 
+async def benchmarks(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("b")
+    await seen.until_shows("fp16", "kgops bench claims")
+
+
 async def help_page(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("question_mark")
@@ -126,6 +134,7 @@ STORIES: dict[str, Story] = {
     "compare": compare,
     "influences": influences,
     "profiles": profiles,
+    "benchmarks": benchmarks,
     "help": help_page,
 }
 NAMES = [f"{name}-{width}x{height}" for name in STORIES for width, height in SIZES]
@@ -138,7 +147,7 @@ def draw(folder: Path, names: list[str], expected: dict[str, str]) -> dict[str, 
     """Runs in the child: nothing that it changes here is seen by any other test."""
     os.chdir(folder)
     time.time = lambda: NOW
-    socket.gethostname = lambda: "gpu-7"
+    socket.gethostname = platform.node = lambda: "gpu-7"
     roomy = os.statvfs_result((4096, 4096, 1 << 28, 1 << 27, 1 << 27, 1 << 24, 1 << 23, 1 << 23, 0, 255))
     os.statvfs = lambda path: roomy
     held = hold(folder / "home")
@@ -187,6 +196,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Dra
     (home / "kgops.db").write_bytes(empty_database.read_bytes())
     conn = open_writer(home / "kgops.db")
     fill(conn, home)
+    add_claims(conn, ENVIRONMENT, NOW - 3 * 86_400)
     conn.close()
     standin = StandIn(folder)
     standin.show(CARDS)
