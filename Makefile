@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint bench chaos gpu-check clean
 
 demo: $(VENV)/.ready
-	$(BIN)/kgops run --profile auto
+	@$(BIN)/kgops demo
 
 test: $(VENV)/.ready-dev lint
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder

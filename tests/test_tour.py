@@ -158,8 +158,16 @@ def test_the_jobs_that_really_run_are_jobs() -> None:
 # --- where it is ----------------------------------------------------------------------------------
 
 
-def test_it_is_made_beside_the_usual_home_and_removed_by_one_command(run_cli: Console) -> None:
-    place = run_cli.home.with_name(run_cli.home.name + "-tour")
+@pytest.fixture
+def place(home: Path) -> Iterator[Path]:
+    """Where a tour goes by itself."""
+    beside = home.with_name(home.name + "-tour")
+    yield beside
+    if beside.exists():
+        end_all_of(beside)
+
+
+def test_it_is_made_beside_the_usual_home_and_removed_by_one_command(run_cli: Console, place: Path) -> None:
     before = sorted(run_cli.home.rglob("*"))
     made = run_cli("demo", "--tour", "--quick")
     assert made.code == 0, made.err

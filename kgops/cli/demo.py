@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 import time
 from pathlib import Path
 
 import click
 
 from kgops.cli.output import say, tell
+from kgops.cli.session import existing
 from kgops.errors import Usage
+from kgops.jobs.job import read_job
 from kgops.settings import Home
 from kgops.tour import home as homes
 
@@ -48,11 +52,58 @@ def command(
 
 
 def _first_run() -> int:
+    from kgops.cli.launching import start
+    from kgops.cli.run import DEFAULT_JOB
     from kgops.cli.run import command as run
 
-    tell("This is:  kgops run --profile auto")
-    code = run.main(["--profile", "auto"], prog_name="kgops run", standalone_mode=False)
-    return code if isinstance(code, int) else 0
+    tell(_WHAT_HAPPENS)
+    given = run.make_context("kgops run", ["--profile", "auto"]).params
+    given.pop("again")
+    code = start(read_job(DEFAULT_JOB, "the demo job"), given)
+    if code == 0:
+        for line in _after_the_first(existing().run("last").id, called()):
+            say(line)
+    return code
+
+
+_WHAT_HAPPENS = """\
+A first run, the same as `kgops run --profile auto` where no job file lies. In about half a minute it
+
+  1  plans: looks at this machine, and sets what fits it
+  2  trains ConvE on Nations, 1,592 triples about 14 countries that ship with PyKEEN
+  3  traces ten of its predictions back to the training triples behind them
+
+It is a process of its own and goes on when this terminal closes. Ctrl-C asks what to do with it.
+"""
+
+
+def _after_the_first(number: int, kgops: str) -> list[str]:
+    return [
+        "",
+        "What to do next",
+        "  on the screens: Enter opens a run, i shows influences, ? names the keys",
+        f"     {kgops}",
+        "  or here: all that is known of this run, and what made it believe its second prediction",
+        f"     {kgops} show {number}",
+        f"     {kgops} influences {number} --test 2",
+        "  another batch size, and the two side by side",
+        f"     {kgops} run train --dataset nations --num-epochs 20 --batch-size 64",
+        f"     {kgops} compare {number} last",
+        "  a home of its own with something on every screen",
+        f"     {kgops} demo --tour",
+    ]
+
+
+def called() -> str:
+    """What a person types for `kgops` here: its name where the shell finds this one by it, or else its path."""
+    ours = Path(sys.argv[0]).absolute()
+    if ours.name != "kgops":
+        return "python -m kgops"
+    found = shutil.which("kgops")
+    if found is not None and Path(found).absolute() == ours:
+        return "kgops"
+    inside = ours.is_relative_to(Path.cwd())
+    return shlex.quote(str(ours.relative_to(Path.cwd()) if inside else ours))
 
 
 def _make(place: Home, *, real: bool) -> None:
@@ -62,36 +113,32 @@ def _make(place: Home, *, real: bool) -> None:
     tell(f"Making a tour in {place.path}; your own home is not touched.")
     made = fill(place, tell, REAL if real else ())
     took = time.monotonic() - began
-    last = made.waiting[-1]
-    say(
-        f"\nThe tour is ready after {took:.0f} s: {last} runs. {len(made.made_up)} of them are made up and say so."
-    )
+    say(f"\nThe tour is ready after {took:.0f} s: {made.waiting[-1]} runs.")
+    say(f"  {len(made.made_up)} are made up and say so")
     if made.real:
-        numbers = " and ".join(str(run.id) for run in made.real)
-        say(
-            f"Runs {numbers} really took place just now; run {made.running} goes on for a while, two wait for it."
-        )
+        say(f"  {' and '.join(str(run.id) for run in made.real)} really took place just now")
+    say(f"  {made.running} goes on for a while, and {' and '.join(map(str, made.waiting))} wait for it")
     for line in _next_steps(place, made.made_up[0]):
         say(line)
 
 
 def _next_steps(place: Home, first: int) -> list[str]:
-    kgops = f"KGOPS_HOME={shlex.quote(str(place.path))} kgops"
-    remove = "kgops demo --remove-tour"
+    kgops = f"KGOPS_HOME={shlex.quote(str(place.path))} {called()}"
+    remove = f"{called()} demo --remove-tour"
     if place.path != homes.default_home().path:
         remove += f" --home {shlex.quote(str(place.path))}"
     return [
         "",
-        "Look around:",
-        f"  {kgops}",
-        "     enter  the run under the cursor: curves, budget, levers with reasons, attempts, log",
-        "     h      the history: type  tag:paper  or  state:out_of_memory  or  mrr>0.3;  space marks, = compares",
-        "     i      the training triples behind predictions",
-        "     n      plan a run and see what it would need; what you start waits for those that wait there",
-        "     f      profiles;  s  stops a run;  ?  all keys;  q  leave",
-        "Or without screens:",
-        f"  {kgops} compare {first} {first + 1}",
-        f"  {kgops} bench compare 1 3",
-        "When you have seen enough:",
-        f"  {remove}",
+        "Look around",
+        f"     {kgops}",
+        "       enter  the run under the cursor: curves, budget, levers with reasons, attempts, log",
+        "       h      the history: type  tag:paper  or  state:out_of_memory  or  mrr>0.3;  space marks, = compares",
+        "       i      the training triples behind predictions",
+        "       n      plan a run and see what it would need; what you start waits for those that wait there",
+        "       f      profiles;  s  stops a run;  ?  all keys;  q  leave",
+        "Or without screens",
+        f"     {kgops} compare {first} {first + 1}",
+        f"     {kgops} bench compare 1 3",
+        "When you have seen enough",
+        f"     {remove}",
     ]

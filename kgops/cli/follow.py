@@ -136,8 +136,11 @@ def _describe(run: Run) -> str:
         parts.append(f"waits for {one_line(run.reason, 60)}")
     if run.phase:
         parts.append(one_line(run.phase, 30))
+    elif run.state == "running" and run.workload != "exec":
+        parts.append("loading libraries, and nothing reported yet")
     if run.done is not None:
-        parts.append(f"{run.done:g}/{run.total:g}" if run.total is not None else f"{run.done:g}")
+        of = f"/{figure(run.total)}" if run.total is not None else ""
+        parts.append(f"{figure(run.done)}{of}")
     if run.rate is not None:
         parts.append(figure(run.rate, f"{one_line(run.unit or 'it', 12)}/s"))
     if run.metric:
