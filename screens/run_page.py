@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ __all__ = ["rows"]
 _BAR, _SHORT_BAR = 24, 16
 _WIDE = 100  # columns from which there is room for the longer bar
 _FILES_SHOWN = 12
+_WHY = "why"
 
 
 def rows(known: Dossier, width: int) -> list[Row]:
@@ -84,7 +86,7 @@ def _cards(known: Dossier) -> str | None:
     if known.run.card is None:
         return None
     listed = known.environment.get("cards") or []
-    names = {card.get("uuid"): f"{index} {card.get('name')}" for index, card in enumerate(listed)}
+    names = {str(card.get("uuid")): f"{index} {card.get('name')}" for index, card in enumerate(listed)}
     return " and ".join(f"card {names.get(uuid, uuid)}" for uuid in known.run.card.split(","))
 
 
@@ -169,27 +171,33 @@ def _levers(known: Dossier, width: int) -> list[Row]:
             Column("LEVER", 22),
             Column("asked", 12),
             Column("effective", 12),
-            Column("why", 20, grows=True),
+            Column(_WHY, 20, grows=True),
             Column("by", 14),
             Column("kind", 11),
         ),
         width,
     )
-    return [columns.heading(), *(_lever(lever, columns) for lever in known.levers)]
+    return [columns.heading(), *(row for lever in known.levers for row in _lever(lever, columns))]
 
 
-def _lever(lever: LeverRow, columns: Columns) -> Row:
+def _lever(lever: LeverRow, columns: Columns) -> Iterator[Row]:
+    """Why it is not as it was asked for is said to the end, below where there is no room beside."""
     changed = lever.asked not in (None, "auto") and lever.effective not in (None, lever.asked)
-    return columns.row(
+    why, room = one_line(lever.why), columns.width_of(_WHY)
+    said_whole = textwrap.wrap(why, room) if changed and room else []
+    first, *more = said_whole or [why]
+    yield columns.row(
         (
             Piece(lever.name),
             Piece(lever.asked or UNKNOWN),
             Piece(lever.effective or UNKNOWN, "warn" if changed else "text"),
-            Piece(lever.why, "text" if changed else "dim"),
+            Piece(first, "text" if changed else "dim"),
             Piece(lever.by, "dim"),
             Piece(lever.kind, "dim"),
         )
     )
+    for line in more:
+        yield columns.row((*[Piece("")] * 3, Piece(line)))
 
 
 def _attempts(known: Dossier, width: int) -> list[Row]:
@@ -287,6 +295,9 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{name}.")
+        elif isinstance(value, list) and all(isinstance(one, dict) for one in value):
+            for index, one in enumerate(value):
+                yield f"{before}{name}.{index}", ", ".join(f"{key} {word}" for key, word in one.items())
         elif value is not None and value != []:
             yield f"{before}{name}", value if isinstance(value, str) else json.dumps(value)
 
