@@ -114,7 +114,7 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
     words = [sys.executable, "-P", "-m", "kgops.tour.live"]
     for label, minutes, alone in (
         ("a curve to watch", _LIVE_MINUTES, False),
-        ("waits for the processors to itself", 2, True),
+        ("wants all cores", 2, True),
         ("waits behind it", 1, False),
     ):
         job = {

@@ -68,7 +68,7 @@ def _training() -> Iterator[Story]:
         notes=("Stepped down twice: the second step changes results, since --allow-approximate was given.",),
     )
     yield Story(
-        *("train", "wn18rr wide", {**_WN, "embedding_dim": 1024}, 33.1, 6.0, "out_of_memory", _NO_ROOM),
+        *("train", "wn18rr wide", {**_WN, "embedding_dim": 1024}, 4.4, 6.0, "out_of_memory", _NO_ROOM),
         tries=(
             Try("out_of_memory", 0.5, _NO_ROOM, _SMALLER_CHUNK, 0.99),
             Try("out_of_memory", 0.5, _NO_ROOM),
@@ -79,7 +79,7 @@ def _training() -> Iterator[Story]:
         log=("try --allow-approximate, which may change results, or a smaller model (--embedding-dim)",),
     )
     yield Story(
-        *("train", "wn18rr", _WN, 32.8, 64.0),
+        *("train", "wn18rr", _WN, 4.2, 64.0),
         levers=TRAIN,
         shapes=training(60, (0.0118, 0.0006), 0.431, epoch_s=62.4),
         figures={"test_mrr": 0.4263, "test_hits_at_10": 0.5007, "best_valid_mrr": 0.4312, "train_s": 3760.0},
@@ -90,7 +90,7 @@ def _training() -> Iterator[Story]:
     yield from _seeds()
     yield from _models()
     yield Story(
-        *("train", "umls learning rate 0.1", {"dataset": "umls", "learning_rate": 0.1}, 12.2, 1.5, "failed"),
+        *("train", "umls, lr 0.1", {"dataset": "umls", "learning_rate": 0.1}, 12.2, 1.5, "failed"),
         reason="the loss is no number any more, since epoch 7",
         levers=TRAIN,
         shapes=training(12, (0.21, 0.31), None, epoch_s=6.8, lost_at=0.55),
@@ -111,7 +111,7 @@ def _training() -> Iterator[Story]:
         progress=("train", 34.0, 100.0, "epochs"),
     )
     yield Story(
-        *("train", "fb15k-237, wrong split", _FB, 8.1, 4.0, "cancelled", "stopped by the person"),
+        *("train", "fb15k-237 mis-split", _FB, 8.1, 4.0, "cancelled", "stopped by the person"),
         levers=TRAIN,
         shapes=training(4, (0.0231, 0.0170), None, epoch_s=58.0),
         took_mib=3702.0,
@@ -153,7 +153,7 @@ def _models() -> Iterator[Story]:
 def _tracing() -> Iterator[Story]:
     folder = {"dataset": "fb15k237", "checkpoint_dir": "/made/up/checkpoints", "max_triples": 3}
     exact = Story(
-        *("tracin", "fb15k-237 baseline: 3 predictions", folder, 30.4, 22.0),
+        *("tracin", "fb15k-237 traced", folder, 30.4, 22.0),
         levers=TRACIN,
         shapes=(Shape("pairs_per_s", 41_000, 52_000, points=60, steps=60),),
         figures={"tests": 3.0, "failed_tests": 0.0, "tracin_s": 1290.0},
@@ -166,7 +166,7 @@ def _tracing() -> Iterator[Story]:
     yield exact
     yield replace(
         exact,
-        label="fb15k-237 fp16 products",
+        label="fp16 products",
         days=30.2,
         minutes=13.0,
         levers=with_(TRACIN, Asked("gram_precision", "fp16", "fp16", by="person")),
@@ -195,7 +195,7 @@ def _tracing() -> Iterator[Story]:
     )
     both = {"train": {"dataset": "umls", "num_epochs": 60}, "tracin": {"max_triples": 3, "top_k": 10}}
     yield Story(
-        *("pipeline", "umls train and trace", both, 10.7, 7.5),
+        *("pipeline", "umls train and trace", both, 1.2, 7.5),
         levers=(*TRAIN, *(one for one in TRACIN if one.name not in {other.name for other in TRAIN})),
         shapes=training(60, (0.214, 0.036), 0.897, epoch_s=5.7),
         figures={"test_mrr": 0.8921, "tests": 3.0, "failed_tests": 0.0, "tracin_s": 96.0},
@@ -205,7 +205,7 @@ def _tracing() -> Iterator[Story]:
         progress=("tracin", 3.0, 3.0, "test triples"),
     )
     yield Story(
-        *("pipeline", "kinships train and trace", {**both, "train": {"dataset": "kinships"}}, 11.2, 2.0),
+        *("pipeline", "kinships, traced too", {**both, "train": {"dataset": "kinships"}}, 11.2, 2.0),
         *("interrupted", "the worker was lost: SIGKILL, which kgops did not send"),
         levers=TRAIN,
         shapes=training(20, (0.24, 0.09), 0.61, epoch_s=5.9),
@@ -217,7 +217,7 @@ def _tracing() -> Iterator[Story]:
 def _regression() -> Iterator[Story]:
     flights = {"data_directory": "/made/up/flights"}
     base = Story(
-        *("regress", "heights, small frames", flights, 15.3, 74.0),
+        *("regress", "heights, small", flights, 15.3, 74.0),
         levers=REGRESS,
         shapes=(
             Shape("loss", 1.42, 0.118, points=40, steps=40),
@@ -239,7 +239,7 @@ def _regression() -> Iterator[Story]:
     yield replace(
         base,
         label="heights, full frames",
-        days=14.9,
+        days=2.9,
         minutes=211.0,
         tries=(Try("out_of_memory", 0.01, _NO_ROOM, pieces, 0.99), Try("succeeded", 0.99)),
         figures={"test_mae": 0.207, "test_loss": 0.098, "best_epoch": 39.0},
@@ -254,7 +254,7 @@ def _regression() -> Iterator[Story]:
     )
     yield replace(
         base,
-        label="heights, flight 7 damaged",
+        label="heights, bad flight",
         days=7.7,
         minutes=0.4,
         state="failed",
