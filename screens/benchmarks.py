@@ -15,7 +15,6 @@ from kgops.measured.looking import BLOCK, Answer, Asked, Looker
 from screens import benchmarks_page
 from screens.actions import Action
 from screens.actions import Place as Where
-from screens.benchmarks_told import told_rows
 from screens.feed import HISTORY, Moment
 from screens.place import Place
 from screens.rows import Piece, Row, said
@@ -27,7 +26,8 @@ from storage.errors import StorageError
 if TYPE_CHECKING:
     from textual.widgets import Input
 
-    from kgops.measured.held import Entry, Told
+    from kgops.measured.entries import Entry
+    from kgops.measured.telling import Told
     from screens.app import KgopsApp
     from screens.feed import Wanted
     from storage.figures import Figure
@@ -205,7 +205,9 @@ class Benchmarks(Place):
     def draw(self, place: int | None = None) -> None:
         answer = self._answer
         self.show_title()
-        self.query_one("#filter", Lines).show([benchmarks_page.filter_row(self._asked.text, self.size.width)])
+        nothing = answer is not None and not answer.anything
+        asked = [] if nothing else [benchmarks_page.filter_row(self._asked.text, self.size.width)]
+        self.query_one("#filter", Lines).show(asked)
         told = said("⏎ keeps it · esc takes the one before · ↑↓ move", self.size.width, "dim")
         self.query_one("#told", Lines).show([told])
         if answer is None:
@@ -224,12 +226,17 @@ class Benchmarks(Place):
     @property
     def _left(self) -> int:
         width = self.size.width
-        return width * 2 // 5 if width >= _WIDE else width
+        return (width - 2) * 2 // 5 if width >= _WIDE else width
 
     def _draw_detail(self) -> None:
+        detail = self.query_one("#detail", Lines)
+        if self._told is None:
+            detail.show([])
+            return
+        from screens.benchmarks_told import told_rows
+
         width = self.size.width
-        right = width - self._left - 2 if width >= _WIDE else width
-        self.query_one("#detail", Lines).show(told_rows(self._told, right))
+        detail.show(told_rows(self._told, width - self._left - 2 if width >= _WIDE else width))
 
     # --- the filter ---
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from kgops.cli.output import figure, fitted, padded
 from kgops.jobs.text import one_line
 from screens.rows import Piece, Row, said
+from screens.widgets.curve import braille
 from screens.widgets.overlay import Spot, on_axis, overlay
 
 if TYPE_CHECKING:
-    from kgops.measured.held import Told
     from kgops.measured.sizes import Curve
+    from kgops.measured.telling import Told
 
 __all__ = ["by_size", "over_time"]
 
@@ -70,8 +71,11 @@ def _chart(
     across = [size for one in scaled for size, _ in one]
     up = [value for one in scaled for _, value in one if value is not None]
     drawn = [on_axis(one, min(across), max(across), 2 * inner) for one in scaled]
-    signs = _LETTERS if len(curves) > 1 else "•"
-    lines = overlay(drawn, signs, inner, _HEIGHT, min(up), max(up), chosen=0 if len(curves) == 1 else -1)
+    low, high = min(up), max(up)
+    if len(drawn) == 1:
+        lines = [[Piece(line, "accent")] for line in braille(drawn[0], inner, _HEIGHT, low, high)]
+    else:
+        lines = overlay(drawn, _LETTERS, inner, _HEIGHT, low, high, chosen=0)
     out = []
     for y, line in enumerate(lines):
         at = max(values) if y == 0 else min(values) if y == _HEIGHT - 1 else None

@@ -11,7 +11,7 @@ from screens.rows import Column, Columns, Piece, Row, said
 from storage.figures import Figure
 
 if TYPE_CHECKING:
-    from kgops.measured.held import Entry
+    from kgops.measured.entries import Entry
     from kgops.measured.looking import Answer, Asked
 
 __all__ = ["FIRST", "Shown", "empty_rows", "filter_row", "heading", "sorts"]
@@ -19,11 +19,10 @@ __all__ = ["FIRST", "Shown", "empty_rows", "filter_row", "heading", "sorts"]
 _WEEK_S = 6 * 86_400.0  # a day's name means one day
 _WIDEST = 170
 _NOTHING = (
-    "Nothing was measured yet.",
+    "Nothing was measured yet. In any shell of this machine, best while it is quiet:",
     "",
-    "kgops bench claims --quick  in any shell of this machine: what was claimed of speed",
-    "                            and memory, beside what is measured here; some minutes",
-    "kgops bench matrix JOB --vary batch_size=256,512  compares settings of a job of yours",
+    "kgops bench claims --quick  what was claimed, beside what is measured here",
+    "kgops bench matrix JOB --vary batch_size=256,512  settings of a job, compared",
 )
 _NONE_LIKE_IT = (
     "Nothing like that was measured on this machine.",

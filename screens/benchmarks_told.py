@@ -15,8 +15,8 @@ from screens.rows import BLANK, Column, Columns, Piece, Row, said
 from screens.widgets.ratio import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:
-    from kgops.measured.held import Told
     from kgops.measured.summary import Row as Measured
+    from kgops.measured.telling import Told
 
 __all__ = ["told_rows"]
 
@@ -49,9 +49,7 @@ class _Line(NamedTuple):
     words: tuple[str, ...]
 
 
-def told_rows(told: Told | None, width: int) -> list[Row]:
-    if told is None:
-        return []
+def told_rows(told: Told, width: int) -> list[Row]:
     sections = [
         _head(told, width),
         _compared([_of_claim(one) for one in told.judged] or [_of_row(one) for one in told.rows], width),

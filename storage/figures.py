@@ -84,6 +84,18 @@ def batches(conn: sqlite3.Connection) -> list[Batch]:
         return [Batch(*row) for row in rows]
 
 
+def late_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
+    """Those of the figures that came last, uncounted: all of them take a hundred times as long to find."""
+    late = "SELECT command, fingerprint, at FROM measurement WHERE bench IS NULL ORDER BY id DESC LIMIT ?"
+    with explained(None):
+        rows = conn.execute(
+            f"SELECT command, fingerprint, max(at) AS last_at FROM ({late})"
+            " GROUP BY command, fingerprint ORDER BY last_at DESC",
+            (among,),
+        )
+        return [Batch(command, machine, last_at, 0) for command, machine, last_at in rows]
+
+
 def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int = 500) -> list[Figure]:
     """The newest of each figure that this command measured there, in the order in which they came."""
     return _read(

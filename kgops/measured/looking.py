@@ -7,15 +7,18 @@ import threading
 import time
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgops.measured import held
-from kgops.measured.held import Entry, Told
+from kgops.measured import entries
+from kgops.measured.entries import Entry
 from kgops.settings import Home
 from storage import figures, matching
 from storage.database import Connection, explained, open_reader
 from storage.errors import DatabaseMissing
 from storage.figures import Figure, Known
+
+if TYPE_CHECKING:
+    from kgops.measured.telling import Told
 
 __all__ = ["BLOCK", "Answer", "Asked", "Looker"]
 
@@ -90,13 +93,15 @@ class Looker:
 
     def tell(self, one: Entry | Figure) -> Told | None:
         """None where there is nothing to read from any more."""
+        from kgops.measured import telling  # with all that judges: a first paint does not wait for it
+
         with self._one_at_a_time, explained(self._home.database):
             conn = self._open()
             if conn is None:
                 return None
             if isinstance(one, Figure):
-                return held.tell_figure(conn, one, self._machine)
-            return held.tell(conn, one, self._machine)
+                return telling.tell_figure(conn, one, self._machine)
+            return telling.tell(conn, one, self._machine)
 
     def get_ready(self) -> None:
         """Reads what a filter needs, before somebody types one."""
@@ -128,26 +133,26 @@ class Looker:
         if version == self._version:
             return
         self._version, self._machine = version, figures.newest_machine(conn, platform.node())
-        self._benchmarks = held.benchmarks(conn)
+        self._benchmarks = entries.benchmarks(conn)
         self._orders.clear()
         if self._commands is not None:
-            self._commands = held.of_commands(conn)
+            self._commands = entries.of_commands(conn)
         if self._known is not None:
             self._known = figures.known(conn, self._known)
 
     # --- benchmarks ---
 
     def _entries(self, conn: Connection, asked: Asked) -> Answer:
-        """At first without what single commands measured: that takes longest to find."""
-        complete = self._commands is not None or not self._benchmarks
-        if self._before is not None or complete:
-            self._commands = held.of_commands(conn) if self._commands is None else self._commands
-            complete = True
-        everything = sorted((*(self._benchmarks or ()), *(self._commands or ())), key=lambda one: -one.at)
+        """At first with what single commands measured lately: all of it takes longer to find."""
+        complete = self._before is not None
+        if complete and self._commands is None:
+            self._commands = entries.of_commands(conn)
+        commands = entries.of_commands(conn, late=True) if self._commands is None else self._commands
+        everything = sorted((*(self._benchmarks or ()), *commands), key=lambda one: -one.at)
         ours = [one for one in everything if one.machine == self._machine]
         candidates = everything if asked.elsewhere or _words(asked.text)[1] else ours
-        if everything and complete:
-            candidates = [*candidates, *held.unmeasured(ours)]
+        if everything:
+            candidates = [*candidates, *entries.unmeasured(ours)]
         shown = {one.key: one for one in candidates if _has(one, asked.text)}
         keys = list(shown)
         return Answer(

@@ -1,13 +1,12 @@
-"""What a person can look at of all that was measured: benchmarks of pairs, what single commands measured, and tables
-of claims that nobody has run on this machine."""
+"""One benchmark, or what one command measured, or one figure: all that there is to say of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from kgops.measured.claims import TABLES, Held, Judged, judge, shipped
+from kgops.measured.claims import Held, Judged, judge, shipped
+from kgops.measured.entries import CLAIMS, Entry
 from kgops.measured.machine import differences, machine_line
 from kgops.measured.sizes import Curve, curves_by_size
 from kgops.measured.summary import Row, rows
@@ -16,20 +15,7 @@ from storage.claims import Claim
 from storage.database import Connection
 from storage.figures import Figure
 
-__all__ = ["Entry", "Key", "Told", "benchmarks", "of_commands", "tell", "tell_figure", "unmeasured"]
-
-Key = int | str | tuple[str, str]  # a benchmark, a table of claims, a command and the machine it ran on
-_CLAIMS = "claims "
-
-
-class Entry(NamedTuple):
-    key: Key
-    name: str
-    command: str
-    machine: str | None  # key of the fingerprint; None: it was never measured here
-    at: float = 0.0
-    ended: bool = True
-    figures: int = 0
+__all__ = ["Told", "tell", "tell_figure"]
 
 
 class Told(NamedTuple):
@@ -49,42 +35,6 @@ class Told(NamedTuple):
     over_time: tuple[tuple[float, float], ...] = ()  # of a single figure: when, and what came out
 
 
-def benchmarks(conn: Connection) -> list[Entry]:
-    """The newest first."""
-    return [
-        Entry(
-            one.number,
-            one.name,
-            one.command,
-            one.machine,
-            one.ended_at or one.begun_at,
-            one.ended_at is not None,
-            one.figures,
-        )
-        for one in figures.headings(conn)
-    ]
-
-
-def of_commands(conn: Connection) -> list[Entry]:
-    """What was measured otherwise, by command and machine; the newest first."""
-    return [
-        Entry(
-            (one.command, one.machine), one.command, one.command, one.machine, one.last_at, True, one.figures
-        )
-        for one in figures.batches(conn)
-    ]
-
-
-def unmeasured(entries: Sequence[Entry]) -> list[Entry]:
-    """The tables of claims that are not among these."""
-    there = {one.name.removeprefix(_CLAIMS)[:1] for one in entries if one.name.startswith(_CLAIMS)}
-    return [
-        Entry(letter, f"{_CLAIMS}{letter}: {title}", f"kgops bench claims --quick --only {letter}", None)
-        for letter, title in TABLES.items()
-        if letter not in there
-    ]
-
-
 def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
     """An entry whole; `looked_at` is the machine whose figures are not foreign."""
     if entry.machine is None:
@@ -98,7 +48,7 @@ def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
         return told._replace(state="it is no longer in the record")
     found = rows(conn, bench)
     done, planned = len(benches.pairs(conn, bench.id)), bench.plan["rounds"] * (len(found) - 1)
-    by_claim = bench.name.startswith(_CLAIMS)
+    by_claim = bench.name.startswith(CLAIMS)
     return told._replace(
         state="" if bench.ended_at else f"unfinished: {done} of {planned} pairs",
         first=found[0],
