@@ -26,7 +26,6 @@ from storage import benches, measurements, reports, runs, transfer
 from storage.database import open_reader
 from storage.runs import ACTIVE, STATES
 
-
 _SHOWN_WHOLE = 30  # characters of a label that the dashboard shows where there is room
 
 
@@ -144,14 +143,23 @@ def test_what_is_said_of_files_holds(tour: Home, record: sqlite3.Connection) -> 
 
 
 def test_nothing_made_up_gets_into_another_record(run_cli: Console, tour: Home, tmp_path: Path) -> None:
-    out = tmp_path / "some.json"
     there = {"KGOPS_HOME": str(tour.path)}
-    assert run_cli("export", "1", "--to", "json", "--out", out, env=there).code == 0
-    for path in (out, next(tour.runs.glob("0003-*"))):
+    out, live = tmp_path / "some.json", tmp_path / "live.json"
+    for number, file in (("1", out), ("last", live)):
+        assert run_cli("export", number, "--to", "json", "--out", file, env=there).code == 0
+    waiting = max(tour.runs.glob("00*"))
+    for path in (out, live, next(tour.runs.glob("0003-*")), waiting):
         done = run_cli("import", path)
         assert done.code == 2
         assert "made up for a tour" in done.err
     assert run_cli("runs", "--json").json() == []
+
+
+def test_no_prediction_is_corrected_by_what_is_made_up(run_cli: Console, tour: Home) -> None:
+    words = ("suggest", "train", "--dataset", "umls", "--gpu", "t4", "--json")
+    fresh, there = (run_cli(*words, env=env) for env in ({}, {"KGOPS_HOME": str(tour.path)}))
+    assert fresh.code == there.code == 0, there.err
+    assert fresh.json() == there.json()
 
 
 def test_the_jobs_that_really_run_are_jobs() -> None:

@@ -13,7 +13,7 @@ from kgops.runs.import_folder import copy_files, describe, import_folder, must_b
 from kgops.runs.import_group import is_output, read_output
 from kgops.runs.import_record import host_of, origin, put_record
 from kgops.runs.import_shape import misfit
-from kgops.runs.made_up import refuse_made_up
+from kgops.runs.made_up import refuse_made_up, refuse_made_up_folder
 from kgops.settings import Home
 from storage import transfer
 from storage.database import Connection
@@ -72,6 +72,7 @@ def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> li
 def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool) -> Imported:
     """One that lies in this home and has lost its row gets it back, where it is."""
     must_be_still(folder)
+    refuse_made_up_folder(folder)
     if folder.record.is_file():
         return _from_export(home, conn, folder.record, again=again)[0]
     plan, what = describe(folder)

@@ -12,9 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kgops.jobs.files import write_json
 from kgops.jobs.job import read_job
 from kgops.plans.resolve import resolve
 from kgops.runs.control import wait_for_end
+from kgops.runs.exporting.record import IMPORTED
+from kgops.runs.folder import RunFolder
 from kgops.runs.import_record import origin, put_record
 from kgops.runs.launch import launch
 from kgops.runs.made_up import TOUR
@@ -24,7 +27,7 @@ from kgops.tour import home as homes
 from kgops.tour.benches import bench_stories, put_benches
 from kgops.tour.rows import MADE_UP, MADE_UP_TAG, MARK, Story, put_files, rows_of
 from kgops.tour.stories import stories
-from storage import reports
+from storage import reports, runs
 from storage.database import Connection, open_writer
 from storage.runs import Run
 
@@ -83,7 +86,7 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
 def put_stories(home: Home, conn: Connection, told: list[Story]) -> list[int]:
     """In the order in which they were submitted, as a history has it; the numbers in the order of `told`."""
     now = time.time()
-    marked = {**origin(TOUR, Path(MADE_UP)), "source": MADE_UP, "on": MADE_UP}
+    marked = _mark()
     numbers: dict[int, int] = {}
     for i in sorted(range(len(told)), key=lambda i: -told[i].days):
         rows = rows_of(conn, told[i], now)
@@ -91,6 +94,11 @@ def put_stories(home: Home, conn: Connection, told: list[Story]) -> list[int]:
     in_order = [numbers[i] for i in range(len(told))]
     put_benches(conn, in_order[-len(bench_stories()) :], now)
     return in_order
+
+
+def _mark() -> dict[str, Any]:
+    """What says of a run where it came from: nowhere."""
+    return {**origin(TOUR, Path(MADE_UP)), "on": MADE_UP}
 
 
 def _run_really(
@@ -125,8 +133,13 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
             "limits": {"grace_s": 2.0},
         }
         number = _launch(home, conn, job, MADE_UP_TAG)
+        now, run = time.time(), runs.get(conn, number)
+        assert run is not None
+        # In its folder, too: that can be imported without the record.
+        write_json(RunFolder(home.runs / run.folder).origins, [{"at": now, "body": _mark()}])
+        reports.add_event(conn, number, 0, now, IMPORTED, _mark())
         reports.add_note(
-            conn, number, time.time(), "A real process that reports a made-up curve: nothing is trained."
+            conn, number, now, "A real process that reports a made-up curve: nothing is trained."
         )
         yield number
 

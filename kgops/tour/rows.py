@@ -36,7 +36,7 @@ __all__ = [
 MADE_UP = "made up for the tour"
 MADE_UP_TAG = "made-up"
 MARK = "(made up)"  # behind the name of whatever is
-CARD = {"name": f"Tesla T4, {MADE_UP}", "uuid": "GPU-made-up-for-the-tour", "mib": 15360}
+CARD = {"name": f"Tesla T4 {MARK}", "uuid": "GPU-made-up-for-the-tour", "mib": 15360}
 _NOTE = "Made up for the tour: this run never took place, and nothing in it was measured."
 
 
@@ -101,12 +101,11 @@ class Story:
 
 def environment() -> dict[str, Any]:
     """Of a machine that there is not."""
-    machine = {"host": MADE_UP, "system": MADE_UP, "processor": MADE_UP, "cores": 8}
     return {
-        "python": MADE_UP,
-        "packages": {"torch": MADE_UP},
-        "machine": machine,
-        "driver": MADE_UP,
+        "python": MARK,
+        "packages": {"torch": MARK},
+        "machine": {"host": MADE_UP, "processor": MADE_UP, "cores": 8},
+        "driver": None,
         "cards": [CARD],
         "git": None,
         "cwd": "/",

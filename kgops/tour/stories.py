@@ -99,7 +99,7 @@ def _training() -> Iterator[Story]:
     )
     yield Story(
         *("train", "fb15k-237 overnight", _FB, 9.3, 51.0, "interrupted"),
-        reason="the machine was started again; `kgops resume` goes on from epoch 34",
+        reason="the machine was started again",
         tries=(
             Try("interrupted", 0.4, "the worker was lost: SIGKILL, which kgops did not send"),
             Try("interrupted", 0.6, "the machine was started again"),
@@ -125,12 +125,11 @@ def _seeds() -> Iterator[Story]:
         yield Story(
             *("train", f"umls seed {seed}", {"dataset": "umls", "seed": seed, "num_epochs": 100}),
             *(21.0 - seed * 0.01, 3.1),
-            levers=with_(TRAIN, Asked("compile", "default", "off", "no CUDA device")),
+            levers=TRAIN,
             shapes=training(100, (0.214, 0.031), mrr, epoch_s=1.8),
             figures={"test_mrr": mrr, "test_hits_at_10": 0.992, "best_valid_mrr": mrr + 0.004},
             parts_mib=mib(9, 140, 6, 1),
             took_mib=702.0,
-            on_card=False,
             progress=("train", 100.0, 100.0, "epochs"),
             tags=("sweep",),
         )
@@ -261,6 +260,7 @@ def _regression() -> Iterator[Story]:
         reason="flight_07.h5: frame 212 of 480 is missing",
         shapes=(),
         figures={},
+        took_mib=None,
         progress=None,
     )
 
