@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -94,6 +96,7 @@ class Benchmarks(Place):
         except (KgopsError, StorageError) as error:
             told = f"{error.message} — {error.hint}" if error.hint else error.message
             if self._answer is None:
+                self.add_class("alone")
                 self.body.put([said(told, self.size.width, "bad")], 0)
             else:
                 self.say(told, "bad")
@@ -112,7 +115,9 @@ class Benchmarks(Place):
         """What there is to say of the row under the cursor."""
         one = self._one
         if one is not None:
-            self.run_worker(self._read(self.body.key, one), exclusive=True, group="told")
+            # Not as a coroutine: the next one may come before this has begun, and it would never be awaited.
+            read: Callable[[], Awaitable[None]] = partial(self._read, self.body.key, one)
+            self.run_worker(read, exclusive=True, group="told")
         elif self._told is not None:
             self._told = self._told_of = None
             self._draw_detail()
@@ -214,6 +219,7 @@ class Benchmarks(Place):
             return
         body, width = self.body, self._left
         shown = bool(answer.keys)
+        self.set_class(not shown, "alone")
         self.query_one("#columns", Lines).show(
             [benchmarks_page.heading(answer.asked, width)] if shown else []
         )
