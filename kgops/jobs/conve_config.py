@@ -10,6 +10,8 @@ from kgops.errors import Usage
 
 __all__ = ["ConvEConfig"]
 
+_LONGEST = 1 << 20
+
 
 @dataclass(frozen=True)
 class ConvEConfig:
@@ -95,6 +97,8 @@ class ConvEConfig:
 def _image(dim: int, channels: int | None, height: int | None, width: int | None) -> tuple[int, int, int]:
     if dim < 1:
         raise Usage(f"embedding_dim is {dim}; it must be at least 1.")
+    if dim > _LONGEST:  # looking for the factors of a number takes its root's time
+        raise Usage(f"embedding_dim is {dim}; it must be at most {_LONGEST:,}.")
     if channels is None:
         channels = dim // (height * width) if height and width else 1
     area = dim // max(channels, 1)

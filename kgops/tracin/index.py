@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import pickle
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from kgops.tracin.models import facts_of
 from kgops.tracin.output import OutputPass, Places, Positives, gradient_at
 from kgops.tracin.scan import Sink, check_ids, ordered_blocks, tests_that_fit
 from kgops.training.report import Progress, Report
+from kgops.training.saved import read_saved
 
 __all__ = ["Index", "build_index", "open_index"]
 
@@ -258,8 +258,10 @@ def _write(path: Path, body: Mapping[str, Any]) -> None:
 
 def _read(path: Path, device: torch.device) -> dict[str, Any]:
     try:
-        body: dict[str, Any] = torch.load(path, weights_only=True, mmap=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
+        body: dict[str, Any] = read_saved(path, mmap=True)
+        if not isinstance(body, dict):
+            raise ValueError("no table")
+    except (OSError, ValueError) as error:
         raise BadInput(
             f"{path} is missing or damaged.", hint="remove it and build the index again: the rest stays."
         ) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.jobs.files import read_json, write_durably, write_json
-from kgops.training.out_of_memory import is_out_of_memory
+from kgops.training.saved import read_saved
 
 __all__ = ["Part", "Parts", "parts_meaning"]
 
@@ -84,8 +83,9 @@ def parts_meaning(meaning: dict[str, Any], folder: Path) -> tuple[Parts, bool]:
 
 def _read(path: Path) -> list[Part]:
     try:
-        return [Part(**one) for one in torch.load(path, weights_only=True)]
-    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError, TypeError) as error:
-        if is_out_of_memory(error):
-            raise
+        parts = [Part(**one) for one in read_saved(path)]
+        if not all(isinstance(part.number, int) and len(part.rows) == len(part.scores) for part in parts):
+            raise ValueError("parts of another kind")
+        return parts
+    except (OSError, ValueError, TypeError) as error:
         raise BadInput(f"{path} is no part of a TracIn run.") from error

@@ -7,21 +7,22 @@ two stay, so that one is left if the other turns out to be damaged.
 
 from __future__ import annotations
 
+import math
 import os
-import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kgops.errors import BadInput, Unavailable
+from kgops.errors import BadInput, KgopsError, Unavailable
 from kgops.jobs.files import sync_folder, write_durably
 from kgops.jobs.manifest import digest_of
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.out_of_memory import is_out_of_memory
+from kgops.training.saved import read_saved
 
 __all__ = [
     "BadCheckpoint",
@@ -68,8 +69,21 @@ class Checkpoint:
 
     def build_model(self) -> ConvE:
         """The model with these weights, in evaluation mode."""
-        model = ConvE(ConvEConfig(**self.config))
-        model.to(self.model["entities"].dtype).load_state_dict(dict(self.model))
+        try:
+            config = ConvEConfig(**self.config)
+            with torch.device("meta"):  # sizes first: what only says that it is large must take no room
+                wanted = {name: own.shape for name, own in ConvE(config).state_dict().items()}
+            if wanted != {name: own.shape for name, own in self.model.items()}:
+                raise ValueError("other names or shapes")
+            model = ConvE(config)
+            model.to(self.model["entities"].dtype).load_state_dict(dict(self.model))
+        except (KgopsError, RuntimeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise BadCheckpoint(
+                f"the checkpoint of epoch {self.epoch} has weights of another model than its configuration says.",
+                hint="it was changed, or another kgops wrote it; use the checkpoint before it.",
+            ) from error
         return model.eval()
 
 
@@ -113,23 +127,46 @@ def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> Checkpoin
                 f"{path} is not what was written: its SHA-256 differs from {beside.name}.",
                 hint="it was cut short or changed; use the checkpoint before it.",
             )
-        body = torch.load(path, map_location=device, weights_only=True)
+        body = read_saved(path, device)
     except OSError as error:
         raise BadCheckpoint(f"{path} cannot be read: {error.strerror}.", hint="check the path.") from error
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, TypeError) as error:
-        if is_out_of_memory(error):
-            raise  # the file may be all right: a smaller attempt will read it
+    except ValueError as error:
         raise BadCheckpoint(
-            f"{path} is no checkpoint of kgops, or was cut short.", hint="use the checkpoint before it."
+            f"{path} is no checkpoint of kgops, or was cut short: {error}.",
+            hint="use the checkpoint before it.",
         ) from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise BadCheckpoint(f"{path} is no checkpoint of kgops.", hint="PyKEEN's load by --from-pykeen.")
-    if body["version"] != VERSION:
+    if body.get("version") != VERSION:
         raise BadCheckpoint(
-            f"{path} has format version {body['version']}; this kgops reads version {VERSION}.",
+            f"{path} has format version {body.get('version')!r:.20}; this kgops reads version {VERSION}.",
             hint="use the kgops that wrote it.",
         )
+    wrong = [name for name, fits in _PARTS.items() if not fits(body.get(name))]
+    if wrong:
+        raise BadCheckpoint(
+            f"{path} is damaged: its {', '.join(wrong)} cannot be.", hint="use the checkpoint before it."
+        )
     return Checkpoint(**{name: body[name] for name in Checkpoint.__dataclass_fields__})
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(name, str) for name in value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+_PARTS: dict[str, Callable[[Any], bool]] = {
+    "model": lambda value: (
+        _is_table(value) and all(isinstance(weight, torch.Tensor) for weight in value.values())
+    ),
+    **dict.fromkeys(("config", "loss", "settings", "training"), _is_table),
+    **dict.fromkeys(("epoch", "batch"), _is_count),
+    "learning_rate": lambda value: isinstance(value, int | float) and math.isfinite(value),
+    **dict.fromkeys(("entities_digest", "relations_digest"), lambda value: isinstance(value, str)),
+}
 
 
 def write_kept(folder: Path, checkpoint: Checkpoint) -> Path:
