@@ -12,6 +12,8 @@ from kgops.graphs.text import read_lines, shown
 
 __all__ = ["read_edge_map", "read_node_names"]
 
+_LARGEST = 16 << 20
+
 
 def read_node_names(path: Path) -> dict[str, str]:
     """Label → name, from two tab separated columns; more columns are left alone, a repeated label too."""
@@ -36,8 +38,8 @@ def read_edge_map(path: Path) -> dict[str, str]:
     `predicate` and its qualifiers, and the value is the relation's label.
     """
     try:
-        body = json.loads("\n".join(read_lines(path)))
-    except ValueError as error:
+        body = json.loads(_whole(path))
+    except (ValueError, RecursionError) as error:
         raise BadInput(
             f"{path} is not JSON: {error}.", hint="give the edge_map.json of the graph."
         ) from error
@@ -46,15 +48,28 @@ def read_edge_map(path: Path) -> dict[str, str]:
     names: dict[str, str] = {}
     for key, value in body.items():
         described = _described(key)
-        names[key if described is None else value] = value if described is None else described
+        label, name = (key, value) if described is None else (value, described)
+        # Half a surrogate pair is valid JSON, and can be written to no file.
+        names[label] = name.encode("utf-8", "replace").decode()
     return names
+
+
+def _whole(path: Path) -> str:
+    lines: list[str] = []
+    size = 0
+    for line in read_lines(path):
+        lines.append(line)
+        size += len(line) + 1
+        if size > _LARGEST:
+            raise BadInput(f"{path} is larger than {_LARGEST >> 20} MiB.", hint="this is no edge_map.json.")
+    return "\n".join(lines)
 
 
 def _described(key: str) -> str | None:
     """`treats (activity increased)` for a key that is an edge's description; else None."""
     try:
         edge: Any = json.loads(key)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(edge, Mapping) or not isinstance(edge.get("predicate"), str):
         return None

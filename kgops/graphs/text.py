@@ -9,7 +9,9 @@ from pathlib import Path
 
 from kgops.errors import BadInput
 
-__all__ = ["read_lines", "shown"]
+__all__ = ["is_id", "read_lines", "shown"]
+
+_LONGEST = 64 << 20  # bytes of a line: what is packed may be a thousand times as large as its file
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -20,7 +22,13 @@ def read_lines(path: Path) -> Iterator[str]:
             raw.seek(0)
             with gzip.open(raw) if packed else raw as file:
                 # Bytes are split at line feeds only: labels may hold signs that text mode breaks at.
-                for number, line in enumerate(file, 1):
+                lines = iter(lambda: file.readline(_LONGEST + 1), b"") if packed else file
+                for number, line in enumerate(lines, 1):
+                    if len(line) > _LONGEST:
+                        raise BadInput(
+                            f"{path}, line {number}: longer than {_LONGEST >> 20} MiB.",
+                            hint="this is no file of lines.",
+                        )
                     yield _decoded(path, number, line)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise BadInput(
@@ -43,6 +51,11 @@ def _decoded(path: Path, number: int, line: bytes) -> str:
             hint=f"convert it: `iconv -f LATIN1 -t UTF-8 {path.name}`.",
         ) from error
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def is_id(text: str) -> bool:
+    """Whether it is a whole number, 0 or more, that fits into 64 bits."""
+    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 def shown(label: str, most: int = 60) -> str:

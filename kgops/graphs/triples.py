@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from kgops.errors import BadInput
-from kgops.graphs.text import read_lines, shown
+from kgops.graphs.text import is_id, read_lines, shown
 from kgops.graphs.vocabulary import Vocabulary, read_vocabulary
 
 __all__ = ["BUNDLED", "Graph", "read_graph", "read_pykeen_dataset"]
@@ -200,7 +200,7 @@ def _to_ids(file: _File, entities: _Numbering, relations: _Numbering) -> torch.T
 def _unknown(path: Path, line: int, number: int, numbering: _Numbering) -> BadInput:
     kind, source, size = numbering.kind, numbering.source, len(numbering.vocabulary)
     token = next(islice(numbering.tokens, number, None))
-    if token.isascii() and token.isdigit() and int(token) >= size:
+    if is_id(token) and int(token) >= size:
         return BadInput(
             f"{path}, line {line}: {kind} id {token} is out of range: {source} has ids 0 to {size - 1}.",
             hint=f"use the --{kind}-to-id file this data was numbered with.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kgops.errors import BadInput
-from kgops.graphs.text import read_lines, shown
+from kgops.graphs.text import is_id, read_lines, shown
 
 __all__ = ["Vocabulary", "read_vocabulary"]
 
@@ -32,7 +32,7 @@ class Vocabulary:
         """Sorted by number when every label is one, so that dense ids keep their values; else by text."""
         distinct = set(labels)
         if all(label.isascii() and label.isdigit() for label in distinct):
-            return cls.of(sorted(distinct, key=lambda label: (int(label), label)))
+            return cls.of(sorted(distinct, key=_by_number))
         return cls.of(sorted(distinct))
 
     def __len__(self) -> int:
@@ -49,13 +49,19 @@ class Vocabulary:
         return whole.hexdigest()
 
 
+def _by_number(label: str) -> tuple[int, str, str]:
+    """Without making a number of it, which Python refuses from 4300 digits on."""
+    digits = label.lstrip("0")
+    return len(digits), digits, label
+
+
 def read_vocabulary(path: Path) -> Vocabulary:
     """Two columns, label and id in either order, with or without a count line or a header line."""
     numbered = [(n, line) for n, line in enumerate(read_lines(path), 1) if line.strip()]
     if not numbered:
         raise BadInput(f"{path} is empty.", hint="it needs one line per entry: label, tab, id.")
     promised = None
-    if _is_id(numbered[0][1].strip()) and len(numbered) > 1:
+    if is_id(numbered[0][1].strip()) and len(numbered) > 1:
         promised = int(numbered.pop(0)[1])
     rows = [(n, *_two_columns(path, n, line)) for n, line in numbered]
     if len(rows) > 1 and {rows[0][1].lower(), rows[0][2].lower()} <= _HEADER_WORDS:
@@ -66,10 +72,6 @@ def read_vocabulary(path: Path) -> Vocabulary:
             hint="the file was cut or the count is stale: write it again, or remove the count line.",
         )
     return _numbered(path, _label_first(path, rows))
-
-
-def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 def _two_columns(path: Path, line_number: int, line: str) -> tuple[str, str]:
@@ -87,8 +89,8 @@ def _two_columns(path: Path, line_number: int, line: str) -> tuple[str, str]:
 def _label_first(path: Path, rows: list[tuple[int, str, str]]) -> list[tuple[int, str, int]]:
     """Which column holds the ids: the one that is a numbering from 0; the second if both are."""
     columns = [[left.strip() for _, left, _ in rows], [right.strip() for _, _, right in rows]]
-    numberings = [{int(text) for text in column if _is_id(text)} for column in columns]
-    whole = [all(map(_is_id, column)) for column in columns]
+    numberings = [{int(text) for text in column if is_id(text)} for column in columns]
+    whole = [all(map(is_id, column)) for column in columns]
     dense = [whole[c] and numberings[c] == set(range(len(rows))) for c in (0, 1)]
     if dense[1] or (whole[1] and not dense[0]):
         return [(n, left, int(right)) for n, left, right in rows]
@@ -96,7 +98,7 @@ def _label_first(path: Path, rows: list[tuple[int, str, str]]) -> list[tuple[int
         return [(n, right, int(left)) for n, left, right in rows]
     # Neither column is all numbers: name the line that spoils the column nearer to it.
     column = [right if len(numberings[1]) >= len(numberings[0]) else left for _, left, right in rows]
-    n, bad = next((row[0], text) for row, text in zip(rows, column, strict=True) if not _is_id(text.strip()))
+    n, bad = next((row[0], text) for row, text in zip(rows, column, strict=True) if not is_id(text.strip()))
     raise BadInput(
         f"{path}, line {n}: {shown(bad)} is not an id.",
         hint="each line needs a label and a whole number, 0 or more.",

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from kgops.errors import BadInput
-from kgops.graphs.text import read_lines, shown
+from kgops.graphs.text import is_id, read_lines, shown
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
 
@@ -86,7 +86,7 @@ def _id(label: str, vocabulary: Vocabulary) -> int | None:
     """By label; an id where no label is a number."""
     if label in vocabulary.ids:
         return vocabulary.ids[label]
-    if label.isascii() and label.isdigit() and int(label) < len(vocabulary) and not _numeric(vocabulary):
+    if is_id(label) and int(label) < len(vocabulary) and not _numeric(vocabulary):
         return int(label)
     return None
 
