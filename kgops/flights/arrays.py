@@ -6,6 +6,7 @@ are read piece by piece by h5py, which comes with the extra `flights`. A compres
 
 from __future__ import annotations
 
+import math
 import struct
 import zipfile
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kgops.errors import BadInput, Unavailable
+from kgops.errors import BadInput, KgopsError, Unavailable
 
 __all__ = ["HDF5", "SUFFIXES", "ArrayFile", "open_arrays"]
 
@@ -46,14 +47,15 @@ def open_arrays(path: Path, wanted: tuple[str, ...]) -> ArrayFile:
     """The arrays called `wanted` of a file or a folder of `.npy` files, as far as it has them."""
     try:
         if path.is_dir():
-            found = {file.stem: np.load(file, mmap_mode="r") for file in sorted(path.glob("*.npy"))}
-            return ArrayFile(path, found)
+            return ArrayFile(path, {file.stem: _npy(file) for file in sorted(path.glob("*.npy"))})
         if path.suffix in HDF5:
             return ArrayFile(path, _hdf5(path))
         return _npz(path, wanted)
+    except (KgopsError, MemoryError):
+        raise
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}.", hint="copy it again.") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, struct.error) as error:
+    except Exception as error:  # zipfile, what unpacks for it, and numpy's headers raise what they like
         raise BadInput(
             f"{path} is damaged, or no file of arrays: {str(error)[:120]}.",
             hint="numpy.savez writes what is read here.",
@@ -71,26 +73,41 @@ def _npz(path: Path, wanted: tuple[str, ...]) -> ArrayFile:
             elif member.compress_type == zipfile.ZIP_STORED:
                 raw.seek(member.header_offset)
                 skipped = sum(_LOCAL_HEADER.unpack(raw.read(_LOCAL_HEADER.size)))
-                arrays[name] = _mapped(path, raw, member.header_offset + _LOCAL_HEADER.size + skipped)
+                start = member.header_offset + _LOCAL_HEADER.size + skipped
+                arrays[name] = _mapped(path, raw, start, start + member.file_size)
             else:
+                with archive.open(member) as packed:
+                    _header(packed, member.file_size)
                 with archive.open(member) as packed:
                     arrays[name] = np.lib.format.read_array(packed, allow_pickle=False)
                 unpacked.append(name)
     return ArrayFile(path, arrays, unpacked)
 
 
-def _mapped(path: Path, raw: Any, start: int) -> Any:
+def _npy(path: Path) -> Any:
+    with path.open("rb") as raw:
+        return _mapped(path, raw, 0, path.stat().st_size)
+
+
+def _mapped(path: Path, raw: Any, start: int, end: int) -> Any:
     """The array whose `.npy` header stands at `start`, backed by the file itself."""
     raw.seek(start)
+    shape, order, dtype = _header(raw, end)
+    if not math.prod(shape):
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, mode="r", offset=raw.tell(), shape=shape, order=order)  # type: ignore[call-overload]
+
+
+def _header(raw: Any, end: int) -> tuple[tuple[int, ...], str, np.dtype[Any]]:
+    """What numpy says of an array, held against the room there is for it up to `end`."""
     version = np.lib.format.read_magic(raw)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_columns, dtype = read(raw)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
-    if not np.prod(shape):
-        return np.empty(shape, dtype)
-    order = "F" if by_columns else "C"
-    return np.memmap(path, dtype, mode="r", offset=raw.tell(), shape=shape, order=order)  # type: ignore[call-overload]
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > end - raw.tell():
+        raise ValueError(f"the shape {shape!r:.60} is larger than what follows")
+    return shape, "F" if by_columns else "C", dtype
 
 
 def _hdf5(path: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ FRAMES, ZENITH, AZIMUTH, HEIGHT, TIME = DATASETS = (
 )
 _BLOCK_BYTES = 16 << 20  # of frames looked at together
 _MOST_TOLD = 8
+_LARGEST = float(np.finfo(np.float32).max)  # what is beyond it, training would see as infinity
 
 Floats = NDArray[np.float32]
 
@@ -145,7 +146,7 @@ def _column(arrays: ArrayFile, name: str, frames: int) -> NDArray[np.float64]:
             f"each of {frames} frames."
         )
     values = np.asarray(column[:], np.float64).reshape(-1)
-    faulty = np.flatnonzero(~np.isfinite(values))
+    faulty = np.flatnonzero(~(np.abs(values) <= _LARGEST))
     if len(faulty):
         raise BadInput(
             f"{arrays.path}: {name} is no number at {len(faulty)} of {frames} frames, first at frame {faulty[0]}."
@@ -158,12 +159,13 @@ def _survey(path: Path, frames: Any) -> Survey:
     faulty: list[int] = []
     # About the first frame's mean, so that the squares of large values do not swallow small differences.
     first = np.asarray(frames[0], np.float64)
-    origin = float(first[np.isfinite(first)].mean()) if np.isfinite(first).any() else 0.0
+    sound = first[np.abs(first) <= _LARGEST]
+    origin = float(sound.mean()) if len(sound) else 0.0
     total = np.zeros(frames.shape[1:], np.float64)
     squares = 0.0
     for start in range(0, len(frames), at_once):
         block = np.asarray(frames[start : start + at_once], np.float64) - origin
-        whole = np.isfinite(block).all(axis=(1, 2))
+        whole = (np.abs(block) <= _LARGEST).all(axis=(1, 2))
         faulty += [start + int(i) for i in np.flatnonzero(~whole)]
         if faulty:
             continue
