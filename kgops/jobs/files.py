@@ -42,5 +42,5 @@ def read_json(path: Path) -> Any:
     """None where there is no such file or it is not whole."""
     try:
         return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None

@@ -69,19 +69,25 @@ def read(path: Path) -> tuple[Manifest | None, str | None]:
         body = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None, None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None, "the result manifest is not JSON"
     try:
-        files = tuple(ResultFile(f["path"], f["kind"], f["sha256"], f["bytes"]) for f in body["files"])
+        files = tuple(ResultFile(str(f["path"]), f["kind"], f["sha256"], f["bytes"]) for f in body["files"])
         figures = {str(name): float(value) for name, value in body["figures"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None, "the result manifest is not one of ours"
     root = path.parent.parent
     for file in files:
         target = root / file.path
-        if not target.resolve().is_relative_to(root.resolve()):
-            return None, f"the result manifest names {file.path!r}, outside the run's folder"
         try:
+            inside = target.resolve().is_relative_to(root.resolve())
+        except (ValueError, RuntimeError, OSError):  # a NUL in it, links in a circle, a name too long
+            inside = False
+        if not inside:
+            return None, f"the result manifest names {file.path!r:.200}, outside the run's folder"
+        try:
+            if target.exists() and not target.is_file():  # a pipe would be waited for without end
+                return None, f"{file.path}, named by the result manifest, is no file"
             if digest_of(target) != (file.sha256, file.bytes):
                 return None, f"{file.path} is not what the result manifest says"
         except OSError as error:
