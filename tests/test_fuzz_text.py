@@ -198,9 +198,14 @@ def test_a_damaged_profile_is_a_profile_or_refused_by_its_name(folder: Path, con
 
 # --- configurations -------------------------------------------------------------------------------
 
-YAML_TEXTS = [
-    (Path(recipes.find("umls")).parent / f"{name}.yaml").read_bytes() for name in configurations.names()
-]
+
+def without_comments(name: str) -> bytes:
+    """A shipped configuration, as short as it may be: PyYAML takes its time."""
+    lines = (Path(recipes.find("umls")).parent / f"{name}.yaml").read_text("utf-8").splitlines()
+    return "\n".join(line.split(" #")[0] for line in lines if line and not line.startswith("#")).encode()
+
+
+YAML_TEXTS = [without_comments(name) for name in configurations.names()]
 YAML_TOKENS = (
     *(
         b": ",
@@ -250,7 +255,6 @@ def configured(path: Path) -> Job:
 
 @examples(60)
 @given(content=st.sampled_from(YAML_TEXTS).flatmap(lambda text: damaged(text, YAML_TOKENS)))
-@example(content=LAUGHS)
 @example(content=LAUGHS + b"seed: *l14")
 @example(content=b"seed: &a [*a]")
 @example(content=b"architecture: &a {name: *a}")
@@ -261,7 +265,7 @@ def configured(path: Path) -> Job:
 @example(content=b"seed: !!set {0x" + b"f" * 5000 + b"}")
 @example(content=b"loo: !!bool x")
 @example(content=b"!!timestamp x: 1")
-@example(content=b"seed: " + b"[" * 20_000)
+@example(content=b"seed: " + b"[" * 5000)
 @example(content=b"".join(b"k%d: 1\n" % n for n in range(1500)))
 @example(content=b"learning_rate: .inf\ndata_directory: x")
 def test_a_damaged_configuration_is_a_job_or_refused_by_its_name(folder: Path, content: bytes) -> None:
