@@ -49,7 +49,7 @@ class _Norm(torch.autograd.Function):
         centred, gain, inverse = ctx.saved_tensors
         shape, others = _per_channel(grad), _others(grad)
         own = torch.stack([grad.sum(others), (grad * centred).sum(others)])
-        mean = ctx.whole.total(own.double()).to(grad) / ctx.count
+        mean = ctx.whole.total(own.to(torch.float64, copy=True)).to(grad) / ctx.count
         through = grad - mean[0].view(shape) - centred * mean[1].view(shape)
         d_x = through * (gain * inverse.to(gain)).view(shape)
         return d_x, own[1], own[0], None, None, None, None

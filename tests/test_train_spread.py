@@ -1,0 +1,249 @@
+"""A training that several processes share is the training of one process, whoever dies or stops meanwhile."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import training_together as together
+from driving import Console, wait_for
+from training_together import WAYS, StopAt
+
+from kgops.errors import KgopsError
+from kgops.jobs.job import Job, read_job
+from kgops.models.conve import ConvE
+from kgops.training.checkpoints import read_checkpoint
+from kgops.training.loop import fit
+from kgops.training.parallel import Alone
+from kgops.workers.entry import Stopped
+from kgops.workers.report import Reporter
+from kgops.workers.train import model_config, train_settings
+from kgops.workers.train_spread import train_together
+
+torch.set_num_threads(1)
+
+EPOCHS = 50  # long enough to be found in the middle
+NEED_TWO = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="as many processes share a processor as it has cores: here one"
+)
+
+
+def curve(history: list[dict[str, Any]]) -> torch.Tensor:
+    """Losses and validations by epoch."""
+    rows = [[entry["loss"], *_figures(entry.get("valid"))] for entry in history]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _figures(valid: dict[str, dict[str, float]] | None) -> list[float]:
+    return [] if valid is None else [value for side in valid.values() for value in side.values()]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """What each of two processes has found of all that `training_together` does, and where."""
+    folder = tmp_path_factory.mktemp("together")
+    together.write_graph(folder)
+    graph = together.graph_in(folder)
+    way = WAYS["float32 and Adam"]
+    done, _, _ = together.train(way, graph, folder / "stopped-alone", Alone(), stop=StopAt(together.STOPS_AT))
+    assert done.stopped == "requested"
+    command = [sys.executable, "-P", together.__file__]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    processes = [
+        subprocess.Popen([*command, str(which), "2", str(folder)], env=environment) for which in range(2)
+    ]
+    assert [process.wait(150) for process in processes] == [0, 0]
+    return folder, [torch.load(folder / f"found-{which}.pt") for which in range(2)]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", WAYS)
+def test_two_processes_have_the_curve_of_one_and_the_same_weights(
+    name: str, shared: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    folder, found = shared
+    way = WAYS[name]
+    done, weights, _ = together.train(way, together.graph_in(folder), tmp_path, Alone())
+    (history, first, _, _), (_, second, _, _) = (of_one[name] for of_one in found)
+    torch.testing.assert_close(curve(history), curve(done.history), rtol=way.within, atol=way.within)
+    assert all(torch.equal(first[weight], second[weight]) for weight in first)
+    if way.dtype == torch.float64:
+        for weight, value in weights.items():
+            torch.testing.assert_close(first[weight], value, rtol=1e-8, atol=1e-10, msg=weight)
+
+
+def test_only_the_first_process_writes_and_none_holds_more_than_one_alone(
+    shared: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    folder, found = shared
+    name = "float64"
+    _, _, alone = together.train(WAYS[name], together.graph_in(folder), tmp_path, Alone())
+    for which, (_, _, mib, artifacts) in enumerate(of_one[name] for of_one in found):
+        assert artifacts == (alone.artifacts if which == 0 else [])
+        assert all(mib[what] <= alone.mib[what] for what in alone.mib)
+        assert mib["buffers"] < 0.75 * alone.mib["buffers"]  # what goes with the rows is halved
+
+
+def test_all_stop_where_one_wishes_to_and_one_process_goes_on_as_if_it_had_been_alone(
+    shared: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    folder, found = shared
+    assert [of_one["stopped"] for of_one in found] == ["requested", "requested"]
+    graph, way = together.graph_in(folder), WAYS["float32 and Adam"]
+    resumed, _, _ = together.train(way, graph, folder / "stopped", Alone(), resume=True)
+    whole, _, _ = together.train(way, graph, tmp_path, Alone())
+    torch.testing.assert_close(curve(resumed.history), curve(whole.history), rtol=1e-5, atol=1e-5)
+    # And the other way round: what one had begun, two have ended.
+    torch.testing.assert_close(curve(found[0]["taken up"]), curve(whole.history), rtol=1e-5, atol=1e-5)
+
+
+def test_processes_whose_weights_differ_are_found_out_before_the_first_step(
+    shared: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    for of_one in shared[1]:
+        assert "different weights before the first step" in of_one["different"]
+
+
+# --- the worker -----------------------------------------------------------------------------------
+
+
+def job_on(graph: Path, devices: int = 2, **settings: Any) -> Job:
+    table = {
+        **{name: str(graph / f"{name}.txt") for name in ("train", "valid")},
+        **together.SMALL,
+        "num_epochs": EPOCHS,
+        "validate_every": 25,
+        "checkpoint_frequency": 0,
+        "resume_every": 0.05,
+        "device": "cpu",
+        **settings,
+    }
+    levers = {"devices": devices, "batch_size": 512}
+    return read_job({"workload": "train", "train": table, "levers": levers}, "the test")
+
+
+def begin(folder: Path, job: Job) -> subprocess.Popen[bytes]:
+    folder.mkdir(exist_ok=True)
+    (folder / "job.toml").write_text(job.as_toml())
+    own = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_EVENTS": str(folder / "events.jsonl")}
+    command = [sys.executable, "-P", "-m", "kgops.workers.train", str(folder / "job.toml")]
+    return subprocess.Popen(
+        command, env={**os.environ, **own, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL
+    )
+
+
+def told(folder: Path, kind: str) -> list[dict[str, Any]]:
+    file = folder / "events.jsonl"
+    text = file.read_bytes() if file.exists() else b""
+    lines = text[: text.rfind(b"\n") + 1].splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def in_the_middle(folder: Path, run: subprocess.Popen[bytes]) -> None:
+    def look() -> bool:
+        assert run.poll() is None, "too quick for this test"
+        return any(event["name"] == "loss" for event in told(folder, "metric"))
+
+    wait_for(look, "the second epoch", within_s=100)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("graph")
+    together.write_graph(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def never_shared(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The history that one process has of the worker's training."""
+    job, triples = job_on(graph), together.graph_in(graph)
+    torch.manual_seed(job.settings["seed"])
+    model = ConvE(model_config(job.settings, triples))
+    settings = dataclasses.replace(train_settings(job), resume_every_s=60)
+    return fit(model, triples, settings, tmp_path_factory.mktemp("alone"), together.Recorder()).history
+
+
+@NEED_TWO
+@pytest.mark.timeout(180)
+def test_a_process_that_is_killed_costs_nothing_but_time(
+    graph: Path, never_shared: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    run = begin(tmp_path, job_on(graph))
+    in_the_middle(tmp_path, run)
+    os.kill(children_of(run.pid)[1], signal.SIGKILL)
+    assert run.wait(150) == 0
+    (lost,) = [note["text"] for note in told(tmp_path, "note") if "lost" in note["text"]]
+    assert lost.startswith("process 2 of 2 was lost to signal 9: all begin again")
+    assert any(note["text"].startswith("resumed after epoch") for note in told(tmp_path, "note"))
+    history = json.loads((tmp_path / "results" / "training_history.json").read_text())
+    assert [entry["epoch"] for entry in history] == list(range(1, EPOCHS + 1))
+    losses = [torch.tensor([entry["loss"] for entry in one]) for one in (history, never_shared)]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
+    assert (tmp_path / "results" / "manifest.json").exists()
+    assert {(e["requested"], e["effective"]) for e in told(tmp_path, "lever") if e["name"] == "devices"} == {
+        (2, 2)
+    }
+
+
+class TwoProcesses:
+    """Started by this process, as the worker starts them."""
+
+    def __init__(self, folder: Path, job: Job, patch: pytest.MonkeyPatch) -> None:
+        self.folder, self.job = folder, job
+        patch.setenv("KGOPS_RUN_FOLDER", str(folder))
+        patch.setenv("KGOPS_EVENTS", str(folder / "events.jsonl"))
+        patch.setenv("OMP_NUM_THREADS", "1")
+
+    def train(self, stop: Callable[[], bool] = lambda: False) -> dict[str, float]:
+        (self.folder / "results").mkdir()
+        return train_together(self.job, self.folder, Reporter(self.folder), stop, ["cpu", "cpu"])
+
+
+@pytest.mark.timeout(180)
+def test_a_run_that_is_stopped_leaves_a_point_to_resume_from_and_no_process(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = TwoProcesses(tmp_path, job_on(graph, resume_every=1000.0), monkeypatch)
+    before, during = set(children_of(os.getpid())), set()
+
+    def stop_in_the_middle() -> bool:
+        during.update(children_of(os.getpid()))
+        return any(event["name"] == "loss" for event in told(tmp_path, "metric"))
+
+    with pytest.raises(Stopped):
+        two.train(stop_in_the_middle)
+    assert len(during - before) == 2
+    assert not (during - before) & set(children_of(os.getpid()))
+    (point,) = (tmp_path / "results" / "checkpoints").glob("resume_*.pt")
+    assert 1 <= read_checkpoint(point).epoch < EPOCHS
+
+
+@pytest.mark.timeout(180)
+def test_what_the_processes_cannot_do_is_said_in_their_words(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.txt").write_text("only\ttwo\n")
+    two = TwoProcesses(tmp_path, job_on(graph, train=str(tmp_path / "train.txt")), monkeypatch)
+    with pytest.raises(KgopsError, match=r"train\.txt") as caught:
+        two.train()
+    assert (caught.value.exit_code, caught.value.hint is None) == (2, False)
+
+
+def test_several_devices_are_refused_where_pykeen_trains(run_cli: Console) -> None:
+    refused = run_cli("run", "train", "--dataset", "nations", "--engine", "pykeen", "--devices", "2")
+    assert refused.code == 2
+    assert "PyKEEN's pipeline trains on one device, found 2" in refused.err
