@@ -29,6 +29,7 @@ _SIGNS: dict[Verdict, tuple[str, str]] = {
     "harmful": ("✗", "bad"),
     "cannot be tested here": ("?", "dim"),
 }
+_ABOUT = {"cost": "speed", "labels": "memory of labels", "score_error": "scores", "impossible": ""}
 _BARS = {"good": "good", "warn": "warn", "bad": "bad", "dim": "text"}
 _MEASURED, _N, _TIMES = 25, 3, 8  # columns, at most
 _NARROWEST_BAR, _WIDEST_BAR = 13, 60
@@ -39,6 +40,7 @@ class _Line(NamedTuple):
     """A variant beside the baseline, with what was said of it."""
 
     name: str
+    of: str  # what the verdict and the ratio are about
     verdict: Verdict
     measured: str
     ratio: Spread | None
@@ -73,8 +75,9 @@ def _head(told: Told, width: int) -> list[Row]:
     if told.differs:
         text = f"not of the machine looked at: {'; '.join(told.differs)}"
         out += [Row((Piece(line, "warn"),)) for line in _wrapped(f"! {text}", width, "  ")]
-    out.append(Row((Piece("y  ", "accent", "app.copy"), *said(told.command, width - 3, "dim").pieces)))
-    return out
+    first, *others = _wrapped(told.command, width - 3, "")
+    out.append(Row((Piece("y  ", "accent", "app.copy"), Piece(first, "dim"))))
+    return out + [Row((Piece(f"   {line}", "dim"),)) for line in others]
 
 
 # --- variants beside the baseline ---
@@ -86,10 +89,11 @@ def _of_claim(one: Judged) -> _Line:
     words += [word for word in (one.why, quality(one)) if word]
     if not one.effective and one.verdict != "cannot be tested here":
         words.append("it was not in effect")
+    of = _ABOUT.get(one.held.quantity, one.held.quantity) if one.held else "speed"
     claimed = claim.low if claim and claim.unit == "×" else None
-    measured = _spread(one.ratio) or one.measured
     return _Line(
-        one.variant, one.verdict, measured, one.ratio, one.n, one.speed, one.memory, claimed, tuple(words)
+        *(one.variant, of, one.verdict, _spread(one.ratio) or one.measured, one.ratio, one.n),
+        *(one.speed, one.memory, claimed, tuple(words)),
     )
 
 
@@ -107,7 +111,7 @@ def _of_row(one: Measured) -> _Line:
     ]
     n = one.speed.n if one.speed else 0
     return _Line(
-        *(one.variant, one.verdict, _spread(one.speed), one.speed, n),
+        *(one.variant, "speed", one.verdict, _spread(one.speed), one.speed, n),
         *(one.speed, one.memory, None, tuple(words)),
     )
 
@@ -157,9 +161,10 @@ def _compared(lines: Sequence[_Line], width: int) -> list[Row]:
 
 
 def _verdict_rows(one: _Line, tone: str, width: int) -> list[Row]:
-    lines = _wrapped("; ".join((one.verdict, *one.words)), width - 2, "")
-    first = Piece(f"  {one.verdict}", tone)
-    out = [Row((first, Piece(lines[0].removeprefix(one.verdict), "dim")))]
+    verdict = f"{one.of}: {one.verdict}" if one.of and one.ratio else one.verdict
+    lines = _wrapped("; ".join((verdict, *one.words)), width - 2, "")
+    first = Piece(f"  {verdict}", tone)
+    out = [Row((first, Piece(lines[0].removeprefix(verdict), "dim")))]
     return out + [Row((Piece(f"  {line}", "dim"),)) for line in lines[1:]]
 
 
