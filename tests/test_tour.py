@@ -21,7 +21,7 @@ from kgops.runs.folder import RunFolder
 from kgops.settings import Home
 from kgops.tour import home as homes
 from kgops.tour.filling import REAL, fill
-from kgops.tour.rows import MADE_UP, MARK
+from kgops.tour.story import MADE_UP, MARK
 from storage import benches, measurements, reports, runs, transfer
 from storage.database import open_reader
 from storage.runs import ACTIVE, STATES

@@ -9,7 +9,7 @@ from kgops.measured.claims import shipped
 from kgops.measured.summary import as_measurements
 from kgops.tour.curves import wobble
 from kgops.tour.parts import TRAIN, training, with_
-from kgops.tour.rows import MADE_UP, MARK, Asked, Story, environment
+from kgops.tour.story import MADE_UP, MARK, Asked, Story, environment
 from storage import benches, claims, measurements
 from storage.benches import Pair
 from storage.database import Connection

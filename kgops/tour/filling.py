@@ -25,8 +25,9 @@ from kgops.runs.planning import plan
 from kgops.settings import Home, make_home
 from kgops.tour import home as homes
 from kgops.tour.benches import bench_stories, put_benches
-from kgops.tour.rows import MADE_UP, MADE_UP_TAG, MARK, Story, put_files, rows_of
+from kgops.tour.rows import put_files, rows_of
 from kgops.tour.stories import stories
+from kgops.tour.story import MADE_UP, MADE_UP_TAG, MARK, Story
 from storage import reports, runs
 from storage.database import Connection, open_writer
 from storage.runs import Run
@@ -105,9 +106,7 @@ def _run_really(
     home: Home, conn: Connection, jobs: Sequence[dict[str, Any]], tell: Callable[[str], None]
 ) -> tuple[Run, ...]:
     """Both at once, each on one core: that is what makes it less than a minute."""
-    tell(
-        "Really training ConvE on Nations twice, with batches of 256 and of 64, and tracing ten predictions …"
-    )
+    tell(f"Really running, for half a minute or so: {'; '.join(job['label'] for job in jobs)} …")
     with _each_on_one_core():
         numbers = [_launch(home, conn, job, REAL_TAG) for job in jobs]
     found = []

@@ -8,7 +8,7 @@ import time
 
 from kgops.jobs import events
 from kgops.tour.curves import Shape
-from kgops.tour.rows import MADE_UP
+from kgops.tour.story import MADE_UP
 
 _EVERY_S = 2.0
 

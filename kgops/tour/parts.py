@@ -7,7 +7,7 @@ from typing import Any
 from kgops.jobs.levers import kind_of
 from kgops.plans.ladder import Change, Rung
 from kgops.tour.curves import Shape
-from kgops.tour.rows import MADE_UP, Asked
+from kgops.tour.story import MADE_UP, Asked
 from storage.influences import Influence, Traced
 
 __all__ = ["REGRESS", "TRACIN", "TRAIN", "mib", "rung", "traced", "training", "with_"]

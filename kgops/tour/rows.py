@@ -4,8 +4,7 @@ files and, as an imported run says where it came from, in the event that marks i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 from kgops.jobs import events
@@ -13,104 +12,16 @@ from kgops.jobs.job import read_job
 from kgops.jobs.levers import kind_of
 from kgops.plans.ladder import Rung
 from kgops.runs.folder import RunFolder
-from kgops.tour.curves import Shape, wobble
+from kgops.tour.curves import wobble
 from kgops.tour.home import TAG
+from kgops.tour.story import CARD, MADE_UP, MADE_UP_TAG, MARK, Story, environment
 from storage import transfer
 from storage.database import Connection
-from storage.influences import Traced
 from storage.transfer import TABLES, Curve, Rows
 
-__all__ = [
-    "CARD",
-    "MADE_UP",
-    "MADE_UP_TAG",
-    "MARK",
-    "Asked",
-    "Story",
-    "Try",
-    "environment",
-    "put_files",
-    "rows_of",
-]
+__all__ = ["put_files", "rows_of"]
 
-MADE_UP = "made up for the tour"
-MADE_UP_TAG = "made-up"
-MARK = "(made up)"  # behind the name of whatever is
-CARD = {"name": f"Tesla T4 {MARK}", "uuid": "GPU-made-up-for-the-tour", "mib": 15360}
 _NOTE = "Made up for the tour: this run never took place, and nothing in it was measured."
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A lever: what was asked, what came of it, and why, where that is something else."""
-
-    name: str
-    asked: str
-    effective: str
-    why: str | None = None
-    by: str = "profile t4"
-
-
-@dataclass(frozen=True, slots=True)
-class Try:
-    """An attempt, for `share` of the run's time. `rung` is what gives way after it."""
-
-    outcome: str
-    share: float = 1.0
-    reason: str | None = None
-    rung: Rung | None = None
-    peak: float = 1.0  # of the run's
-
-
-@dataclass(frozen=True)
-class Story:
-    """What happened, as one would tell it; `days` ago, for so many `minutes`."""
-
-    workload: str
-    label: str
-    settings: dict[str, Any]
-    days: float
-    minutes: float
-    state: str = "succeeded"
-    reason: str | None = None
-    tries: Sequence[Try] = ()
-    levers: Sequence[Asked] = ()
-    shapes: Sequence[Shape] = ()
-    figures: dict[str, float] = field(default_factory=dict)
-    parts_mib: dict[str, float] = field(default_factory=dict)  # what was predicted of its memory
-    took_mib: float | None = None  # of the card, or of the host where it used none
-    on_card: bool = True
-    traced: Sequence[Traced] = ()
-    progress: tuple[str, float, float, str] | None = None  # phase, done, of, unit
-    tags: Sequence[str] = ()
-    notes: Sequence[str] = ()
-    log: Sequence[str] = ()
-
-    @property
-    def attempts(self) -> Sequence[Try]:
-        return self.tries or (Try(self.state, reason=self.reason),)
-
-    @property
-    def ladder(self) -> list[Rung]:
-        return [one.rung for one in self.attempts if one.rung is not None]
-
-    @property
-    def predicted_mib(self) -> float | None:
-        return sum(self.parts_mib.values()) or None
-
-
-def environment() -> dict[str, Any]:
-    """Of a machine that there is not."""
-    return {
-        "python": MARK,
-        "packages": {"torch": MARK},
-        "machine": {"host": MADE_UP, "processor": MADE_UP, "cores": 8},
-        "driver": None,
-        "cards": [CARD],
-        "git": None,
-        "cwd": "/",
-        "variables": {},
-    }
 
 
 def rows_of(conn: Connection, story: Story, now: float) -> Rows:

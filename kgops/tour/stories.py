@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kgops.tour.curves import Shape
 from kgops.tour.parts import REGRESS, TRACIN, TRAIN, mib, rung, traced, training, with_
-from kgops.tour.rows import Asked, Story, Try
+from kgops.tour.story import Asked, Story, Try
 
 __all__ = ["stories"]
 
