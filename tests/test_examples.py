@@ -21,6 +21,7 @@ from driving import Console, Done, end_all_of, wait_for
 
 from kgops.cli import group
 from kgops.cli.bench import BENCHMARKS
+from kgops.cli.demo import after_the_first, next_steps
 from kgops.settings import Home, make_home
 from kgops.tour.benches import bench_stories, put_benches
 from kgops.tour.filling import put_stories
@@ -315,6 +316,16 @@ def test_example_is_parsed(shell: Shell, line: str, monkeypatch: pytest.MonkeyPa
     (shell.console.cwd / "job.toml").write_text("")
     words = shlex.split(line)
     parse(group, words[0], words[1:])
+
+
+@pytest.mark.parametrize("lines", [after_the_first(1, "kgops"), next_steps(Home(Path("a")), 1, "kgops")])
+def test_what_a_demo_says_to_do_next_can_be_typed(lines: list[str]) -> None:
+    typed = [shlex.split(line) for line in lines if re.match(r" {5}(KGOPS_HOME=\S+ )?kgops", line)]
+    assert len(typed) >= 4
+    for words in typed:
+        behind = words[words.index("kgops") + 1 :]
+        if behind:  # alone it opens the screens
+            parse(group, "kgops", behind)
 
 
 def parse(command: click.Command, name: str, args: list[str], parent: click.Context | None = None) -> None:

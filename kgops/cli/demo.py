@@ -61,7 +61,7 @@ def _first_run() -> int:
     given.pop("again")
     code = start(read_job(DEFAULT_JOB, "the demo job"), given)
     if code == 0:
-        for line in _after_the_first(existing().run("last").id, called()):
+        for line in after_the_first(existing().run("last").id, called()):
             say(line)
     return code
 
@@ -77,7 +77,8 @@ It is a process of its own and goes on when this terminal closes. Ctrl-C asks wh
 """
 
 
-def _after_the_first(number: int, kgops: str) -> list[str]:
+def after_the_first(number: int, kgops: str) -> list[str]:
+    """What to type, after the first run, five columns in."""
     return [
         "",
         "What to do next",
@@ -118,13 +119,14 @@ def _make(place: Home, *, real: bool) -> None:
     if made.real:
         say(f"  {' and '.join(str(run.id) for run in made.real)} really took place just now")
     say(f"  {made.running} goes on for a while, and {' and '.join(map(str, made.waiting))} wait for it")
-    for line in _next_steps(place, made.made_up[0]):
+    for line in next_steps(place, made.made_up[0], called()):
         say(line)
 
 
-def _next_steps(place: Home, first: int) -> list[str]:
-    kgops = f"KGOPS_HOME={shlex.quote(str(place.path))} {called()}"
-    remove = f"{called()} demo --remove-tour"
+def next_steps(place: Home, first: int, name: str) -> list[str]:
+    """What to type, after a tour was made, five columns in."""
+    kgops = f"KGOPS_HOME={shlex.quote(str(place.path))} {name}"
+    remove = f"{name} demo --remove-tour"
     if place.path != homes.default_home().path:
         remove += f" --home {shlex.quote(str(place.path))}"
     return [
