@@ -114,7 +114,8 @@ def test_the_large_one_is_told_from_costs_that_were_measured_before(
 ) -> None:
     costs = tmp_path / "costs.json"
     costs.write_text(json.dumps(asdict(replace(FREE, pair_s=3.6e-6))))
-    assert main(["--costs", str(costs), "--card", "100", "--bandwidth", "1e9", "--latency", "0"]) == 0
+    few = ("--checkpoints", "1", "--entities", "10")
+    assert main(["--costs", str(costs), "--card", "100", "--bandwidth", "1e9", "--latency", "0", *few]) == 0
     told = capsys.readouterr().out
     assert "assumed: a card is 100 cores" in told
     # 1e14 pairs, 1e6 seconds of one card.

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kgops.bench.measure import run_process
 from kgops.bench.simulation import Costs, Cut
 from kgops.bench.spread import untrained
 from kgops.graphs.triples import Graph
@@ -41,8 +42,9 @@ from kgops.workers.tracin_work import load_graph
 __all__ = ["Bed", "draw_graph", "measure", "on_cores"]
 
 _ORDERED = 2_000_000  # triples whose order is timed: a cost for each is told best by many
+_SCORED = (2048, 4096, 8192)  # triples of the shares whose scoring is timed
 _MORE = 1_500_000  # triples that a process loads beside those of the graph
-_ROUNDS = 5
+_ROUNDS = 3
 
 
 class Quiet:
@@ -149,7 +151,8 @@ def measure(
         make_s, pair_s, keep_s = _scoring(bed, rounds)
         costs: dict[str, float] = dict(
             start_s=start_s, load_s=load_s, triple_bytes=triple_bytes, make_s=make_s, pair_s=pair_s,
-            keep_s=keep_s, order_s=_ordering(bed, ordered), **_publishing(bed, rounds), **_results(bed, rounds),
+            keep_s=keep_s, test_bytes=_test_bytes(bed), order_s=_ordering(bed, ordered),
+            **_publishing(bed, rounds), **_results(bed, rounds),
         )  # fmt: skip
         crowded = _crowd(bed, rounds, cores[1]) if crowd and len(cores) > 1 else 1.0
     return Costs(**costs, crowd=crowded)
@@ -178,16 +181,13 @@ def _started(bed: Bed, job: Job, name: str) -> tuple[float, float]:
     pieces = Pieces.plan(bed.folder / name, [], 1, bed.top_k)
     write_durably(pieces.folder / JOB, job.as_toml().encode())
     begun = time.time()
-    worker = _hand(pieces)
-    _, status, used = os.wait4(worker.pid, 0)
-    worker.returncode = os.waitstatus_to_exitcode(status)
-    if worker.returncode != 0:
-        raise RuntimeError(f"the worker ended with {worker.returncode}")
+    spent = run_process(*_hand(pieces))
     told = [json.loads(line) for line in (pieces.folder / "hand.jsonl").read_text().splitlines()]
-    return max(line["at"] for line in told) - begun, used.ru_maxrss * 1024
+    return max(line["at"] for line in told) - begun, spent.peak_mib * 2**20
 
 
-def _hand(pieces: Pieces) -> subprocess.Popen[bytes]:
+def _hand(pieces: Pieces) -> tuple[list[str], dict[str, str]]:
+    """The command of a worker for these pieces, and its environment."""
     own = {
         FOLDER: str(pieces.folder),
         DEVICE: "cpu",
@@ -196,7 +196,7 @@ def _hand(pieces: Pieces) -> subprocess.Popen[bytes]:
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "-P", "-m", "kgops.workers.tracin_pieces", str(pieces.folder / JOB)]
-    return subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.DEVNULL)
+    return command, {**os.environ, **own}
 
 
 def _scoring(bed: Bed, rounds: int) -> tuple[float, float, float]:
@@ -206,21 +206,28 @@ def _scoring(bed: Bed, rounds: int) -> tuple[float, float, float]:
     for tests in (max(1, most // 8), most):
         ids = bed.ids(tests)
         scanner.scan(ids, TopTriples(bed.top_k), share=Share(0, 64))  # from here on their factors are kept
-        for share in (Share(1, 4), Share(4, 8), Share(3, 16)):
+        for some in _SCORED:
+            of = max(2, len(bed.graph.train) // some)
+            share = Share(of // 2, of)
             trains = share.triples(len(bed.graph.train), bed.scoring.settings.block)
             took.append(
-                _typical(lambda: scanner.scan(ids, TopTriples(bed.top_k), share=share), rounds)  # noqa: B023
+                _best(lambda: scanner.scan(ids, TopTriples(bed.top_k), share=share), rounds)  # noqa: B023
             )
             rows.append([trains, trains * tests])
     make_s, pair_s = _fit(rows, took)
     engine = engines_for(bed.scoring.points, bed.scoring.loss, bed.scoring.settings)[0]
-    return make_s, pair_s, _typical(lambda: engine.keep(bed.ids(most)), rounds) / most
+    return make_s, pair_s, _best(lambda: engine.keep(bed.ids(most)), rounds) / most
+
+
+def _test_bytes(bed: Bed) -> float:
+    engine = engines_for(bed.scoring.points, bed.scoring.loss, bed.scoring.settings)[0]
+    return 4.0 * (engine.numbers_each_test - bed.graph.num_entities)
 
 
 def _ordering(bed: Bed, many: int) -> float:
     """What a process does whenever it comes to another tile, for each training triple."""
     train, scoring = _drawn(bed.graph, many), bed.scoring
-    return _typical(lambda: Scanner(scoring.points, scoring.loss, train, settings=scoring.settings), 2) / many
+    return _best(lambda: Scanner(scoring.points, scoring.loss, train, settings=scoring.settings), 2) / many
 
 
 def _publishing(bed: Bed, rounds: int) -> dict[str, float]:
@@ -247,8 +254,8 @@ def _publishing(bed: Bed, rounds: int) -> dict[str, float]:
         **dict(zip(("publish_s", "publish_score_s"), _fit(rows, published), strict=True)),
         **dict(zip(("read_s", "read_score_s"), _fit(rows, read), strict=True)),
         "piece_bytes": max(0.0, sizes[-1] - 12.0 * scores),
-        "look_s": _typical(lambda: [pieces.is_published(piece) for _ in range(1000)], 3) / 1000,
-        "claim_s": _typical(lambda: _claim(pieces, piece, 200), 3) / 200,
+        "look_s": _best(lambda: [pieces.is_published(piece) for _ in range(1000)], 3) / 1000,
+        "claim_s": _best(lambda: _claim(pieces, piece, 200), 3) / 200,
     }
 
 
@@ -291,7 +298,7 @@ def _results(bed: Bed, rounds: int) -> dict[str, float]:
     rows, table = sum(len(part.rows) for _, part in pairs), Table(bed.graph, Names())
     table.csv_rows(torch.zeros(0, dtype=torch.long))  # labels are quoted once, not for each row
     names = bed.folder / "tracin.csv", bed.folder / "tracin.json"
-    seconds = _typical(lambda: _write(names, table, pairs), 2)
+    seconds = _best(lambda: _write(names, table, pairs), 2)
     tracemalloc.start()
     told = [as_json(table, test, part, {}, 1000) for test, part in pairs]
     told_bytes = tracemalloc.get_traced_memory()[0]
@@ -315,12 +322,13 @@ def _crowd(bed: Bed, rounds: int, other: int) -> float:
     scanner, ids = bed.scanner(), bed.ids(len(bed.tests))
 
     def score() -> None:
-        scanner.scan(ids, TopTriples(bed.top_k), share=Share(0, 8))
+        scanner.scan(ids, TopTriples(bed.top_k), share=Share(0, max(8, len(bed.graph.train) // _SCORED[1])))
 
     score()
-    alone = _typical(score, rounds)
+    alone = _best(score, rounds)
     pieces = bed.pieces("neighbour", Cut(len(bed.tests), 64, bed.step))
-    neighbour = _hand(pieces)
+    command, environment = _hand(pieces)
+    neighbour = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
     try:
         os.sched_setaffinity(neighbour.pid, [other])
         while not next(pieces.folder.glob("*.pt"), None) and neighbour.poll() is None:
@@ -332,7 +340,7 @@ def _crowd(bed: Bed, rounds: int, other: int) -> float:
         neighbour.kill()
         neighbour.wait()
     # The last may have had the core to itself for a while.
-    return max(1.0, median(beside[:-1] or beside) / alone) if beside else 1.0
+    return max(1.0, min(beside[:-1] or beside) / alone) if beside else 1.0
 
 
 def _drawn(graph: Graph, many: int) -> torch.Tensor:
@@ -351,8 +359,8 @@ def _fit(rows: Sequence[Sequence[float]], took: Sequence[float]) -> tuple[float,
     return (alone, 0.0) if only == 0 else (0.0, alone)
 
 
-def _typical(what: Callable[[], object], rounds: int) -> float:
-    return median(_seconds(what) for _ in range(rounds))
+def _best(what: Callable[[], object], rounds: int) -> float:
+    return min(_seconds(what) for _ in range(rounds))
 
 
 def _seconds(what: Callable[[], object]) -> float:

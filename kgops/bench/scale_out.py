@@ -24,13 +24,14 @@ from kgops.bench.scale_costs import Bed, Quiet, draw_graph, measure, on_cores
 from kgops.bench.simulation import Case, Costs, Cut, Fleet, Outcome, simulate
 from kgops.tracin.parts import Parts
 from kgops.tracin.pieces import shares_for
+from kgops.tracin.scan import Settings
 from kgops.tracin.trace import trace
 from kgops.workers.tracin_spread import LocalHands, SpreadScorer
 
 __all__ = ["LARGE", "main", "predicted", "took"]
 
 LARGE = Case(trains=100_000_000, tests=1_000_000, top_k=100)
-_TODAY = 4096  # tests of a tile where only the strongest are kept
+_TILE = 4096  # tests of a tile where only the strongest are kept
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,14 +62,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", type=Path, help="folder with train.txt and test.txt; otherwise drawn")
-    parser.add_argument("--tests", type=int, default=1000, help="test triples where costs are measured")
+    parser.add_argument("--tests", type=int, default=256, help="test triples where costs are measured")
     parser.add_argument("--dim", type=int, default=64)
-    parser.add_argument("--loss", choices=("target", "one-to-n"), default="one-to-n")
+    parser.add_argument("--loss", choices=("target", "one-to-n"), default="target")
     parser.add_argument("--top-k", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=2, help="of each tracing that is predicted")
     parser.add_argument("--measure", type=Path, metavar="FILE", help="measure, keep the costs there, and end")
     parser.add_argument("--costs", type=Path, metavar="FILE", help="costs as --measure has kept them")
     parser.add_argument("--card", type=float, default=200, help="a card's speed in cores (assumed)")
+    parser.add_argument("--entities", type=int, default=10_000_000, help="of the large graph (assumed)")
+    parser.add_argument("--checkpoints", type=int, default=10, help="of the large tracing (assumed)")
     parser.add_argument("--bandwidth", type=float, default=5, help="GB/s of the file system (assumed)")
     parser.add_argument("--latency", type=float, default=1, help="ms of a call of it (assumed)")
     return parser.parse_args(argv)
@@ -130,30 +133,31 @@ def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
 
 
 def ways(costs: Costs, args: argparse.Namespace) -> dict[str, tuple[Cut, Fleet]]:
-    """As it is handed out today, and as it should be."""
-    shares = shares_for(LARGE.trains, _TODAY)
+    """As it is cut and handed out today, and then one change after the other."""
     shared = {"latency_s": args.latency / 1000, "bandwidth": args.bandwidth * 1e9}
-    today = Cut(_TODAY, shares, _TODAY)
-    wide = Cut(4 * _TODAY, 16, _TODAY)
+    shares, speeds = shares_for(LARGE.trains, _TILE), (args.card,)
+    room = Settings().test_mib * 2**20
+    step = min(_TILE, max(1, int(room / (costs.test_bytes + 4 * args.entities))))
+    today, wider = Cut(_TILE, shares, step), Cut(_TILE, shares, min(_TILE, int(room / costs.test_bytes)))
+    by_ray = Fleet(speeds, "asked", "beside", **shared)
+    by_workers = Fleet(speeds, "asked", "workers", ordered_once=True, **shared)
     return {
-        "Slurm, today": (today, Fleet((args.card,), "numbers", "after", **shared)),
-        "Ray, today": (today, Fleet((args.card,), "asked", "beside", **shared)),
-        "claims, as on one machine": (today, Fleet((args.card,), "claims", "beside", **shared)),
-        "merged by the workers": (
-            today,
-            Fleet((args.card,), "asked", "workers", ordered_once=True, **shared),
-        ),
-        "the same, larger tiles": (
-            wide,
-            Fleet((args.card,), "asked", "workers", ordered_once=True, **shared),
-        ),
+        "Slurm as it is": (today, Fleet(speeds, "numbers", "after", **shared)),
+        "Ray as it is": (today, by_ray),
+        "Slurm, all tests at once": (wider, Fleet(speeds, "numbers", "after", **shared)),
+        "Ray, all tests at once": (wider, by_ray),
+        "and workers merge and write": (wider, by_workers),
+        "and half as many shares": (replace(wider, shares=shares // 2), by_workers),
+        "by claims, as on one machine": (wider, Fleet(speeds, "claims", "beside", **shared)),
     }
 
 
 def _large(costs: Costs, args: argparse.Namespace) -> list[str]:
-    case = replace(LARGE, top_k=args.top_k)
+    case = replace(LARGE, top_k=args.top_k, checkpoints=args.checkpoints)
+    costs = replace(costs, crowd=1.0)  # each has a machine, or its share of one, to itself
     lines = [
-        f"{case.trains:,} training x {case.tests:,} test triples, top {case.top_k}; assumed: a card is "
+        f"{case.trains:,} training x {case.tests:,} test triples, top {case.top_k}, {case.checkpoints} checkpoints, "
+        f"{args.entities:,} entities; assumed: a card is "
         f"{args.card:g} cores of these, the file system gives {args.bandwidth:g} GB/s and answers in "
         f"{args.latency:g} ms",
         "| way | workers | hours | scoring | published | next to scoring most goes to |",
