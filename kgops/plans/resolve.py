@@ -93,6 +93,7 @@ def work_of(job: Job) -> Work:
         trains=job.workload != "tracin",
         moves_parameters=traces,
         varies_shapes=traces and bool(job.settings.get("test_triples")),
+        shares_steps=job.workload in ("train", "pipeline"),
     )
 
 

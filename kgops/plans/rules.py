@@ -56,6 +56,7 @@ class Work:
     moves_parameters: bool = False  # weights are not at one address all along
     varies_shapes: bool = False  # inputs are not of one shape all along
     groups_convolutions: bool = False
+    shares_steps: bool = False  # on several devices each has a part of every batch
     memory_is_tight: bool = False  # the planner found little room left beside the prediction
 
 
@@ -188,6 +189,17 @@ def _why_no_graph(levers: Levers, work: Work) -> str | None:
     return None
 
 
+def _shared_steps_run_as_they_are(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
+    devices = levers.get("devices", 1)
+    # What `all` comes to only the worker knows; it then says the same.
+    if not work.shares_steps or devices in (1, "all"):
+        return
+    for lever, off in (("compile", "off"), ("cuda_graphs", False)):
+        if levers.get(lever, off) != off:
+            reason = f"{devices} devices wait for each other within a step, which then is no one piece"
+            yield Correction(lever, levers[lever], off, reason, "kgops run train --devices")
+
+
 def _segments_can_grow(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
     if card is None or levers.get("expandable_segments") is not True:
         return
@@ -267,6 +279,7 @@ RULES: tuple[Rule, ...] = (
     _sums_over_entities_are_not_fp16,
     _card_can_compile,
     _graphs_need_fixed_addresses,
+    _shared_steps_run_as_they_are,
     _segments_can_grow,
     _cudnn_is_not_let_loose,
     _channels_last_pays,

@@ -8,6 +8,7 @@ another number of processes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -100,6 +101,9 @@ class Processes(Alone):
         )
 
     def leave(self) -> None:
+        """Once all have come here: whoever closes its connections earlier takes away what others have yet to read."""
+        with contextlib.suppress(PeerLost):  # it has ended with nothing left to say to us
+            self.any(False)
         self._dist.destroy_process_group()
 
     def begin(self, batch: Batch) -> None:
