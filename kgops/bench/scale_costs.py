@@ -1,4 +1,7 @@
-"""What each step of a shared-out tracing costs here, measured on the house's own code, one core at a time."""
+"""What each step of a shared-out tracing costs here, measured on the house's own code, one core at a time.
+
+Seconds are those of the clock less those that a process waited for a core, so that others' work tells little.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,7 +24,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from kgops.bench.measure import run_process
 from kgops.bench.simulation import Costs, Cut
 from kgops.bench.spread import untrained
 from kgops.graphs.triples import Graph
@@ -39,7 +42,7 @@ from kgops.workers.tracin_hand import DEVICE, FOLDER
 from kgops.workers.tracin_spread import JOB
 from kgops.workers.tracin_work import load_graph
 
-__all__ = ["Bed", "draw_graph", "measure", "on_cores"]
+__all__ = ["Bed", "Quiet", "draw_graph", "measure", "on_cores", "waited"]
 
 _ORDERED = 2_000_000  # triples whose order is timed: a cost for each is told best by many
 _SCORED = (2048, 4096, 8192)  # triples of the shares whose scoring is timed
@@ -180,10 +183,19 @@ def _started(bed: Bed, job: Job, name: str) -> tuple[float, float]:
     """Seconds until it is ready to look for a piece, and bytes at its peak."""
     pieces = Pieces.plan(bed.folder / name, [], 1, bed.top_k)
     write_durably(pieces.folder / JOB, job.as_toml().encode())
-    begun = time.time()
-    spent = run_process(*_hand(pieces))
+    command, environment = _hand(pieces)
+    begun, waiting, peak_kib = time.time(), 0.0, 0
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as worker:
+        while worker.poll() is None:
+            waiting = waited(worker.pid) or waiting
+            # What the kernel says of it in the end has our own peak in it, from before it was another program.
+            found = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{worker.pid}/status").read_text())
+            peak_kib = max(peak_kib, int(found[1])) if found else peak_kib
+            time.sleep(0.01)
+    if worker.returncode != 0:
+        raise RuntimeError(f"the worker ended with {worker.returncode}")
     told = [json.loads(line) for line in (pieces.folder / "hand.jsonl").read_text().splitlines()]
-    return max(line["at"] for line in told) - begun, spent.peak_mib * 2**20
+    return max(line["at"] for line in told) - begun - waiting, peak_kib * 1024
 
 
 def _hand(pieces: Pieces) -> tuple[list[str], dict[str, str]]:
@@ -364,6 +376,15 @@ def _best(what: Callable[[], object], rounds: int) -> float:
 
 
 def _seconds(what: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    """Without what others made it wait for the core."""
+    begun, waiting = time.perf_counter(), waited(os.getpid())
     what()
-    return time.perf_counter() - begun
+    return time.perf_counter() - begun - (waited(os.getpid()) - waiting)
+
+
+def waited(pid: int) -> float:
+    """Seconds that its first thread could have run and had no core; nothing where no kernel tells."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0

@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from kgops.bench.measure import Line, quietness, table
-from kgops.bench.scale_costs import Bed, Quiet, draw_graph, measure, on_cores
+from kgops.bench.scale_costs import Bed, Quiet, draw_graph, measure, on_cores, waited
 from kgops.bench.simulation import Case, Costs, Cut, Fleet, Outcome, simulate
 from kgops.tracin.parts import Parts
 from kgops.tracin.pieces import shares_for
@@ -113,10 +113,17 @@ def predicted(bed: Bed, cut: Cut, workers: int, costs: Costs) -> float:
 
 
 def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
-    """Seconds that it really takes, on as many cores."""
+    """Seconds that it really takes, on as many cores, less those that its workers waited for a core."""
     pieces = bed.pieces(name, cut)
     parts = Parts(pieces.folder / "parts")
     cores = sorted(os.sched_getaffinity(0))[:workers]
+    waiting: dict[int, float] = {}
+
+    def look() -> bool:
+        for pid in map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()):
+            waiting[pid] = max(waiting.get(pid, 0.0), waited(pid))
+        return False
+
     with on_cores(cores):
         begun = time.perf_counter()
         with LocalHands(pieces, ["cpu"] * workers) as hands:
@@ -124,9 +131,11 @@ def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
             for chunk in bed.chunks(cut.tile):
                 trace(
                     scorer, bed.graph.train, chunk, parts, top_k=bed.top_k, near=None,
-                    report=Quiet(), stop_requested=lambda: False, when_done=lambda parts: None,
+                    report=Quiet(), stop_requested=look, when_done=lambda parts: None,
                 )  # fmt: skip
-            return time.perf_counter() - begun
+            seconds = time.perf_counter() - begun
+    # They share what there is to do: what one had to wait the other did meanwhile.
+    return seconds - sum(waiting.values()) / workers
 
 
 # --- the large one --------------------------------------------------------------------------------
