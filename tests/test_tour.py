@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Console, end_all_of
+from driving import Console, all_of, end_all_of, wait_for
 from screen_driving import Seen, look
 
 from kgops.cli.run import KINDS
@@ -194,8 +194,11 @@ def test_it_is_made_beside_the_usual_home_and_removed_by_one_command(run_cli: Co
     assert mine.code == 0, mine.err
     assert "runs of your own" in run_cli("demo", "--remove-tour").err
     assert place.is_dir()
+    going = all_of(place)
+    assert going
     removed = run_cli("demo", "--remove-tour", "--yes")
     assert removed.code == 0, removed.err
+    wait_for(lambda: not any(who.is_alive() for who in going), "all that ran there to end")
     assert not place.exists()
     assert sorted(run_cli.home.rglob("*")) == before
     assert run_cli("demo", "--remove-tour").code == 2

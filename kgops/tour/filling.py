@@ -107,7 +107,7 @@ def _run_really(
 ) -> tuple[Run, ...]:
     """Both at once, each on one core: that is what makes it less than a minute."""
     tell(f"Really running, for half a minute or so: {'; '.join(job['label'] for job in jobs)} …")
-    with _each_on_one_core():
+    with _variables(OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1")):
         numbers = [_launch(home, conn, job, REAL_TAG) for job in jobs]
     found = []
     for number in numbers:
@@ -144,18 +144,22 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
 
 
 def _launch(home: Home, conn: Connection, job: dict[str, Any], tag: str) -> int:
-    number = launch(home, conn, plan(resolve(read_job(job, "a job of the tour")), home, conn))
+    with _variables(KGOPS_HOME=str(home.path)):
+        number = launch(home, conn, plan(resolve(read_job(job, "a job of the tour")), home, conn))
     reports.change_tags(conn, number, add=[homes.TAG, tag], remove=[])
     return number
 
 
 @contextmanager
-def _each_on_one_core() -> Iterator[None]:
-    name = "OMP_NUM_THREADS"
-    before = os.environ.get(name)
-    os.environ.setdefault(name, "1")
+def _variables(**wanted: str) -> Iterator[None]:
+    """A run gets this process's environment."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
