@@ -88,20 +88,25 @@ class Benchmarks(Place):
     async def _look(self) -> None:
         answered = None
         try:
-            while self._asked != answered or not (self._answer is None or self._answer.complete):
+            while self._asked != answered:
                 answered = self._asked
                 self._take(await asyncio.to_thread(self._looker.look, answered))
-                if answered.single:
-                    await asyncio.to_thread(self._looker.get_ready)
         except (KgopsError, StorageError) as error:
-            told = f"{error.message} — {error.hint}" if error.hint else error.message
-            if self._answer is None:
-                self.add_class("alone")
-                self.body.put([said(told, self.size.width, "bad")], 0)
-            else:
-                self.say(told, "bad")
+            self._cannot(error)
+            return
         finally:
             self._looking = False
+        if self._answer is not None and not self._answer.complete:
+            # What takes longer, once all that is known already is painted.
+            self.call_after_refresh(self.ask, cursor=self.body.key)
+
+    def _cannot(self, error: KgopsError | StorageError) -> None:
+        told = f"{error.message} — {error.hint}" if error.hint else error.message
+        if self._answer is None:
+            self.add_class("alone")
+            self.body.put([said(told, self.size.width, "bad")], 0)
+        else:
+            self.say(told, "bad")
 
     def _take(self, answer: Answer) -> None:
         self._answer = answer

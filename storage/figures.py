@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
 from typing import NamedTuple
@@ -51,12 +52,15 @@ class Batch(NamedTuple):
     figures: int
 
 
+Kind = tuple[str, str, str, str, str, int]  # name, subject, unit, command, machine; 1: of no benchmark
+
+
 class Known(NamedTuple):
     """Every figure there is, ascending, and of which kind each is; those of a kind have the same words."""
 
     numbers: array[int]
     kinds: array[int]
-    words: dict[tuple[str, ...], int]  # name, subject, unit, command and machine: the number of the kind
+    words: dict[Kind, int]  # and its number
 
 
 _COLUMNS = "id, name, subject, against, value, low, high, n, unit, command, fingerprint, at, bench"
@@ -74,18 +78,25 @@ def headings(conn: sqlite3.Connection) -> list[Heading]:
         return [Heading(*row) for row in rows]
 
 
-def batches(conn: sqlite3.Connection) -> list[Batch]:
-    """The newest first."""
-    with explained(None):
-        rows = conn.execute(
-            "SELECT command, fingerprint, max(at) AS last_at, count(*) FROM measurement WHERE bench IS NULL"
-            " GROUP BY command, fingerprint ORDER BY last_at DESC"
-        )
-        return [Batch(*row) for row in rows]
+def batches(conn: sqlite3.Connection, everything: Known) -> list[Batch]:
+    """The newest first. SQLite would sort all figures to group them."""
+    counts, last = Counter(everything.kinds), dict(zip(everything.kinds, everything.numbers, strict=True))
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for (*_, command, machine, alone), kind in everything.words.items():
+        if alone:
+            newest, count = found.get((command, machine), (0, 0))
+            found[command, machine] = max(newest, last[kind]), count + counts[kind]
+    rows = of_numbers(conn, [newest for newest, _ in found.values()])
+    out = [
+        Batch(command, machine, rows[newest].at, count)
+        for (command, machine), (newest, count) in found.items()
+        if newest in rows
+    ]
+    return sorted(out, key=lambda one: -one.last_at)
 
 
 def late_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
-    """Those of the figures that came last, uncounted: all of them take a hundred times as long to find."""
+    """Those of the figures that came last, uncounted: at once, also where nothing is known yet."""
     late = "SELECT command, fingerprint, at FROM measurement WHERE bench IS NULL ORDER BY id DESC LIMIT ?"
     with explained(None):
         rows = conn.execute(
@@ -164,19 +175,20 @@ def having(everything: Known, words: Sequence[str], machine: str | None) -> arra
     wanted = [word.lower() for word in words]
     fits = bytes(
         key.startswith(machine or "") and all(word in " ".join(texts).lower() for word in wanted)
-        for *texts, key in everything.words
+        for *texts, key, _ in everything.words
     )
     return array("q", compress(everything.numbers, map(fits.__getitem__, everything.kinds)))
 
 
 def _take_in(conn: sqlite3.Connection, found: Known, after: int) -> None:
     numbers, kinds, words = found
-    for number, *texts in conn.execute(
-        "SELECT id, name, subject, unit, command, fingerprint FROM measurement WHERE id > ? ORDER BY id",
+    for number, *kind in conn.execute(
+        "SELECT id, name, subject, unit, command, fingerprint, bench IS NULL FROM measurement WHERE id > ?"
+        " ORDER BY id",
         (after,),
     ):
         numbers.append(number)
-        kinds.append(words.setdefault(tuple(texts), len(words)))
+        kinds.append(words.setdefault(tuple(kind), len(words)))
 
 
 def _newest(conn: sqlite3.Connection, where: str, bound: tuple[str, ...]) -> str | None:

@@ -7,6 +7,7 @@ import platform
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -521,7 +522,17 @@ def test_figures_that_came_or_went_are_known_without_reading_all_again(conn: Con
 def test_what_came_last_is_found_at_once_and_the_rest_counted(conn: Connection) -> None:
     add_own(conn, times=2)
     add_many(conn, 1_000)
-    late, everything = figures.late_batches(conn, among=300), figures.batches(conn)
+    late, everything = figures.late_batches(conn, among=300), figures.batches(conn, figures.known(conn))
+    add_claims(conn)
+    number = next(iter(benches.newest(conn, limit=1))).id
+    kept = Measurement("speed", "+ fp16", "fp32", 2.0, 1.9, 2.1, 3, "×", "kgops bench claims", HERE, 1.0)
+    measurements.replace_of_bench(conn, number, [replace(kept, bench=number)])
+    assert figures.batches(conn, figures.known(conn)) == everything  # that one is a benchmark's
+    by_hand = conn.execute(
+        "SELECT command, fingerprint, max(at), count(*) FROM measurement WHERE bench IS NULL"
+        " GROUP BY command, fingerprint"
+    )
+    assert sorted(everything) == sorted(map(tuple, by_hand))
     assert "kgops.bench.console" not in {one.command for one in late}
     assert sum(one.figures for one in everything) == 1_006
     assert {one[:2] for one in late} <= {one[:2] for one in everything}

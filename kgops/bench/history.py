@@ -1,4 +1,4 @@
-"""`python -m kgops.bench.history`: what the history of 100,000 runs and a log of a million lines cost to look at."""
+"""`python -m kgops.bench.history`: what 100,000 runs, as many figures and a log of a million lines cost to look at."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from kgops.bench.figures_screen import figures_screen
 from kgops.bench.history_screen import history_screen
 from kgops.bench.measure import PYTHON, Line, fingerprint, quietness, run_process, store, table
 from kgops.runs.listing import BLOCK, Listing, Sort
@@ -58,6 +59,7 @@ def main() -> None:
         if not home.database.exists():
             fill(home, RUNS // share)
         lines = [*listing(home), *history_screen(home, TYPED), *command(home)]
+        lines += figures_screen(Home(Path(base) / "figures"), RUNS // share)
         lines += log(Path(base) / "worker.log", LINES // share)
     print("\n".join(table(lines)))
     if arguments.store:

@@ -14,13 +14,13 @@ from kgops.runs.listing import Listing
 from kgops.settings import Home
 from storage.database import open_reader
 
-__all__ = ["history_screen"]
+__all__ = ["Took", "history_screen", "lines_of", "until_shown"]
 
 _SHOWN_FROM = 5  # title, blank, filter, blank, heads
 _PAGE = LINES - _SHOWN_FROM - 1
 
 
-class _Took(NamedTuple):
+class Took(NamedTuple):
     """From a key until it shows, and what all threads of the screens did for it."""
 
     wall_ms: float
@@ -33,40 +33,43 @@ def history_screen(home: Home, typed: Sequence[str], rounds: int = 7) -> list[Li
     count = Listing(conn)
     count.show(())
     total = count.count
-    opened: list[_Took] = []
-    pages: list[_Took] = []
-    keys: list[_Took] = []
+    opened: list[Took] = []
+    pages: list[Took] = []
+    keys: list[Took] = []
     for _ in range(rounds):
         with _dashboard(home) as screen:
-            opened.append(_until(screen, b"h", f"{total - _PAGE + 1} ".encode()))
+            opened.append(until_shown(screen, b"h", f"{total - _PAGE + 1} ".encode()))
     with _dashboard(home) as screen:
-        _until(screen, b"h", f"{total - _PAGE + 1} ".encode())
+        until_shown(screen, b"h", f"{total - _PAGE + 1} ".encode())
         for i in range(2, 60):
             time.sleep(0.01 * (i % 7))
-            pages.append(_until(screen, b"\x1b[6~", f"{total - (_PAGE - 1) * i} ".encode()))
+            pages.append(until_shown(screen, b"\x1b[6~", f"{total - (_PAGE - 1) * i} ".encode()))
         for _ in range(5):
-            pages.append(_until(screen, b"G", b" 1 "))
-            pages.append(_until(screen, b"g", f" {total} ".encode()))
+            pages.append(until_shown(screen, b"G", b" 1 "))
+            pages.append(until_shown(screen, b"g", f" {total} ".encode()))
         for text in typed:
             keys += _typed(screen, text, total, count)
         rss = screen.rss_mb
     conn.close()
     return [
-        *_lines("open", f"screen of {total:,} runs: h, a first time", opened, 100),
-        *_lines("page", "screen: another page, or either end", pages, 50),
-        *_lines("key", "screen: a key of a filter, until its count shows", keys, 35),
+        *lines_of("open", f"screen of {total:,} runs: h, a first time", opened, 100),
+        *lines_of("page", "screen: another page, or either end", pages, 50),
+        *lines_of("key", "screen: a key of a filter, until its count shows", keys, 35),
         Line("history_screen_rss", "screen: memory after all that", "MB", (rss,), 60),
     ]
 
 
-def _lines(name: str, subject: str, took: Sequence[_Took], target: float) -> list[Line]:
+def lines_of(
+    name: str, subject: str, took: Sequence[Took], target: float, *, screen: str = "history_screen"
+) -> list[Line]:
+    """Its median beside the target, its 90th percentile and its CPU."""
     wall = tuple(one.wall_ms for one in took)
     cpu = tuple(one.cpu_ms for one in took)
     p90 = statistics.quantiles(wall, n=10, method="inclusive")[8]
     return [
-        Line(f"history_screen_{name}", subject, "ms", wall, target),
-        Line(f"history_screen_{name}_p90", "the same: p90", "ms", wall, None, p90),
-        Line(f"history_screen_{name}_cpu", "the same: CPU", "ms", cpu),
+        Line(f"{screen}_{name}", subject, "ms", wall, target),
+        Line(f"{screen}_{name}_p90", "the same: p90", "ms", wall, None, p90),
+        Line(f"{screen}_{name}_cpu", "the same: CPU", "ms", cpu),
     ]
 
 
@@ -79,7 +82,7 @@ def _dashboard(home: Home) -> Iterator[Screen]:
         yield screen
 
 
-def _typed(screen: Screen, text: str, total: int, count: Listing) -> Iterator[_Took]:
+def _typed(screen: Screen, text: str, total: int, count: Listing) -> Iterator[Took]:
     """Each key that changes how many runs are shown."""
     screen.press(b"/")
     screen.read_for(0.3)
@@ -88,7 +91,7 @@ def _typed(screen: Screen, text: str, total: int, count: Listing) -> Iterator[_T
         count.type(text[:end])
         if count.count != before:
             shown = f"{count.count:,} of {total:,}" if count.count != total else f"{total:,} run"
-            yield _until(screen, text[end - 1].encode(), shown.encode())
+            yield until_shown(screen, text[end - 1].encode(), shown.encode())
             before = count.count
         else:
             screen.press(text[end - 1].encode())
@@ -97,10 +100,11 @@ def _typed(screen: Screen, text: str, total: int, count: Listing) -> Iterator[_T
     screen.read_for(0.5)
 
 
-def _until(screen: Screen, key: bytes, shown: bytes) -> _Took:
+def until_shown(screen: Screen, key: bytes, shown: bytes) -> Took:
+    """Presses the key and reads until the terminal was sent that text."""
     screen.seen = b""
     cpu, begin = screen.cpu_s, time.perf_counter()
     screen.press(key)
     screen.until(shown)
     wall_ms = (time.perf_counter() - begin) * 1000
-    return _Took(wall_ms, (screen.cpu_s - cpu) * 1000)
+    return Took(wall_ms, (screen.cpu_s - cpu) * 1000)

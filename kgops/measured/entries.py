@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from storage import figures
 from storage.database import Connection
+from storage.figures import Known
 
 __all__ = ["CLAIMS", "Entry", "Key", "benchmarks", "of_commands", "unmeasured"]
 
@@ -41,13 +42,14 @@ def benchmarks(conn: Connection) -> list[Entry]:
     ]
 
 
-def of_commands(conn: Connection, *, late: bool = False) -> list[Entry]:
-    """What was measured otherwise, by command and machine, the newest first; `late`: at once, and not all."""
+def of_commands(conn: Connection, known: Known | None) -> list[Entry]:
+    """What was measured otherwise, by command and machine, the newest first; of nothing known what came last."""
+    found = figures.late_batches(conn) if known is None else figures.batches(conn, known)
     return [
         Entry(
             (one.command, one.machine), one.command, one.command, one.machine, one.last_at, True, one.figures
         )
-        for one in (figures.late_batches if late else figures.batches)(conn)
+        for one in found
     ]
 
 

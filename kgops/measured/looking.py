@@ -73,7 +73,6 @@ class Looker:
         self._look = 0
         self._machine: str | None = None
         self._benchmarks: list[Entry] | None = None
-        self._commands: list[Entry] | None = None
         self._known: Known | None = None
         self._orders: dict[tuple[object, ...], array[int]] = {}
         self._before: Answer | None = None
@@ -103,13 +102,6 @@ class Looker:
                 return telling.tell_figure(conn, one, self._machine)
             return telling.tell(conn, one, self._machine)
 
-    def get_ready(self) -> None:
-        """Reads what a filter needs, before somebody types one."""
-        with self._one_at_a_time, explained(self._home.database):
-            conn = self._open()
-            if conn is not None:
-                self._known = figures.known(conn, self._known)
-
     def close(self) -> None:
         with self._one_at_a_time:
             self._closed = True
@@ -135,19 +127,17 @@ class Looker:
         self._version, self._machine = version, figures.newest_machine(conn, platform.node())
         self._benchmarks = entries.benchmarks(conn)
         self._orders.clear()
-        if self._commands is not None:
-            self._commands = entries.of_commands(conn)
         if self._known is not None:
             self._known = figures.known(conn, self._known)
 
     # --- benchmarks ---
 
     def _entries(self, conn: Connection, asked: Asked) -> Answer:
-        """At first with what single commands measured lately: all of it takes longer to find."""
+        """At first with what single commands measured lately: to know all of it takes longer."""
         complete = self._before is not None
-        if complete and self._commands is None:
-            self._commands = entries.of_commands(conn)
-        commands = entries.of_commands(conn, late=True) if self._commands is None else self._commands
+        if complete:
+            self._known = self._known or figures.known(conn)
+        commands = entries.of_commands(conn, self._known)
         everything = sorted((*(self._benchmarks or ()), *commands), key=lambda one: -one.at)
         ours = [one for one in everything if one.machine == self._machine]
         candidates = everything if asked.elsewhere or _words(asked.text)[1] else ours
