@@ -40,14 +40,14 @@ REAL: tuple[dict[str, Any], ...] = (  # jobs that take place, each on one core
         "workload": "pipeline",
         "label": "nations, trained and traced",
         "pipeline": {
-            "train": {"dataset": "nations", "num_epochs": 20},
+            "train": {"dataset": "nations", "num_epochs": 12},
             "tracin": {"max_triples": 10, "top_k": 10},
         },
     },
     {
         "workload": "train",
         "label": "nations with batches of 64",
-        "train": {"dataset": "nations", "num_epochs": 20},
+        "train": {"dataset": "nations", "num_epochs": 12},
         "levers": {"batch_size": 64},
     },
 )
