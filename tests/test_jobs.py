@@ -180,9 +180,9 @@ def test_problem_elsewhere_does_not_hide_a_problem_of_the_command() -> None:
     )
     assert found[0] == "label: expected text, found the number 3"
     assert found[1:] == [
-        "exec.command[0]: has a NUL byte",
         "exec.on_oom.n: the command has no {n} to replace",
         "exec.on_oom.m: expected a list of values, the first to try first",
+        "exec.command[0]: has a NUL byte",
     ]
 
 

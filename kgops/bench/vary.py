@@ -11,7 +11,7 @@ from typing import Any
 from kgops.errors import BadJob, Usage
 from kgops.jobs import toml
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.keys import joined, nearest, unwritable
+from kgops.jobs.keys import joined, nearest, unreadable, unwritable
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.placeholders import FIELD, fill_in
 from kgops.jobs.workloads import WORKLOADS
@@ -93,7 +93,7 @@ def _value(word: str) -> Any:
         found = toml.loads(f"x = {word}")
     except ValueError:
         return word
-    return word if len(found) > 1 or unwritable(found) else found["x"]
+    return word if len(found) > 1 or unreadable(found) or unwritable(found) else found["x"]
 
 
 def word_of(value: Any) -> str:

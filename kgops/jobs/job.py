@@ -10,7 +10,7 @@ from typing import Any
 
 from kgops.errors import BadJob, Usage
 from kgops.jobs import places, toml
-from kgops.jobs.keys import Key, at_least, describe, nearest, read_table, unwritable
+from kgops.jobs.keys import Key, at_least, describe, nearest, read_table, unreadable, unwritable
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.places import HERE, PlaceAsk
 from kgops.jobs.workloads import WORKLOADS
@@ -106,7 +106,7 @@ _LIMITS = (
 
 def read_job(table: object, source: str) -> Job:
     """The job in `table`, or BadJob with every problem in it."""
-    if problems := unwritable(table):
+    if problems := unreadable(table):
         raise BadJob(source, problems)
     if not isinstance(table, Mapping):
         raise BadJob(source, [f"expected a table, found {describe(table)}"])
@@ -133,6 +133,7 @@ def read_job(table: object, source: str) -> Job:
             problems.append(f"levers.{lever}: no such lever{nearest(lever, LEVERS)}")
         elif trouble := LEVERS[lever].trouble(value):
             problems.append(f"levers.{lever}: {trouble}")
+    problems += unwritable(table)
     if problems or workload is None:
         raise BadJob(source, problems)
     if limits["attempts"] is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ Check = Callable[[Any], str | None]
 _MOST_TOLD = 20
 _MOST_VALUES = 1 << 20  # of a file: a list that YAML repeats by reference can be endless
 _DEEPEST = 32
+_NESTED = (Mapping, list, tuple, set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +69,42 @@ def read_table(path: str, table: object, keys: tuple[Key, ...], problems: list[s
     return found
 
 
-def unwritable(table: object) -> list[str]:
-    """What no file could hold, each with its key: text that is not UTF-8, numbers beyond 64 bits, nesting without end.
-    To be asked first: who quotes or compares such a value stumbles over it."""
+def unreadable(table: object) -> list[str]:
+    """What would trip whoever quotes or compares it, each with its key: numbers beyond 64 bits, nesting without end."""
     problems: list[str] = []
-    waiting: list[tuple[object, _Place, int]] = [(table, None, 0)]
-    looked = 0
-    while waiting and looked < _MOST_VALUES:
-        value, place, depth = waiting.pop()
-        looked += 1
-        if isinstance(value, (Mapping, list, tuple, set)):
-            if depth == _DEEPEST:
-                problems.append(f"{_spelt(place)}: nested deeper than {_DEEPEST} levels")
-                continue
-            if isinstance(value, Mapping):
-                waiting += [(name, (place, "a key"), _DEEPEST) for name in value]
-                waiting += [(inner, (place, name), depth + 1) for name, inner in value.items()]
-            else:
-                waiting += [(inner, (place, i), depth + 1) for i, inner in enumerate(value)]
-        elif isinstance(value, str) and not _is_utf8(value):
-            problems.append(f"{_spelt(place)}: {value[:60]!r} is not UTF-8")
+    for looked, (place, value, depth) in enumerate(_all_of(table)):
+        if looked == _MOST_VALUES:
+            return [f"the file: more than {_MOST_VALUES:,} values"]
+        if depth == _DEEPEST and isinstance(value, _NESTED):
+            problems.append(f"{_spelt(place)}: nested deeper than {_DEEPEST} levels")
         elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             problems.append(f"{_spelt(place)}: a number beyond 64 bits")
-    return [f"the file: more than {_MOST_VALUES:,} values"] if waiting else problems[::-1]
+    return problems
+
+
+def unwritable(table: object) -> list[str]:
+    """Texts that no file or no command can hold, each with its key, of a table that is readable."""
+    problems: list[str] = []
+    for place, value, _ in _all_of(table):
+        if isinstance(value, str) and not _is_utf8(value):
+            problems.append(f"{_spelt(place)}: {value[:60]!r} is not UTF-8")
+        elif isinstance(value, str) and "\0" in value:
+            problems.append(f"{_spelt(place)}: has a NUL byte")
+    return problems
+
+
+def _all_of(table: object) -> Iterator[tuple[_Place, object, int]]:
+    """Every value and every key in it, in their order, as deep as is allowed."""
+    waiting: list[tuple[_Place, object, int]] = [(None, table, 0)]
+    while waiting:
+        place, value, depth = waiting.pop()
+        yield place, value, depth
+        if depth < _DEEPEST and isinstance(value, Mapping):
+            inner = [((place, name), one, depth + 1) for name, one in value.items()]
+            waiting += inner[::-1]
+            waiting += [((place, "a key"), name, _DEEPEST) for name in value]
+        elif depth < _DEEPEST and isinstance(value, _NESTED):
+            waiting += [((place, i), one, depth + 1) for i, one in enumerate(value)][::-1]
 
 
 # Linked, not joined: of a hundred thousand values under a long key each would have a copy of it.

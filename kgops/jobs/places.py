@@ -34,7 +34,7 @@ HERE = PlaceAsk()
 
 def _time(value: str) -> str | None:
     """As sbatch takes it: minutes, minutes:seconds, hours:minutes:seconds, days-hours and so on."""
-    good = re.fullmatch(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}", value)
+    good = re.fullmatch(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}", value, re.ASCII)
     return None if good else f"not a time as Slurm writes it, such as 04:00:00 or 1-12; found {value!r:.40}"
 
 
@@ -66,6 +66,10 @@ def problems_of(table: dict[str, Any], workload: str) -> list[str]:
             problems.append(f"on.where: Ray shares out tracings; a {workload} runs here or on Slurm")
     if table["tasks"] != 1 and workload != "tracin":
         problems.append(f"on.tasks: a tracing is cut into tasks; a {workload} is one")
+    for name, value in table.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.isprintable():  # a line feed would end the line of #SBATCH
+                problems.append(f"on.{name}: has a control character; found {text!r:.40}")
     for option in table["options"] or ():
         if not option.startswith("--"):
             problems.append(f"on.options: each begins with --, as sbatch takes it; found {option!r:.40}")

@@ -48,7 +48,10 @@ def script(
     name: str, place: PlaceAsk, folder: Path, cwd: str, command: Sequence[str], environment: Mapping[str, str]
 ) -> str:
     """`folder` is where it leaves its marks, on a file system that the nodes share with this machine."""
-    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in sbatch_options(name, place, folder))]
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {shlex.quote(option)}" for option in sbatch_options(name, place, folder)),
+    ]
     lines += [f"export {key}={shlex.quote(value)}" for key, value in sorted(environment.items())]
     lines += [f"DIR={shlex.quote(str(folder))}", f"cd {shlex.quote(cwd)} || exit 1"]
     return "\n".join([*lines, f"set -- {shlex.join(command)}", _BODY])

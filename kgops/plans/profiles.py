@@ -13,7 +13,7 @@ from kgops.errors import BadJob, Usage
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
-from kgops.jobs.keys import Key, joined, nearest, read_table, unwritable
+from kgops.jobs.keys import Key, joined, nearest, read_table, unreadable, unwritable
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.regressing import LEVERS_OF_REGRESS
 
@@ -87,7 +87,7 @@ def _read(path: Path, name: str) -> Profile:
         raise BadJob(str(path), [f"not UTF-8 at byte {error.start}"]) from error
     except ValueError as error:
         raise BadJob(str(path), [f"not TOML: {error}"]) from error
-    if problems := unwritable(table):
+    if problems := unreadable(table):
         raise BadJob(str(path), problems)
     found = read_table("", table, _KEYS, problems)
     for lever, value in found["levers"].items():
@@ -101,10 +101,11 @@ def _read(path: Path, name: str) -> Profile:
         if known_by_short_name(card) is None
     ]
     for variable, value in found["environment"].items():
-        if not isinstance(value, str) or "\0" in value:
+        if not isinstance(value, str):
             problems.append(f"{joined('environment', variable)}: expected text")
-        elif not variable or "=" in variable or "\0" in variable:
+        elif not variable or "=" in variable:
             problems.append(f"{joined('environment', variable)}: no name of a variable")
+    problems += unwritable(table)
     if problems:
         raise BadJob(str(path), problems)
     return Profile(name, found["summary"], tuple(found["cards"]), found["levers"], found["environment"], path)
