@@ -62,7 +62,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
         raise BadInput(f"{path} is empty.", hint="it needs one line per entry: label, tab, id.")
     promised = None
     if is_id(numbered[0][1].strip()) and len(numbered) > 1:
-        promised = int(numbered.pop(0)[1])
+        promised = int(numbered.pop(0)[1].strip())  # int() itself keeps some of what strip() takes
     rows = [(n, *_two_columns(path, n, line)) for n, line in numbered]
     if len(rows) > 1 and {rows[0][1].lower(), rows[0][2].lower()} <= _HEADER_WORDS:
         rows.pop(0)
@@ -93,9 +93,9 @@ def _label_first(path: Path, rows: list[tuple[int, str, str]]) -> list[tuple[int
     whole = [all(map(is_id, column)) for column in columns]
     dense = [whole[c] and numberings[c] == set(range(len(rows))) for c in (0, 1)]
     if dense[1] or (whole[1] and not dense[0]):
-        return [(n, left, int(right)) for n, left, right in rows]
+        return [(n, left, int(right.strip())) for n, left, right in rows]
     if whole[0]:
-        return [(n, right, int(left)) for n, left, right in rows]
+        return [(n, right, int(left.strip())) for n, left, right in rows]
     # Neither column is all numbers: name the line that spoils the column nearer to it.
     column = [right if len(numberings[1]) >= len(numberings[0]) else left for _, left, right in rows]
     n, bad = next((row[0], text) for row, text in zip(rows, column, strict=True) if not is_id(text.strip()))

@@ -75,6 +75,8 @@ class Checkpoint:
                 wanted = {name: own.shape for name, own in ConvE(config).state_dict().items()}
             if wanted != {name: own.shape for name, own in self.model.items()}:
                 raise ValueError("other names or shapes")
+            if not self.model["entities"].is_floating_point():
+                raise ValueError("weights that are no numbers")
             model = ConvE(config)
             model.to(self.model["entities"].dtype).load_state_dict(dict(self.model))
         except (KgopsError, RuntimeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
