@@ -102,6 +102,7 @@ def test_damaged_gzip_is_read_or_refused_by_file(folder: Path, content: bytes) -
 @given(content=damaged(NUMBERED, TOKENS) | damaged(b"entity\tid\n0\tx\n1\ty y\n2\tz\n", TOKENS))
 @example(content=b"9" * 5000 + b"\n" + b"a\t0\n")
 @example(content=b"a\t" + b"9" * 5000 + b"\nb\t0\n")
+@example(content=b"\x1c2\na\t\x1c1\nb\t0\n")
 def test_a_damaged_vocabulary_numbers_its_labels_without_gaps_or_is_refused(
     folder: Path, content: bytes
 ) -> None:
@@ -166,9 +167,8 @@ def test_damaged_names_of_nodes_are_read_or_refused(folder: Path, content: bytes
     assert found is None or all(isinstance(name, str) for name in found.values())
 
 
-GRAPH = Graph(
-    *(torch.tensor([[0, 0, 1]]) for _ in range(3)), Vocabulary.of(["a", "b c", "9"]), Vocabulary.of(["r"])
-)
+ONE = torch.tensor([[0, 0, 1]])
+GRAPH = Graph(ONE, ONE, ONE, Vocabulary.of(["a", "b c", "9"]), Vocabulary.of(["r"]))
 
 
 @examples(150)

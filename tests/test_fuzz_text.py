@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from hypothesis import strategies as st
 
 from kgops.bench.vary import read_axis, variants, word_of
 from kgops.errors import BadJob
-from kgops.jobs import configurations, recipes, toml
+from kgops.jobs import configurations, events, recipes, toml
 from kgops.jobs.job import Job, read_job, read_job_file
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.workloads import WORKLOADS
+from kgops.on.script import sbatch_options, script
 from kgops.plans import profiles
 from storage import conditions, filters
 
@@ -359,3 +361,77 @@ def test_any_filter_at_all_becomes_bound_conditions_or_troubles(conn: Any, text:
         reading = filters.read(text, now=1.8e9, typing=typing)
         conditions.compiled(conn, reading.terms)
         assert all(trouble.message and len(trouble.message) < 1000 for trouble in reading.troubles)
+
+
+# --- what goes to others and comes from them ------------------------------------------------------
+
+ASKED = (
+    ODD
+    | PLAIN
+    | st.sampled_from(["gpu:2", "01:30:00", "--comment=a b", "--comment='#'", '--x="\\', "٣", "4"])
+)
+
+
+@examples(150)
+@given(
+    asked=st.dictionaries(
+        st.sampled_from(["partition", "time", "gres", "cpus", "memory", "account", "options"]),
+        ASKED | st.lists(ASKED, max_size=3),
+        max_size=3,
+    )
+)
+@example(asked={"partition": "a\nrm -rf x"})
+@example(asked={"options": ["--qos=a b", "--comment=it's #1"]})
+def test_whatever_is_asked_of_slurm_is_one_option_on_one_line_or_refused(asked: dict[str, Any]) -> None:
+    table = {"workload": "train", "train": {"dataset": "umls"}, "on": {"where": "slurm", **asked}}
+    job = refused_or(lambda: read_job(table, "the job"), "the job")
+    if job is None:
+        return
+    folder = Path("/a folder/of 'mine'")
+    options = sbatch_options("kgops-1", job.on, folder)
+    written = script("kgops-1", job.on, folder, "/", ["python"], {}).split("\n")
+    lines = written[1 : len(options) + 1]
+    assert [shlex.split(line.removeprefix("#SBATCH ")) for line in lines] == [[option] for option in options]
+    assert not any(line.startswith("#SBATCH") for line in written[len(options) + 1 :])
+
+
+EVENT_LINES = [
+    events.write("metric", 1.5, name="loss", value=0.25, step=3),
+    events.write(
+        "traced", 1.5, test=1, triple=["a", "r", "b"], found=[[1, "a", "r", "c", -0.5]], names={"a": "é"}
+    ),
+    events.write("memory", 1.5, mib={"device": 1.0}, more=[None, {"x": [True]}]),
+]
+EVENT_TOKENS = (
+    *(
+        b"[" * 2000,
+        b'{"a":' * 2000,
+        b"1" * 400,
+        b"1" * 5000,
+        b"1e999",
+        b"NaN",
+        b"-Infinity",
+        b"null",
+        b"true",
+    ),
+    *(
+        b'"\\ud800"',
+        b"\\udc00",
+        b"\\u0000",
+        b"\xff",
+        b"\xed\xa0\x80",
+        b'"at":"x",',
+        b'"event":"note",',
+        b"\n",
+    ),
+)
+
+
+@examples(250)
+@given(line=st.sampled_from(EVENT_LINES).flatmap(lambda line: damaged(line, EVENT_TOKENS)))
+def test_an_event_that_is_read_is_written_and_read_again_as_it_is(line: bytes) -> None:
+    event = events.read(line, 7.0)
+    if event.kind == events.LOG:
+        assert len(event.fields["text"]) <= events.LONGEST_LOG_LINE
+    else:
+        assert events.read(events.write(event.kind, event.at, **event.fields), 8.0) == event
