@@ -74,7 +74,8 @@ def test_a_run_outlives_the_screens_and_is_there_when_they_open_again(
 
 
 def test_a_run_started_from_the_screens_outlives_them(run_cli: Console, open_terminal: Open) -> None:
-    run_cli("run", "exec", "--", "sh", "-c", "[ $KGOPS_ATTEMPT = 1 ] && [ -e twice ] || exit 0; " + WAITS)
+    script = "env; [ $KGOPS_ATTEMPT = 1 ] && [ -e twice ] || exit 0; " + WAITS
+    run_cli("run", "exec", "--", "sh", "-c", script)
     (run_cli.cwd / "twice").touch()
     terminal = open_terminal("tui")
     terminal.wait_for_text(b"LATELY")
@@ -85,6 +86,9 @@ def test_a_run_started_from_the_screens_outlives_them(run_cli: Console, open_ter
     assert run_cli.running(2).state == "running"
     (run_cli.cwd / "gate").touch()
     assert run_cli.ended(2).state == "succeeded"
+    assert not any(
+        line.startswith("TEXTUAL") for line in (run_cli.folder(2) / "worker.log").read_text().splitlines()
+    )
 
 
 def test_a_wider_terminal_shows_more_columns(run_cli: Console) -> None:

@@ -20,6 +20,13 @@ _TOLD_BY_SERVE = (
     "TEXTUAL_FPS",
 )
 
+_READ_AT_IMPORT = {
+    # Our colours are among the 256 that have numbers: shorter to send, and the same everywhere.
+    "TEXTUAL_COLOR_SYSTEM": "256",
+    # What a key changes waits for the next frame, and nothing else makes one: more of them cost nothing.
+    "TEXTUAL_FPS": "240",
+}
+
 
 @click.command(epilog="\b\nExample:  kgops tui")
 def command() -> None:
@@ -34,17 +41,15 @@ def open_screens() -> None:
     in_browser = os.environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")
     if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Usage("the screens need a terminal", "`kgops runs` and `kgops show` print to a file or a pipe")
-    # Our colours are among the 256 that have numbers: shorter to send, and the same everywhere.
-    ours = "TEXTUAL_COLOR_SYSTEM" not in os.environ
-    if ours:
-        os.environ["TEXTUAL_COLOR_SYSTEM"] = "256"
+    ours = {name: value for name, value in _READ_AT_IMPORT.items() if name not in os.environ}
+    os.environ.update(ours)
     gc.disable()
     from screens.app import open_screens as show
 
     gc.freeze()  # what was imported stays: looking through it again and again is what idling would cost
     gc.enable()
-    if ours:
-        del os.environ["TEXTUAL_COLOR_SYSTEM"]  # read at the import; no run started from here shall have it
+    for name in ours:
+        del os.environ[name]  # no run started from here shall have it
     show(_browser_size() if in_browser else None)
 
 
