@@ -264,12 +264,9 @@ def test_every_lever_says_what_it_does_to_the_numbers() -> None:
         assert lever.name == name
         assert lever.kind in ("exact", "numeric", "approximate")
         assert lever.summary
-    kinds = {
-        name: kind_of(name)
-        for name in ("entity_chunk", "gradient_checkpointing", "memory_cleanup", "devices")
-    }
+    kinds = {name: kind_of(name) for name in ("entity_chunk", "gradient_checkpointing", "memory_cleanup")}
     assert set(kinds.values()) == {"exact"}
-    assert {kind_of(name) for name in ("precision", "compile")} == {"numeric"}
+    assert {kind_of(name) for name in ("precision", "compile", "devices")} == {"numeric"}
     assert {kind_of(name) for name in ("batch_size", "filtering", "last_layers", "nobody knows")} == {
         "approximate"
     }
