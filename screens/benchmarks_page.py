@@ -47,6 +47,7 @@ _ENTRIES = (
 )
 _FIGURES = (
     _Sortable(Column("FIGURE", 26, grows=True), "subject"),
+    _Sortable(Column("of", 10), "unit"),
     _Sortable(Column("value", 13, right=True), "value", True),
     _Sortable(Column("n", 4, right=True), "n", True),
     _Sortable(Column("measured", 10), "id", True),
@@ -125,13 +126,15 @@ class Shown(Sequence[Row]):
         ]
 
     def _of_figure(self, one: Figure) -> list[Piece]:
+        bench, _, of = one.name.rpartition(": ")  # as a benchmark's figures are called
         return [
             Piece(one.subject),
+            Piece(of if bench else "", "dim"),
             Piece(figure(one.value, one.unit)),
             Piece(str(one.n), "dim"),
             Piece(_when(one.at, self._now), "dim"),
             Piece("" if one.bench is None else str(one.bench), "dim"),
-            Piece(one.name, "dim"),
+            Piece(bench or one.name, "dim"),
             self._machine(one.machine),
         ]
 

@@ -19,6 +19,7 @@ from screen_driving import Seen, look
 from kgops.cli.output import figure
 from kgops.measured.claims import judge, shipped
 from kgops.measured.pairs import Spread
+from kgops.measured.summary import as_measurements
 from screens.benchmarks import Benchmarks
 from screens.widgets.lines import Lines
 from screens.widgets.ratio import ratio_bar, scale_of
@@ -409,6 +410,21 @@ def test_figures_are_sorted_by_each_column_and_read_wherever_one_goes(home: Path
         await seen.until_shows(figure(by_value[-1 - at(seen)].value, "ms"))
 
     look(home, story)
+
+
+def test_figures_of_a_benchmark_say_what_they_are_of(home: Path, conn: Connection) -> None:
+    add_claims(conn)
+    bench = benches.newest(conn, limit=1)[0]
+    measurements.replace_of_bench(conn, bench.id, as_measurements(conn, bench))
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("F")
+        await seen.until_shows("every figure", "27.4", "×")
+        rows = [line.split() for line in seen.lines() if line.startswith("kgops ")]
+        assert [row[1] for row in rows[:4]] == ["memory_mib", "seconds", "memory", "speed"]
+
+    look(home, story, (80, 24))
 
 
 def test_a_figure_shows_every_time_it_was_measured_here(home: Path, conn: Connection) -> None:
