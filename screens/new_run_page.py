@@ -26,6 +26,7 @@ __all__ = ["command_of", "label_of", "number_of", "plan_rows", "rows"]
 _MIB = 1 << 20
 _LABEL = 12
 _VALUE = 22
+_WIDEST = 150  # of a table that the eye still follows
 _ALTERNATING = ("accent", "dim")  # so that parts beside each other are told apart
 
 
@@ -137,7 +138,8 @@ def _card(draft: Draft, offers: Offers, answer: Answer | None) -> tuple[str, str
 
 def _lever_columns(width: int) -> Columns:
     return Columns(
-        (Column("LEVER", 22), Column("value", 15), Column("why", 39, grows=True), Column("by", 14)), width
+        (Column("LEVER", 22), Column("value", 15), Column("why", 39, grows=True), Column("by", 14)),
+        min(width, _WIDEST),
     )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +10,13 @@ from kgops.cli.output import UNKNOWN, duration, figure, fitted, moment, width_of
 from kgops.jobs.text import one_line
 from kgops.runs.overview import eta_s
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
+from screens.run_reasons import attempt_table, lever_table
 from screens.widgets.bar import share_bar
 from screens.widgets.panels import panels
 from screens.words import metric_of, pace_of, progress_of
 
 if TYPE_CHECKING:
-    from kgops.runs.dossier import Dossier, LeverRow
-    from storage.attempts import Attempt
+    from kgops.runs.dossier import Dossier
     from storage.reports import Event
     from storage.runs import Run
 
@@ -27,7 +25,6 @@ __all__ = ["rows"]
 _BAR, _SHORT_BAR = 24, 16
 _WIDE = 100  # columns from which there is room for the longer bar
 _FILES_SHOWN = 12
-_WHY = "why"
 
 
 def rows(known: Dossier, width: int) -> list[Row]:
@@ -35,8 +32,8 @@ def rows(known: Dossier, width: int) -> list[Row]:
         _state(known, width),
         panels(known, width),
         _budget(known, width),
-        _levers(known, width),
-        _attempts(known, width),
+        lever_table(known, width),
+        attempt_table(known, width),
         _figures(known, width),
         _words(known, width),
         _table("JOB", known.job, width),
@@ -161,90 +158,6 @@ def _progress(run: Run, bar: int) -> Iterator[Piece]:
     if run.metric is not None:
         yield Piece("  ")
         yield Piece(metric_of(run), "strong")
-
-
-def _levers(known: Dossier, width: int) -> list[Row]:
-    if not known.levers:
-        return []
-    columns = Columns(
-        (
-            Column("LEVER", 22),
-            Column("asked", 12),
-            Column("effective", 12),
-            Column(_WHY, 20, grows=True),
-            Column("by", 14),
-            Column("kind", 11),
-        ),
-        width,
-    )
-    return [columns.heading(), *(row for lever in known.levers for row in _lever(lever, columns))]
-
-
-def _lever(lever: LeverRow, columns: Columns) -> Iterator[Row]:
-    """Why it is not as it was asked for is said to the end, below where there is no room beside."""
-    changed = lever.asked not in (None, "auto") and lever.effective not in (None, lever.asked)
-    why, room = one_line(lever.why), columns.width_of(_WHY)
-    said_whole = textwrap.wrap(why, room) if changed and room else []
-    first, *more = said_whole or [why]
-    yield columns.row(
-        (
-            Piece(lever.name),
-            Piece(lever.asked or UNKNOWN),
-            Piece(lever.effective or UNKNOWN, "warn" if changed else "text"),
-            Piece(first, "text" if changed else "dim"),
-            Piece(lever.by, "dim"),
-            Piece(lever.kind, "dim"),
-        )
-    )
-    for line in more:
-        yield columns.row((*[Piece("")] * 3, Piece(line)))
-
-
-def _attempts(known: Dossier, width: int) -> list[Row]:
-    """With one attempt there is nothing to tell that the title does not."""
-    if len(known.attempts) < 2 and not any(made.adoptions for made in known.attempts):
-        return []
-    columns = Columns(
-        (
-            Column("ATTEMPT", 7, right=True),
-            Column("outcome", 14),
-            Column("took", 8, right=True),
-            Column("host MiB", 8, right=True),
-            Column("why and what changed", 24, grows=True),
-        ),
-        width,
-    )
-    after = {step.attempt: step.body for step in known.steps}
-    return [columns.heading(), *(_attempt(made, after.get(made.number), columns) for made in known.attempts)]
-
-
-def _attempt(made: Attempt, step: Mapping[str, Any] | None, columns: Columns) -> Row:
-    outcome = (made.outcome or "going on").replace("_", " ")
-    bad = made.outcome not in (None, "succeeded", "cancelled")
-    parts = [made.reason, _changed(step)]
-    if made.adoptions:
-        parts.append(f"its supervisor was replaced {made.adoptions}×")
-    return columns.row(
-        (
-            Piece(str(made.number)),
-            Piece(outcome, "bad" if bad else "text"),
-            Piece(duration((made.ended_at or time.time()) - made.started_at) if made.ended_at else ""),
-            Piece("" if made.peak_host_mib is None else f"{made.peak_host_mib:,.0f}"),
-            Piece("; ".join(part for part in parts if part)),
-        )
-    )
-
-
-def _changed(step: Mapping[str, Any] | None) -> str | None:
-    rung = (step or {}).get("rung")
-    if isinstance(rung, dict):
-        from kgops.plans.ladder import told  # with all the rules, for a run in a hundred
-
-        return f"→ {told(rung)}"
-    settings = (step or {}).get("settings")
-    if not isinstance(settings, dict) or not settings:
-        return None
-    return "→ " + ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def _figures(known: Dossier, width: int) -> list[Row]:

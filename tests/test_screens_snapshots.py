@@ -57,6 +57,12 @@ async def run_ended(seen: Seen) -> None:
     await seen.until_shows("2 train nations", "CURVES", "nothing was written")
 
 
+async def run_steps(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("end", "up", "up", "up", "up", "enter")
+    await seen.until_shows("5 regress flights-full", "ATTEMPT", "nothing was written")
+
+
 async def run_log(seen: Seen) -> None:
     await run(seen)
     await seen.press("l")
@@ -126,6 +132,7 @@ STORIES: dict[str, Story] = {
     "empty": empty,
     "run": run,
     "run-ended": run_ended,
+    "run-steps": run_steps,
     "run-log": run_log,
     "new-run": new_run,
     "new-run-regress": new_run_regress,
