@@ -262,6 +262,9 @@ def built(path: Path) -> ConvE | None:
 
 @examples(250)
 @given(content=damaged(WHOLE, PT_TOKENS) | damaged_inside(WHOLE) | damaged_inside(WHOLE) | CHANGED)
+@example(content=saved(body_of(CHECKPOINT) | {"version": torch.ones(2)}))
+@example(content=saved(body_of(CHECKPOINT) | {"format": torch.ones(2)}))
+@example(content=saved(body_of(CHECKPOINT) | {"settings": {"seed": torch.ones(2)}}))
 @example(content=saved(body_of(CHECKPOINT) | {"model": {"entities": torch.ones(1).expand(1 << 33)}}))
 def test_a_damaged_checkpoint_is_a_model_or_refused_by_its_name(folder: Path, content: bytes) -> None:
     model = read_and_told(folder / "checkpoint.pt", content, built)

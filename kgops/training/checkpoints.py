@@ -137,11 +137,13 @@ def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> Checkpoin
             f"{path} is no checkpoint of kgops, or was cut short: {error}.",
             hint="use the checkpoint before it.",
         ) from error
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
+    # A tensor is neither equal to a text nor unequal: it has to be asked what it is.
+    if not isinstance(body, dict) or not isinstance(told := body.get("format"), str) or told != FORMAT:
         raise BadCheckpoint(f"{path} is no checkpoint of kgops.", hint="PyKEEN's load by --from-pykeen.")
-    if body.get("version") != VERSION:
+    version = body.get("version")
+    if not isinstance(version, int) or version != VERSION:
         raise BadCheckpoint(
-            f"{path} has format version {body.get('version')!r:.20}; this kgops reads version {VERSION}.",
+            f"{path} has format version {version!r:.20}; this kgops reads version {VERSION}.",
             hint="use the kgops that wrote it.",
         )
     wrong = [name for name, fits in _PARTS.items() if not fits(body.get(name))]
@@ -156,6 +158,11 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(name, str) for name in value)
 
 
+def _is_told(value: Any) -> bool:
+    """A table that is compared with what a person asks for."""
+    return _is_table(value) and not any(isinstance(one, torch.Tensor) for one in value.values())
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
@@ -164,7 +171,8 @@ _PARTS: dict[str, Callable[[Any], bool]] = {
     "model": lambda value: (
         _is_table(value) and all(isinstance(weight, torch.Tensor) for weight in value.values())
     ),
-    **dict.fromkeys(("config", "loss", "settings", "training"), _is_table),
+    **dict.fromkeys(("config", "loss", "settings"), _is_told),
+    "training": _is_table,
     **dict.fromkeys(("epoch", "batch"), _is_count),
     "learning_rate": lambda value: isinstance(value, int | float) and math.isfinite(value),
     **dict.fromkeys(("entities_digest", "relations_digest"), lambda value: isinstance(value, str)),
