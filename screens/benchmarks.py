@@ -19,7 +19,7 @@ from screens.actions import Action
 from screens.actions import Place as Where
 from screens.feed import HISTORY, Moment
 from screens.place import Place
-from screens.rows import Piece, Row, said
+from screens.rows import Row, said
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.window import Window
@@ -191,21 +191,8 @@ class Benchmarks(Place):
             self.ask(around=top + height // 2, cursor=None)
 
     def title_row(self, width: int) -> Row:
-        answer = self._answer
-        name = "benchmarks  every figure" if self._asked.single else "benchmarks"
-        right = ""
-        if answer is not None and answer.machine is not None:
-            whose = "all machines" if answer.asked.elsewhere else f"on {answer.machine}"
-            more = f" · {answer.elsewhere} elsewhere" if answer.elsewhere else ""
-            right = f"{answer.measured:,} {whose}{'' if answer.asked.elsewhere else more}"
         paused = "paused" if self.kgops.feed.paused else ""
-        gap = max(width - len(name) - len(paused) - len(right) - 2, 1)
-        return Row(
-            (
-                *(Piece(name, "strong"), Piece(" " * gap), Piece(paused, "accent")),
-                *(Piece("  "), Piece(one_line(right), "dim")),
-            )
-        )
+        return benchmarks_page.title_row(self._asked, self._answer, paused, width)
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _WIDE, "wide")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from kgops.cli.output import figure, padded
+from kgops.jobs.text import one_line
 from screens.rows import Column, Columns, Piece, Row, said
 from storage.figures import Figure
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kgops.measured.entries import Entry
     from kgops.measured.looking import Answer, Asked
 
-__all__ = ["FIRST", "Shown", "empty_rows", "filter_row", "heading", "sorts"]
+__all__ = ["FIRST", "Shown", "empty_rows", "filter_row", "heading", "sorts", "title_row"]
 
 _WEEK_S = 6 * 86_400.0  # a day's name means one day
 _WIDEST = 170
@@ -58,16 +59,40 @@ _OF_MACHINE = Column("machine", 12)
 FIRST = {one.by: one.descending for one in _FIGURES}
 
 
+def title_row(asked: Asked, answer: Answer | None, paused: str, width: int) -> Row:
+    name = "benchmarks  every figure" if asked.single else "benchmarks"
+    right = "" if answer is None or answer.machine is None else _count(answer)
+    gap = max(width - len(name) - len(paused) - len(right) - 2, 1)
+    return Row(
+        (
+            *(Piece(name, "strong"), Piece(" " * gap), Piece(paused, "accent")),
+            *(Piece("  "), Piece(right, "dim")),
+        )
+    )
+
+
+def _count(answer: Answer) -> str:
+    """How many, and whose."""
+    asked = answer.asked
+    if asked.machine is not None:
+        return f"{answer.measured:,} on {one_line(asked.machine, 12)}…"
+    if asked.elsewhere:
+        return f"{answer.measured:,} all machines"
+    return f"{answer.measured:,} on {answer.machine}" + (
+        f" · {answer.elsewhere} elsewhere" if answer.elsewhere else ""
+    )
+
+
 def sorts(width: int) -> list[str]:
     """What figures can be sorted by of what is in sight, from the left."""
-    columns = _figure_columns(width, elsewhere=False)
+    columns = _figure_columns(width, machines=False)
     return [one.by for one in _FIGURES if columns.width_of(one.column.head)]
 
 
 def heading(asked: Asked, width: int) -> Row:
     if not asked.single:
-        return _entry_columns(width, asked.elsewhere).heading()
-    columns = _figure_columns(width, asked.elsewhere)
+        return _entry_columns(width, asked.beyond).heading()
+    columns = _figure_columns(width, asked.beyond)
     pieces: list[Piece] = []
     for one in _FIGURES:
         across = columns.width_of(one.column.head)
@@ -88,8 +113,8 @@ class Shown(Sequence[Row]):
 
     def __init__(self, answer: Answer, width: int) -> None:
         self._answer = answer
-        single, elsewhere = answer.asked.single, answer.asked.elsewhere
-        self._columns = (_figure_columns if single else _entry_columns)(width, elsewhere)
+        columns = _figure_columns if answer.asked.single else _entry_columns
+        self._columns = columns(width, answer.asked.beyond)
         self._made: dict[object, Row] = {}
         self._now = time.time()
 
@@ -154,13 +179,13 @@ def empty_rows(answer: Answer, width: int) -> list[Row]:
     return [said(line, width) for line in (_NONE_LIKE_IT if answer.anything else _NOTHING)]
 
 
-def _entry_columns(width: int, elsewhere: bool) -> Columns:
-    return Columns(_ENTRIES if elsewhere else _ENTRIES[:-1], min(width, _WIDEST))
+def _entry_columns(width: int, machines: bool) -> Columns:
+    return Columns(_ENTRIES if machines else _ENTRIES[:-1], min(width, _WIDEST))
 
 
-def _figure_columns(width: int, elsewhere: bool) -> Columns:
+def _figure_columns(width: int, machines: bool) -> Columns:
     columns = [one.column for one in _FIGURES]
-    return Columns([*columns, _OF_MACHINE] if elsewhere else columns, min(width, _WIDEST))
+    return Columns([*columns, _OF_MACHINE] if machines else columns, min(width, _WIDEST))
 
 
 def _when(at: float, now: float) -> str:

@@ -61,6 +61,7 @@ class Known(NamedTuple):
     numbers: array[int]
     kinds: array[int]
     words: dict[Kind, int]  # and its number
+    last_at: float | None  # of the last figure: a number may be given again once its figure is gone
 
 
 _COLUMNS = "id, name, subject, against, value, low, high, n, unit, command, fingerprint, at, bench"
@@ -161,13 +162,13 @@ def known(conn: sqlite3.Connection, before: Known | None = None) -> Known:
     """With what `before` has, only what came since is read, unless something went away."""
     with explained(None):
         total: int = conn.execute("SELECT count(*) FROM measurement").fetchone()[0]
-        if before is not None:
-            _take_in(conn, before, before.numbers[-1] if before.numbers else 0)
+        if before is not None and _at(conn, before) == before.last_at:
+            _take_in(conn, before)
             if len(before.numbers) == total:
-                return before
-        found = Known(array("q"), array("l"), {})
-        _take_in(conn, found, 0)
-        return found
+                return before._replace(last_at=_at(conn, before))
+        found = Known(array("q"), array("l"), {}, None)
+        _take_in(conn, found)
+        return found._replace(last_at=_at(conn, found))
 
 
 def having(everything: Known, words: Sequence[str], machine: str | None) -> array[int]:
@@ -180,15 +181,22 @@ def having(everything: Known, words: Sequence[str], machine: str | None) -> arra
     return array("q", compress(everything.numbers, map(fits.__getitem__, everything.kinds)))
 
 
-def _take_in(conn: sqlite3.Connection, found: Known, after: int) -> None:
-    numbers, kinds, words = found
+def _take_in(conn: sqlite3.Connection, found: Known) -> None:
+    """What comes after the last one."""
+    numbers, kinds, words, _ = found
     for number, *kind in conn.execute(
         "SELECT id, name, subject, unit, command, fingerprint, bench IS NULL FROM measurement WHERE id > ?"
         " ORDER BY id",
-        (after,),
+        (numbers[-1] if numbers else 0,),
     ):
         numbers.append(number)
         kinds.append(words.setdefault(tuple(kind), len(words)))
+
+
+def _at(conn: sqlite3.Connection, found: Known) -> float | None:
+    last = found.numbers[-1] if found.numbers else 0
+    row = conn.execute("SELECT at FROM measurement WHERE id = ?", (last,)).fetchone()
+    return None if row is None else row[0]
 
 
 def _newest(conn: sqlite3.Connection, where: str, bound: tuple[str, ...]) -> str | None:

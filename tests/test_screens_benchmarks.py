@@ -378,7 +378,9 @@ def test_a_filter_of_figures_finds_what_the_command_finds(home: Path, conn: Conn
             for char in text:
                 await seen.press({" ": "space", ":": "colon"}.get(char, char))
             await seen.press("enter")
-            await seen.until_shows(f"{measurements.count(conn, wanted):,} on")
+            whose = f"{there[:6]}…" if "on:" in text else key_of(HERE)
+            await seen.until_shows(f"{measurements.count(conn, wanted):,} on {whose}")
+            assert (there in seen.text) == ("on:" in text)
             if newest:
                 await until_said(seen, newest[0].subject)
             else:
@@ -525,12 +527,17 @@ def test_figures_that_came_or_went_are_known_without_reading_all_again(conn: Con
     known = figures.known(conn)
     assert list(known.numbers) == list(range(1, 401))
     add_many(conn, 100)
-    assert figures.known(conn, known) is known and len(known.numbers) == 500
+    assert figures.known(conn, known).numbers is known.numbers and len(known.numbers) == 500
     conn.execute("DELETE FROM measurement WHERE id BETWEEN 100 AND 199")
     add_many(conn, 50)
     fresh = figures.known(conn, known)
     assert len(fresh.numbers) == measurements.count(conn) == 450
     assert set(figures.of_numbers(conn, range(90, 210))) == {*range(90, 100), *range(200, 210)}
+    conn.execute("DELETE FROM measurement WHERE id > 500")
+    add_own(conn, times=17)  # under the numbers of those that are gone
+    fresh = figures.known(conn, fresh)
+    assert len(fresh.numbers) == measurements.count(conn) == 451
+    assert len(figures.having(fresh, ["rss"], None)) == 17
     words = figures.having(fresh, ["Loss"], key_of(THERE))
     assert len(words) == measurements.count(conn, Wanted(("loss",), machine=key_of(THERE)))
 

@@ -44,6 +44,21 @@ class Asked(NamedTuple):
         """What decides which rows are shown, in which order."""
         return self[:6]
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(word.lower() for word in self.text.split() if not word.startswith(_MACHINE))
+
+    @property
+    def machine(self) -> str | None:
+        """The beginning of the key of one that was asked for by name."""
+        named = [word.removeprefix(_MACHINE) for word in self.text.split() if word.startswith(_MACHINE)]
+        return named[-1] if named else None
+
+    @property
+    def beyond(self) -> bool:
+        """Whether figures of other machines may be among what is shown."""
+        return self.elsewhere or self.machine is not None
+
 
 class Answer(NamedTuple):
     """A moment: the keys of all rows shown, and some of the rows themselves."""
@@ -140,10 +155,10 @@ class Looker:
         commands = entries.of_commands(conn, self._known)
         everything = sorted((*(self._benchmarks or ()), *commands), key=lambda one: -one.at)
         ours = [one for one in everything if one.machine == self._machine]
-        candidates = everything if asked.elsewhere or _words(asked.text)[1] else ours
+        candidates = everything if asked.beyond else ours
         if everything:
             candidates = [*candidates, *entries.unmeasured(ours)]
-        shown = {one.key: one for one in candidates if _has(one, asked.text)}
+        shown = {one.key: one for one in candidates if _has(one, asked)}
         keys = list(shown)
         return Answer(
             asked,
@@ -173,12 +188,11 @@ class Looker:
         return Answer(asked, keys, rows, place, first, self._machine, len(keys), anything=anything)
 
     def _numbers(self, conn: Connection, asked: Asked) -> Sequence[int]:
-        words, named = _words(asked.text)
-        ours = None if asked.elsewhere or named else self._machine
-        if not words and not named:
+        ours = None if asked.beyond else self._machine
+        if not asked.words and asked.machine is None:
             return self._order(conn, ours, asked)
         self._known = self._known or figures.known(conn)
-        found = figures.having(self._known, words, named or ours)
+        found = figures.having(self._known, asked.words, asked.machine or ours)
         if asked.sort == "id":
             return found[::-1] if asked.descending else found
         shown = set(found)
@@ -193,17 +207,11 @@ class Looker:
         return self._orders[wanted]
 
 
-def _words(text: str) -> tuple[list[str], str | None]:
-    """What was typed, and the beginning of a machine's key where that is a part of it."""
-    words = text.split()
-    named = [word.removeprefix(_MACHINE) for word in words if word.startswith(_MACHINE)]
-    return [word for word in words if not word.startswith(_MACHINE)], named[-1] if named else None
-
-
-def _has(entry: Entry, text: str) -> bool:
-    words, named = _words(text)
+def _has(entry: Entry, asked: Asked) -> bool:
     inside = f"{entry.name} {entry.command}".lower()
-    return (entry.machine or "").startswith(named or "") and all(word.lower() in inside for word in words)
+    return (entry.machine or "").startswith(asked.machine or "") and all(
+        word in inside for word in asked.words
+    )
 
 
 def _place(keys: Sequence[Any], asked: Asked, before: Answer | None) -> int | None:
