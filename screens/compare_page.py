@@ -175,10 +175,12 @@ class _Table:
         return Row(tuple(pieces))
 
     def _row(self, name: str, cells: Sequence[str], *, tone: str = "text") -> Row:
+        if width_of(name) > self._name:
+            name = name.partition(".")[2] or name  # of `train.embedding_dim` the end says more
         pieces = [Piece(padded(fitted(one_line(name), self._name), self._name), "dim")]
         for cell in cells:
             text = padded(fitted(one_line(cell), self._cell), self._cell)
-            pieces += [Piece(_GAP), Piece(text, tone)]
+            pieces += [Piece(_GAP), Piece(text, "dim" if cell.strip() == UNKNOWN else tone)]
         return Row(tuple(pieces))
 
 

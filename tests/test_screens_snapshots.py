@@ -103,6 +103,12 @@ async def compare(seen: Seen) -> None:
     await seen.until_shows("SETTINGS", "FIGURES", "batch_size")
 
 
+async def compare_unlike(seen: Seen) -> None:
+    await history(seen)
+    await seen.press("home", "down", "down", *["space"] * 4, "equals_sign")
+    await seen.until_shows("7, 6, 5, 4", "SETTINGS", "LEVERS IN EFFECT")
+
+
 async def influences(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("end", "up", "up", "i")
@@ -139,6 +145,7 @@ STORIES: dict[str, Story] = {
     "new-run-trouble": new_run_trouble,
     "history": history,
     "compare": compare,
+    "compare-unlike": compare_unlike,
     "influences": influences,
     "profiles": profiles,
     "benchmarks": benchmarks,
