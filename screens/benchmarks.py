@@ -114,7 +114,7 @@ class Benchmarks(Place):
             self._look_at = time.monotonic() + _SHARE * answer.took_s
         self.draw(answer.place)
         self.on_window_scrolled()  # rows may be in sight that nobody asked for
-        self._tell()
+        self.call_after_refresh(self._tell)  # the list is painted first
 
     def _tell(self) -> None:
         """What there is to say of the row under the cursor."""
