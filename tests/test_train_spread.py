@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 import torch
 import training_together as together
-from driving import Console, wait_for
+from driving import Console
 from training_together import WAYS, StopAt
 
-from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.training.checkpoints import read_checkpoint
@@ -116,7 +115,7 @@ def test_processes_whose_weights_differ_are_found_out_before_the_first_step(
 # --- the worker -----------------------------------------------------------------------------------
 
 
-def job_on(graph: Path, devices: int = 2, **settings: Any) -> Job:
+def job_on(graph: Path, **settings: Any) -> Job:
     table = {
         **{name: str(graph / f"{name}.txt") for name in ("train", "valid")},
         **together.SMALL,
@@ -127,18 +126,8 @@ def job_on(graph: Path, devices: int = 2, **settings: Any) -> Job:
         "device": "cpu",
         **settings,
     }
-    levers = {"devices": devices, "batch_size": 512}
+    levers = {"devices": 2, "batch_size": 512}
     return read_job({"workload": "train", "train": table, "levers": levers}, "the test")
-
-
-def begin(folder: Path, job: Job) -> subprocess.Popen[bytes]:
-    folder.mkdir(exist_ok=True)
-    (folder / "job.toml").write_text(job.as_toml())
-    own = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_EVENTS": str(folder / "events.jsonl")}
-    command = [sys.executable, "-P", "-m", "kgops.workers.train", str(folder / "job.toml")]
-    return subprocess.Popen(
-        command, env={**os.environ, **own, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL
-    )
 
 
 def told(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -146,14 +135,6 @@ def told(folder: Path, kind: str) -> list[dict[str, Any]]:
     text = file.read_bytes() if file.exists() else b""
     lines = text[: text.rfind(b"\n") + 1].splitlines()
     return [event for event in map(json.loads, lines) if event["event"] == kind]
-
-
-def in_the_middle(folder: Path, run: subprocess.Popen[bytes]) -> None:
-    def look() -> bool:
-        assert run.poll() is None, "too quick for this test"
-        return any(event["name"] == "loss" for event in told(folder, "metric"))
-
-    wait_for(look, "the second epoch", within_s=100)
 
 
 def children_of(pid: int) -> list[int]:
@@ -177,40 +158,53 @@ def never_shared(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
     return fit(model, triples, settings, tmp_path_factory.mktemp("alone"), together.Recorder()).history
 
 
-@NEED_TWO
-@pytest.mark.timeout(180)
-def test_a_process_that_is_killed_costs_nothing_but_time(
-    graph: Path, never_shared: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    run = begin(tmp_path, job_on(graph))
-    in_the_middle(tmp_path, run)
-    os.kill(children_of(run.pid)[1], signal.SIGKILL)
-    assert run.wait(150) == 0
-    (lost,) = [note["text"] for note in told(tmp_path, "note") if "lost" in note["text"]]
-    assert lost.startswith("process 2 of 2 was lost to signal 9: all begin again")
-    assert any(note["text"].startswith("resumed after epoch") for note in told(tmp_path, "note"))
-    history = json.loads((tmp_path / "results" / "training_history.json").read_text())
-    assert [entry["epoch"] for entry in history] == list(range(1, EPOCHS + 1))
-    losses = [torch.tensor([entry["loss"] for entry in one]) for one in (history, never_shared)]
-    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
-    assert (tmp_path / "results" / "manifest.json").exists()
-    assert {(e["requested"], e["effective"]) for e in told(tmp_path, "lever") if e["name"] == "devices"} == {
-        (2, 2)
-    }
-
-
 class TwoProcesses:
     """Started by this process, as the worker starts them."""
 
     def __init__(self, folder: Path, job: Job, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.job = folder, job
+        self._others = set(children_of(os.getpid()))
         patch.setenv("KGOPS_RUN_FOLDER", str(folder))
         patch.setenv("KGOPS_EVENTS", str(folder / "events.jsonl"))
         patch.setenv("OMP_NUM_THREADS", "1")
 
-    def train(self, stop: Callable[[], bool] = lambda: False) -> dict[str, float]:
+    def train(self, stop: Callable[[], bool]) -> dict[str, float]:
         (self.folder / "results").mkdir()
         return train_together(self.job, self.folder, Reporter(self.folder), stop, ["cpu", "cpu"])
+
+    def here(self) -> list[int]:
+        """The first before the second."""
+        return [child for child in children_of(os.getpid()) if child not in self._others]
+
+    def are_in_the_middle(self) -> bool:
+        return any(event["name"] == "loss" for event in told(self.folder, "metric"))
+
+
+@pytest.mark.timeout(180)
+def test_a_process_that_is_killed_costs_nothing_but_time(
+    graph: Path, never_shared: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = TwoProcesses(tmp_path, job_on(graph), monkeypatch)
+    killed: list[int] = []
+
+    def kill_the_second_once() -> bool:
+        if not killed and two.are_in_the_middle():
+            killed.append(two.here()[1])
+            os.kill(killed[0], signal.SIGKILL)
+        return False
+
+    figures = two.train(kill_the_second_once)
+    notes = [note["text"] for note in told(tmp_path, "note")]
+    (lost,) = [note for note in notes if "lost" in note]
+    assert lost.startswith("process 2 of 2 was lost to signal 9: all begin again")
+    assert any(note.startswith("resumed after epoch") for note in notes)
+    assert not told(tmp_path, "failed")
+    history = json.loads((tmp_path / "results" / "training_history.json").read_text())
+    assert [entry["epoch"] for entry in history] == list(range(1, EPOCHS + 1))
+    losses = [torch.tensor([entry["loss"] for entry in one]) for one in (history, never_shared)]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
+    assert figures["epochs"] == EPOCHS
+    assert (tmp_path / "results" / "final_model.pt").exists()
 
 
 @pytest.mark.timeout(180)
@@ -218,29 +212,26 @@ def test_a_run_that_is_stopped_leaves_a_point_to_resume_from_and_no_process(
     graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = TwoProcesses(tmp_path, job_on(graph, resume_every=1000.0), monkeypatch)
-    before, during = set(children_of(os.getpid())), set()
-
-    def stop_in_the_middle() -> bool:
-        during.update(children_of(os.getpid()))
-        return any(event["name"] == "loss" for event in told(tmp_path, "metric"))
-
     with pytest.raises(Stopped):
-        two.train(stop_in_the_middle)
-    assert len(during - before) == 2
-    assert not (during - before) & set(children_of(os.getpid()))
+        two.train(two.are_in_the_middle)
+    assert two.here() == []
     (point,) = (tmp_path / "results" / "checkpoints").glob("resume_*.pt")
     assert 1 <= read_checkpoint(point).epoch < EPOCHS
 
 
+@NEED_TWO
 @pytest.mark.timeout(180)
-def test_what_the_processes_cannot_do_is_said_in_their_words(
-    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_processes_cannot_do_fails_the_run_with_their_words(graph: Path, tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("only\ttwo\n")
-    two = TwoProcesses(tmp_path, job_on(graph, train=str(tmp_path / "train.txt")), monkeypatch)
-    with pytest.raises(KgopsError, match=r"train\.txt") as caught:
-        two.train()
-    assert (caught.value.exit_code, caught.value.hint is None) == (2, False)
+    job = job_on(graph, train=str(tmp_path / "train.txt"))
+    (tmp_path / "job.toml").write_text(job.as_toml())
+    own = {"KGOPS_RUN_FOLDER": str(tmp_path), "KGOPS_EVENTS": str(tmp_path / "events.jsonl")}
+    command = [sys.executable, "-P", "-m", "kgops.workers.train", str(tmp_path / "job.toml")]
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
+    assert done.returncode == 2
+    (failed,) = told(tmp_path, "failed")
+    assert "train.txt" in failed["reason"]
+    assert done.stderr.count("train.txt") == 1  # said once, not by each of them
 
 
 def test_several_devices_are_refused_where_pykeen_trains(run_cli: Console) -> None:
