@@ -94,7 +94,7 @@ def load_pykeen(path: Path, *, trust_pickle: bool = False, inverse: bool | None 
         return _from_module(path, saved)
     if isinstance(saved, Mapping) and isinstance(saved.get("model_state_dict"), Mapping):
         saved = saved["model_state_dict"]
-    if not isinstance(saved, Mapping) or not all(isinstance(v, torch.Tensor) for v in saved.values()):
+    if not isinstance(saved, Mapping) or not all(map(_is_whole, saved.values())):
         raise BadInput(
             f"{path} holds no state dict.", hint="give PyKEEN's trained_model.pkl or a state dict."
         )
@@ -103,7 +103,21 @@ def load_pykeen(path: Path, *, trust_pickle: bool = False, inverse: bool | None 
             f"{path} is a state dict, which does not say whether relations were doubled by inverse triples.",
             hint="say whether create_inverse_triples was on when it was trained.",
         )
-    return from_pykeen_state(saved, inverse=inverse)
+    try:
+        return from_pykeen_state(saved, inverse=inverse)
+    except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
+        raise BadInput(
+            f"{path} has weights whose sizes or types are not those of a ConvE.", hint="is the file complete?"
+        ) from error
+
+
+def _is_whole(value: Any) -> bool:
+    """A tensor, and no view that says it is larger than what the file has of it."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout == torch.strided
+        and value.nbytes <= value.untyped_storage().nbytes()
+    )
 
 
 def load_saved(path: Path, trust_pickle: bool) -> Any:
@@ -122,8 +136,11 @@ def load_saved(path: Path, trust_pickle: bool) -> Any:
                 hint="if you trust whoever wrote it, pass --trust-pickle.",
             ) from error
         raise BadInput(f"{path} is not a file that torch saved.", hint="is the file complete?") from error
-    except (RuntimeError, EOFError, ValueError, AttributeError, ImportError) as error:
-        raise BadInput(f"{path} cannot be loaded: {error}.", hint="is the file complete?") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file, or a class that is not here: unpickling may raise anything
+        told = " ".join(str(error).split())[:200] or type(error).__name__
+        raise BadInput(f"{path} cannot be loaded: {told}.", hint="is the file complete?") from error
 
 
 def _from_module(path: Path, module: torch.nn.Module) -> ConvE:
