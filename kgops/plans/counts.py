@@ -28,6 +28,7 @@ _SPLITS = ("train", "valid", "test")
 _HEADERS = ((b"head", b"relation", b"tail"), (b"subject", b"predicate", b"object"), (b"h", b"r", b"t"))
 _VOCABULARY_HEADERS = {b"id", b"label", b"entity", b"relation", b"index", b"name"}
 _REMEMBERED = 64  # data sets; the oldest is forgotten first
+_LONGEST = 64 << 20  # bytes of a line, as `kgops.graphs.text` reads them
 _FORMAT = 2  # of what is remembered
 
 
@@ -91,7 +92,8 @@ def counts_of(
         return None
     try:
         key = "|".join([str(_FORMAT), *(_identity(role, path) for role, path in files.items())])
-        known = (read_json(remembered) or {}) if remembered is not None else {}
+        there = read_json(remembered) if remembered is not None else None
+        known = there if isinstance(there, dict) else {}
         recalled = _recalled(known.get(key))
         if recalled is not None:
             return recalled
@@ -217,7 +219,10 @@ def _lines(path: Path) -> Iterator[bytes]:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         with gzip.open(raw) if packed else raw as file:
-            for number, line in enumerate(file):
+            lines = iter(lambda: file.readline(_LONGEST + 1), b"") if packed else file
+            for number, line in enumerate(lines):
+                if len(line) > _LONGEST:  # what is packed may be a thousand times as large as its file
+                    raise ValueError(f"{path} has a line without end")
                 text = line.rstrip(b"\r\n")
                 if text.strip():
                     yield text.removeprefix(b"\xef\xbb\xbf") if number == 0 else text

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from kgops.errors import Usage
 from kgops.gpus.facts import CardFacts
 from kgops.jobs import sizes
 from kgops.jobs.conve_config import ConvEConfig
@@ -307,7 +308,13 @@ def model_of_config(config: Mapping[str, Any]) -> ConvEConfig | None:
     told = config.get("model")
     if not isinstance(told, Mapping) or not {"num_entities", "num_relations"} <= told.keys() <= _MODEL_KEYS:
         return None
-    return ConvEConfig(**told)
+    counted = [value for name, value in told.items() if not name.endswith("dropout")]
+    if not all(value is None or isinstance(value, int) for value in counted):
+        return None
+    try:
+        return ConvEConfig(**told)
+    except (Usage, TypeError, ValueError, ArithmeticError):  # changed since, or of another kgops
+        return None
 
 
 def _queries(counts: Counts, one_positive: bool, inverse: bool) -> Answers:

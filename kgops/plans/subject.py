@@ -128,7 +128,8 @@ def _tracing(job: Job, count: Count) -> Subject | str:
     counts = count(settings)
     if counts is None:
         return _unknown_data(settings)
-    trained = {"loss": None, **(config.get("training") or {})}
+    told = config.get("training")
+    trained = {"loss": None, **(told if isinstance(told, dict) else {})}
     traced = Traced(model, trained, _checkpoints(settings), _tests(settings, counts))
     return Subject(job, counts, None, job, traced)
 
