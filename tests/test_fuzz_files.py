@@ -32,6 +32,10 @@ from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary, read_vocabulary
 from kgops.jobs import manifest
 from kgops.models.conve import ConvE, ConvEConfig
+from kgops.models.pykeen_bridge import load_pykeen, to_pykeen_state
+from kgops.plans.counts import counts_of
+from kgops.plans.flight_files import Flights, flights_in
+from kgops.plans.shapes import model_of_config
 from kgops.tracin.parts import Part, Parts
 from kgops.tracin.pieces import Pieces, Tile
 from kgops.tracin.tests_to_trace import from_file, from_text
@@ -84,7 +88,11 @@ def test_damaged_triples_are_a_graph_or_refused_by_file(
     found = refused_or(
         lambda: read_graph(*paths[:2], entity_to_id=paths[2] if ids is not None else None), "graph-"
     )
+    counted = counts_of({"train": str(paths[0]), "valid": str(paths[1])})
     if found is not None:
+        if ids is None and counted is not None:  # by a plan, without torch
+            sizes = found.num_entities, found.num_relations, len(found.train), len(found.valid)
+            assert (counted.entities, counted.relations, counted.train, counted.valid) == sizes
         whole = torch.cat([found.train, found.valid])
         assert whole.min() >= 0 and whole[:, [0, 2]].max() < found.num_entities
         assert whole[:, 1].max() < found.num_relations
@@ -227,6 +235,7 @@ def damaged_inside(draw: st.DrawFn, whole: bytes) -> bytes:
 
 
 WHOLE = saved(body_of(CHECKPOINT))
+TOLD: Any = st.sampled_from([None, True, -1, 0, 3, 1 << 70, 0.5, float("nan"), "", "5", [], {}])
 ODD: Any = st.sampled_from(
     [
         *(None, True, -1, 0, 1 << 70, 0.5, float("nan"), "", "x", [], {}, {1: 2}, {"x": "y"}, torch.ones(2)),
@@ -302,6 +311,49 @@ def test_nothing_in_a_checkpoint_or_a_part_or_a_piece_is_executed(tmp_path: Path
         Pieces(tmp_path, [], 1, 5).read(piece)
     assert list(Parts(tmp_path)) == []  # its tests are scored again
     assert not mark.exists()
+
+
+@examples(60)
+@given(config=st.dictionaries(st.sampled_from(sorted(CHECKPOINT.config)), TOLD, max_size=3))
+@example(config={"embedding_dim": (1 << 52) - 1})
+def test_a_plan_takes_a_changed_configuration_for_a_model_or_for_none(config: dict[str, Any]) -> None:
+    found = model_of_config({"model": {**CHECKPOINT.config, **config}})
+    assert found is None or found.features > 0
+
+
+PYKEEN = to_pykeen_state(ConvE(CONFIG))
+STATE = saved(PYKEEN)
+CHANGED_STATES = st.builds(
+    lambda name, value: saved({**PYKEEN, name: value}),
+    st.sampled_from(sorted(PYKEEN)),
+    st.sampled_from(
+        [
+            *(
+                torch.ones(2),
+                torch.ones(()),
+                torch.ones(0, 0),
+                torch.ones(5, 0),
+                torch.ones(0, 6),
+                torch.ones(5, 6, 1),
+            ),
+            *(
+                torch.ones(1).expand(5, 1 << 50),
+                torch.ones(1).expand(1 << 33, 6),
+                torch.eye(6).to_sparse(),
+                "x",
+            ),
+            *(torch.ones(5, 6, dtype=torch.int64), torch.ones(0, 0, 0, 0), torch.ones(2, 1, 0, 3)),
+        ]
+    ),
+)
+
+
+@examples(150)
+@given(content=damaged(STATE, PT_TOKENS) | damaged_inside(STATE) | damaged_inside(STATE) | CHANGED_STATES)
+def test_damaged_weights_of_pykeen_are_a_model_or_refused(folder: Path, content: bytes) -> None:
+    path = folder / "weights.pt"
+    path.write_bytes(content)
+    refused_or(lambda: load_pykeen(path, inverse=True))
 
 
 def test_a_file_of_torch_that_is_compressed_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
@@ -415,7 +467,10 @@ HEADERS = st.builds(
 def test_a_damaged_flight_is_read_or_refused_by_its_name(folder: Path, content: bytes) -> None:
     home = folder / "flights"
     home.mkdir(exist_ok=True)
-    for flight in read_and_told(home / "one.npz", content, lambda path: read_flights(path.parent, 2)) or ():
+    flights = read_and_told(home / "one.npz", content, lambda path: read_flights(path.parent, 2)) or ()
+    told = flights_in(home)  # to a plan, without numpy
+    for flight in flights:
+        assert not isinstance(told, Flights) or (told.height, told.width) == flight.image_size
         assert np.isfinite([flight.survey.mean, flight.survey.std]).all()
         assert np.isfinite(flight.zenith).all() and len(flight) == len(flight.frames)
 
