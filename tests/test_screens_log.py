@@ -185,7 +185,7 @@ def test_a_log_that_cannot_be_read_is_no_crash(run_cli: Console) -> None:
 
     async def story(seen: Seen) -> None:
         await open_log(seen)
-        await seen.until_shows("nothing yet")
+        await seen.until_shows("nothing was written")
 
     look(run_cli.home, story, (80, 24))
     log.symlink_to("/etc/hostname")
