@@ -184,18 +184,19 @@ def _started(bed: Bed, job: Job, name: str) -> tuple[float, float]:
     pieces = Pieces.plan(bed.folder / name, [], 1, bed.top_k)
     write_durably(pieces.folder / JOB, job.as_toml().encode())
     command, environment = _hand(pieces)
-    begun, waiting, peak_kib = time.time(), 0.0, 0
+    begun, peak_kib, waits = time.time(), 0, [(0.0, 0.0)]
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as worker:
         while worker.poll() is None:
-            waiting = waited(worker.pid) or waiting
+            waits.append((time.time(), waited(worker.pid)))
             # What the kernel says of it in the end has our own peak in it, from before it was another program.
             found = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{worker.pid}/status").read_text())
             peak_kib = max(peak_kib, int(found[1])) if found else peak_kib
             time.sleep(0.01)
     if worker.returncode != 0:
         raise RuntimeError(f"the worker ended with {worker.returncode}")
-    told = [json.loads(line) for line in (pieces.folder / "hand.jsonl").read_text().splitlines()]
-    return max(line["at"] for line in told) - begun - waiting, peak_kib * 1024
+    ready = max(json.loads(line)["at"] for line in (pieces.folder / "hand.jsonl").read_text().splitlines())
+    waiting = max(seconds for at, seconds in waits if at <= ready)
+    return ready - begun - waiting, peak_kib * 1024
 
 
 def _hand(pieces: Pieces) -> tuple[list[str], dict[str, str]]:

@@ -62,7 +62,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", type=Path, help="folder with train.txt and test.txt; otherwise drawn")
-    parser.add_argument("--tests", type=int, default=256, help="test triples where costs are measured")
+    parser.add_argument("--tests", type=int, default=128, help="test triples where costs are measured")
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--loss", choices=("target", "one-to-n"), default="target")
     parser.add_argument("--top-k", type=int, default=100)
@@ -78,7 +78,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _bed(folder: Path, args: argparse.Namespace) -> Bed:
-    data = args.data or draw_graph(folder, 5_000, 50, 60_000, args.tests)
+    data = args.data or draw_graph(folder, 2_000, 20, 40_000, args.tests)
     return Bed.made(folder, data, args.tests, args.top_k, args.dim, args.loss)
 
 
