@@ -18,6 +18,7 @@ import training_together as together
 from driving import Console
 from training_together import WAYS, StopAt
 
+from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.training.checkpoints import read_checkpoint
@@ -26,7 +27,7 @@ from kgops.training.parallel import Alone
 from kgops.workers.entry import Stopped
 from kgops.workers.report import Reporter
 from kgops.workers.train import model_config, train_settings
-from kgops.workers.train_spread import train_together
+from kgops.workers.train_spread import train_together, who_was_lost
 
 torch.set_num_threads(1)
 
@@ -232,6 +233,23 @@ def test_what_the_processes_cannot_do_fails_the_run_with_their_words(graph: Path
     (failed,) = told(tmp_path, "failed")
     assert "train.txt" in failed["reason"]
     assert done.stderr.count("train.txt") == 1  # said once, not by each of them
+
+
+@pytest.mark.parametrize(
+    ("codes", "says"),
+    [
+        ([75, -9], "process 2 of 2 was lost to signal 9"),
+        ([0, -11], "process 2 of 2 was lost to signal 11"),
+        ([75, 75], "process 1 of 2 has lost the others"),
+    ],
+)
+def test_whoever_ended_first_is_named_as_lost(codes: list[int], says: str, tmp_path: Path) -> None:
+    assert who_was_lost(tmp_path, codes) == says
+
+
+def test_a_process_that_ends_by_a_fault_of_its_own_is_not_started_again(tmp_path: Path) -> None:
+    with pytest.raises(KgopsError, match="process 2 of 2 ended with 1"):
+        who_was_lost(tmp_path, [75, 1])
 
 
 def test_several_devices_are_refused_where_pykeen_trains(run_cli: Console) -> None:

@@ -24,7 +24,7 @@ from kgops.workers.entry import Stopped
 from kgops.workers.report import Reporter
 from kgops.workers.train_seats import FOUND, PLACE, Seat, trouble_file
 
-__all__ = ["train_together"]
+__all__ = ["train_together", "who_was_lost"]
 
 _LOOK_S = 0.05
 _AGAIN = 3  # times that all begin again because one was lost
@@ -48,7 +48,7 @@ def train_together(
             break
         if stop():
             raise Stopped
-        lost = _lost(place, codes)
+        lost = who_was_lost(place, codes)
         if again == _AGAIN:
             raise KgopsError(f"{lost}, for the {again + 1}th time.", hint="`kgops logs` has their words.")
         report.note(f"{lost}: all begin again from the last point to resume from.")
@@ -67,8 +67,8 @@ def _before_the_ladder(job: Job, report: Reporter) -> Job:
     return replace(job, levers={k: v for k, v in asked.items() if not (k in changed and v == "auto")})
 
 
-def _lost(place: Path, codes: Sequence[int]) -> str:
-    """Who was lost; raises what no new beginning would mend."""
+def who_was_lost(place: Path, codes: Sequence[int]) -> str:
+    """By what the processes ended with; raises what no new beginning would mend."""
     for which in range(len(codes)):
         if trouble_file(place, which).exists():
             raise _as_error(json.loads(trouble_file(place, which).read_text()))
@@ -76,13 +76,13 @@ def _lost(place: Path, codes: Sequence[int]) -> str:
     if killed:
         which, number = killed[0]
         return f"process {which + 1} of {len(codes)} was lost to signal {number}"
-    if os.EX_TEMPFAIL in codes:
-        return f"process {codes.index(os.EX_TEMPFAIL) + 1} of {len(codes)} has lost the others"
-    code = next(code for code in codes if code)
-    raise KgopsError(
-        f"process {codes.index(code) + 1} of {len(codes)} ended with {code}; its words are in the log.",
-        hint="`kgops logs` shows them.",
-    )
+    for which, code in enumerate(codes):
+        if code not in (0, os.EX_TEMPFAIL):
+            raise KgopsError(
+                f"process {which + 1} of {len(codes)} ended with {code}; its words are in the log.",
+                hint="`kgops logs` shows them.",
+            )
+    return f"process {codes.index(os.EX_TEMPFAIL) + 1} of {len(codes)} has lost the others"
 
 
 def _as_error(told: dict[str, str | int | None]) -> Exception:
