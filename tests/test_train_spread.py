@@ -23,10 +23,12 @@ from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.loop import fit
+from kgops.training.out_of_memory import describe, is_out_of_memory
 from kgops.training.parallel import Alone
 from kgops.workers.entry import Stopped
 from kgops.workers.report import Reporter
 from kgops.workers.train import model_config, train_settings
+from kgops.workers.train_seats import trouble_file
 from kgops.workers.train_spread import train_together, who_was_lost
 
 torch.set_num_threads(1)
@@ -250,6 +252,16 @@ def test_whoever_ended_first_is_named_as_lost(codes: list[int], says: str, tmp_p
 def test_a_process_that_ends_by_a_fault_of_its_own_is_not_started_again(tmp_path: Path) -> None:
     with pytest.raises(KgopsError, match="process 2 of 2 ended with 1"):
         who_was_lost(tmp_path, [75, 1])
+
+
+def test_a_process_without_memory_makes_the_run_one_that_ran_out_in_its_words(tmp_path: Path) -> None:
+    says = "host memory ran out: 64 MiB more were asked for, the limit is 500 MiB"
+    told = {"kind": "out_of_memory", "says": says, "hint": None, "code": 1}
+    trouble_file(tmp_path, 0).write_text(json.dumps(told))
+    with pytest.raises(MemoryError) as caught:
+        who_was_lost(tmp_path, [1, -9])
+    assert is_out_of_memory(caught.value)
+    assert describe(caught.value) == says
 
 
 def test_several_devices_are_refused_where_pykeen_trains(run_cli: Console) -> None:

@@ -20,6 +20,7 @@ _SIGNS = (
     "failed to map segment",
 )
 _ONLY_UNDER_A_LIMIT = ("can't start new thread",)  # whose stack has no room; else too many threads
+_HOST = "host memory ran out"
 _ASKED = re.compile(r"tried to allocate (\d+) bytes")
 _MIB = 1 << 20
 _NEXT_TO_NOTHING = 32 * _MIB  # a library that loads asks for its memory in pieces of this order
@@ -52,7 +53,9 @@ def describe(error: BaseException) -> str:
     """What was asked for, and what there was: for a card in its driver's words, for the host in figures."""
     limit = make_room()
     text = str(_lack(error) or error).strip().split("\n")[0]
-    if "CUDA" in text or "HIP" in text:
+    if (
+        "CUDA" in text or "HIP" in text or text.startswith(_HOST)
+    ):  # the last by a process that ran out for this one
         return text[:300]
     asked = _ASKED.search(text)
     parts = [f"{int(asked[1]) / _MIB:,.0f} MiB more were asked for"] if asked else []
@@ -61,7 +64,7 @@ def describe(error: BaseException) -> str:
         parts.append(f"{used / _MIB:,.0f} MiB were in use")
     if limit is not None:
         parts.append(f"the limit is {limit / _MIB:,.0f} MiB")
-    return f"host memory ran out: {', '.join(parts) or type(error).__name__}"
+    return f"{_HOST}: {', '.join(parts) or type(error).__name__}"
 
 
 def make_room() -> int | None:
