@@ -125,6 +125,7 @@ def changed_jobs(draw: st.DrawFn) -> dict[str, Any]:
 @example(table={"workload": "exec", "exec": {"command": ["x"]}, "levers": {"block": 1 << 20_000}})
 @example(table={"workload": "exec", "exec": {"command": ["x"]}, **{f"unknown_{n}": n for n in range(3000)}})
 @example(table={"workload": "train", "train": {"dataset": "umls", "learning_rate": float("inf")}})
+@example(table={"workload": "exec", "exec": {"command": ["x"]}, "on": {"cpus": 1}})
 def test_a_changed_job_is_refused_with_its_problems_or_written_and_read_again_as_it_is(
     table: dict[str, Any],
 ) -> None:

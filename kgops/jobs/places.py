@@ -55,7 +55,8 @@ KEYS = (
 def problems_of(table: dict[str, Any], workload: str) -> list[str]:
     """What does not go together."""
     where, problems = table["where"], []
-    others = [name for name, value in table.items() if name != "where" and value not in (None, 1, [])]
+    unsaid = {key.name: key.default for key in KEYS}
+    others = [name for name, value in table.items() if name != "where" and value not in (unsaid[name], [])]
     if where is None and others:
         problems.append(f"on.{others[0]}: has no meaning without on.where")
     if where == "slurm" and table["address"]:
