@@ -126,6 +126,7 @@ def changed_jobs(draw: st.DrawFn) -> dict[str, Any]:
 @example(table={"workload": "exec", "exec": {"command": ["x"]}, **{f"unknown_{n}": n for n in range(3000)}})
 @example(table={"workload": "train", "train": {"dataset": "umls", "learning_rate": float("inf")}})
 @example(table={"workload": "exec", "exec": {"command": ["x"]}, "on": {"cpus": 1}})
+@example(table={"workload": "regress", "regress": {"data_directory": "x", "save_name": " "}})
 def test_a_changed_job_is_refused_with_its_problems_or_written_and_read_again_as_it_is(
     table: dict[str, Any],
 ) -> None:

@@ -138,9 +138,10 @@ def read_job(table: object, source: str) -> Job:
         raise BadJob(source, problems)
     if limits["attempts"] is None:
         limits["attempts"] = workload.attempts
+    made = workload.label(settings)[:LONGEST_LABEL]
     return Job(
         workload=workload.name,
-        label=top["label"] or workload.label(settings)[:LONGEST_LABEL],
+        label=top["label"] or (made if made.strip() else workload.name),
         settings=settings,
         profile=top["profile"],
         levers=levers,
