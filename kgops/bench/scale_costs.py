@@ -163,15 +163,16 @@ def measure(
 
 def _starting(bed: Bed, more: int, times: int) -> tuple[float, float, float]:
     """Of a process that finds nothing to do: seconds without triples, seconds and bytes for each of them."""
-    trains = len(bed.graph.train)
-    many = bed.folder / "more.txt"
+    trains, many = len(bed.graph.train), bed.folder / "more.txt"
+    few = [_started(bed, bed.job, f"few-{n}") for n in range(times)]
+    if not more:  # of a graph as large as this one nothing else has to be told
+        return min(took for took, _ in few), 0.0, 0.0
     drawn = _drawn(bed.graph, more)
     entities, relations = bed.graph.entities.labels, bed.graph.relations.labels
     with many.open("w") as file:
         file.write(Path(bed.job.settings["train"]).read_text())
         file.writelines(f"{entities[h]}\t{relations[r]}\t{entities[t]}\n" for h, r, t in drawn.tolist())
     larger = {**bed.job.as_table(), "tracin": {**bed.job.as_table()["tracin"], "train": str(many)}}
-    few = [_started(bed, bed.job, f"few-{n}") for n in range(times)]
     lots = [_started(bed, read_job(larger, "a benchmark"), f"lots-{n}") for n in range(times)]
     seconds = [min(took for took, _ in both) for both in (few, lots)]
     peaks = [min(peak for _, peak in both) for both in (few, lots)]
