@@ -20,11 +20,9 @@ def devices_for(asked: int | str, device: torch.device) -> tuple[list[str], str 
         cores = len(os.sched_getaffinity(0))
         return ["cpu"] * min(asked, cores), f"there are {cores} cores" if asked > cores else None
     there = torch.cuda.device_count()
-    if asked == "all" or isinstance(asked, int):
-        many = there if asked == "all" else min(asked, there)
-        why = f"this run was given {there}" if isinstance(asked, int) and asked > there else None
-        return [f"cuda:{index}" for index in range(many)], why
+    if asked == "all":
+        return [f"cuda:{index}" for index in range(there)], None
     # Their numbers are the machine's; a run sees only those it was given, numbered from 0.
-    wanted = asked.count(",") + 1
+    wanted = asked if isinstance(asked, int) else asked.count(",") + 1
     found = [f"cuda:{index}" for index in range(min(wanted, there))]
     return found or alone, None if len(found) == wanted else f"this run was given {there}"
