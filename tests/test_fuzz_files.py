@@ -73,7 +73,7 @@ THOUSAND_LINES = gzip.compress((b" " * 1023 + b"\n") * 1024, mtime=0)
 PACKED = gzip.compress(TRIPLES * 50, mtime=0)
 
 
-@examples(250)
+@examples(150)
 @given(train=DAMAGED_TRIPLES, valid=DAMAGED_TRIPLES, ids=damaged(NUMBERED, TOKENS) | st.none())
 @example(train=b"9" * 5000 + b"\tr\ta\n", valid=TRIPLES, ids=None)
 @example(train=b"9" * 5000 + b"\t1\t" + b"0" * 5000 + b"\n", valid=TRIPLES, ids=None)
@@ -106,7 +106,7 @@ def test_damaged_gzip_is_read_or_refused_by_file(folder: Path, content: bytes) -
     read_and_told(folder / "packed.tsv.gz", content, read_graph)
 
 
-@examples(250)
+@examples(150)
 @given(content=damaged(NUMBERED, TOKENS) | damaged(b"entity\tid\n0\tx\n1\ty y\n2\tz\n", TOKENS))
 @example(content=b"9" * 5000 + b"\n" + b"a\t0\n")
 @example(content=b"a\t" + b"9" * 5000 + b"\nb\t0\n")
@@ -154,7 +154,7 @@ JSON_TOKENS = (
 )
 
 
-@examples(200)
+@examples(120)
 @given(content=damaged(EDGES, JSON_TOKENS))
 @example(content=b"[" * 100_000)
 @example(content=b'{"' + b"[" * 100_000 + b'": "a"}')
@@ -269,7 +269,7 @@ def built(path: Path) -> ConvE | None:
     return refused_or(found.build_model, "checkpoint")
 
 
-@examples(250)
+@examples(150)
 @given(content=damaged(WHOLE, PT_TOKENS) | damaged_inside(WHOLE) | damaged_inside(WHOLE) | CHANGED)
 @example(content=saved(body_of(CHECKPOINT) | {"version": torch.ones(2)}))
 @example(content=saved(body_of(CHECKPOINT) | {"format": torch.ones(2)}))
@@ -462,7 +462,7 @@ HEADERS = st.builds(
 )
 
 
-@examples(200)
+@examples(120)
 @given(content=damaged(NPZ[False], NPZ_TOKENS) | damaged(NPZ[True], NPZ_TOKENS) | HEADERS)
 def test_a_damaged_flight_is_read_or_refused_by_its_name(folder: Path, content: bytes) -> None:
     home = folder / "flights"

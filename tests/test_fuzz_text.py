@@ -119,7 +119,7 @@ def changed_jobs(draw: st.DrawFn) -> dict[str, Any]:
     return table
 
 
-@examples(250)
+@examples(150)
 @given(table=changed_jobs())
 @example(table={"workload": "exec", "exec": {"command": ["x"]}, "limits": {"grace_s": 10**400}})
 @example(table={"workload": "exec", "exec": {"command": ["x"]}, "levers": {"block": 1 << 20_000}})
@@ -168,7 +168,7 @@ TOML_TOKENS = (
 DAMAGED_JOBS = st.sampled_from(JOB_TEXTS).flatmap(lambda text: damaged(text, TOML_TOKENS))
 
 
-@examples(250)
+@examples(150)
 @given(content=DAMAGED_JOBS)
 @example(content=b"x" + b".x" * 20_000 + b" = 1")
 @example(content=b"x = 1" + b"\n[" + b"x . " * 20_000 + b"x]")
@@ -293,7 +293,7 @@ AXES = st.builds(
 )
 
 
-@examples(200)
+@examples(120)
 @given(axes=st.lists(AXES | PLAIN, min_size=1, max_size=3), workload=st.sampled_from(["train", "exec"]))
 @example(axes=["n=" + "[" * 50_000], workload="exec")
 @example(axes=["n=1" + "0" * 5000 + ",0x" + "f" * 5000], workload="exec")
@@ -429,7 +429,7 @@ EVENT_TOKENS = (
 )
 
 
-@examples(250)
+@examples(150)
 @given(line=st.sampled_from(EVENT_LINES).flatmap(lambda line: damaged(line, EVENT_TOKENS)))
 def test_an_event_that_is_read_is_written_and_read_again_as_it_is(line: bytes) -> None:
     event = events.read(line, 7.0)
