@@ -25,7 +25,11 @@ T = TypeVar("T")
 QUICK = (sys.executable, "-I", "-S", "-c")  # a Python that starts in a few milliseconds
 
 
-def wait_for(condition: Callable[[], T | None], what: str, within_s: float = 20.0) -> T:
+# A guard against hanging, not a promise of speed: machines that test are busy, and slow for minutes.
+PATIENCE_S = 60.0
+
+
+def wait_for(condition: Callable[[], T | None], what: str, within_s: float = PATIENCE_S) -> T:
     """What `condition` returns once it is true; a failure that names `what` if it never is."""
     deadline = time.monotonic() + within_s
     while True:
@@ -114,7 +118,7 @@ class Console:
         finally:
             conn.close()
 
-    def ended(self, number: int, within_s: float = 20.0) -> Run:
+    def ended(self, number: int, within_s: float = PATIENCE_S) -> Run:
         """The run once it has ended, with no console looking."""
 
         def look() -> Run | None:
@@ -221,7 +225,7 @@ class Terminal:
             return bool(new)
         return True
 
-    def wait_for_text(self, text: bytes, within_s: float = 20.0) -> None:
+    def wait_for_text(self, text: bytes, within_s: float = PATIENCE_S) -> None:
         def look() -> bool:
             self.read()
             return text in self.seen
@@ -238,7 +242,7 @@ class Terminal:
         os.close(self.master)
         self.master = -1
 
-    def wait(self, within_s: float = 20.0) -> int:
+    def wait(self, within_s: float = PATIENCE_S) -> int:
         """The command's exit code; what it shows until then is kept in `seen`."""
         deadline = time.monotonic() + within_s
         while self.child.poll() is None:

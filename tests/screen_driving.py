@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from driving import PATIENCE_S
 from textual.pilot import Pilot
 
 from kgops.settings import Home
@@ -47,7 +48,7 @@ class Seen:
     async def wait(self, seconds: float) -> None:
         await self.pilot.pause(seconds)
 
-    async def until(self, condition: Callable[[], object], what: str, within_s: float = 15.0) -> None:
+    async def until(self, condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + within_s
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain for {what}:\n{self.text}"
