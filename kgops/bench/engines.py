@@ -3,8 +3,8 @@
     python -m kgops.bench.engines [--on ray|slurm] [--data DIR] [--folder SHARED] [--rounds 3]
 
 Each is `kgops run tracin` as a person types it, and takes turns with the same one here. Ray: a local one of two
-processors beside `--devices 2`, in few pieces and in many, so that what a piece costs is told from what a run costs.
-Slurm: whatever cluster sbatch reaches; SHARED is a folder that its nodes share with this machine.
+processors beside `--devices 2`, in few pieces and in many. Slurm: whatever cluster sbatch reaches; SHARED is a folder
+that its nodes share with this machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from kgops.bench.measure import Line, quietness, table
@@ -120,7 +119,7 @@ class _Place:
 
 
 def _ray(at: _Place, tests: int, rounds: int) -> list[Line]:
-    """Fewer tests make more and shorter pieces: what is the same of both is the run's, what grows is the pieces'."""
+    """In few pieces and in more: fewer tests make more and shorter ones."""
     over: dict[int, list[float]] = {}
     for number in range(rounds):
         for many in (tests, max(1, tests // 4)):
@@ -132,20 +131,16 @@ def _ray(at: _Place, tests: int, rounds: int) -> list[Line]:
                 f"{by_ray.seconds:.1f} s by Ray",
                 flush=True,
             )
-    (least, most) = min(over), max(over)
-    each = tuple((b - a) / (most - least) for a, b in zip(over[least], over[most], strict=True))
-    piece_s = max(0.0, median(each))
-    run_s = tuple(seconds - piece_s * least for seconds in over[least])
-    of = [
-        Line("engines_ray_run_s", "Ray beside two processes: a run takes longer by", "s", run_s),
-        Line("engines_ray_piece_s", "and by, for each of its pieces", "s", each),
-    ]
-    for pieces in (16, 128):
-        whole = pieces * BLOCK_S / 2
-        shares = tuple(100 * (seconds + piece_s * pieces) / whole for seconds in run_s)
-        what = f"of a run of {pieces} pieces of {BLOCK_S:.0f} s on two processors"
-        of.append(Line("engines_ray_share", what, "%", shares, 10))
-    return of
+    lines = []
+    for pieces, longer in sorted(over.items()):
+        # What Ray adds does not ask how long a piece takes, so it is held against longer ones.
+        shares = tuple(100 * seconds / (pieces * BLOCK_S / 2) for seconds in longer)
+        what = f"Ray beside two processes, {pieces} pieces"
+        lines += [
+            Line("engines_ray_s", f"{what}: longer by", "s", tuple(longer)),
+            Line("engines_ray_share", f"{what}: of as many of {BLOCK_S:.0f} s", "%", shares, 10),
+        ]
+    return lines
 
 
 def _slurm(at: _Place, tests: int, rounds: int) -> list[Line]:
