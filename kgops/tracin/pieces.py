@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import io
 import os
-import pickle
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from kgops.jobs.files import read_json, sync_folder, write_json
 from kgops.tracin.ranking import TopK
 from kgops.tracin.scan import Share, Sink, TopTriples
 from kgops.tracin.tests_to_trace import TestTriple
+from kgops.training.saved import read_saved
 
 __all__ = ["Columns", "Piece", "Pieces", "Tile", "merge_into", "shares_for"]
 
@@ -92,11 +92,12 @@ class Pieces:
 
     @classmethod
     def open(cls, folder: Path) -> Pieces:
-        table = read_json(folder / "plan.json")
-        if table is None:
-            raise BadInput(f"{folder} has no plan of pieces.")
-        tiles = [Tile(place, digest, tuple(numbers)) for place, digest, numbers in table["tiles"]]
-        return cls(folder, tiles, table["shares"], table["top_k"])
+        try:
+            table = read_json(folder / "plan.json") or {}
+            tiles = [Tile(place, digest, tuple(numbers)) for place, digest, numbers in table["tiles"]]
+            return cls(folder, tiles, table["shares"], table["top_k"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"{folder} has no plan of pieces.") from error
 
     def __iter__(self) -> Iterator[Piece]:
         return (piece for tile in self._tiles for piece in self._of(tile))
@@ -153,10 +154,8 @@ class Pieces:
 
     def read(self, piece: Piece) -> list[Found]:
         try:
-            return [
-                (first, list(tensors)) for first, tensors in torch.load(self._path(piece), weights_only=True)
-            ]
-        except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError, TypeError) as error:
+            return [(first, list(tensors)) for first, tensors in read_saved(self._path(piece))]
+        except (OSError, ValueError, TypeError) as error:
             raise BadInput(f"{self._path(piece)} is no piece of a TracIn run.") from error
 
     def forget(self, tile: Tile) -> None:
