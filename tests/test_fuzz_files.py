@@ -396,6 +396,27 @@ def test_a_part_that_is_whole_is_kept(tmp_path: Path) -> None:
     assert [part.number for part in Parts(tmp_path)] == [1, 2]
 
 
+PIECE = saved([(0, [torch.arange(4), torch.ones(2, 4)]), (2, [torch.arange(4), torch.ones(1, 4)])])
+PLAN = json.dumps({"tiles": [[0, "x", [1, 2]]], "shares": 3, "top_k": 5}).encode()
+
+
+@examples(150)
+@given(content=damaged(PIECE, PT_TOKENS) | damaged_inside(PIECE))
+def test_a_damaged_piece_is_read_or_refused_by_its_name(folder: Path, content: bytes) -> None:
+    pieces = Pieces(folder, [Tile(0, "x", (1,))], 1, None)
+    (folder / "000000-000.pt").write_bytes(content)
+    refused_or(lambda: pieces.read(next(iter(pieces))), "000000-000")
+
+
+@examples(150)
+@given(content=damaged(PLAN, (b"null", b"{}", b"-1", b"1e400")))
+def test_a_damaged_plan_of_pieces_is_read_or_refused_by_its_folder(folder: Path, content: bytes) -> None:
+    home = folder / "pieces"
+    home.mkdir(exist_ok=True)
+    (home / "plan.json").write_bytes(content)
+    refused_or(lambda: Pieces.open(home), "pieces")
+
+
 # --- frames and results ---------------------------------------------------------------------------
 
 

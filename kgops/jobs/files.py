@@ -10,7 +10,8 @@ from typing import Any
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
     """A reader finds the old file or the new one, never half of one and never none."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # A process ID says nothing where other machines write to the same folder.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(6).hex()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         view = memoryview(content)
