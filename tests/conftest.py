@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -16,6 +17,10 @@ from storage.database import open_writer
 def pytest_addoption(parser: pytest.Parser) -> None:
     told = "write what tests/test_screens_snapshots.py draws over what it compares with"
     parser.addoption("--update-screens", action="store_true", help=told)
+
+
+# The compiler's helpers would be started with the home of one test, and ended with it under the next one's feet.
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -143,7 +143,9 @@ MAKE = (
     "make chaos N=1000",
     "make gpu-check",
 )
-KNOWN = {*WITH_A_HISTORY, *ON_THEIR_OWN, *ON_A_RUN, *DRY, *PARSED, *BY_ITSELF, *MAKE}
+# These write into the tree that is being tested.
+BY_A_PERSON = ("pytest tests/test_screens_snapshots.py --update-screens",)
+KNOWN = {*WITH_A_HISTORY, *ON_THEIR_OWN, *ON_A_RUN, *DRY, *PARSED, *BY_ITSELF, *MAKE, *BY_A_PERSON}
 
 
 def everything() -> set[str]:

@@ -666,7 +666,7 @@ def wait_until(look: Callable[[], bool]) -> None:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert by_hand(folder, epochs=3)[0] == 0
+    assert by_hand(folder, epochs=6)[0] == 0
     return folder
 
 
@@ -675,13 +675,13 @@ def test_a_worker_ended_in_the_middle_goes_on_to_the_same_weights(
     undisturbed: Path, tmp_path: Path, how: signal.Signals
 ) -> None:
     cut = tmp_path / "cut"
-    argv, environment = worker(cut, epochs=3, data=undisturbed.parent / "data")
+    argv, environment = worker(cut, epochs=6, data=undisturbed.parent / "data")
     with subprocess.Popen(argv, cwd=cut, env=environment, stdout=subprocess.PIPE) as process:
-        wait_until(lambda: bool(list(cut.glob("results/checkpoints/resume_0000002_*.pt"))))
+        wait_until(lambda: bool(list(cut.glob("results/checkpoints/resume_000000[2-5]_*.pt"))))
         process.send_signal(how)
         assert process.wait() == -how
     assert not (cut / "results" / "manifest.json").exists()
-    code, events = by_hand(cut, epochs=3, data=undisturbed.parent / "data")
+    code, events = by_hand(cut, epochs=6, data=undisturbed.parent / "data")
     assert code == 0 and any("resumed in stage" in event["text"] for event in told(events, "note"))
     for name in ("pretrained_model.pt", "best_model.pt"):
         assert_identical(weights(cut / "results" / name), weights(undisturbed / "results" / name))

@@ -129,9 +129,7 @@ class Batches:
         bounds = self._bounds()
         spans = [_own(start, stop, self.share) for start, stop in pairwise(bounds)]
         # Known on the host for the whole epoch, so that no batch has to ask the device for a size.
-        before = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        ends = torch.tensor([span[:2] for span in spans], dtype=torch.long).view(-1, 2)
-        positives = before[ends].diff(dim=1)[:, 0].tolist()
+        positives = _sums(counts, [(start, stop) for start, stop, _ in spans])
         order, counts = order.to(self.device), counts.to(self.device)
         for (start, stop, part), many in list(zip(spans, positives, strict=True))[skip:]:
             yield self._batch(order[start:stop], counts[start:stop], many, part)
@@ -142,6 +140,14 @@ class Batches:
         before = counts.cumsum(0) - counts
         place = torch.arange(positives, device=self.device) + (self._first[chosen] - before)[rows]
         return Batch(heads, relations, Positives(rows, self._tails[place]), part)
+
+
+def _sums(counts: torch.Tensor, spans: list[tuple[int, int]]) -> list[int]:
+    """Of `counts` from each start to its stop."""
+    before = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    ends = torch.tensor(spans, dtype=torch.long).view(-1, 2)
+    sums: list[int] = before[ends].diff(dim=1)[:, 0].tolist()
+    return sums
 
 
 def _own(start: int, stop: int, share: tuple[int, int]) -> tuple[int, int, Part | None]:

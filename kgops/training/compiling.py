@@ -50,5 +50,6 @@ class Compiler:
         if isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
             raise error
         self.on = False
-        first = next(iter(str(error).strip().splitlines()), "")
-        self.failure = f"torch.compile failed: {type(error).__name__}: {first:.200}"
+        # A backend's first line names the backend, its second what went wrong.
+        words = " ".join(" ".join(str(error).split("\n\n")[0].split()[:60]).split())
+        self.failure = f"torch.compile failed: {type(error).__name__}: {words:.300}"
