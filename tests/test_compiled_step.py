@@ -126,13 +126,13 @@ def test_training_goes_on_where_compiling_fails_and_says_why(
     broken = tmp_path / "broken-compiler"
     broken.write_text("#!/bin/sh\necho 'no space left' >&2\nexit 1\n")
     broken.chmod(0o755)
-    monkeypatch.setenv("CXX", str(broken))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     import torch._inductor.config as inductor
 
-    monkeypatch.setattr(inductor.cpp, "cxx", (None, str(broken)))
     plain = trained(nations, tmp_path / "plain", SETTINGS)
-    tried = trained(nations, tmp_path / "tried", replace(SETTINGS, compile="default"))
+    # Its own way of changing it: pytest's takes the setting away afterwards, for all tests that follow.
+    with inductor.patch({"cpp.cxx": (None, str(broken))}):
+        tried = trained(nations, tmp_path / "tried", replace(SETTINGS, compile="default"))
     asked, effective, reason = tried[2].levers["compile"]
     assert (asked, effective) == ("default", "off")
     assert reason is not None and reason.startswith("torch.compile failed: ")
