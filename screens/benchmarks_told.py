@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgops.cli.output import UNKNOWN, figure, fitted, padded, width_of
 from kgops.jobs.text import one_line
 from kgops.measured.claims import Judged, quality
-from kgops.measured.pairs import RULE, Spread, Verdict
+from kgops.measured.pairs import Spread
+from kgops.measured.verdicts import RULE, Verdict
 from screens.benchmarks_curves import by_size, over_time
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
 from screens.widgets.ratio import axis, ratio_bar, scale_of
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
     from kgops.measured.summary import Row as Measured
     from kgops.measured.telling import Told
 
-__all__ = ["told_rows"]
+__all__ = ["SIGNS", "told_rows"]
 
-_SIGNS: dict[Verdict, tuple[str, str]] = {
+SIGNS: dict[Verdict, tuple[str, str]] = {
     "confirmed": ("✓", "good"),
     "effective": ("✓", "good"),
     "smaller": ("▼", "warn"),
     "refuted": ("▼", "warn"),
     "no effect": ("·", "dim"),
     "harmful": ("✗", "bad"),
+    "baseline": ("·", "dim"),
+    "steady": ("·", "dim"),
+    "unsteady": ("!", "warn"),
     "cannot be tested here": ("?", "dim"),
 }
 _ABOUT = {"cost": "speed", "labels": "memory of labels", "score_error": "scores", "impossible": ""}
@@ -143,7 +147,7 @@ def _compared(lines: Sequence[_Line], width: int) -> list[Row]:
     head = columns.heading()
     out = [head if scale is None else Row((*head.pieces, Piece("  "), axis(scale)))]
     for one in lines:
-        sign, tone = _SIGNS[one.verdict]
+        sign, tone = SIGNS[one.verdict]
         first = (Piece(f"{sign} ", tone), Piece(padded(fitted(one_line(one.name), name), name)))
         cells = (
             first,

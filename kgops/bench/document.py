@@ -20,8 +20,8 @@ from kgops.bench.measure import PYTHON
 from kgops.errors import KgopsError
 from kgops.measured.claims import TABLES, Judged, judge, quality, shipped
 from kgops.measured.machine import machine_line
-from kgops.measured.pairs import RULE
 from kgops.measured.summary import rows
+from kgops.measured.verdicts import RULE, shown
 from kgops.settings import find_home, make_home
 from storage import benches, measurements
 from storage.benches import Bench
@@ -168,7 +168,7 @@ def _claim_row(one: Judged) -> str:
         f"{one.speed.median:,.2f}×" if one.speed else "n/a",
         f"{one.memory.median:,.2f}×" if one.memory else "n/a",
         quality(one),
-        f"**{one.verdict}**" + (f" ({one.why})" if one.why else ""),
+        shown(f"**{one.verdict}**", one.why),
     ]
     return "| " + " | ".join(map(_cell, cells)) + " |"
 

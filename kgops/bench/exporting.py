@@ -14,9 +14,10 @@ from kgops.bench.charts import cost_against_size, speed_against_memory
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
 from kgops.measured.machine import machine_line
-from kgops.measured.pairs import RULE, Spread
+from kgops.measured.pairs import Spread
 from kgops.measured.sizes import curves_by_size
 from kgops.measured.summary import Row, rows
+from kgops.measured.verdicts import RULE, shown
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.database import Connection
@@ -136,7 +137,7 @@ def _md_row(row: Row) -> str:
         str((row.seconds.n if row.seconds else 0) if alone else row.speed.n if row.speed else 0),
         f"{memory.median:,.1f} MiB" if memory else "n/a",
         "1" if alone else _md_spread(row.memory),
-        "baseline" if alone else row.verdict + (f" ({_md(row.why)})" if row.why else ""),
+        shown(row.verdict, _md(row.why)),
     ]
     return "| " + " | ".join(cells) + " |"
 

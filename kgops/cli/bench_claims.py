@@ -16,8 +16,8 @@ from kgops.cli.output import UNKNOWN, duration, figure, print_json, say, table, 
 from kgops.cli.session import Session, for_writing
 from kgops.measured.claims import TABLES, Judged, judge, quality, shipped
 from kgops.measured.machine import machine_line
-from kgops.measured.pairs import RULE
 from kgops.measured.summary import rows
+from kgops.measured.verdicts import RULE, shown
 from storage import claims as record
 from storage.benches import Bench
 
@@ -93,7 +93,7 @@ def _cells(one: Judged) -> tuple[str, ...]:
         f"{one.speed.median:.2f}×" if one.speed else UNKNOWN,
         f"{one.memory.median:.2f}×" if one.memory else UNKNOWN,
         quality(one),
-        one.verdict + (f" ({one.why})" if one.why else ""),
+        shown(one.verdict, one.why),
     )
 
 

@@ -12,8 +12,9 @@ from kgops.cli.output import UNKNOWN, print_json, say, table
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.measured.machine import differences, machine_line
-from kgops.measured.pairs import NOTHING, Spread
+from kgops.measured.pairs import Spread
 from kgops.measured.summary import Row, rows
+from kgops.measured.verdicts import NOTHING
 from storage import measurements
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kgops.cli.output import UNKNOWN, figure, moment, table
 from kgops.measured.machine import machine_line
-from kgops.measured.pairs import RULE, Spread
+from kgops.measured.pairs import Spread
 from kgops.measured.summary import Row, rows
+from kgops.measured.verdicts import RULE, shown
 from storage import benches
 from storage.benches import Bench
 from storage.database import Connection
@@ -50,7 +51,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(row.seconds.n) if alone and row.seconds else str(row.speed.n) if row.speed else "0",
         figure(row.memory_mib.median if row.memory_mib else None, "MiB"),
         "" if alone else f"{ratio(row.memory)} ({quartiles(row.memory)})" if row.memory else UNKNOWN,
-        "baseline" if alone else row.verdict + (f" ({row.why})" if row.why else ""),
+        shown(row.verdict, row.why),
     )
 
 

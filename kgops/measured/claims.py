@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kgops.measured.pairs import (
+from kgops.measured.pairs import Spread, ratios, spread_of, troubles
+from kgops.measured.verdicts import (
     FEWEST,
-    NOTHING,
-    Quantity,
-    Spread,
+    Noise,
     Verdict,
     against_claim,
     effect_of,
-    noise_of,
+    is_control,
+    noises,
     of_both,
-    ratios,
-    spread_of,
-    troubles,
+    steadiness,
 )
 from storage import benches
 from storage.benches import Bench, Pair
@@ -36,9 +34,6 @@ TABLES = {
     "c": "the loss over all entities",
     "d": "the regression network",
 }
-CONTROL = " again"  # how the name ends of a variant that is the baseline once more
-QUANTITIES: tuple[Quantity, ...] = ("speed", "memory")
-Noise = Mapping[Quantity, float]  # how far from 1 the baseline beside itself was
 _UNITS = {"score_error": "of the largest score", "cost": "", "impossible": ""}
 
 
@@ -92,16 +87,16 @@ def judge(conn: Connection, bench: Bench, held: Sequence[Held]) -> list[Judged]:
     """Every variant of the benchmark, with each claim on it or without any."""
     table = bench.name.removeprefix("claims ")[:1]
     pairs = benches.pairs(conn, bench.id)
-    control = [pair for pair in pairs if pair.variant.endswith(CONTROL)]
-    noise = {quantity: noise_of(spread_of(ratios(control, quantity))) for quantity in QUANTITIES}
+    baseline, *others = [one["name"] for one in bench.plan["variants"]]
+    noise = noises(pairs, baseline)
     found: list[Judged] = []
-    for name in [one["name"] for one in bench.plan["variants"]][1:]:
+    for name in others:
         own = [pair for pair in pairs if pair.variant == name]
-        claims: list[Held | None] = [one for one in held if one.table == table and one.variant == name] or [
-            None
-        ]
-        beyond = {} if name.endswith(CONTROL) else noise  # the control is not judged by itself
-        found += [_judged(name, one, own, beyond) for one in claims]
+        if is_control(name, baseline):
+            found.append(_judged(name, None, own, None))
+            continue
+        claims = [one for one in held if one.table == table and one.variant == name]
+        found += [_judged(name, one, own, noise) for one in claims] or [_judged(name, None, own, noise)]
     return found
 
 
@@ -118,7 +113,7 @@ def quality(one: Judged) -> str:
     return ", ".join(told)
 
 
-def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise) -> Judged:
+def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise | None) -> Judged:
     speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
     trouble = troubles(pairs)
     ratio = _ratio(held, pairs, speed, memory)
@@ -158,22 +153,24 @@ def _verdict(
     speed: Spread | None,
     memory: Spread | None,
     ratio: Spread | None,
-    noise: Noise,
+    noise: Noise | None,
 ) -> tuple[str, int, Verdict, str]:
-    on_speed, on_memory = noise.get("speed", NOTHING), noise.get("memory", NOTHING)
+    """Without noise it is the control, which nothing is to be held against."""
     n = ratio.n if ratio else 0
+    if noise is None:
+        return _shown(ratio), n, *steadiness(speed, memory)
     if held is None:
-        return _shown(ratio), n, *of_both(speed, memory, on_speed, on_memory)
+        return _shown(ratio), n, *of_both(speed, memory, noise)
     if held.quantity == "score_error":
         return _error_verdict(held, pairs)
     if held.quantity == "impossible":
         ran = sum(not pair.measured.get("trouble") for pair in pairs)
         return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
     if held.quantity == "cost":
-        verdict, why = effect_of(ratio, on_speed)
+        verdict, why = effect_of(ratio, noise["speed"])
         good = verdict in ("no effect", "effective")
         return f"{_shown(ratio)} speed", n, "confirmed" if good else verdict, why
-    nothing = on_speed if held.quantity == "speed" else on_memory
+    nothing = noise["speed" if held.quantity == "speed" else "memory"]
     return _shown(ratio), n, *against_claim(ratio, held.claim.low, nothing)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from kgops.measured.pairs import Spread, Verdict, of_both, ratios, spread_of, troubles
+from kgops.measured.pairs import Spread, ratios, spread_of, troubles
+from kgops.measured.verdicts import Noise, Verdict, is_control, noises, of_both, steadiness
 from storage import benches, measurements
 from storage.benches import Bench, Pair
 from storage.database import Connection
@@ -46,20 +47,21 @@ class Row:
 
 
 def rows(conn: Connection, bench: Bench) -> list[Row]:
-    """The baseline first, beside itself."""
+    """The baseline first, beside nothing."""
     found = benches.pairs(conn, bench.id)
     names = [one["name"] for one in bench.plan["variants"]]
     first, others = names[0], names[1:]
+    noise = noises(found, first)
     return [
         _baseline(first, found),
-        *(_row(name, first, [p for p in found if p.variant == name]) for name in others),
+        *(_row(name, first, [p for p in found if p.variant == name], noise) for name in others),
     ]
 
 
-def _row(name: str, baseline: str, pairs: Sequence[Pair]) -> Row:
+def _row(name: str, baseline: str, pairs: Sequence[Pair], noise: Noise) -> Row:
     speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
     trouble = troubles(pairs)
-    verdict, why = of_both(speed, memory)
+    verdict, why = steadiness(speed, memory) if is_control(name, baseline) else of_both(speed, memory, noise)
     off = _ineffective(pairs)
     if trouble and speed is None:
         verdict, why = "cannot be tested here", trouble[0]
@@ -95,8 +97,8 @@ def _baseline(name: str, pairs: Sequence[Pair]) -> Row:
         {},
         (),
         _busy(pairs),
-        "no effect",
-        "the baseline",
+        "baseline",
+        "",
     )
 
 
