@@ -72,14 +72,14 @@ def _on_card(asked: str, prefix: bool) -> tuple[str, list[Any]]:
     if asked == NONE:
         return "run.gpu IS NULL AND run.card IS NULL", []
     words = search.escaped(" ".join(re.split(r"[\s-]+", asked)))
-    of_model = (
-        "SELECT 1 FROM card WHERE instr(run.card, card.uuid)"
-        " AND ' ' || replace(name, '-', ' ') || ' ' LIKE ? ESCAPE '\\'"
-    )
+    like = f"% {words}{'' if prefix else ' '}%"
+    # Cards are few and asked once. Only a run of several cards is looked through for each of them.
+    of_model = "SELECT uuid FROM card WHERE ' ' || replace(name, '-', ' ') || ' ' LIKE ? ESCAPE '\\'"
+    of_several = f"instr(run.card, ',') AND EXISTS ({of_model} AND instr(run.card, uuid))"
     by_uuid = "length(?) > 4 AND instr(',' || run.card, ',' || ?)"
     return (
-        f"EXISTS ({of_model}) OR run.gpu = ? OR ({by_uuid})",
-        [f"% {words}{'' if prefix else ' '}%", asked, asked, asked],
+        f"run.card IN ({of_model}) OR run.gpu = ? OR ({of_several}) OR ({by_uuid})",
+        [like, asked, like, asked, asked],
     )
 
 
