@@ -80,6 +80,14 @@ def test_tracin_in_other_ways_takes_what_was_predicted() -> None:
     assert sum(abs(error) <= 0.05 for error in errors) >= 0.75 * len(errors), errors
 
 
+def test_scores_that_are_left_are_ranked_while_the_tests_factors_are_still_there() -> None:
+    """Few entities and many tests: the last ranking takes most."""
+    for seed in (61_009, 61_044):
+        found = compare_tracin(draw_other(random.Random(seed)), seed, "other")
+        assert found.phase == "ranking"
+        assert found.error == pytest.approx(0.0, abs=0.01), found
+
+
 def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
     import torch
 

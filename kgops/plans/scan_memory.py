@@ -26,13 +26,13 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
     union = _union(ledger, s) if is_traced else []
     rows = [ledger.take("data", _ROW * n)] if union else []
     engines = walk_engines(ledger, s)
+    order = ledger.take("data", _ID * n)
+    ledger.flash("data", *[_ID * n] * 4)
     ledger.phase = "tests"
     test = Side.of_tests(s, min(tile, tests_at_once(s)))
     scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
     kept = walk_kept(ledger, s, scratches, test)
     ledger.phase = "blocks"
-    order = ledger.take("data", _ID * n)
-    ledger.flash("data", *[_ID * n] * 4)
     every = [] if s.ranks else walk_all_scores(ledger, s, tile)
     ranking = Ranking(ledger, s, test)
     earlier = ledger.take("scores", 24 * (tile - test.triples) * ranking.best if s.ranks else 0)
@@ -42,8 +42,8 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
         walk.each(blocks)
     else:
         walk.those_that_take_most(blocks)
+    ranking.finish()  # what is left at the end is ranked beside the tests' factors: shares of them may follow
     ledger.give(order, *kept)
-    ranking.finish()  # what is left at the end is ranked when the tests' factors are gone
     for scratch in scratches:
         scratch.close()
     ledger.give(*engines, *rows, *ranking.found, earlier)
