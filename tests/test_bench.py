@@ -18,7 +18,7 @@ from storage import measurements
 
 def test_every_benchmark_that_is_there_is_listed_with_what_it_measures(run_cli: Console) -> None:
     shown = run_cli("bench", "--help").out
-    assert {"train", "tracin", "console", "gpu"} <= set(names())
+    assert {"train", "tracin", "plans", "console", "gpu"} <= set(names())
     for name in names():
         assert f"  {name} " in shown and BENCHMARKS[name] in shown
 

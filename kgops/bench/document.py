@@ -48,6 +48,7 @@ SECTIONS = (
         "What the console and a supervisor cost", ("console", "--quick", "--store"), "kgops.bench.console"
     ),
     Section("What the screens cost", ("screens", "--quick", "--store"), "kgops.bench.screens"),
+    Section("What a plan is worth", ("plans", "--quick", "--store"), "kgops bench plans"),
     Section(
         "Training beside PyKEEN",
         ("train", "--quick", "--store", "--only", "batch 256", "--data", "DIR"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -16,6 +17,9 @@ def peak_live_bytes(work: Callable[[], object], mapped: Callable[[], Collection[
     Counts what operators allocate inside themselves too; not what MKL and oneDNN take from malloc. Files that
     were `mapped`, known by their sizes, are no memory.
     """
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "99"
+    )  # else it tells stderr of its own start and stop, each time
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         work()
     profiler: Any = record.profiler

@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, str] = {
     "tracin": "TracIn beside sequential and vectorised gradients.",
     "evaluation": "Filtered evaluation beside PyKEEN's.",
     "paths": "Neighbourhood filters beside enumeration.",
+    "plans": "Predicted memory beside measured, and planning's time.",
     "pace": "How well the planner orders settings by their speed.",
     "history": "A hundred thousand runs and a log of a million lines.",
     "console": "What the console and the supervisor cost.",
