@@ -95,10 +95,11 @@ def test_ranking_does_not_depend_on_the_order_of_blocks_even_when_scores_tie(
 ) -> None:
     scores = torch.tensor([values], dtype=torch.float32)
     order = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))
-    parts = [Ranking(1, k, like=scores), Ranking(1, k, like=scores)]
+    parts = [Ranking(1, k, like=scores) for _ in range(4)]
     for number, ids in enumerate(torch.split(order, size)):
-        parts[number % 2].add(scores[:, ids], ids)
+        parts[number % 4].add(scores[:, ids], ids)
     parts[0].merge(parts[1])
+    parts[0].merge(*parts[2:])
     expected = sorted(range(len(values)), key=lambda i: (-values[i], i))[:k]
     assert parts[0].ids[0].tolist() == expected
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,14 +26,15 @@ import torch
 from kgops.bench.simulation import Costs, Cut
 from kgops.bench.spread import untrained
 from kgops.graphs.triples import Graph
-from kgops.jobs.files import write_durably, write_json
+from kgops.jobs.files import write_durably
 from kgops.jobs.job import Job, read_job
 from kgops.tracin.engines import engines_for
+from kgops.tracin.found_files import csv_file, json_file
 from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.tracin.parts import Part, Parts
-from kgops.tracin.pieces import Piece, Pieces, Tile, merge_into
+from kgops.tracin.pieces import MERGED_AT_ONCE, Piece, Pieces, Tile, merge_into
 from kgops.tracin.points import load_point
-from kgops.tracin.results import Names, Table, as_json, write_csv
+from kgops.tracin.results import Names, Table
 from kgops.tracin.scan import Scanner, Settings, Share, Sink, TopTriples, tests_that_fit
 from kgops.tracin.tests_to_trace import TestTriple, from_graph
 from kgops.tracin.trace import Scoring, trace
@@ -155,7 +155,7 @@ def measure(
         costs: dict[str, float] = dict(
             start_s=start_s, load_s=load_s, triple_bytes=triple_bytes, make_s=make_s, pair_s=pair_s,
             keep_s=keep_s, test_bytes=_test_bytes(bed), order_s=_ordering(bed, ordered),
-            **_publishing(bed, rounds), **_results(bed, rounds),
+            **_publishing(bed), **_results(bed, rounds),
         )  # fmt: skip
         crowded = _crowd(bed, rounds, cores[1]) if crowd and len(cores) > 1 else 1.0
     return Costs(**costs, crowd=crowded)
@@ -244,21 +244,21 @@ def _ordering(bed: Bed, many: int) -> float:
     return _best(lambda: Scanner(scoring.points, scoring.loss, train, settings=scoring.settings), 2) / many
 
 
-def _publishing(bed: Bed, rounds: int) -> dict[str, float]:
+def _publishing(bed: Bed) -> dict[str, float]:
     """Pieces as they are: a few tests, and all; each published once, then read and merged into another."""
     rows, published, read, sizes, merged = [], [], [], [], []
     for tests in (max(1, len(bed.tests) // 8), len(bed.tests)):
-        pieces = bed.pieces(f"published-{tests}", Cut(tests, rounds + 1, tests))
-        some = list(pieces)[: rounds + 1]
-        sinks = [_ranked(bed, tests, seed) for seed in range(rounds + 1)]
+        pieces = bed.pieces(f"published-{tests}", Cut(tests, MERGED_AT_ONCE, tests))
+        some = list(pieces)
+        sinks = [_ranked(bed, tests, seed) for seed in range(len(some))]
         times = [
             _seconds(lambda: pieces.publish(piece, sink))  # noqa: B023
             for piece, sink in zip(some, sinks, strict=True)
         ]
         published.append(median(times))
-        onto = _ranked(bed, tests, rounds + 1)
-        again = [_seconds(lambda: merge_into(onto, pieces.read(piece), bed.top_k)) for piece in some]  # noqa: B023
-        read.append(median(again))
+        onto = _ranked(bed, tests, len(some))
+        again = _seconds(lambda: merge_into(onto, [pieces.read(piece) for piece in some], bed.top_k))  # noqa: B023
+        read.append(again / len(some))
         merged.append((pieces, some[0]))
         rows.append([1, 2 * bed.top_k * tests])
         sizes.append((pieces.folder / f"{some[0].name}.pt").stat().st_size)
@@ -310,25 +310,20 @@ def _results(bed: Bed, rounds: int) -> dict[str, float]:
     parts = keep(rounds)
     pairs = [(test, parts.read(test.number)) for test in bed.tests[:500]]
     rows, table = sum(len(part.rows) for _, part in pairs), Table(bed.graph, Names())
-    table.csv_rows(torch.zeros(0, dtype=torch.long))  # labels are quoted once, not for each row
     names = bed.folder / "tracin.csv", bed.folder / "tracin.json"
     seconds = _best(lambda: _write(names, table, pairs), 2)
-    tracemalloc.start()
-    told = [as_json(table, test, part, {}, 1000) for test, part in pairs]
-    told_bytes = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    del told
     return {
         "part_s": part_s / (2 * bed.top_k * len(bed.tests)),
         "write_s": seconds / rows,
         "row_bytes": sum(path.stat().st_size for path in names) / rows,
-        "told_bytes": told_bytes / rows,
     }
 
 
 def _write(names: tuple[Path, Path], table: Table, pairs: Sequence[tuple[TestTriple, Part]]) -> None:
-    write_csv(names[0], table, pairs)
-    write_json(names[1], {"results": [as_json(table, test, part, {}, 1000) for test, part in pairs]})
+    with csv_file(names[0], table) as to_csv, json_file(names[1], table, {}, 1000, of_many=True) as to_json:
+        for test, part in pairs:
+            to_csv(test, part)
+            to_json(test, part)
 
 
 def _crowd(bed: Bed, rounds: int, other: int) -> float:

@@ -179,8 +179,7 @@ def _large(costs: Costs, args: argparse.Namespace) -> list[str]:
     rows = case.tests * case.top_k
     return [
         *lines,
-        f"files for people: {rows * costs.row_bytes / 1e9:,.0f} GB; in the memory of who writes them "
-        f"{rows * costs.told_bytes / 1e9:,.0f} GB; a worker's training triples: "
+        f"files for people: {rows * costs.row_bytes / 1e9:,.0f} GB; a worker's training triples: "
         f"{case.trains * costs.triple_bytes / 1e9:,.0f} GB",
     ]
 

@@ -42,7 +42,6 @@ class Costs:
     row_bytes: float  # of the files for people
     test_bytes: float  # of what is kept of a test triple, beside a number for each entity
     triple_bytes: float  # of a process's memory, for each training triple
-    told_bytes: float  # of the merging process's memory, for each row of the files for people
     crowd: float = 1.0  # how much longer everything takes while the other core works too
 
 

@@ -33,8 +33,9 @@ class ConvE(nn.Module):
         self.input_norm = nn.BatchNorm2d(c.channels) if c.batch_norm else None
         self.feature_norm = nn.BatchNorm2d(c.output_channels) if c.batch_norm else None
         self.output_norm = nn.BatchNorm1d(c.embedding_dim) if c.batch_norm else None
-        nn.init.xavier_normal_(self.entities)
-        nn.init.xavier_normal_(self.relations)
+        if not self.entities.is_meta:  # there nothing is drawn, and asking for it loads a compiler: a second
+            nn.init.xavier_normal_(self.entities)
+            nn.init.xavier_normal_(self.relations)
 
     def image(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:
         """Head above relation, per channel: (batch, channels, 2 · height, width)."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from kgops.errors import Usage
+from kgops.tracin.found_files import Add
 from kgops.tracin.parts import Part
 from kgops.tracin.results import Table
 from kgops.tracin.tests_to_trace import TestTriple
 
-__all__ = ["must_have_parquet", "write_parquet"]
+__all__ = ["must_have_parquet", "parquet_file"]
 
 
 def must_have_parquet() -> Any:
@@ -27,8 +29,36 @@ def must_have_parquet() -> Any:
     return pyarrow
 
 
-def write_parquet(path: Path, table: Table, tests: Iterable[tuple[TestTriple, Part]]) -> None:
+@contextmanager
+def parquet_file(path: Path, table: Table) -> Iterator[Add]:
+    """No file where no test triple could be traced."""
     pa = must_have_parquet()
+    half = path.with_name(f".{path.name}.part")
+    groups = _groups(pa, table)
+    writer = None
+
+    def add(test: TestTriple, part: Part) -> None:
+        nonlocal writer
+        if test.ids is None:
+            return
+        group = groups(test, part)
+        writer = writer or pa.parquet.ParquetWriter(half, group.schema)
+        writer.write_table(group)
+
+    try:
+        yield add
+    except BaseException:
+        if writer is not None:
+            writer.close()
+        half.unlink(missing_ok=True)
+        raise
+    if writer is not None:
+        writer.close()
+        half.replace(path)
+
+
+def _groups(pa: Any, table: Table) -> Callable[[TestTriple, Part], Any]:
+    """Makes the row group of a test triple; the labels are laid out once for all of them."""
     graph, names = table.graph, table.names
     entities = pa.array(graph.entities.labels, pa.string())
     relations = pa.array(graph.relations.labels, pa.string())
@@ -44,25 +74,15 @@ def write_parquet(path: Path, table: Table, tests: Iterable[tuple[TestTriple, Pa
             f"{part}_label": pa.DictionaryArray.from_arrays(index, called),
         }
 
-    half = path.with_name(f".{path.name}.part")
-    writer = None
-    try:
-        for test, part in tests:
-            if test.ids is None:
-                continue
-            many = len(part.rows)
-            rows = graph.train[part.rows]
-            columns: dict[str, Any] = {"Test": pa.array([test.number] * many, pa.int32())}
-            for side, values in (("Test", [[i] * many for i in test.ids]), ("Train", rows.t().tolist())):
-                for name, column in zip(("Head", "Rel", "Tail"), values, strict=True):
-                    of, called = (relations, relation_names) if name == "Rel" else (entities, entity_names)
-                    columns |= labelled(f"{side}{name}", column, of, called)
-            columns["TracInScore"] = pa.array(part.scores.numpy())
-            group = pa.table(columns)
-            writer = writer or pa.parquet.ParquetWriter(half, group.schema)
-            writer.write_table(group)
-    finally:
-        if writer is not None:
-            writer.close()
-    if writer is not None:
-        half.replace(path)
+    def group(test: TestTriple, part: Part) -> Any:
+        assert test.ids is not None
+        many, rows = len(part.rows), graph.train[part.rows]
+        columns: dict[str, Any] = {"Test": pa.array([test.number] * many, pa.int32())}
+        for side, values in (("Test", [[i] * many for i in test.ids]), ("Train", rows.t().tolist())):
+            for name, column in zip(("Head", "Rel", "Tail"), values, strict=True):
+                of, called = (relations, relation_names) if name == "Rel" else (entities, entity_names)
+                columns |= labelled(f"{side}{name}", column, of, called)
+        columns["TracInScore"] = pa.array(part.scores.numpy())
+        return pa.table(columns)
+
+    return group

@@ -11,9 +11,11 @@ import hashlib
 import io
 import os
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -25,8 +27,9 @@ from kgops.tracin.scan import Share, Sink, TopTriples
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.training.saved import read_saved
 
-__all__ = ["Columns", "Piece", "Pieces", "Tile", "merge_into", "shares_for"]
+__all__ = ["MERGED_AT_ONCE", "Columns", "Piece", "Pieces", "Tile", "merge_into", "shares_for"]
 
+MERGED_AT_ONCE = 8  # pieces: each merge looks again at all that was found before
 _MOST_SHARES = 64  # of a tile: so many processes can work on it, and one that is lost loses so little
 _LEAST_SHARE = 2048  # triples
 _TESTS_AT_ONCE = 256  # whose factors each piece computes again
@@ -170,18 +173,20 @@ class Pieces:
         return self.folder / f"{piece.name}.pt"
 
 
-def merge_into(sink: Sink, found: Sequence[Found], top_k: int | None) -> None:
-    """Of one piece, after others or before them: the result is the same."""
-    for first, tensors in found:
-        if top_k is None:
+def merge_into(sink: Sink, pieces: Sequence[Sequence[Found]], top_k: int | None) -> None:
+    """What was found in some pieces of a tile, after others or before them: the result is the same."""
+    if top_k is None:
+        for first, tensors in chain(*pieces):
             sink.add(first, *tensors)
-            continue
-        assert isinstance(sink, TopTriples)
-        top = TopK.of_tensors(top_k, tensors)
-        if first in sink.found:
-            sink.found[first].merge(top)
-        else:
-            sink.found[first] = top
+        return
+    assert isinstance(sink, TopTriples)
+    ranked = defaultdict[int, list[TopK]](list)
+    for first, tensors in chain(*pieces):
+        ranked[first].append(TopK.of_tensors(top_k, tensors))
+    for first, tops in ranked.items():
+        into = sink.found.setdefault(first, tops[0])
+        if others := [top for top in tops if top is not into]:
+            into.merge(*others)
 
 
 def shares_for(trains: int, tests: int) -> int:

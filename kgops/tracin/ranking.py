@@ -40,9 +40,9 @@ class Ranking:
             scores, ids = best, kept
         self.scores, self.ids = _sorted(scores, ids, self.k)
 
-    def merge(self, other: Ranking) -> None:
-        """Takes in what was ranked elsewhere, of other training triples."""
-        self.add(other.scores, other.ids)
+    def merge(self, *others: Ranking) -> None:
+        """Takes in what was ranked elsewhere, each of other training triples: many cost little more than one."""
+        self.add(torch.cat([o.scores for o in others], dim=1), torch.cat([o.ids for o in others], dim=1))
 
 
 class TopK:
@@ -56,9 +56,9 @@ class TopK:
         self.proponents.add(scores, ids)
         self._negated.add(-scores, ids)
 
-    def merge(self, other: TopK) -> None:
-        self.proponents.merge(other.proponents)
-        self._negated.merge(other._negated)
+    def merge(self, *others: TopK) -> None:
+        self.proponents.merge(*(other.proponents for other in others))
+        self._negated.merge(*(other._negated for other in others))
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """What `of_tensors` makes it again from, elsewhere."""

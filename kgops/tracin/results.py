@@ -1,40 +1,23 @@
-"""What a TracIn run leaves for people: CSV, JSON and a summary, named and headed as the group's scripts did."""
+"""Influences as people read them: labels and names, in the words of a table, of JSON, and of the record."""
 
 from __future__ import annotations
 
 import csv
 import io
-import os
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import IO, Any
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 
 from kgops.graphs.triples import Graph
-from kgops.jobs.files import sync_folder
 from kgops.tracin.parts import Part
 from kgops.tracin.tests_to_trace import TestTriple
 
-__all__ = [
-    "CSV_HEADER",
-    "Names",
-    "Table",
-    "as_json",
-    "file_stem",
-    "found_events",
-    "write_csv",
-    "write_self_influence",
-]
-
-CSV_HEADER = (
-    *("TestHead", "TestHead_label", "TestRel", "TestRel_label", "TestTail", "TestTail_label"),
-    *("TrainHead", "TrainHead_label", "TrainRel", "TrainRel_label", "TrainTail", "TrainTail_label"),
-    "TracInScore",
-)
+__all__ = ["Names", "Table", "as_object", "csv_line", "file_stem", "found_events"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +42,7 @@ class Names:
 
 
 class Table:
-    """The training triples as people read them."""
+    """The training triples as people and files read them."""
 
     def __init__(self, graph: Graph, names: Names) -> None:
         self.graph, self.names = graph, names
@@ -69,53 +52,45 @@ class Table:
         return [(entities[h], relations[r], entities[t]) for h, r, t in self.graph.train[rows].tolist()]
 
     def csv_rows(self, rows: torch.Tensor) -> list[str]:
-        """Head, relation and tail, each beside its name. Millions of rows share few texts, quoted once."""
-        entities, relations = self._quoted
+        """Head, relation and tail, each beside its name."""
+        entities, relations = self._csv
         return [f"{entities[h]},{relations[r]},{entities[t]}" for h, r, t in self.graph.train[rows].tolist()]
 
+    def json_rows(self, rows: torch.Tensor) -> list[str]:
+        """The same as members of a JSON object, without its braces."""
+        heads, relations, tails = self._json
+        return [f"{heads[h]}, {relations[r]}, {tails[t]}" for h, r, t in self.graph.train[rows].tolist()]
+
     @cached_property
-    def _quoted(self) -> tuple[list[str], list[str]]:
-        graph, names = self.graph, self.names
+    def _csv(self) -> tuple[_Texts, _Texts]:
+        return _Texts(self._entity, csv_line), _Texts(self._relation, csv_line)
+
+    @cached_property
+    def _json(self) -> tuple[_Texts, _Texts, _Texts]:
         return (
-            [_csv_line(label, names.nodes.get(label, label)) for label in graph.entities.labels],
-            [_csv_line(label, names.edges.get(label, label)) for label in graph.relations.labels],
+            _Texts(self._entity, partial(_members, "head")),
+            _Texts(self._relation, partial(_members, "relation")),
+            _Texts(self._entity, partial(_members, "tail")),
         )
 
+    def _entity(self, number: int) -> tuple[str, str]:
+        label = self.graph.entities.labels[number]
+        return label, self.names.nodes.get(label, label)
 
-def write_csv(path: Path, table: Table, tests: Iterable[tuple[TestTriple, Part]]) -> int:
-    """Strongest first for each test triple, with every digit of the scores; the number of rows."""
-    written = 0
-    with _replacing(path) as file:
-        file.write(",".join(CSV_HEADER) + "\n")
-        for test, part in tests:
-            pairs = zip(test.labels, table.names.of(test.labels), strict=True)
-            left = _csv_line(*(text for pair in pairs for text in pair))
-            digits = "%.17g" if part.scores.dtype == torch.float64 else "%.9g"
-            rows = zip(table.csv_rows(part.rows), part.scores.tolist(), strict=True)
-            file.writelines(f"{left},{right},{digits % score}\n" for right, score in rows)
-            written += len(part.rows)
-    return written
+    def _relation(self, number: int) -> tuple[str, str]:
+        label = self.graph.relations.labels[number]
+        return label, self.names.edges.get(label, label)
 
 
-def write_self_influence(path: Path, table: Table, rows: torch.Tensor, scores: torch.Tensor) -> None:
-    with _replacing(path) as file:
-        file.write(",".join(CSV_HEADER[6:]) + "\n")
-        rated = zip(table.csv_rows(rows), scores.tolist(), strict=True)
-        file.writelines(f"{text},{score:.9g}\n" for text, score in rated)
+class _Texts(dict[int, str]):
+    """Label and name of an entity or a relation, quoted. Millions of rows share few of them: each is quoted once."""
 
+    def __init__(self, named: Callable[[int], tuple[str, str]], quoted: Callable[[str, str], str]) -> None:
+        self._named, self._quoted = named, quoted
 
-def as_json(
-    table: Table, test: TestTriple, part: Part, about: Mapping[str, Any], most: int
-) -> dict[str, Any]:
-    """One test triple for a program to read, with its `most` strongest."""
-    rows = zip(table.labels(part.rows[:most]), part.scores[:most].tolist(), strict=True)
-    return {
-        "test_triple": _object(test.labels, table.names),
-        "num_training_triples": part.candidates,
-        "error": part.trouble,
-        **about,
-        "influences": [{**_object(labels, table.names), "score": score} for labels, score in rows],
-    }
+    def __missing__(self, number: int) -> str:
+        self[number] = text = self._quoted(*self._named(number))
+        return text
 
 
 def found_events(table: Table, test: TestTriple, part: Part, most: int) -> dict[str, Any]:
@@ -136,42 +111,26 @@ def found_events(table: Table, test: TestTriple, part: Part, most: int) -> dict[
     }
 
 
-def file_stem(test: TestTriple) -> str:
-    """`triple_001_CHEBI_34911_MONDO_0004525`."""
-    head, _, tail = (re.sub(r"[^A-Za-z0-9.-]+", "_", label).strip("_")[:60] for label in test.labels)
-    return f"triple_{test.number:03}_{head}_{tail}"
-
-
-def _csv_line(*fields: str) -> str:
-    line = io.StringIO()
-    # The end of line it was told of decides which labels the writer quotes: none may break a row.
-    csv.writer(line, lineterminator="\r\n").writerow(fields)
-    return line.getvalue().removesuffix("\r\n")
-
-
-def _object(labels: tuple[str, str, str], names: Names) -> dict[str, str]:
+def as_object(labels: tuple[str, str, str], names: Names) -> dict[str, str]:
+    """A triple by the names of its parts."""
     parts = zip(("head", "relation", "tail"), labels, names.of(labels), strict=True)
     return {
         key: value for part, label, name in parts for key, value in ((part, label), (f"{part}_label", name))
     }
 
 
-class _replacing:
-    """A text file that stands under its name only when it is whole and on disk."""
+def csv_line(*fields: str) -> str:
+    line = io.StringIO()
+    # The end of line it was told of decides which labels the writer quotes: none may break a row.
+    csv.writer(line, lineterminator="\r\n").writerow(fields)
+    return line.getvalue().removesuffix("\r\n")
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._half = path, path.with_name(f".{path.name}.part")
 
-    def __enter__(self) -> IO[str]:
-        self._file = self._half.open("w", encoding="utf-8", errors="surrogateescape", newline="")
-        return self._file
+def file_stem(test: TestTriple) -> str:
+    """`triple_001_CHEBI_34911_MONDO_0004525`."""
+    head, _, tail = (re.sub(r"[^A-Za-z0-9.-]+", "_", label).strip("_")[:60] for label in test.labels)
+    return f"triple_{test.number:03}_{head}_{tail}"
 
-    def __exit__(self, kind: object, *rest: object) -> None:
-        with self._file as file:
-            file.flush()
-            os.fsync(file.fileno())
-        if kind is None:
-            self._half.replace(self._path)
-            sync_folder(self._path.parent)
-        else:
-            self._half.unlink(missing_ok=True)
+
+def _members(part: str, label: str, name: str) -> str:
+    return json.dumps({part: label, f"{part}_label": name}, ensure_ascii=False)[1:-1]

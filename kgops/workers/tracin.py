@@ -15,9 +15,10 @@ from kgops.errors import BadInput, Interrupted
 from kgops.graphs.readable import read_edge_map, read_node_names
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job
+from kgops.tracin.found_files import write_self_influence
 from kgops.tracin.parts import Parts
 from kgops.tracin.points import Loaded
-from kgops.tracin.results import Names, Table, write_self_influence
+from kgops.tracin.results import Names, Table
 from kgops.tracin.scan import self_influence
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scorer, Scoring, trace

@@ -22,7 +22,7 @@ __all__ = ["DEVICE", "FOLDER", "MERGE", "TASKS", "Hand"]
 # What such a process is told by whoever starts it: the folder of its pieces and its device; or how many tasks share
 # them by number; or that it merges what those have found.
 FOLDER, DEVICE, TASKS, MERGE = "KGOPS_PIECES", "KGOPS_DEVICE", "KGOPS_TASKS", "KGOPS_MERGE"
-_LOOK_S = 0.2  # while others have claimed what is left: one of them may die
+_LOOK_S = 0.2
 
 
 @dataclass
@@ -55,19 +55,20 @@ class Hand:
 
     def do_all(self) -> None:
         """One after the other, each that nobody has claimed, until all are published."""
-        while left := [piece for piece in self.pieces if not self.pieces.is_published(piece)]:
-            if not any(self._do_if_free(piece) for piece in left):
-                time.sleep(_LOOK_S)
-            if self.work.stop():
-                raise Interrupted("stopped.", "resume the run to go on")
+        left = list(self.pieces)
+        while left := [piece for piece in left if not self._is_done_if_free(piece)]:
+            time.sleep(_LOOK_S)  # others have claimed these, and may die
 
-    def _do_if_free(self, piece: Piece) -> bool:
+    def _is_done_if_free(self, piece: Piece) -> bool:
+        """Whether it is published, by us where nobody else is at it."""
+        if self.work.stop():
+            raise Interrupted("stopped.", "resume the run to go on")
         if self.pieces.is_published(piece):
-            return False
+            return True
         with self.pieces.claimed(piece) as ours:
             if ours:
                 self.do(piece)
-        return ours
+        return self.pieces.is_published(piece)
 
     def do(self, piece: Piece) -> None:
         scanner, ids = self._of(piece.tile)

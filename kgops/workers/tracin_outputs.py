@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 from kgops.jobs import events
 from kgops.jobs.files import write_json
+from kgops.tracin.found_files import Add, csv_file, json_file
 from kgops.tracin.parts import Part, Parts
-from kgops.tracin.results import Table, as_json, file_stem, found_events, write_csv
+from kgops.tracin.results import Table, file_stem, found_events
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.workers.report import Reporter
 
@@ -58,24 +60,35 @@ class Outputs:
             self._report.note(
                 f"the record keeps the first {MOST_TESTS_IN_RECORD:,} test triples; the files all."
             )
-        mine = [parts.read(number) for number in self._tests]
-        pairs = [(self._tests[part.number], part) for part in mine]
-        if self._parquet:
-            from kgops.tracin.parquet import write_parquet  # pyarrow is heavy, and not everybody's
-
-            write_parquet(self._results / "tracin.parquet", self._table, pairs)
-        if self._batch:
-            for test, part in pairs:
-                if not (self._results / f"{file_stem(test)}{self._ending}.json").exists():
+        lines = []
+        with ExitStack() as files:
+            together = [files.enter_context(file) for file in self._together()]
+            for number, test in self._tests.items():
+                part = parts.read(number)
+                for add in together:
+                    add(test, part)
+                if self._batch and not (self._results / f"{file_stem(test)}{self._ending}.json").exists():
                     self._write_own_files(test, part)
-            write_json(self._results / SUMMARY, self._summary(pairs))
-        else:
-            self._write_together(pairs)
-        return sum(part.trouble is not None for part in mine)
+                lines.append(self._line(test, part))
+        if self._batch:
+            write_json(self._results / SUMMARY, self._summary(lines))
+        return sum(not line["success"] for line in lines)
 
     @property
     def _ending(self) -> str:
         return "_tracin" if self._scored else "_filtered"
+
+    def _together(self) -> Iterator[AbstractContextManager[Add]]:
+        """The files that hold all test triples."""
+        if self._parquet:
+            from kgops.tracin.parquet import parquet_file  # pyarrow is heavy, and not everybody's
+
+            yield parquet_file(self._results / "tracin.parquet", self._table)
+        elif not self._batch:
+            yield csv_file(self._results / "tracin.csv", self._table)
+        if not self._batch:
+            path = self._results / "tracin.json"
+            yield json_file(path, self._table, self._about, MOST_IN_JSON, of_many=True)
 
     def _write_own_files(self, test: TestTriple, part: Part) -> None:
         if part.trouble is not None:
@@ -84,29 +97,25 @@ class Outputs:
         if not self._scored:
             self._write_triples(self._results / f"{stem}.tsv", part)
         elif not self._parquet:
-            write_csv(self._results / f"{stem}.csv", self._table, [(test, part)])
-        most = MOST_IN_JSON if self._scored else 0
-        write_json(self._results / f"{stem}.json", as_json(self._table, test, part, self._about, most))
+            with csv_file(self._results / f"{stem}.csv", self._table) as add:
+                add(test, part)
+        path, most = self._results / f"{stem}.json", MOST_IN_JSON if self._scored else 0
+        with json_file(path, self._table, self._about, most, of_many=False) as add:
+            add(test, part)
 
     def _write_triples(self, path: Path, part: Part) -> None:
         lines = ("\t".join(labels) + "\n" for labels in self._table.labels(part.rows))
         path.write_text("".join(lines), encoding="utf-8")
 
-    def _write_together(self, pairs: Sequence[tuple[TestTriple, Part]]) -> None:
-        if not self._parquet:
-            write_csv(self._results / "tracin.csv", self._table, pairs)
-        body = [as_json(self._table, test, part, {}, MOST_IN_JSON) for test, part in pairs]
-        write_json(self._results / "tracin.json", {**self._about, "results": body})
-
-    def _summary(self, pairs: Sequence[tuple[TestTriple, Part]]) -> dict[str, Any]:
-        failed = sum(part.trouble is not None for _, part in pairs)
+    def _summary(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        failed = sum(not line["success"] for line in lines)
         return {
-            "total_triples": len(pairs),
-            "successful": len(pairs) - failed,
+            "total_triples": len(lines),
+            "successful": len(lines) - failed,
             "failed": failed,
             "elapsed_seconds": round(time.monotonic() - self._begin, 3),
             **self._about,
-            "results": [self._line(test, part) for test, part in pairs],
+            "results": lines,
         }
 
     def _line(self, test: TestTriple, part: Part) -> dict[str, Any]:

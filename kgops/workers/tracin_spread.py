@@ -21,7 +21,7 @@ from kgops.errors import Interrupted, KgopsError
 from kgops.jobs import events
 from kgops.jobs.files import write_durably
 from kgops.tracin.parts import Parts
-from kgops.tracin.pieces import Pieces, Tile, merge_into
+from kgops.tracin.pieces import MERGED_AT_ONCE, Pieces, Tile, merge_into
 from kgops.tracin.scan import Sink
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scoring
@@ -72,11 +72,13 @@ class SpreadScorer:
         total, done = len(train) * len(tests), 0.0
         each = total / len(waiting)
         while waiting:
-            ready = [piece for piece in waiting if self._pieces.is_published(piece)]
-            for piece in ready:
-                merge_into(sink, self._pieces.read(piece), self._pieces.top_k)
-            waiting = [piece for piece in waiting if piece not in ready]
-            done += each * len(ready)
+            ready = [piece for piece in waiting if self._pieces.is_published(piece)][:MERGED_AT_ONCE]
+            done = total - each * (len(waiting) - len(ready))
+            if len(ready) < min(MERGED_AT_ONCE, len(waiting)):
+                ready = []
+            elif ready:
+                merge_into(sink, [self._pieces.read(piece) for piece in ready], self._pieces.top_k)
+                waiting = [piece for piece in waiting if piece not in ready]
             if progress is not None:
                 progress(min(total, done + (self._hands.under_way() if waiting else 0)), total)
             if stop():
