@@ -52,6 +52,18 @@ def test_a_checkpoint_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert sorted(p.name for p in path.parent.iterdir()) == ["c.pt", "c.pt.sha256"]
 
 
+def test_a_model_is_built_without_the_second_that_loading_symbolic_mathematics_takes(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "c.pt", checkpoint())
+    build = (
+        "import sys; from pathlib import Path; from kgops.training.checkpoints import read_checkpoint;"
+        "read_checkpoint(Path(sys.argv[1])).build_model(); print('sympy' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", build, tmp_path / "c.pt"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+
+
 @pytest.mark.parametrize("kept", [0, 10, 1000, -1])
 @pytest.mark.parametrize("with_digest", [True, False])
 def test_a_truncated_checkpoint_is_refused_by_name(tmp_path: Path, kept: int, with_digest: bool) -> None:
