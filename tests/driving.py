@@ -153,6 +153,15 @@ class Console:
             child.communicate()
 
 
+def is_clear(text: str) -> bool:
+    """An answer that a person can act on: one error, with a hint."""
+    return text.count("Error: ") == 1 and "Hint: " in text and "Traceback" not in text
+
+
+def files_of_runs(console: Console) -> set[str]:
+    return {path.name for path in (console.home / "runs").iterdir()}
+
+
 # --- processes ------------------------------------------------------------------------------------
 
 

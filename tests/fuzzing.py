@@ -6,7 +6,8 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -39,6 +40,11 @@ def refused_or(read: Callable[[], T], *named: str) -> T | None:
         assert error.message.strip() and len(error.message) < _LONGEST_MESSAGE
         assert all(name in error.message for name in named), error.message
         return None
+
+
+def read_and_told(path: Path, content: bytes, read: Callable[[Path], Any]) -> Any:
+    path.write_bytes(content)
+    return refused_or(lambda: read(path), path.name)
 
 
 @contextmanager

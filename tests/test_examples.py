@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 import pytest
 from driving import Console, Done, end_all_of, wait_for
+from parsing import parse
 
 from kgops.cli import group
 from kgops.cli.bench import BENCHMARKS
@@ -328,16 +329,6 @@ def test_what_a_demo_says_to_do_next_can_be_typed(lines: list[str]) -> None:
         behind = words[words.index("kgops") + 1 :]
         if behind:  # alone it opens the screens
             parse(group, "kgops", behind)
-
-
-def parse(command: click.Command, name: str, args: list[str], parent: click.Context | None = None) -> None:
-    """As click does before it calls anything; raises where the arguments are wrong."""
-    ctx = command.make_context(name, list(args), parent=parent)
-    rest = [*ctx._protected_args, *ctx.args]
-    if isinstance(command, click.Group) and rest:
-        _, sub, left = command.resolve_command(ctx, rest)
-        assert sub is not None
-        parse(sub, rest[0], left, ctx)
 
 
 @pytest.mark.parametrize("line", sorted(filter(measures, everything())))

@@ -4,25 +4,21 @@ a clear message, the right exit code, and nothing lost."""
 from __future__ import annotations
 
 import errno
-import json
 import os
-import resource
 import shlex
 import signal
 import sqlite3
-import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import QUICK, Console, Terminal, all_of, end_all_of, wait_for
+from driving import QUICK, Console, all_of, end_all_of, files_of_runs, is_clear, wait_for
 
 from kgops.runs import processes
-from storage import attempts, intake, reports, runs, series
+from storage import intake, reports, runs, series
 from storage.database import open_reader, open_writer
 from storage.errors import DatabaseFull
 
@@ -80,14 +76,6 @@ def on_disk(disk: Disk, tmp_path: Path) -> Iterator[Console]:
     wait_for(lambda: not all_of(console.home), "its supervisor to leave")
     yield console
     console.close()
-
-
-def is_clear(text: str) -> bool:
-    return text.count("Error: ") == 1 and "Hint: " in text and "Traceback" not in text
-
-
-def files_of_runs(console: Console) -> set[str]:
-    return {path.name for path in (console.home / "runs").iterdir()}
 
 
 def test_full_disk_refuses_a_launch_and_leaves_nothing_half_made(disk: Disk, on_disk: Console) -> None:
@@ -273,295 +261,6 @@ def test_database_that_is_not_ours_to_use_is_refused(run_cli: Console, harm: str
         assert is_clear(done.err), done.err
         assert said in done.err
     assert database.read_bytes() == before
-
-
-# --- size -----------------------------------------------------------------------------------------
-
-
-def peak_mib_until_the_end(console: Console, number: int) -> float:
-    """Of the supervisor's resident memory, looked at until it leaves."""
-    conn = open_reader(console.home / "kgops.db")
-    (attempt,) = attempts.of_run(conn, number)
-    conn.close()
-    seen = [0.0]
-
-    def left() -> bool:
-        try:
-            status = Path(f"/proc/{attempt.supervisor_pid}/status").read_text()
-        except OSError:
-            return True
-        seen.extend(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
-        return False
-
-    wait_for(left, "the supervisor to leave", 40)
-    return max(seen)
-
-
-def cpu_s_of(work: Callable[[], object]) -> float:
-    def used() -> float:
-        children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return children.ru_utime + children.ru_stime
-
-    before = used()
-    work()
-    return used() - before
-
-
-def test_huge_logs_lines_and_events_cost_the_supervisor_no_memory(run_cli: Console, tmp_path: Path) -> None:
-    worker = (
-        "import os, sys, time\n"
-        "block = ''.join(f'step {i} of many\\n' for i in range(10_000))\n"
-        "for _ in range(100): sys.stdout.write(block)\n"
-        "print('x' * 10_000_000)\n"
-        "print('the end', flush=True)\n"
-        "with open(os.environ['KGOPS_EVENTS'], 'w') as events:\n"
-        '    print(\'{"event": "note", "text": "\' + \'y\' * 10_000_000 + \'"}\', file=events)\n'
-        '    print(\'{"event": "metric", "name": "after", "value": 1, "step": 1}\', file=events)\n'
-        "open('written', 'w').close()\n"
-        "while not os.path.exists('gate'): time.sleep(0.02)\n"
-    )
-    flags = ("--metric-regex", r"step (?P<never>\d+) of none")
-    number = run_cli.detach(*QUICK, worker, flags=flags)
-    wait_for((tmp_path / "written").exists, "the worker")
-    (tmp_path / "gate").touch()
-    assert 5 < peak_mib_until_the_end(run_cli, number) < 40
-    assert run_cli.ended(number).state == "succeeded"
-
-    huge = cpu_s_of(lambda: run_cli("logs", str(number), "-n", "5"))
-    lines = run_cli("logs", str(number), "-n", "5").raw.splitlines()
-    assert [line[:20] for line in lines] == [
-        *(f"step {i} of many".encode() for i in (9997, 9998, 9999)),
-        b"x" * 20,
-        b"the end",
-    ]
-    small = cpu_s_of(lambda: run_cli("logs", "1", "-n", "0"))
-    assert huge - small < 0.5
-    assert run_cli("logs", str(number)).raw == (run_cli.folder(number) / "worker.log").read_bytes()
-    assert run_cli("logs", str(number), "--grep", "the end").raw == b"the end\n"
-    shown = run_cli.show(number)
-    assert [s["n"] for s in shown["series"] if s["name"] == "after"] == [1]
-    kinds = {(e["kind"], e["body"]["text"]) for e in shown["event"]}
-    assert kinds == {("log", "(part of a line longer than 1 MiB left out)")}
-
-
-def test_log_keeps_its_newest_part_and_says_which(run_cli: Console, tmp_path: Path) -> None:
-    worker = (
-        "import os, sys, time\n"
-        "for i in range(300_000): print(f'line {i:09d}')\n"
-        "sys.stdout.flush()\n"
-        "while not os.path.exists('gate'): time.sleep(0.02)\n"
-        "print('the end')\n"
-    )
-    number = run_cli.detach(*QUICK, worker, flags=("--log-limit", "1"))
-    log = run_cli.folder(number) / "worker.log"
-    wait_for(lambda: (log.exists() and log.stat().st_size == 300_000 * 15) or None, "the log")
-    try:
-        wait_for(lambda: log.stat().st_blocks * 512 <= 1 << 20, "the old part to go")
-    except AssertionError:
-        pytest.skip("this file system cannot give back a part of a file")
-    (tmp_path / "gate").touch()
-    run_cli.ended(number)
-    kept = run_cli("logs", str(number)).raw
-    assert b"\0" not in kept
-    assert kept.endswith(b"line 000299999\nthe end\n")
-    assert 1 << 18 < len(kept) <= 1 << 20
-
-
-# --- text -----------------------------------------------------------------------------------------
-
-EVIL = (
-    "\x1b]52;c;aGk=\x07\x1b[2J\x1b]0;title\x07\x9b2J\x9d52;c;aGk=\x9c\u202e\u2066"
-    "[bold]x[/bold][@click=app.quit]:warning:"
-)
-RAW = (
-    *(b"\x1b]", b"\x1b[2J", b"\x1bP", b"\x07", b"\x9b2J"),
-    *(c.encode() for c in "\x9b\x9c\x9d\u202e\u2066"),
-)
-LITERAL = b"[bold]x[/bold]"
-
-
-def harmful(shown: bytes) -> list[bytes]:
-    return [raw for raw in RAW if raw in shown]
-
-
-def events_that_mean_harm() -> str:
-    events: list[dict[str, object]] = [
-        {"event": "metric", "name": EVIL, "value": 1, "step": 1},
-        {"event": "progress", "phase": EVIL, "done": 1, "total": 2, "unit": EVIL, "rate": 1},
-        {"event": "lever", "name": EVIL, "requested": EVIL, "effective": EVIL, "reason": EVIL},
-        {"event": "artifact", "path": f"results/{EVIL}", "kind": EVIL},
-        {"event": "failed", "reason": EVIL},
-    ]
-    return "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in events)
-
-
-def test_text_from_outside_never_reaches_a_terminal_raw(
-    run_cli: Console, open_terminal: Callable[..., Terminal], tmp_path: Path
-) -> None:
-    (tmp_path / "events").write_text(events_that_mean_harm())
-    (tmp_path / "log").write_bytes(EVIL.encode() + b"\n\xff\xfe\x9b2J\x1b[2J\xf0\x9f no newline")
-    script = "cat events >> $KGOPS_EVENTS; cat log; sleep 1.2; exit 1"
-    followed = open_terminal(
-        *("run", "exec", "--label", EVIL, "--tag", EVIL.replace("\x9d", ""), "--", "sh", "-c", script)
-    )
-    assert followed.wait() == 1
-    assert harmful(followed.seen) == []
-    assert LITERAL in followed.seen
-    assert run_cli("note", "1", EVIL).code == 0
-    for args in (
-        "runs",
-        "show 1",
-        "note 1",
-        "tag 1",
-        "logs 1",
-        "logs 1 --grep bold",
-        "show 1 --json",
-        "runs --json",
-    ):
-        terminal = open_terminal(*args.split())
-        assert terminal.wait() == 0, terminal.seen
-        assert harmful(terminal.seen) == [], args
-        assert LITERAL in terminal.seen, args
-        terminal.close()
-    assert run_cli("logs", "1").raw == (tmp_path / "log").read_bytes()
-    assert run_cli.show(1)["label"] == EVIL
-
-
-def test_job_file_that_means_harm_cannot_speak_to_the_terminal(
-    open_terminal: Callable[..., Terminal], tmp_path: Path
-) -> None:
-    command = json.dumps(["echo", EVIL], ensure_ascii=True)
-    (tmp_path / "job.toml").write_text(f'workload = "exec"\n[exec]\ncommand = {command}\n')
-    dry = open_terminal("run", "job.toml", "--dry-run")
-    assert dry.wait() == 0
-    assert harmful(dry.seen) == []
-    assert LITERAL in dry.seen
-    wrong = json.dumps(EVIL)
-    (tmp_path / "bad.toml").write_text(
-        f"workload = {wrong}\nlabel = 3\n{wrong} = {wrong}\n[levers]\n{wrong} = 1\n"
-    )
-    bad = open_terminal("run", "bad.toml")
-    assert bad.wait() == 2
-    assert harmful(bad.seen) == []
-    assert b"4 problems" in bad.seen
-    assert b"[bold]" in bad.seen
-
-
-def test_invalid_utf8_from_a_worker_is_kept_as_it_came(run_cli: Console) -> None:
-    raw = b"caf\xe9 \xff\xfe\xc3\x28 \x00 end\r\n50%\r100%\rdone"
-    event = b'{"event": "note", "text": "\xff"}\n\xfe\xfe\n{"event": "note", "text": "good"}\n'
-    worker = f"import os, sys\nos.write(1, {raw!r})\nopen(os.environ['KGOPS_EVENTS'], 'wb').write({event!r})"
-    assert run_cli("run", "exec", "--", *QUICK, worker).code == 0
-    assert run_cli("logs", "1").raw == raw
-    kinds = [(e["kind"], e["body"]["text"]) for e in run_cli.show(1)["event"]]
-    assert kinds == [
-        ("log", '{"event": "note", "text": "\ufffd"}'),
-        ("log", "\ufffd\ufffd"),
-        ("note", "good"),
-    ]
-
-
-def test_names_never_become_a_shell_command_or_a_path(run_cli: Console, tmp_path: Path) -> None:
-    name = "$(touch pwned); `touch pwned` '; DROP TABLE run; -- ../../../etc \" | touch pwned"
-    done = run_cli("run", "exec", "--label", name, "--tag", "../../x", "--", "echo", name)
-    assert (done.code, done.err) == (0, f"{name}\n")
-    assert run_cli.folder(1).parent == run_cli.home / "runs"
-    assert run_cli("runs", "--json", "--search", "'; DROP TABLE run").json()[0]["label"] == name
-    assert run_cli("runs", "--sort", "id; DROP TABLE run").code == 2
-    assert not (tmp_path / "pwned").exists()
-
-
-def test_job_file_of_wrong_types_exits_2_with_all_its_problems(run_cli: Console, tmp_path: Path) -> None:
-    (tmp_path / "job.toml").write_text(
-        'workload = "exec"\nlabel = 3\nlevels = 1\n[exec]\ncommand = "echo hi"\nprogress_regex = "("\n'
-        '[card]\nexclusive = "yes"\n[limits]\nattempts = 1.5\ngrace_s = "long"\n[levers]\nprecison = "fp16"\n'
-    )
-    done = run_cli("run", "job.toml")
-    assert (done.code, done.out) == (2, "")
-    for problem in (
-        "label: expected text, found the number 3",
-        "levels: no such key; did you mean 'levers'?",
-        "exec.command: expected a list of texts, found the text 'echo hi'",
-        "exec.progress_regex: not a regular expression",
-        "card.exclusive: expected true or false",
-        "limits.attempts: expected a whole number",
-        "limits.grace_s: expected a number",
-        "levers.precison: no such lever; did you mean 'precision'?",
-    ):
-        assert problem in done.err
-    assert "8 problems" in done.err
-    assert files_of_runs(run_cli) == set()
-
-
-# --- secrets and modes ----------------------------------------------------------------------------
-
-SECRETS = {
-    "HF_TOKEN": "hunter1-in-the-environment",
-    "my_api_key": "hunter2-in-the-environment",
-    "CLIENT_SECRET_2": "hunter3-in-the-environment",
-    "PGPASSWORD": "hunter4-in-the-environment",
-}
-ARGUMENTS = (
-    *("--api-key", "hunter5-in-the-arguments"),
-    "--token=hunter6-in-the-arguments",
-    "DB_PASSWORD=hunter7-in-the-arguments",
-    *("-password", "hunter8-in-the-arguments"),
-)
-
-
-def test_secrets_are_in_no_file_once_the_run_has_ended(run_cli: Console, tmp_path: Path) -> None:
-    script = (
-        "export API_KEY=hunter9-in-a-script OTHER_TOKEN='hunter10 in a script'\n"
-        'while [ ! -e gate ]; do sleep 0.05; done; env > seen; echo "$@" >> seen'
-    )
-    number = run_cli.detach("sh", "-c", script, "sh", *ARGUMENTS, env=SECRETS)
-    run_cli.running(number)
-    private = run_cli.folder(number) / "private.json"
-    assert stat.S_IMODE(private.stat().st_mode) == 0o600
-    for who in all_of(run_cli.home):
-        if processes.is_supervisor(who.pid):
-            assert b"hunter" not in Path(f"/proc/{who.pid}/cmdline").read_bytes()
-    printed = (
-        run_cli("runs", "--json").out + run_cli("show", str(number), "--json").out + run_cli("show", "1").out
-    )
-    assert "hunter" not in printed
-    assert "HF_TOKEN" in printed  # that there was one may be known
-    (tmp_path / "gate").touch()
-    assert run_cli.ended(number).state == "succeeded"
-    seen = (tmp_path / "seen").read_text()  # the worker itself got them all
-    for secret in (*SECRETS.values(), *ARGUMENTS):
-        assert secret in seen
-    assert not private.exists()
-    for path in run_cli.home.rglob("*"):
-        assert "hunter" not in path.name
-        if path.is_file():
-            assert b"hunter" not in path.read_bytes(), path
-    again = run_cli("run", "--again", str(number))
-    assert (again.code, is_clear(again.err)) == (2, True)
-    assert run_cli("resume", str(number)).code == 2
-
-
-def test_home_and_all_in_it_are_private_whatever_the_umask(run_cli: Console, tmp_path: Path) -> None:
-    home = tmp_path / "fresh"
-    home.mkdir(mode=0o755)
-    script = """echo '{"event": "note", "text": "x"}' > $KGOPS_EVENTS; echo out; sleep 0.3"""
-    argv = shlex.join(run_cli.argv("run", "exec", "--", "sh", "-c", script))
-    subprocess.run(
-        ["sh", "-c", f"umask 022; exec {argv}"],
-        env=run_cli.environment({"KGOPS_HOME": str(home)}),
-        check=True,
-        capture_output=True,
-        cwd=tmp_path,
-    )
-    assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    paths = list(home.rglob("*"))
-    assert {"kgops.db", "worker.log", "events.jsonl", "job.toml", "supervisor.log"} <= {
-        path.name for path in paths
-    }
-    for path in paths:
-        with suppress(FileNotFoundError):  # a journal goes with whoever closes the database last
-            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
-    wait_for(lambda: not all_of(home), "the supervisor to leave")
 
 
 def test_working_folder_that_was_removed_is_named(run_cli: Console, tmp_path: Path) -> None:

@@ -1,0 +1,164 @@
+"""What is listed, shown, searched and deleted: the columns of the database, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+from driving import QUICK, Console, all_of, wait_for
+
+from storage import runs
+
+
+def columns_of(conn: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in conn.execute(f"PRAGMA table_info({table})")}
+
+
+def test_json_keys_are_the_columns_of_the_database(run_cli: Console, conn: sqlite3.Connection) -> None:
+    events = [
+        {"event": "metric", "name": "loss", "value": 0.5, "step": 1},
+        {
+            "event": "lever",
+            "name": "precision",
+            "requested": "fp16",
+            "effective": "fp32",
+            "reason": "no card",
+        },
+        {"event": "artifact", "path": "results/a.txt", "kind": "text", "bytes": 3},
+        {"event": "note", "text": "hello"},
+        {"event": "progress", "done": 1, "total": 2},
+    ]
+    script = "".join(f"echo {shlex.quote(json.dumps(event))} >> $KGOPS_EVENTS\n" for event in events)
+    printed = run_cli("run", "exec", "--json", "--tag", "t", "--", "sh", "-c", script)
+    assert printed.code == 0, printed.err
+    run_cli("note", "1", "worth keeping")
+    (listed,) = run_cli("runs", "--json").json()
+    shown = run_cli.show(1)
+    assert set(listed) == columns_of(conn, "run")
+    assert set(listed) < set(shown)
+    assert set(printed.json()) == set(shown)
+    for table in ("attempt", "lever", "series", "event", "artifact", "note"):
+        assert shown[table], f"{table} has no row"
+        assert set(shown[table][0]) <= columns_of(conn, table)
+    assert shown["tag"] == ["t"]
+    assert {(e["kind"], e["body"].get("text")) for e in shown["event"]} >= {("note", "hello")}
+    lever = shown["lever"][0]
+    assert (lever["requested"], lever["effective"], lever["kind"]) == ("fp16", "fp32", "numeric")
+    page = run_cli("show", "1").out
+    for word in ("precision", "fp32", "no card", "loss", "results/a.txt", "worth keeping", "tags       t"):
+        assert word in page
+
+
+def test_listing_filters_sorts_and_pages(run_cli: Console, conn: sqlite3.Connection) -> None:
+    for number, state in enumerate(["succeeded", "failed", "succeeded", "cancelled", "failed"], start=1):
+        runs.add(
+            conn,
+            number=number,
+            workload="exec",
+            label=f"label {number}",
+            profile=None,
+            state="queued",
+            folder=f"{number:04d}-exec",
+            submitted_at=time.time() - 86400 * (5 - number) - 60,
+            gpu=None,
+            reserved_mib=None,
+            exclusive=False,
+            predicted_mib=None,
+            spec=runs.RunSpec({}, {}, {}),
+        )
+        runs.end(conn, number, state=state, reason=None, exit_code=number, ended_at=time.time())
+
+    def numbers(*args: str) -> list[int]:
+        return [run["id"] for run in run_cli("runs", "--json", *args).json()]
+
+    assert numbers() == [5, 4, 3, 2, 1]
+    assert numbers("--state", "failed", "--state", "cancelled") == [5, 4, 2]
+    assert numbers("--sort", "exit_code", "--ascending", "--limit", "2") == [1, 2]
+    assert numbers("--sort", "exit_code", "--ascending", "--limit", "2", "--after", "2") == [3, 4]
+    assert numbers("--since", "2d") == [5, 4]
+    assert numbers("--search", "BEL 3") == [3]
+    assert numbers("--workload", "train") == []
+    limited = run_cli("runs", "--limit", "2")
+    assert "--after 4" in limited.err
+    assert "No run matches." in run_cli("runs", "--tag", "nothing").err
+
+
+def test_before_the_first_run_listing_is_empty_and_makes_nothing(run_cli: Console, tmp_path: Path) -> None:
+    fresh = {"KGOPS_HOME": str(tmp_path / "fresh")}
+    assert run_cli("runs", "--json", env=fresh).out == "[]\n"
+    assert "No runs yet" in run_cli("runs", env=fresh).err
+    assert run_cli("show", "last", env=fresh).code == 2
+    assert not (tmp_path / "fresh").exists()
+
+
+def test_tags_notes_and_search_find_a_run_again(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "baseline", "--", "true")
+    run_cli("run", "exec", "--label", "other", "--", "true")
+    assert run_cli("tag", "1", "paper", "draft").out == "draft paper\n"
+    assert run_cli("tag", "1", "--remove", "draft", "--json").json() == ["paper"]
+    assert run_cli("note", "1", "the embedding of aspirin").code == 0
+    assert [note["text"] for note in run_cli("note", "1", "--json").json()] == ["the embedding of aspirin"]
+    for words in ("aspirin", "paper base", "PAPER", "se em", "%", "_", '"', "\\"):
+        found = [run["id"] for run in run_cli("runs", "--json", "--search", words).json()]
+        assert found == ([] if words in ("%", "_", '"', "\\") else [1]), words
+    assert [run["id"] for run in run_cli("runs", "--json", "--tag", "paper").json()] == [1]
+
+
+def test_delete_forgets_row_and_folder_and_never_gives_the_number_again(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+    run_cli("run", "exec", "--", "true")
+    folder = run_cli.folder(2)
+    refused = run_cli("delete", "2")
+    assert (refused.code, "pass --yes" in refused.err) == (2, True)
+    assert run_cli("delete", "2", "--yes").out == "run 2 deleted\n"
+    assert not folder.exists()
+    assert run_cli("show", "2").code == 2
+    assert run_cli.detach("true") == 3
+
+
+def test_running_run_is_not_deleted(run_cli: Console) -> None:
+    number = run_cli.detach("sleep", "60")
+    run_cli.running(number)
+    done = run_cli("delete", str(number), "--yes")
+    assert (done.code, f"kgops stop {number}" in done.err) == (2, True)
+    assert run_cli.folder(number).is_dir()
+
+
+def test_reader_that_leaves_early_is_no_error(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", *QUICK, "for i in range(60000): print('line', i)")
+    for args in ("logs 1", "runs --json", "show 1 --json", "logs 1 --grep line"):
+        pipe = f"{shlex.join(run_cli.argv())} {args} | head -c 5; code=${{PIPESTATUS[0]}}; echo; echo $code"
+        piped = subprocess.run(
+            ["bash", "-c", pipe],
+            env=run_cli.environment(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert piped.stderr == ""
+        assert piped.stdout.splitlines()[-1] == "0", args
+
+
+def test_terminal_that_knows_only_ascii_still_gets_an_answer(run_cli: Console) -> None:
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    done = run_cli("run", "exec", "--label", "naïve – 測試", "--", "true", env=ascii_only)
+    assert (done.code, done.err) == (0, "")
+    assert "run 1 succeeded" in done.out
+    assert run_cli("runs", env=ascii_only).code == 0
+    assert run_cli.show(1)["label"] == "naïve – 測試"
+
+
+def test_summary_view_and_listing_agree(run_cli: Console, conn: sqlite3.Connection) -> None:
+    run_cli("run", "exec", "--tag", "a", "--tag", "b", "--", "sh", "-c", "exit 2")
+    row = conn.execute("SELECT id, state, reason, tags, exit_code FROM run_summary").fetchone()
+    run = runs.get(conn, 1)
+    assert run is not None
+    shown = runs.as_table(run)
+    assert row == (1, shown["state"], shown["reason"], "a b", shown["exit_code"])
+    assert os.path.commonpath([run_cli.folder(1), run_cli.home]) == str(run_cli.home)
+    assert all_of(run_cli.home) == set() or wait_for(lambda: not all_of(run_cli.home), "everybody to leave")

@@ -1,0 +1,172 @@
+"""Runs that are stopped, with all they have started, go on again, and wait for one another."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from driving import QUICK, Console, all_of, identity_in, wait_for
+
+from kgops.runs import processes
+
+# --- stopping -------------------------------------------------------------------------------------
+
+
+def test_stop_asks_first_and_a_worker_that_answers_is_cancelled_not_succeeded(run_cli: Console) -> None:
+    script = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    number = run_cli.detach("bash", "-c", script)
+    log = run_cli.folder(number) / "worker.log"
+    wait_for(lambda: b"ready" in log.read_bytes() if log.exists() else None, "the worker")
+    done = run_cli("stop", str(number))
+    assert (done.code, done.out) == (0, f"run {number}: cancelled\n")
+    assert b"saved" in log.read_bytes()
+    run = run_cli.run(number)
+    assert run is not None
+    assert (run.state, run.exit_code) == ("cancelled", 0)
+    assert run_cli("run", "exec", "--", "true").code == 0  # nothing of it stands in the way
+
+
+FAMILY = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def mark(name):
+    with open(name + ".tmp", "w") as file:
+        file.write(f"{os.getpid()}\\n")
+    os.rename(name + ".tmp", name)
+def child(name, *, own_session=False, close=False, orphan=False, forget=False):
+    if os.fork():
+        os.wait() if orphan else None
+        return
+    if own_session:
+        os.setsid()
+    if orphan and os.fork():
+        os._exit(0)
+    if close:
+        os.closerange(3, 4096)
+    if forget:
+        os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", FORGETFUL, name], {})
+    mark(name)
+    time.sleep(300)
+    os._exit(0)
+FORGETFUL = "import os, signal, sys, time; signal.signal(15, signal.SIG_IGN); f = open(sys.argv[1] + '.tmp', 'w');" \\
+    "print(os.getpid(), file=f); f.close(); os.rename(sys.argv[1] + '.tmp', sys.argv[1]); time.sleep(300)"
+child("plain")
+child("session", own_session=True)
+child("closed", own_session=True, close=True)
+child("orphan", own_session=True, close=True, orphan=True)
+child("forgetful", own_session=True, orphan=True, forget=True)
+child("ghost", own_session=True, close=True, orphan=True, forget=True)
+mark("parent")
+time.sleep(300)
+"""
+MEMBERS = ("plain", "session", "closed", "orphan", "forgetful", "ghost", "parent")
+
+
+@pytest.mark.parametrize("through_a_link", [False, True], ids=["", "home is a symbolic link"])
+def test_stop_ends_the_whole_tree_after_the_grace(
+    run_cli: Console, tmp_path: Path, through_a_link: bool
+) -> None:
+    if through_a_link:
+        link = tmp_path / "link"
+        link.symlink_to(run_cli.home)
+        env = {"KGOPS_HOME": str(link)}
+    else:
+        env = {}
+    number = run_cli.detach(*QUICK, FAMILY, flags=("--grace", "0.3"), env=env)
+    family = {name: identity_in(run_cli.cwd / name) for name in MEMBERS}
+    try:
+        done = run_cli("stop", str(number), env=env, timeout_s=15)
+        left = [name for name, who in family.items() if who.is_alive()]
+    finally:
+        for who in family.values():
+            processes.send(who, signal.SIGKILL)
+    assert left == []
+    assert done.out == f"run {number}: cancelled\n"
+    wait_for(lambda: not all_of(run_cli.home), "the supervisor to leave")
+
+
+def test_what_a_worker_leaves_running_ends_with_it(run_cli: Console) -> None:
+    script = "setsid sleep 300 & echo $! > child; exit 0"
+    number = run_cli.detach("sh", "-c", script)
+    assert run_cli.ended(number).state == "succeeded"
+    assert not Path(f"/proc/{(run_cli.cwd / 'child').read_text().strip()}").exists()
+
+
+def test_grandchild_that_saves_its_work_gets_the_whole_grace(run_cli: Console) -> None:
+    saving = "trap 'sleep 0.6; echo saved > saved; exit 0' TERM; echo > ready; while :; do sleep 0.05; done"
+    (run_cli.cwd / "train.sh").write_text(saving)
+    number = run_cli.detach("bash", "-c", "bash train.sh; echo over", flags=("--grace", "20"))
+    wait_for((run_cli.cwd / "ready").exists, "the grandchild")
+    begun = time.monotonic()
+    assert run_cli("stop", str(number)).out == f"run {number}: cancelled\n"
+    assert (run_cli.cwd / "saved").exists()
+    assert time.monotonic() - begun < 15
+
+
+def test_second_stop_with_less_grace_is_heeded(run_cli: Console) -> None:
+    number = run_cli.detach("bash", "-c", "trap '' TERM; echo > ready; while :; do sleep 0.05; done")
+    wait_for((run_cli.cwd / "ready").exists, "the worker")
+    assert run_cli("stop", str(number), "--no-wait").out == f"run {number}: asked to stop\n"
+    wait_for((run_cli.folder(number) / "attempts/1/asked-to-stop").exists, "the first request to be seen")
+    done = run_cli("stop", str(number), "--grace", "0.1", timeout_s=15)
+    assert done.out == f"run {number}: cancelled\n"
+
+
+def test_resume_makes_a_new_attempt_in_the_same_run(run_cli: Console) -> None:
+    done = run_cli("run", "exec", "--", "sh", "-c", "echo attempt $KGOPS_ATTEMPT; [ $KGOPS_ATTEMPT = 2 ]")
+    assert done.code == 1
+    resumed = run_cli("resume", "1")
+    assert (resumed.code, resumed.err) == (0, "attempt 2\n")
+    shown = run_cli.show(1)
+    assert (shown["state"], shown["attempts"]) == ("succeeded", 2)
+    assert [a["outcome"] for a in shown["attempt"]] == ["failed", "succeeded"]
+    refused = run_cli("resume", "1")
+    assert (refused.code, "--again 1" in refused.err) == (2, True)
+
+
+# --- the queue ------------------------------------------------------------------------------------
+
+
+def test_exclusive_run_waits_for_others_and_starts_by_itself(run_cli: Console) -> None:
+    gate = run_cli.cwd / "gate"
+    waiting = f"while [ ! -e {shlex.quote(str(gate))} ]; do sleep 0.05; done"
+    first = run_cli.detach("sh", "-c", waiting)
+    second = run_cli.detach("sh", "-c", waiting)
+    alone = run_cli.detach("true", flags=("--exclusive",))
+    last = run_cli.detach("true")
+    for number in (first, second):
+        run_cli.running(number)
+    states = {run["id"]: (run["state"], run["reason"]) for run in run_cli("runs", "--json").json()}
+    assert states[alone] == ("queued", "this machine's processors to itself (in use by 1, 2)")
+    assert states[last][0] == "queued"  # nobody overtakes
+    gate.touch()
+    ends = {number: run_cli.ended(number) for number in (first, second, alone, last)}
+    assert [run.state for run in ends.values()] == ["succeeded"] * 4
+    begun, before = ends[alone].started_at, [ends[first].ended_at, ends[second].ended_at]
+    assert begun is not None
+    assert all(end is not None and end <= begun for end in before)
+
+
+def test_waiting_run_can_be_stopped(run_cli: Console) -> None:
+    first = run_cli.detach("sleep", "60", flags=("--exclusive",))
+    second = run_cli.detach("true")
+    assert run_cli("stop", str(second)).out == f"run {second}: cancelled\n"
+    assert run_cli("stop", str(first), "--grace", "5").out == f"run {first}: cancelled\n"
+    assert run_cli.show(second)["attempts"] == 0
+
+
+def test_waiting_run_whose_folder_is_gone_does_not_stop_the_others(run_cli: Console) -> None:
+    first = run_cli.detach("sleep", "60", flags=("--exclusive",))
+    lost = run_cli.detach("true")
+    folder = run_cli.folder(lost)
+    subprocess.run(["rm", "-r", str(folder)], check=True)
+    listed = run_cli("runs", "--json")
+    assert listed.code == 0, listed.err
+    states = {run["id"]: run["state"] for run in listed.json()}
+    assert states[lost] == "interrupted"
+    assert run_cli("stop", str(first), "--grace", "5").code == 0
+    assert run_cli("run", "exec", "--", "true").code == 0

@@ -1,0 +1,81 @@
+"""Secrets are in no file that stays, and what is in a home is for its owner alone."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from driving import Console, all_of, is_clear, wait_for
+
+from kgops.runs import processes
+
+SECRETS = {
+    "HF_TOKEN": "hunter1-in-the-environment",
+    "my_api_key": "hunter2-in-the-environment",
+    "CLIENT_SECRET_2": "hunter3-in-the-environment",
+    "PGPASSWORD": "hunter4-in-the-environment",
+}
+ARGUMENTS = (
+    *("--api-key", "hunter5-in-the-arguments"),
+    "--token=hunter6-in-the-arguments",
+    "DB_PASSWORD=hunter7-in-the-arguments",
+    *("-password", "hunter8-in-the-arguments"),
+)
+
+
+def test_secrets_are_in_no_file_once_the_run_has_ended(run_cli: Console, tmp_path: Path) -> None:
+    script = (
+        "export API_KEY=hunter9-in-a-script OTHER_TOKEN='hunter10 in a script'\n"
+        'while [ ! -e gate ]; do sleep 0.05; done; env > seen; echo "$@" >> seen'
+    )
+    number = run_cli.detach("sh", "-c", script, "sh", *ARGUMENTS, env=SECRETS)
+    run_cli.running(number)
+    private = run_cli.folder(number) / "private.json"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    for who in all_of(run_cli.home):
+        if processes.is_supervisor(who.pid):
+            assert b"hunter" not in Path(f"/proc/{who.pid}/cmdline").read_bytes()
+    printed = (
+        run_cli("runs", "--json").out + run_cli("show", str(number), "--json").out + run_cli("show", "1").out
+    )
+    assert "hunter" not in printed
+    assert "HF_TOKEN" in printed  # that there was one may be known
+    (tmp_path / "gate").touch()
+    assert run_cli.ended(number).state == "succeeded"
+    seen = (tmp_path / "seen").read_text()  # the worker itself got them all
+    for secret in (*SECRETS.values(), *ARGUMENTS):
+        assert secret in seen
+    assert not private.exists()
+    for path in run_cli.home.rglob("*"):
+        assert "hunter" not in path.name
+        if path.is_file():
+            assert b"hunter" not in path.read_bytes(), path
+    again = run_cli("run", "--again", str(number))
+    assert (again.code, is_clear(again.err)) == (2, True)
+    assert run_cli("resume", str(number)).code == 2
+
+
+def test_home_and_all_in_it_are_private_whatever_the_umask(run_cli: Console, tmp_path: Path) -> None:
+    home = tmp_path / "fresh"
+    home.mkdir(mode=0o755)
+    script = """echo '{"event": "note", "text": "x"}' > $KGOPS_EVENTS; echo out; sleep 0.3"""
+    argv = shlex.join(run_cli.argv("run", "exec", "--", "sh", "-c", script))
+    subprocess.run(
+        ["sh", "-c", f"umask 022; exec {argv}"],
+        env=run_cli.environment({"KGOPS_HOME": str(home)}),
+        check=True,
+        capture_output=True,
+        cwd=tmp_path,
+    )
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    paths = list(home.rglob("*"))
+    assert {"kgops.db", "worker.log", "events.jsonl", "job.toml", "supervisor.log"} <= {
+        path.name for path in paths
+    }
+    for path in paths:
+        with suppress(FileNotFoundError):  # a journal goes with whoever closes the database last
+            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    wait_for(lambda: not all_of(home), "the supervisor to leave")

@@ -1,0 +1,160 @@
+"""A database of each release opens, migrates and reads; one of a newer release is left alone."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from records import FIXTURES, add
+
+from storage import attempts, influences, intake, measurements, reports, runs, series
+from storage.database import (
+    SCHEMA_VERSION,
+    integrity_problems,
+    open_reader,
+    open_writer,
+)
+from storage.errors import DatabaseMissing, DatabaseNewer
+
+
+def schema_of(conn: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    rows = conn.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master")
+    return sorted(
+        (kind, name, " ".join(sql.replace("IF NOT EXISTS ", "").split())) for kind, name, sql in rows
+    )
+
+
+@pytest.fixture
+def of_schema_001(tmp_path: Path) -> Path:
+    """A database with rows as the first release wrote it."""
+    path = tmp_path / "old.db"
+    conn = sqlite3.connect(path, isolation_level=None)
+    conn.executescript((FIXTURES / "schema-001.sql").read_text())
+    conn.close()
+    return path
+
+
+def test_database_of_the_first_release_opens_migrates_and_reads(of_schema_001: Path) -> None:
+    conn = open_writer(of_schema_001)
+    assert conn.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    assert integrity_problems(conn) == []
+    first = runs.get(conn, 1)
+    assert first is not None
+    assert (first.state, first.attempts, first.reserved_mib, first.metric) == ("succeeded", 2, 4096, "loss")
+    assert first.label == "first 'quoted' \"label\" – naïve 測試; DROP TABLE run;--"
+    assert [run.id for run in runs.page(conn)] == [5, 4, 3, 2, 1]
+    assert [run.id for run in runs.page(conn, runs.Filter(words="aspirin paper"))] == [1]
+    assert [a.outcome for a in attempts.of_run(conn, 1)] == ["out_of_memory", "succeeded"]
+    assert len(series.points(conn, 1, "loss")) == 70
+    assert series.curve(conn, 1, "loss", at_most=10)[0].n == 63
+    assert reports.figures(conn, 1) == {"hits@10": 0.5, "mrr": 0.31}
+    assert reports.tags(conn, 1) == ["baseline", "paper"]
+    assert [e.kind for e in reports.events(conn, 1)] == ["note", "log", "step_down"]
+    assert len(influences.of_test(conn, 1, 0)) == 2
+    assert measurements.named(conn, "train_step")[0].fingerprint == {"cpu": "x"}
+    assert intake.offsets(conn, 1) == intake.Offsets(1234, 567)
+    assert runs.spec(conn, 2).job["exec"] == {"command": ["echo", "2"]}
+    assert runs.next_number(conn) == 7  # run 6 was deleted
+    add(conn, runs.next_number(conn))
+    assert [run.id for run in runs.in_states(conn, runs.WAITING)] == [5, 7]
+    conn.close()
+
+
+def test_migrated_database_has_the_schema_of_a_fresh_one(of_schema_001: Path, empty_database: Path) -> None:
+    conn, fresh = open_writer(of_schema_001), open_writer(empty_database)
+    assert schema_of(conn) == schema_of(fresh)
+    conn.close()
+    fresh.close()
+
+
+def test_six_processes_create_the_database_together(tmp_path: Path) -> None:
+    database, gate = tmp_path / "kgops.db", tmp_path / "gate"
+    code = (
+        "import os, sys, time\nfrom pathlib import Path\nimport sqlite_utils\n"
+        "from storage import runs\nfrom storage.database import open_writer, transaction\n"
+        f"print('ready', flush=True)\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.001)\n"
+        f"conn = open_writer(Path({str(database)!r}))\n"
+        "with transaction(conn):\n"
+        "    n = runs.next_number(conn)\n"
+        "    runs.add(conn, number=n, workload='exec', label='x', profile=None, state='queued', folder=str(n),\n"
+        "             submitted_at=0.0, gpu=None, reserved_mib=None, exclusive=False, predicted_mib=None,\n"
+        "             spec=runs.RunSpec({}, {}, {}))\n"
+    )
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=FIXTURES.parent.parent,
+        )
+        for _ in range(6)
+    ]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+        gate.touch()
+        for child in children:
+            _, err = child.communicate(timeout=40)
+            assert child.returncode == 0, err
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+    conn = open_writer(database)
+    assert [run.id for run in runs.in_states(conn, runs.WAITING)] == [1, 2, 3, 4, 5, 6]
+    assert integrity_problems(conn) == []
+    conn.close()
+
+
+def test_database_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path, empty_database: Path) -> None:
+    path = tmp_path / "kgops.db"
+    path.write_bytes(empty_database.read_bytes())
+    conn = sqlite3.connect(path)
+    conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    conn.close()
+    before = path.read_bytes()
+    for opening in (open_writer, open_reader):
+        with pytest.raises(DatabaseNewer, match=f"schema {SCHEMA_VERSION + 1}") as caught:
+            opening(path)
+        assert caught.value.exit_code == 1
+        assert "upgrade kgops" in (caught.value.hint or "")
+    assert path.read_bytes() == before
+
+
+def test_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "kgops.db"
+    conn = sqlite3.connect(path)
+    conn.execute("CREATE TABLE claim (something_else)")  # in the way of the migration's last tables
+    conn.commit()
+    conn.close()
+    with pytest.raises(sqlite3.OperationalError, match="claim"):
+        open_writer(path)
+    conn = sqlite3.connect(path)
+    assert {row[0] for row in conn.execute("SELECT name FROM sqlite_master")} <= {
+        "claim",
+        "_sqlite_migrations",
+    }
+    assert conn.execute("PRAGMA user_version").fetchone() == (0,)
+    conn.close()
+
+
+def test_without_a_database_a_reader_says_so_and_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseMissing):
+        open_reader(tmp_path / "kgops.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_summary_is_readable_by_plain_sqlite(of_schema_001: Path) -> None:
+    plain = sqlite3.connect(f"{of_schema_001.as_uri()}?mode=ro", uri=True)
+    plain.row_factory = sqlite3.Row
+    rows = [dict(row) for row in plain.execute("SELECT * FROM run_summary ORDER BY id")]
+    plain.close()
+    assert [(row["id"], row["state"]) for row in rows][:2] == [(1, "succeeded"), (2, "failed")]
+    assert rows[0]["tags"] == "baseline paper"
+    assert (rows[0]["submitted"], rows[0]["seconds"]) == ("2025-11-21 02:40:01", 15.0)
+    assert json.loads(json.dumps(rows))

@@ -1,0 +1,43 @@
+"""The smallest regression there is, for tests: a network, its settings, three flights, and how they are trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from test_train_loop import Recorder
+
+from kgops.flights.making import Sky, make_flights
+from kgops.flights.reading import Flight, read_flights
+from kgops.jobs.regression_config import RegressionConfig
+from kgops.training import checkpoints
+from kgops.training.regression import Regression, regress
+from kgops.training.regression_settings import RegressionSettings
+
+torch.set_num_threads(1)
+
+TINY = RegressionConfig(
+    16, 16, temporal_frames=3, architecture="ssm", channels=(4, 4, 8), film_width=4, states=2, dropout=0.2
+)
+QUICK = RegressionSettings(
+    epochs=2, loo_epochs=1, batch_size=8, learning_rate=0.01, warmup_steps=3, augment=True
+)
+
+
+def made_flights(folder: Path) -> list[Flight]:
+    make_flights(folder, 3, Sky(frames=24, size=16), seed=4)
+    return read_flights(folder, TINY.temporal_frames)
+
+
+def train(
+    flights: list[Flight], folder: Path, settings: RegressionSettings = QUICK, **options: Any
+) -> Regression:
+    config = options.pop("config", TINY)
+    report = options.pop("report", None) or Recorder()
+    stop = options.pop("stop", lambda: False)
+    return regress(flights, config, settings, folder, report, stop, **options)
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return dict(checkpoints.read_checkpoint(path).model)
