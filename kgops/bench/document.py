@@ -49,6 +49,7 @@ SECTIONS = (
     ),
     Section("What the screens cost", ("screens", "--quick", "--store"), "kgops.bench.screens"),
     Section("What a plan is worth", ("plans", "--quick", "--store"), "kgops bench plans"),
+    Section("Learning heights", ("regress", "--quick", "--store"), "kgops bench regress"),
     Section(
         "Training beside PyKEEN",
         ("train", "--quick", "--store", "--only", "batch 256", "--data", "DIR"),

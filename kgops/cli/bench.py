@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, str] = {
     "train": "Training beside PyKEEN: speed, memory, quality.",
     "tracin": "TracIn beside sequential and vectorised gradients.",
     "evaluation": "Filtered evaluation beside PyKEEN's.",
+    "regress": "Whether each architecture learns heights, and how long it takes.",
     "paths": "Neighbourhood filters beside enumeration.",
     "plans": "Predicted memory beside measured, and planning's time.",
     "pace": "How well the planner orders settings by their speed.",
