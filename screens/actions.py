@@ -29,7 +29,7 @@ BENCHMARKS: frozenset[Place] = frozenset({"benchmarks"})
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`does` is Textual's name of it; `sign` is what people call the key."""
+    """`does` says who carries it out, the application or the screen; `sign` is what people call the key."""
 
     key: str
     sign: str
@@ -47,64 +47,112 @@ class Action:
 
 ACTIONS: tuple[Action, ...] = (
     Action(
-        "enter", "⏎", "open", "Open the run under the cursor.", "open", DASHBOARD | HISTORY | COMPARE, "run"
+        "enter",
+        "⏎",
+        "open",
+        "Open the run under the cursor.",
+        "app.open",
+        DASHBOARD | HISTORY | COMPARE,
+        "run",
     ),
-    Action("n", "n", "new run", "Choose what to run, and see its plan at once.", "new", DASHBOARD | HISTORY),
+    Action(
+        "n", "n", "new run", "Choose what to run, and see its plan at once.", "app.new", DASHBOARD | HISTORY
+    ),
     Action(
         "slash",
         "/",
         "search",
         "Only what has these words.",
-        "search",
+        "screen.search",
         INFLUENCES | HISTORY | RUN | BENCHMARKS,
     ),
-    Action("space", "spc", "mark", "Mark the run, or take its mark away.", "mark", HISTORY, "run"),
+    Action("space", "spc", "mark", "Mark the run, or take its mark away.", "screen.mark", HISTORY, "run"),
     Action(
-        "asterisk", "*", "mark all", "Mark all that are shown, or none.", "mark_all", HISTORY, in_footer=False
+        "asterisk",
+        "*",
+        "mark all",
+        "Mark all that are shown, or none.",
+        "screen.mark_all",
+        HISTORY,
+        in_footer=False,
     ),
-    Action("greater_than_sign", ">", "sort", "Sort by the next column.", "sort_next", HISTORY | BENCHMARKS),
+    Action(
+        "greater_than_sign", ">", "sort", "Sort by the next column.", "screen.sort_next", HISTORY | BENCHMARKS
+    ),
     Action(
         "less_than_sign",
         "<",
         "sort",
         "Sort by the column before.",
-        "sort_before",
+        "screen.sort_before",
         HISTORY | BENCHMARKS,
         in_footer=False,
     ),
     Action(
-        "u", "u", "reverse", "Sort the other way round.", "reverse", HISTORY | BENCHMARKS, in_footer=False
+        "u",
+        "u",
+        "reverse",
+        "Sort the other way round.",
+        "screen.reverse",
+        HISTORY | BENCHMARKS,
+        in_footer=False,
     ),
-    Action("z", "z", "sort by", "Sort by any column or figure.", "sort_by", HISTORY, in_footer=False),
-    Action("equals_sign", "=", "compare", "Two to eight marked runs side by side.", "compare", HISTORY),
-    Action("d", "d", "delete", "Delete the marked runs that ended, or this one.", "delete", HISTORY),
-    Action("right", "→", "change", "The next value; the left arrow has the one before.", "more", NEW_RUN),
-    Action("left", "left", "before", "The value before.", "less", NEW_RUN, in_footer=False),
-    Action("e", "e", "edit", "Write the value; of a profile, edit a copy.", "edit", NEW_RUN | PROFILES),
-    Action("backspace,delete", "del", "unset", "Leave it to profile and planner.", "unset", NEW_RUN),
-    Action("x", "x", "start", "Start it, unless it is predicted not to fit.", "start", NEW_RUN),
-    Action("X", "X", "force", "Start it whatever was predicted.", "force", NEW_RUN, in_footer=False),
-    Action("y", "y", "copy", "Copy the command that does the same.", "copy", NEW_RUN | BENCHMARKS),
-    Action("escape", "esc", "back", "Back to where you came from.", "back", EVERYWHERE - DASHBOARD),
-    Action("o", "o", "side", "Proponents, opponents, or both.", "side", INFLUENCES),
-    Action("F", "F", "figures", "Every figure one by one, or benchmarks again.", "figures", BENCHMARKS),
-    Action("M", "M", "machines", "Other machines and versions, too.", "machines", BENCHMARKS),
-    Action("v", "v", "relation", "Only the next relation; after the last, all.", "relation", INFLUENCES),
-    Action("w", "w", "write", "Write what is shown to a file.", "write", INFLUENCES | HISTORY),
-    Action("l", "l", "log", "Give the log more room, or less.", "log", RUN),
-    Action("L", "L", "level", "Of the log only what sounds bad, only the worst, or all.", "level", RUN),
-    Action("s", "s", "stop", "Ask the run to stop; it can be resumed.", "stop", RUNS, needs="unfinished run"),
+    Action("z", "z", "sort by", "Sort by any column or figure.", "screen.sort_by", HISTORY, in_footer=False),
     Action(
-        "r", "r", "resume", "Go on with a run that did not succeed.", "resume", RUNS, needs="resumable run"
+        "equals_sign", "=", "compare", "Two to eight marked runs side by side.", "screen.compare", HISTORY
     ),
-    Action("a", "a", "again", "Start the same job once more.", "again", RUNS, needs="ended run"),
-    Action("h", "h", "history", "All runs there ever were.", "history", DASHBOARD | RUN),
+    Action("d", "d", "delete", "Delete the marked runs that ended, or this one.", "screen.delete", HISTORY),
+    Action(
+        "right", "→", "change", "The next value; the left arrow has the one before.", "screen.more", NEW_RUN
+    ),
+    Action("left", "left", "before", "The value before.", "screen.less", NEW_RUN, in_footer=False),
+    Action(
+        "e", "e", "edit", "Write the value; of a profile, edit a copy.", "screen.edit", NEW_RUN | PROFILES
+    ),
+    Action("backspace,delete", "del", "unset", "Leave it to profile and planner.", "screen.unset", NEW_RUN),
+    Action("x", "x", "start", "Start it, unless it is predicted not to fit.", "screen.start", NEW_RUN),
+    Action("X", "X", "force", "Start it whatever was predicted.", "screen.force", NEW_RUN, in_footer=False),
+    Action("y", "y", "copy", "Copy the command that does the same.", "screen.copy", NEW_RUN | BENCHMARKS),
+    Action("escape", "esc", "back", "Back to where you came from.", "app.back", EVERYWHERE - DASHBOARD),
+    Action("o", "o", "side", "Proponents, opponents, or both.", "screen.side", INFLUENCES),
+    Action(
+        "F", "F", "figures", "Every figure one by one, or benchmarks again.", "screen.figures", BENCHMARKS
+    ),
+    Action("M", "M", "machines", "Other machines and versions, too.", "screen.machines", BENCHMARKS),
+    Action(
+        "v", "v", "relation", "Only the next relation; after the last, all.", "screen.relation", INFLUENCES
+    ),
+    Action("w", "w", "write", "Write what is shown to a file.", "screen.write", INFLUENCES | HISTORY),
+    Action("l", "l", "log", "Give the log more room, or less.", "screen.log", RUN),
+    Action(
+        "L", "L", "level", "Of the log only what sounds bad, only the worst, or all.", "screen.level", RUN
+    ),
+    Action(
+        "s",
+        "s",
+        "stop",
+        "Ask the run to stop; it can be resumed.",
+        "screen.stop",
+        RUNS,
+        needs="unfinished run",
+    ),
+    Action(
+        "r",
+        "r",
+        "resume",
+        "Go on with a run that did not succeed.",
+        "screen.resume",
+        RUNS,
+        needs="resumable run",
+    ),
+    Action("a", "a", "again", "Start the same job once more.", "screen.again", RUNS, needs="ended run"),
+    Action("h", "h", "history", "All runs there ever were.", "app.history", DASHBOARD | RUN),
     Action(
         "b",
         "b",
         "benchmarks",
         "What was claimed, beside what was measured here.",
-        "benchmarks",
+        "app.benchmarks",
         EVERYWHERE - BENCHMARKS,
     ),
     Action(
@@ -112,20 +160,24 @@ ACTIONS: tuple[Action, ...] = (
         "i",
         "influences",
         "What the run traced; of another run, what the newest did.",
-        "influences",
+        "app.influences",
         DASHBOARD | RUN,
     ),
-    Action("f", "f", "profiles", "Named sets of lever values.", "profiles", DASHBOARD | RUN, in_footer=False),
-    Action("t", "t", "tag", "Add tags, or take them away.", "tag", RUNS, needs="run"),
-    Action("m", "m", "note", "Write a note on the run.", "note", RUNS, needs="run"),
-    Action("p", "p", "pause", "Look no more until you press it again.", "pause", in_footer=False),
     Action(
-        "c", "c", "colours", "The next theme: dark, light, colour-blind-safe.", "colours", in_footer=False
+        "f", "f", "profiles", "Named sets of lever values.", "app.profiles", DASHBOARD | RUN, in_footer=False
     ),
-    Action("ctrl+p", "^p", "commands", "All of this by name.", "command_palette", in_footer=False),
-    Action("question_mark", "?", "help", "What can be done here.", "help"),
-    Action("q,ctrl+q,ctrl+c", "q", "quit", "Leave; runs go on.", "quit"),
-    Action("ctrl+z", "^z", "suspend", "Back to the shell; `fg` returns.", "suspend_process", in_footer=False),
+    Action("t", "t", "tag", "Add tags, or take them away.", "screen.tag", RUNS, needs="run"),
+    Action("m", "m", "note", "Write a note on the run.", "screen.note", RUNS, needs="run"),
+    Action("p", "p", "pause", "Look no more until you press it again.", "app.pause", in_footer=False),
+    Action(
+        "c", "c", "colours", "The next theme: dark, light, colour-blind-safe.", "app.colours", in_footer=False
+    ),
+    Action("ctrl+p", "^p", "commands", "All of this by name.", "app.command_palette", in_footer=False),
+    Action("question_mark", "?", "help", "What can be done here.", "app.help"),
+    Action("q,ctrl+q,ctrl+c", "q", "quit", "Leave; runs go on.", "app.quit"),
+    Action(
+        "ctrl+z", "^z", "suspend", "Back to the shell; `fg` returns.", "app.suspend_process", in_footer=False
+    ),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.app import App, SystemCommand
 from textual.message import Message
@@ -18,6 +18,7 @@ from screens.feed import Feed, Moment
 from screens.place import Place
 from screens.signs import PlainSigns, speaks_unicode
 from screens.themes import THEMES, Tones, tones_of
+from screens.words import in_full
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from kgops.cli.session import Session
     from screens.benchmarks import Benchmarks
     from screens.history import History
-    from screens.influences import Influences
-    from screens.new_run import NewRun
-    from storage.runs import Run
 
 __all__ = ["KgopsApp", "open_screens"]
 
@@ -97,7 +95,7 @@ class KgopsApp(App[None], inherit_bindings=False):
         """The palette offers what the keys do, for the screen it was opened from."""
         here = screen if isinstance(screen, Place) else None
         for action in holding(here.place, here.subject) if here is not None else ACTIONS:
-            if action.does != "command_palette":
+            if action.does != "app.command_palette":
                 yield SystemCommand(
                     action.name,
                     f"{action.help} ({action.sign})",
@@ -106,10 +104,7 @@ class KgopsApp(App[None], inherit_bindings=False):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A key does nothing where the table says that it does not hold."""
-        here, known = self.here, next((one for one in ACTIONS if one.does == action), None)
-        if here is None or known is None:
-            return True
-        return known.holds(here.place, None if known.needs == "nothing" else here.subject)
+        return self.here is None or self.here.allows(f"app.{action}")
 
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
@@ -169,38 +164,12 @@ class KgopsApp(App[None], inherit_bindings=False):
         self.feed.start()  # a key that comes before the first paint takes its turn away
         self.push_screen(NewRun())
 
-    def action_less(self) -> None:
-        self._to_new_run(lambda screen: screen.turn(-1))
-
-    def action_more(self) -> None:
-        self._to_new_run(lambda screen: screen.turn(1))
-
     def action_influences(self) -> None:
         from screens.influences import TRACES, Influences
 
         run = self.here.subject if self.here is not None else None
         self.feed.start()
         self.push_screen(Influences(run if run is not None and run.workload in TRACES else None))
-
-    def action_side(self) -> None:
-        self._to_influences(lambda screen: screen.turn_side())
-
-    def action_relation(self) -> None:
-        self._to_influences(lambda screen: screen.turn_relation())
-
-    def action_search(self) -> None:
-        if self.here is not None:
-            self.here.search()
-
-    def action_write(self) -> None:
-        if self.here is not None:
-            self.here.write()
-
-    def _to_influences(self, tell: Callable[[Influences], None]) -> None:
-        from screens.influences import Influences
-
-        if isinstance(self.screen, Influences):
-            tell(self.screen)
 
     async def action_history(self) -> None:
         from screens.history import History
@@ -221,87 +190,11 @@ class KgopsApp(App[None], inherit_bindings=False):
         for _ in range(below.index(True) if True in below else 0):
             await self.pop_screen()
 
-    def action_figures(self) -> None:
-        self._to_benchmarks(lambda screen: screen.turn_figures())
-
-    def action_machines(self) -> None:
-        self._to_benchmarks(lambda screen: screen.turn_machines())
-
-    def _to_benchmarks(self, tell: Callable[[Benchmarks], None]) -> None:
-        if self.here is not None and self.here.place == "benchmarks":
-            tell(cast("Benchmarks", self.here))
-
-    def action_mark(self) -> None:
-        self._to_history(lambda screen: screen.mark())
-
-    def action_mark_all(self) -> None:
-        self._to_history(lambda screen: screen.mark_all())
-
-    def action_sort_next(self) -> None:
-        self._to_history(lambda screen: screen.turn_sort(1))
-        self._to_benchmarks(lambda screen: screen.turn_sort(1))
-
-    def action_sort_before(self) -> None:
-        self._to_history(lambda screen: screen.turn_sort(-1))
-        self._to_benchmarks(lambda screen: screen.turn_sort(-1))
-
-    def action_sort_by(self) -> None:
-        self._to_history(lambda screen: screen.sort_by())
-
-    def action_reverse(self) -> None:
-        self._to_history(lambda screen: screen.reverse())
-        self._to_benchmarks(lambda screen: screen.reverse())
-
-    def action_compare(self) -> None:
-        self._to_history(lambda screen: screen.marks.compare())
-
-    def action_delete(self) -> None:
-        self._to_history(lambda screen: screen.delete())
-
-    def _to_history(self, tell: Callable[[History], None]) -> None:
-        if self.here is not None and self.here.place == "history":
-            tell(cast("History", self.here))
-
     def action_profiles(self) -> None:
         from screens.profiles import Profiles
 
         self.feed.start()
         self.push_screen(Profiles())
-
-    def action_edit(self) -> None:
-        if self.here is not None:
-            self.here.edit()
-
-    def action_unset(self) -> None:
-        self._to_new_run(lambda screen: screen.unset())
-
-    def action_copy(self) -> None:
-        self._to_new_run(lambda screen: screen.copy())
-        self._to_benchmarks(lambda screen: screen.copy())
-
-    def action_start(self) -> None:
-        self._to_new_run(lambda screen: screen.start(force=False))
-
-    def action_force(self) -> None:
-        self._to_new_run(lambda screen: screen.start(force=True))
-
-    def _to_new_run(self, tell: Callable[[NewRun], None]) -> None:
-        from screens.new_run import NewRun
-
-        if isinstance(self.screen, NewRun):
-            tell(self.screen)
-
-    def action_log(self) -> None:
-        from screens.run import RunScreen
-
-        if isinstance(self.screen, RunScreen):
-            self.screen.give_log_room()
-
-    def action_level(self) -> None:
-        from screens.run import RunScreen
-
-        if isinstance(self.screen, RunScreen):
-            self.screen.turn_level()
 
     def action_pause(self) -> None:
         self.feed.pause(not self.feed.paused)
@@ -324,61 +217,6 @@ class KgopsApp(App[None], inherit_bindings=False):
         if self.here is not None:
             self.push_screen(HelpScreen(self.here.place, self.here.subject))
 
-    def action_stop(self) -> None:
-        from screens import changes
-
-        self._change(changes.stop)
-
-    def action_resume(self) -> None:
-        from screens import changes
-
-        self._change(changes.resume)
-
-    def action_again(self) -> None:
-        from screens import changes
-
-        self._change(changes.again)
-
-    def action_tag(self) -> None:
-        from screens import changes
-
-        if self.here is not None and self.here.place == "history" and cast("History", self.here).marks:
-            cast("History", self.here).marks.tag()
-            return
-        self._ask("tags for run {}: words add them, -word takes one away", changes.tag)
-
-    def action_note(self) -> None:
-        from screens import changes
-
-        self._ask("a note on run {}", changes.note)
-
-    def _ask(self, question: str, change: Callable[[Session, Run, str], str]) -> None:
-        from screens.ask import Ask
-
-        run = self.here.subject if self.here is not None else None
-        if run is None:
-            return
-
-        def answered(words: str | None) -> None:
-            if words:
-                self._start(lambda session: change(session, run, words))
-
-        self.push_screen(Ask(question.format(run.id)), answered)
-
-    def _change(self, change: Callable[[Session, Run], str]) -> None:
-        run = self.here.subject if self.here is not None else None
-        if run is not None:
-            self._start(lambda session: change(session, run))
-
-    def _start(self, change: Callable[[Session], str]) -> None:
-        """In a thread: a start waits for disks and drivers, and the screen for nobody."""
-        self.run_worker(self._changed(change))
-
-    async def _changed(self, change: Callable[[Session], str]) -> None:
-        done = await self.carry_out(change)
-        if done is not None:
-            self.say(done)
-
     async def carry_out(self, change: Callable[[Session], T]) -> T | None:
         """In a thread, one after the other; where it cannot be done, why not is said and None comes back."""
         from screens import changes
@@ -388,8 +226,7 @@ class KgopsApp(App[None], inherit_bindings=False):
             try:
                 done = await asyncio.to_thread(changes.with_session, self.home, change)
             except (KgopsError, StorageError) as error:
-                hint = f" — {error.hint}" if error.hint else ""
-                self.say(f"{error.message}{hint}", "bad")
+                self.say(in_full(error), "bad")
         self.feed.look_now()
         return done
 

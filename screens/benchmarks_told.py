@@ -80,7 +80,7 @@ def _head(told: Told, width: int) -> list[Row]:
         text = f"not of the machine looked at: {'; '.join(told.differs)}"
         out += [Row((Piece(line, "warn"),)) for line in _wrapped(f"! {text}", width, "  ")]
     first, *others = _wrapped(told.command, width - 3, "")
-    out.append(Row((Piece("y  ", "accent", "app.copy"), Piece(first, "dim"))))
+    out.append(Row((Piece("y  ", "accent", "screen.copy"), Piece(first, "dim"))))
     return out + [Row((Piece(f"   {line}", "dim"),)) for line in others]
 
 

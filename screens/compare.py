@@ -15,6 +15,7 @@ from kgops.runs.comparing import Comparison, compare
 from kgops.settings import Home
 from screens import compare_page
 from screens.actions import Place as Where
+from screens.begin import begin
 from screens.compare_page import Curves
 from screens.feed import HISTORY, Moment
 from screens.place import Place
@@ -58,7 +59,7 @@ class Compare(Place):
         yield Keys()
 
     def on_mount(self) -> None:
-        self.run_worker(self._open())
+        begin(self, self._open)
 
     async def _open(self) -> None:
         begin = time.monotonic()
@@ -86,7 +87,7 @@ class Compare(Place):
         if moment.of == HISTORY and going and not self._waits:
             self._waits = True
             wait_s = max(self._look_at - time.monotonic(), 0.001)
-            self.set_timer(wait_s, lambda: self.run_worker(self._open()))
+            self.set_timer(wait_s, lambda: begin(self, self._open))
 
     def on_lines_pointed(self) -> None:
         self.draw()

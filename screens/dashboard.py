@@ -11,9 +11,9 @@ from textual.app import ComposeResult
 from kgops.jobs.text import one_line
 from screens import dashboard_page
 from screens.actions import Place as Where
+from screens.changing import ChangesRuns
 from screens.feed import DASHBOARD, Moment
-from screens.place import Place
-from screens.rows import Piece, Row
+from screens.rows import Piece, Row, title
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Dashboard"]
 
 
-class Dashboard(Place):
+class Dashboard(ChangesRuns):
     place: ClassVar[Where] = "dashboard"
 
     def __init__(self) -> None:
@@ -66,13 +66,9 @@ class Dashboard(Place):
 
     def title_row(self, width: int) -> Row:
         seen = self._moment.overview
-        left = f"kgops · {self._host}"
         right = _counted(seen) if seen is not None else ""
-        paused = "paused" if self.kgops.feed.paused else ""
-        gap = max(width - len(left) - len(right) - len(paused) - 2, 1)
-        return Row(
-            (Piece(left, "strong"), Piece(" " * gap), Piece(paused, "warn"), Piece("  "), Piece(right, "dim"))
-        )
+        between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
+        return title(f"kgops · {self._host}", right, width, *between)
 
     def draw(self) -> None:
         body = self.query_one("#body", Lines)

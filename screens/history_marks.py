@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kgops.errors import KgopsError
+from screens.begin import begin
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Marks:
 
         def answered(words: str | None) -> None:
             if words:
-                self._app.run_worker(tagged(words))
+                begin(self._app, partial(tagged, words))
 
         many = f"the {_runs(len(marked), 'marked ')}: words add them, -word takes one away"
         self._app.push_screen(Ask(f"tags for {many}"), answered)
@@ -119,7 +120,8 @@ class Marks:
 
         def answered(name: str | None) -> None:
             if name:
-                self._app.run_worker(self._written(name, numbers, (figure,) if figure is not None else ()))
+                figures = (figure,) if figure is not None else ()
+                begin(self._app, partial(self._written, name, numbers, figures))
 
         many = _runs(len(numbers), "marked " if self._numbers else "shown ")
         self._app.push_screen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -15,6 +16,7 @@ from kgops.runs.found import TRACES, Found, Neighbours, Step
 from screens import influences_page
 from screens.actions import Place as Where
 from screens.ask import Ask
+from screens.begin import begin
 from screens.influences_page import Narrowed
 from screens.place import Place
 from screens.rows import Piece, Row, said
@@ -56,7 +58,7 @@ class Influences(Place):
         yield Keys()
 
     def on_mount(self) -> None:
-        self.run_worker(self._open())
+        begin(self, self._open)
 
     async def _open(self) -> None:
         try:
@@ -104,7 +106,6 @@ class Influences(Place):
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _WIDE, "wide")
-        super().on_resize()
 
     def draw(self) -> None:
         width = self.size.width
@@ -118,7 +119,7 @@ class Influences(Place):
 
     def on_lines_pointed(self) -> None:
         self.draw()
-        self.run_worker(self._look_for_path(), exclusive=True, group="path")
+        begin(self, self._look_for_path, instead="path")
 
     # --- the triple under the cursor ---
 
@@ -162,23 +163,23 @@ class Influences(Place):
 
     # --- what keys do ---
 
-    def turn_side(self) -> None:
+    def action_side(self) -> None:
         self._narrowed = self._narrowed.other_side()
         self.draw()
 
-    def turn_relation(self) -> None:
+    def action_relation(self) -> None:
         if self._found is not None and self.test is not None:
             self._narrowed = self._narrowed.next_relation(self._found, self.test)
             self.draw()
 
-    def search(self) -> None:
+    def action_search(self) -> None:
         def answered(words: str | None) -> None:
             self._narrowed = self._narrowed.with_words(words or "")
             self.draw()
 
         self.app.push_screen(Ask("show triples with these words; nothing: all of them"), answered)
 
-    def write(self) -> None:
+    def action_write(self) -> None:
         """Asks for a file; its ending says how what is shown is written."""
         if self._found is None or self.test is None:
             self.say("there is nothing to write", "warn")
@@ -187,7 +188,8 @@ class Influences(Place):
 
         def answered(name: str | None) -> None:
             if name:
-                self.run_worker(self._written(name, influences_page.as_tables(found, test, shown)))
+                tables = influences_page.as_tables(found, test, shown)
+                begin(self, partial(self._written, name, tables))
 
         name = f"influences-{found.run.id}-{test.test}"
         self.app.push_screen(Ask(f"write to which .csv, .tsv or .json file, such as {name}.csv"), answered)

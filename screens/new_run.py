@@ -15,6 +15,7 @@ from kgops.runs.drafts import FIELDS, PULLED, Draft, completions, is_what_if
 from kgops.runs.what_if import Answer, Need, Offers, WhatIf, step
 from screens import changes, new_run_page
 from screens.actions import Place as Where
+from screens.begin import begin
 from screens.place import Place
 from screens.rows import Piece, Row
 from screens.run import RunScreen
@@ -57,7 +58,7 @@ class NewRun(Place):
 
     def on_mount(self) -> None:
         self._what_if = WhatIf(self.kgops.home)
-        self.run_worker(self._open())
+        begin(self, self._open)
 
     def on_unmount(self) -> None:
         self._what_if.close()
@@ -100,11 +101,17 @@ class NewRun(Place):
         self._plan()
 
     def on_lines_chosen(self) -> None:
-        self.edit()
+        self.action_edit()
 
     # --- what keys do ---
 
-    def turn(self, by: int) -> None:
+    def action_more(self) -> None:
+        self._turn(1)
+
+    def action_less(self) -> None:
+        self._turn(-1)
+
+    def _turn(self, by: int) -> None:
         """The next value of the row under the cursor, in either direction."""
         key = self.query_one("#body", Lines).key
         if key in PULLED[self._draft.workload]:
@@ -117,7 +124,7 @@ class NewRun(Place):
             return
         self._change(self._turned(str(key), by))
 
-    def unset(self) -> None:
+    def action_unset(self) -> None:
         """Leaves the row to profile, planner and defaults."""
         key = str(self.query_one("#body", Lines).key)
         if key in PULLED[self._draft.workload]:
@@ -127,11 +134,11 @@ class NewRun(Place):
         elif any(field.name == key for field in FIELDS[self._draft.workload]):
             self._change(self._draft.with_field(key, ""))
 
-    def edit(self) -> None:
+    def action_edit(self) -> None:
         key = self.query_one("#body", Lines).key
         field = next((one for one in FIELDS[self._draft.workload] if one.name == key), None)
         if field is None:
-            self.turn(1)
+            self._turn(1)
             return
 
         def filled(text: str | None) -> None:
@@ -142,7 +149,7 @@ class NewRun(Place):
         question = f"{field.label}: {field.help}"
         self.app.push_screen(Filling(question, self._draft.text(field.name), complete), filled)
 
-    def copy(self) -> None:
+    def action_copy(self) -> None:
         command = new_run_page.command_of(self._answer) if self._is_current and self._answer else None
         if command is None:
             self.say("there is no command for it yet", "warn")
@@ -150,7 +157,13 @@ class NewRun(Place):
         self.app.copy_to_clipboard(command)
         self.say(f"copied: {command}", "strong")
 
-    def start(self, *, force: bool) -> None:
+    def action_start(self) -> None:
+        self._begin(force=False)
+
+    def action_force(self) -> None:
+        self._begin(force=True)
+
+    def _begin(self, *, force: bool) -> None:
         """Opens the run's screen; what speaks against it is said, and nothing is started."""
         if self._starting:
             return
@@ -159,7 +172,9 @@ class NewRun(Place):
             self.say(f"{refusal.message}; X starts it anyway", "bad")
             return
         self._starting = True
-        self.app.run_worker(self._start(self._draft, force))  # not this screen's: it leaves with what opens
+        begin(
+            self.app, partial(self._start, self._draft, force)
+        )  # not this screen's: it leaves with what opens
 
     async def _start(self, draft: Draft, force: bool) -> None:
         try:
@@ -193,7 +208,7 @@ class NewRun(Place):
         about = _data_of(self._draft)
         if about not in self._planning:
             self._planning.add(about)
-            self.run_worker(self._keep_planning(about))
+            begin(self, partial(self._keep_planning, about))
 
     async def _keep_planning(self, about: Data) -> None:
         """Until the newest draft has its plan, and the row under the cursor its neighbours."""

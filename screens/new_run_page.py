@@ -314,5 +314,5 @@ def _command(answer: Answer, width: int) -> list[Row]:
     """On as many lines as it takes: where there is no room for them the first is in sight."""
     command = one_line(command_of(answer) or "flags cannot say all of this: start it here")
     first, *more = textwrap.wrap(command, max(width - 2, 20), break_on_hyphens=False)
-    head = Row((Piece("y ", "accent", "app.copy"), *said(first, width - 2, "dim").pieces))
+    head = Row((Piece("y ", "accent", "screen.copy"), *said(first, width - 2, "dim").pieces))
     return [head, *(said(f"  {line}", width, "dim") for line in more)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.screen import Screen
 
-from screens.actions import Action, holding
+from screens.actions import ACTIONS, Action, holding
 from screens.actions import Place as Where
 from screens.painting import FrugalCompositor
 from screens.rows import Row
@@ -54,17 +54,17 @@ class Place(Screen[None]):
     def show_moment(self, moment: Moment) -> None:
         raise NotImplementedError
 
-    def search(self) -> None:
-        """Asks for words, where the screen has something to look through."""
-
-    def write(self) -> None:
-        """Writes what is shown to a file, where that makes sense."""
-
-    def edit(self) -> None:
-        """Lets a person change what the cursor is on, where it can be changed."""
-
     def say(self, text: str, tone: str) -> None:
         self.query_one(Keys).say(text, tone)
+
+    def allows(self, does: str) -> bool:
+        """What is not in the table of actions is not forbidden by it."""
+        known = next((action for action in ACTIONS if action.does == does), None)
+        return known is None or known.holds(self.place, None if known.needs == "nothing" else self.subject)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A key does nothing where the table says that it does not hold."""
+        return self.allows(f"screen.{action}")
 
     @property
     def offered(self) -> list[Action]:
@@ -76,6 +76,7 @@ class Place(Screen[None]):
         self.query_one(Keys).offer(self.offered)
 
     def on_resize(self) -> None:
+        """Textual calls what a subclass has before, not in its place."""
         self.set_class(self.size.height < _SHORT, "short")
         self.draw()
 

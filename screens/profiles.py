@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,6 +17,7 @@ from kgops.cli.profiles import write_copy
 from kgops.errors import KgopsError
 from screens import profiles_page
 from screens.actions import Place as Where
+from screens.begin import begin
 from screens.place import Place
 from screens.profiles_page import Known, Told
 from screens.rows import Piece, Row
@@ -47,7 +49,7 @@ class Profiles(Place):
         yield Keys()
 
     def on_mount(self) -> None:
-        self.run_worker(self._look())
+        begin(self, self._look)
 
     async def _look(self) -> None:
         try:
@@ -74,7 +76,6 @@ class Profiles(Place):
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _WIDE, "wide")
-        super().on_resize()
 
     def draw(self) -> None:
         width = self.size.width
@@ -97,11 +98,11 @@ class Profiles(Place):
 
     # --- what keys do ---
 
-    def edit(self) -> None:
+    def action_edit(self) -> None:
         """One's own file is edited itself, a shipped profile as a copy in this folder."""
         one = self._selected
         if one is not None:
-            self.run_worker(self._edit(one), exclusive=True, group="edit")
+            begin(self, partial(self._edit, one), instead="edit")
 
     async def _edit(self, one: Told) -> None:
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-from kgops.cli.output import fitted, padded
+from kgops.cli.output import fitted, padded, width_of
 from kgops.jobs.text import one_line
 
-__all__ = ["BLANK", "Column", "Columns", "Piece", "Row", "row", "said"]
+__all__ = ["BLANK", "Column", "Columns", "Piece", "Row", "row", "said", "title"]
 
 _GAP = "  "
 
@@ -81,6 +81,13 @@ def row(pieces: Iterable[Piece], key: Hashable | None = None) -> Row:
             out.append(Piece(_GAP))
         out.append(piece)
     return Row(tuple(out), key)
+
+
+def title(left: str, right: str, width: int, *between: Piece) -> Row:
+    """A screen's first line: what it is, and at its other end what there is of it."""
+    pieces = [piece for one in between for piece in (one, Piece(_GAP))]
+    gap = max(width - width_of(left) - width_of(right) - sum(width_of(piece.text) for piece in pieces), 1)
+    return Row((Piece(left, "strong"), Piece(" " * gap), *pieces, Piece(right, "dim")))
 
 
 def said(text: str, width: int, tone: str = "text", *, key: Hashable | None = None) -> Row:

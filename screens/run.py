@@ -11,8 +11,8 @@ from kgops.jobs.text import one_line
 from kgops.runs.folder import RunFolder
 from screens import run_page
 from screens.actions import Place as Where
+from screens.changing import ChangesRuns
 from screens.feed import Moment, OneRun
-from screens.place import Place
 from screens.rows import Piece, Row
 from screens.run_log import RunLog
 from screens.widgets.keys import Keys
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["RunScreen"]
 
 
-class RunScreen(Place):
+class RunScreen(ChangesRuns):
     place: ClassVar[Where] = "run"
     BINDINGS = [  # noqa: RUF012
         Binding("n", "next_hit(1)", show=False),
@@ -66,16 +66,16 @@ class RunScreen(Place):
         self._dossier, self._run = moment.dossier, moment.dossier.run
         self.draw()
 
-    def give_log_room(self) -> None:
+    def action_log(self) -> None:
         """All the room it can get, or only the lower part as before."""
         log = self.log_part
         log.toggle_class("tall")
         log.lines.focus() if log.has_class("tall") else self.query_one("#body", Lines).focus()
 
-    def search(self) -> None:
+    def action_search(self) -> None:
         self.log_part.search()
 
-    def turn_level(self) -> None:
+    def action_level(self) -> None:
         self.log_part.turn_level()
 
     def action_next_hit(self, step: int) -> None:

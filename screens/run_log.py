@@ -15,6 +15,7 @@ from kgops.jobs.text import one_line
 from kgops.runs.log_lines import Level, Wanted
 from kgops.runs.log_reader import ALL, Asked, LogReader, Page, Seek, Sought
 from screens.ask import Ask
+from screens.begin import begin
 from screens.rows import Piece, Row
 from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines
@@ -53,7 +54,7 @@ class RunLog(Vertical):
         yield LogLines(id="lines")
 
     def on_mount(self) -> None:
-        self.run_worker(self._read())
+        begin(self, self._read)
 
     @property
     def lines(self) -> LogLines:

@@ -5,11 +5,23 @@ from __future__ import annotations
 import time
 
 from kgops.cli.output import UNKNOWN, duration, figure, fitted, width_of
+from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
 from screens.rows import Piece
+from storage.errors import StorageError
 from storage.runs import Run
 
-__all__ = ["metric_of", "pace_of", "progress_of", "short_figure", "sign_of", "since", "state_of", "took"]
+__all__ = [
+    "in_full",
+    "metric_of",
+    "pace_of",
+    "progress_of",
+    "short_figure",
+    "sign_of",
+    "since",
+    "state_of",
+    "took",
+]
 
 _SIGNS = {
     "succeeded": ("✓", "good"),
@@ -24,6 +36,11 @@ _SIGNS = {
 _OF_WHAT = ("valid_", "val_", "test_", "train_")
 _ES = ("ches", "shes", "sses", "xes")  # endings of many that are of one without two letters
 _NAMES = {"cancelled": "stopped", "out_of_memory": "out of memory", "queued": "waiting"}
+
+
+def in_full(error: KgopsError | StorageError) -> str:
+    """What happened, and what to do next."""
+    return f"{error.message} — {error.hint}" if error.hint else error.message
 
 
 def sign_of(run: Run, *, stepped_down: bool = False) -> Piece:

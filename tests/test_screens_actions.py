@@ -7,10 +7,20 @@ from driving import Console
 from screen_driving import Seen, look
 from textual.binding import Binding
 
-from screens.actions import ACTIONS, holding
+from screens.actions import ACTIONS, EVERYWHERE, holding
 from screens.app import KgopsApp
+from screens.benchmarks import Benchmarks
+from screens.compare import Compare
+from screens.dashboard import Dashboard
+from screens.history import History
+from screens.influences import Influences
+from screens.new_run import NewRun
+from screens.profiles import Profiles
+from screens.run import RunScreen
 from screens.themes import THEMES
 from screens.widgets.choices import Choices
+
+SCREENS = (Dashboard, RunScreen, NewRun, Influences, Profiles, History, Compare, Benchmarks)
 
 
 def test_no_key_means_two_things() -> None:
@@ -20,17 +30,21 @@ def test_no_key_means_two_things() -> None:
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
 def test_every_action_can_be_carried_out(action: object) -> None:
-    does = next(one.does for one in ACTIONS if one is action)
-    assert callable(getattr(KgopsApp, f"action_{does}", None))
+    one = next(one for one in ACTIONS if one is action)
+    who, _, does = one.does.partition(".")
+    kinds = {kind.place: kind for kind in SCREENS}
+    assert set(kinds) == EVERYWHERE
+    for place in one.where if who == "screen" else [None]:
+        kind = kinds[place] if place is not None else KgopsApp
+        assert callable(getattr(kind, f"action_{does}", None)), place
 
 
 def test_keys_that_a_widget_hands_on_are_in_the_table() -> None:
     handed_on = {
         binding.action.partition("(")[0] for binding in Choices.BINDINGS if isinstance(binding, Binding)
     }
-    named = {action.removeprefix("app.") for action in handed_on if action.startswith("app.")}
-    assert named
-    assert named <= {action.does for action in ACTIONS}
+    assert handed_on
+    assert handed_on <= {action.does for action in ACTIONS}
 
 
 def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None:

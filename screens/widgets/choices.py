@@ -23,9 +23,9 @@ class Choices(Lines):
     """What scrolls sideways elsewhere chooses here."""
 
     BINDINGS = [  # noqa: RUF012
-        Binding("left", "app.less", show=False),
-        Binding("right", "app.more", show=False),
-        Binding("enter", "app.edit", show=False),
+        Binding("left", "screen.less", show=False),
+        Binding("right", "screen.more", show=False),
+        Binding("enter", "screen.edit", show=False),
     ]
 
 

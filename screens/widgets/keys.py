@@ -59,8 +59,8 @@ def _offered(actions: tuple[Action, ...], width: int) -> list[Piece]:
     pieces: list[Piece] = []
     for action in (*first, *last):
         pieces += [
-            Piece(action.sign, "accent", f"app.{action.does}"),
-            Piece(f" {action.name}{_GAP}", "dim", f"app.{action.does}"),
+            Piece(action.sign, "accent", action.does),
+            Piece(f" {action.name}{_GAP}", "dim", action.does),
         ]
     return pieces
 
