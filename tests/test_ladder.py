@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from kgops.gpus.facts import CardFacts
+from kgops.jobs import sizes
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.levers import LEVERS, kind_of
-from kgops.plans import ladder as plans
+from kgops.plans.giving_way import SMALLEST_CHUNK
 from kgops.plans.ladder import ladder, stepped_down, told
 from kgops.tracin.blocks import Settings
 from kgops.training.out_of_memory import is_out_of_memory
@@ -143,9 +144,9 @@ def test_the_ladder_starts_from_what_workers_take_unasked(batch: int) -> None:
         taken = TrainSettings(batch_size=batch).chunk_for(torch.device(device))
         first = next((c for r in ladder(job(batch_size=batch), card) for c in r.changes), None)
         before = first.before if first is not None and first.lever == "entity_chunk" else None
-        assert before == (taken if taken > plans.SMALLEST_CHUNK else None)
-    assert plans.TRAIN_BATCH == train_worker.BATCH_SIZE
-    assert (Settings().block, Settings().chunk) == (plans.TRACIN_BLOCK, plans.TRACIN_CHUNK)
+        assert before == (taken if taken > SMALLEST_CHUNK else None)
+    assert sizes.TRAIN_BATCH == train_worker.BATCH_SIZE
+    assert (Settings().block, Settings().chunk) == (sizes.TRACIN_BLOCK, sizes.TRACIN_CHUNK)
 
 
 def test_a_checkpoint_may_differ_in_all_the_ladder_changes_of_a_training_and_in_nothing_that_is_no_lever() -> (

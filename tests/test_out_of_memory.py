@@ -157,13 +157,18 @@ def test_after_the_last_rung_a_run_ends_with_the_numbers_and_what_to_try(
 ) -> None:
     # More than loading libraries takes, and less than the graph and the weights need beside them.
     limit = libraries_mib + 55
-    done = run_cli("run", "train", *files, *SMALL, "--memory-limit", str(limit), env=ONE_THREAD)
+    chunk = ("--entity-chunk", "1024")
+    done = run_cli("run", "train", *files, *SMALL, *chunk, "--memory-limit", str(limit), env=ONE_THREAD)
     assert done.code == 4, done.out + done.err
     no_traceback(run_cli, done)
     run = run_cli.show(1)
     assert run["state"] == "out_of_memory"
     assert [a["outcome"] for a in run["attempt"]] == ["out_of_memory"] * (len(run["plan"]["ladder"]) + 1)
-    assert run["attempt"][-1]["settings"] == {"gradient_checkpointing": True}
+    assert run["attempt"][-1]["settings"] == {"entity_chunk": 512}
+    left = "gradient_checkpointing off → on"
+    assert re.search(
+        rf"not tried: {left} \(\d+ MiB predicted with it, as much as without\)", run_cli("show", "1").out
+    )
     assert f"the limit is {limit:,} MiB; try --allow-approximate" in run["reason"]
     assert f"a --memory-limit above {limit:,} MiB" in done.out
 
@@ -200,7 +205,11 @@ def test_a_limit_of_memory_holds_for_commands_and_is_not_for_runs_on_a_card(run_
 def test_a_dry_run_shows_the_ladder_and_only_with_leave_what_changes_results(run_cli: Console) -> None:
     asked = ("run", "train", "--dataset", "nations", "--device", "cpu", "--dry-run")
     plain, allowed = run_cli(*asked).out, run_cli(*asked, "--allow-approximate").out
-    assert "# after an out-of-memory: gradient_checkpointing off → on (exact:" in plain
+    assert (
+        "# after an out-of-memory: gradient_checkpointing off → on (exact:"
+        in run_cli(*asked, "--batch-size", "2048").out
+    )
+    assert "# not tried after an out-of-memory: gradient_checkpointing off → on (81 MiB predicted" in plain
     assert (
         "entity_chunk 2048" not in plain
     )  # Nations has fourteen entities, and fewer at a time would save nothing

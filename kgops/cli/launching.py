@@ -20,6 +20,7 @@ from kgops.jobs.job import Job, read_job
 from kgops.jobs.places import PLACES
 from kgops.jobs.text import lines, one_line
 from kgops.on.submission import sbatch_lines
+from kgops.plans.ladder import passed_over
 from kgops.plans.resolve import Choice, Resolved, for_worker, resolve
 from kgops.runs.launch import child_command, launch, rungs_below
 from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
@@ -139,7 +140,10 @@ def start(job: Job, given: dict[str, Any]) -> int:
         job = planned.job
         changed = "".join(f"\n# {one_line(str(choice))}" for choice in _told(planned))
         changed += f"\n# {prediction(planned)}"
-        changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in rungs_below(planned))
+        tried, left = rungs_below(planned)
+        not_tried = passed_over([one.as_table() for one in left])
+        changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in tried)
+        changed += "".join(f"\n# not tried after an out-of-memory: {one}" for one in not_tried)
         changed += "".join(f"\n# {line}" for line in sbatch_lines(job))
         text = f"{job.as_toml().rstrip()}{changed}\n# {shlex.join(child_command(job))}"
         say(lines(text) if sys.stdout.isatty() else text)

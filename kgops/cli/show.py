@@ -12,6 +12,7 @@ import click
 from kgops.cli.output import UNKNOWN, duration, figure, moment, print_json, say, table
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
+from kgops.plans.ladder import passed_over
 from kgops.runs.dossier import lever_rows, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.runs import Run
@@ -126,7 +127,11 @@ def _attempts(session: Session, run: Run) -> list[str]:
         for a in made
     ]
     heads = ("ATTEMPT", "OUTCOME", "TIME", "HOST PEAK", "ADOPTED", "SETTINGS", "WHY")
-    return ["", *table(heads, rows, right=frozenset({"ATTEMPT", "TIME", "HOST PEAK", "ADOPTED"}))]
+    out = ["", *table(heads, rows, right=frozenset({"ATTEMPT", "TIME", "HOST PEAK", "ADOPTED"}))]
+    if any(a.outcome == "out_of_memory" for a in made):
+        left = runs.spec(session.conn, run.id).plan.get("skipped") or []
+        out += [f"not tried: {one_line(rung)}" for rung in passed_over(left)]
+    return out
 
 
 def _levers(session: Session, run: Run) -> list[str]:

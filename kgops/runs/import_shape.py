@@ -41,6 +41,7 @@ _PLAN = {
     "choices?": _Maybe([_CHOICE]),
     "forecast?": _Maybe(_FORECAST),
     "ladder?": _Maybe([_RUNG]),
+    "skipped?": _Maybe([{**_RUNG, "skipped": str}]),
     "cwd?": _Maybe(str),
 }
 _ENVIRONMENT = {"variables?": _Maybe({str: _ANY}), "machine?": _Maybe({str: _ANY}), "cards?": _Maybe([{}])}

@@ -20,6 +20,7 @@ from kgops.jobs.placeholders import fill_in, rungs
 from kgops.jobs.secrets import is_masked, masked_arguments
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans.ladder import Rung, ladder, last_resort
+from kgops.plans.worthwhile import Skipped, worth_an_attempt
 from kgops.runs import locks, pending, queue, slot
 from kgops.runs.environment import describe_environment
 from kgops.runs.folder import RunFolder, folder_name
@@ -44,11 +45,15 @@ def child_command(job: Job) -> list[str]:
     return fill_in(shown, first[0]) if first else shown
 
 
-def rungs_below(planned: Planned) -> tuple[Rung, ...]:
-    """What gives way after each out-of-memory; nothing for a command, which brings rungs of its own."""
+def rungs_below(planned: Planned) -> tuple[list[Rung], list[Skipped]]:
+    """What gives way after each out-of-memory, and what is predicted to save nothing; neither for a command,
+    which brings rungs of its own."""
     if WORKLOADS[planned.job.workload].module is None:
-        return ()
-    return ladder(planned.job, planned.target.facts, planned.entities)
+        return [], []
+    rungs = ladder(planned.job, planned.target.facts, planned.entities)
+    if planned.suggestion is None:
+        return [*rungs], []
+    return worth_an_attempt(rungs, planned.job, planned.suggestion)
 
 
 def _accept(home: Home, conn: Connection, planned: Planned) -> int:
@@ -102,7 +107,7 @@ def _remove_unless_committed(folder: Path) -> Callable[[type[BaseException] | No
 
 def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
     job = planned.job
-    below = rungs_below(planned)
+    below, skipped = rungs_below(planned)
     is_command = WORKLOADS[job.workload].module is None
     return Plan(
         number=number,
@@ -124,6 +129,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         on=job.on.where,
         rungs=rungs(job.settings.get("on_oom") or {}) if is_command else [{}, *(r.settings for r in below)],
         ladder=[rung.as_table() for rung in below],
+        skipped=[one.as_table() for one in skipped],
         last_resort=None if is_command else last_resort(job),
         memory_limit_mib=job.limits.memory_mib,
         progress_regex=job.settings.get("progress_regex"),

@@ -38,6 +38,9 @@ class Plan:
     ladder: list[dict[str, Any]] = field(
         default_factory=list
     )  # what each rung after the first changes, and why
+    skipped: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # rungs that are predicted to save nothing, and how much is predicted
     last_resort: str | None = None  # what a person can try when the last rung has run out too
     memory_limit_mib: int | None = None  # of host memory, for each process of the worker
     choices: list[dict[str, Any]] = field(default_factory=list)  # of levers: who chose what, and rules' say
