@@ -28,7 +28,7 @@ from storage.benches import Bench
 from storage.database import Connection, open_writer
 from storage.measurements import Measurement, Wanted
 
-__all__ = ["main", "written"]
+__all__ = ["SECTIONS", "main", "written"]
 
 BATCH_S = 10.0  # figures of one run of a benchmark are stored within this time
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.bench.charts import cost_against_size, speed_against_memory
+from kgops.bench.picture import Picture
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
 from kgops.measured.machine import machine_line
@@ -105,7 +106,7 @@ def as_markdown(conn: Connection, bench: Bench) -> str:
     return "\n".join(lines) + "\n"
 
 
-def charts(conn: Connection, bench: Bench) -> dict[str, str]:
+def charts(conn: Connection, bench: Bench) -> dict[str, Picture]:
     """By the end of their file's name; those for which there is nothing to draw are not there."""
     found = rows(conn, bench)
     drawn = {"memory": speed_against_memory(f"{bench.name}: speed against memory", found)}
@@ -114,13 +115,13 @@ def charts(conn: Connection, bench: Bench) -> dict[str, str]:
         drawn[axis] = (
             cost_against_size(title, axis, f"seconds ({found[0].seconds_of})", curves) if curves else None
         )
-    return {name: svg for name, svg in drawn.items() if svg is not None}
+    return {name: picture for name, picture in drawn.items() if picture is not None}
 
 
-def write(path: Path, text: str, *, force: bool) -> None:
+def write(path: Path, content: str | bytes, *, force: bool) -> None:
     try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
+        with path.open("wb" if force else "xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
     except FileExistsError as error:
         raise Usage(f"{path} is there already", "--force writes over it") from error
     except OSError as error:

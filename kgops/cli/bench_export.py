@@ -9,22 +9,25 @@ import click
 
 from kgops.bench import exporting
 from kgops.bench.exporting import write
+from kgops.bench.picture import Picture, as_svg
+from kgops.bench.raster import as_png
 from kgops.cli.bench_show import find
 from kgops.cli.output import say
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from storage import measurements
 
-KINDS = ("md", "json", "csv", "parquet", "svg")
+KINDS = ("md", "json", "csv", "parquet", "svg", "png")
+CHARTS = ("svg", "png")
 
 
 @click.command(epilog="\b\nExample:  kgops bench export 3 --to svg --out speed.svg")
 @click.argument("bench", required=False)
 @click.option(
-    "--to", "kind", type=click.Choice(KINDS), required=True, help="md and svg are of one benchmark."
+    "--to", "kind", type=click.Choice(KINDS), required=True, help="md, svg and png are of one benchmark."
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="A file; without it, stdout, or bench-N-*.svg here."
+    "--out", type=click.Path(path_type=Path), help="A file; without it, stdout, or bench-N-*.svg (.png) here."
 )
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 def command(bench: str | None, kind: str, out: Path | None, force: bool) -> None:
@@ -35,15 +38,16 @@ def command(bench: str | None, kind: str, out: Path | None, force: bool) -> None
     json     all of a benchmark, down to each run of each pair
     csv      the figures, one a line; parquet the same
     svg      time against memory with the Pareto front, and time against each number that was varied
+    png      the same in pixels, for what reads no SVG; needs Pillow
     """
     session = existing()
     conn = session.conn
     one = None if bench is None else find(session, bench)
-    if kind in ("md", "svg") and one is None:
+    if kind in ("md", *CHARTS) and one is None:
         raise Usage(f"--to {kind} is of one benchmark", "name it: `kgops bench show` lists them")
-    if kind == "svg":
+    if kind in CHARTS:
         assert one is not None
-        _charts(exporting.charts(conn, one), one.id, out, force)
+        _charts(exporting.charts(conn, one), kind, one.id, out, force)
         return
     if one is not None and kind in ("md", "json"):
         table = exporting.as_markdown(conn, one) if kind == "md" else _json(exporting.as_table(conn, one))
@@ -59,7 +63,7 @@ def command(bench: str | None, kind: str, out: Path | None, force: bool) -> None
     _put(exporting.as_csv(found) if kind == "csv" else exporting.as_json(found), out, force)
 
 
-def _charts(drawn: dict[str, str], number: int, out: Path | None, force: bool) -> None:
+def _charts(drawn: dict[str, Picture], kind: str, number: int, out: Path | None, force: bool) -> None:
     """To one file if it is named: the first; all of them otherwise."""
     if not drawn:
         raise Usage(
@@ -67,10 +71,10 @@ def _charts(drawn: dict[str, str], number: int, out: Path | None, force: bool) -
         )
     if out is not None:
         drawn = {"": next(iter(drawn.values()))}
-    for name, svg in drawn.items():
+    for name, picture in drawn.items():
         safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
-        path = out or Path(f"bench-{number}-{safe}.svg")
-        write(path, svg, force=force)
+        path = out or Path(f"bench-{number}-{safe}.{kind}")
+        write(path, as_svg(picture) if kind == "svg" else as_png(picture), force=force)
         say(str(path))
 
 
