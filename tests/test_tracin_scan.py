@@ -13,10 +13,12 @@ from kgops.errors import BadInput, Interrupted
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import from_pykeen_state
 from kgops.tracin import sequential
+from kgops.tracin.engines import engines_for
 from kgops.tracin.layers import last_layers
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.ranking import Ranking
 from kgops.tracin.scan import AllScores, Point, Settings, TopTriples, scan, self_influence
+from kgops.tracin.scan import tests_that_fit as how_many_fit  # pytest would take it for a test
 from kgops.training.batches import inverse_triples, query_rows
 
 torch.set_num_threads(1)
@@ -28,6 +30,17 @@ SMALL = Settings(block=7, chunk=5, tests_at_once=2)
 def some_points(count: int = 2) -> list[Point]:
     torch.manual_seed(1)
     return [Point(ConvE(CONFIG).double().eval(), 0.1 * (i + 1)) for i in range(count)]
+
+
+@pytest.mark.parametrize(("loss", "fewer"), [(TARGET, False), (ONE_TO_N, True)])
+def test_many_entities_leave_room_for_fewer_tests_only_where_something_is_kept_of_each_entity(
+    loss: TracinLoss, fewer: bool
+) -> None:
+    def at_once(entities: int) -> int:
+        point = Point(ConvE(replace(CONFIG, num_entities=entities)).eval(), 0.1)
+        return how_many_fit(engines_for([point], loss, Settings()), Settings(test_mib=1), 4)
+
+    assert (at_once(20_000) < at_once(20)) is fewer
 
 
 def some_triples(count: int, seed: int) -> torch.Tensor:

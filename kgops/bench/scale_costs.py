@@ -235,7 +235,8 @@ def _scoring(bed: Bed, rounds: int) -> tuple[float, float, float]:
 
 def _test_bytes(bed: Bed) -> float:
     engine = engines_for(bed.scoring.points, bed.scoring.loss, bed.scoring.settings)[0]
-    return 4.0 * (engine.numbers_each_test - bed.graph.num_entities)
+    shared = 0 if bed.scoring.loss.kind == "target" else bed.graph.num_entities
+    return 4.0 * (engine.numbers_each_test - shared)
 
 
 def _ordering(bed: Bed, many: int) -> float:

@@ -146,8 +146,9 @@ def ways(costs: Costs, args: argparse.Namespace) -> dict[str, tuple[Cut, Fleet]]
     shared = {"latency_s": args.latency / 1000, "bandwidth": args.bandwidth * 1e9}
     shares, speeds = shares_for(LARGE.trains, _TILE), (args.card,)
     room = Settings().test_mib * 2**20
-    step = min(_TILE, max(1, int(room / (costs.test_bytes + 4 * args.entities))))
-    today, wider = Cut(_TILE, shares, step), Cut(_TILE, shares, min(_TILE, int(room / costs.test_bytes)))
+    each = costs.test_bytes + (0 if args.loss == "target" else 4 * args.entities)
+    step = min(_TILE, max(1, int(room / (each * args.checkpoints))))
+    today, wider = Cut(_TILE, shares, step), Cut(_TILE, shares, _TILE)
     by_ray = Fleet(speeds, "asked", "beside", **shared)
     by_workers = Fleet(speeds, "asked", "workers", ordered_once=True, **shared)
     return {

@@ -40,7 +40,7 @@ class Costs:
     write_s: float  # a row of the files for people
     piece_bytes: float  # of a piece without scores
     row_bytes: float  # of the files for people
-    test_bytes: float  # of what is kept of a test triple, beside a number for each entity
+    test_bytes: float  # of what is kept of a test triple and checkpoint, beside a number for each entity under one-to-n
     triple_bytes: float  # of a process's memory, for each training triple
     crowd: float = 1.0  # how much longer everything takes while the other core works too
 
@@ -126,6 +126,7 @@ class _Play:
         self.made = 0
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.last_tile: dict[int, int] = {}
+        self.come_to: dict[int, int] = {}  # the place of who claims
         self.turns = self._turns()
         self.next = 0  # of those handed out in their order
         self.busy = 0
@@ -181,7 +182,7 @@ class _Play:
             self.ends.append(event.at)
             return
         self.busy += 1
-        at = event.at + self._looked()
+        at = event.at + self._looked(event.who, piece)
         case, cut = self.case, self.cut
         tile, share = divmod(piece, cut.shares)
         tests, speed = self.tiles[tile], self.fleet.speeds[event.who]
@@ -205,11 +206,12 @@ class _Play:
         self.next += 1
         return self.next - 1
 
-    def _looked(self) -> float:
+    def _looked(self, who: int, piece: int) -> float:
         """Until it has a piece of its own."""
         look, claim = self.costs.look_s + self.fleet.latency_s, self.costs.claim_s + self.fleet.latency_s
-        if self.fleet.handing == "claims":  # all are looked at; those before it are claimed by others
-            return self._spend("looking for a piece", look * self.pieces + (claim + look) * self.busy)
+        if self.fleet.handing == "claims":  # on its way it passes those that others have done or claimed
+            passed, self.come_to[who] = piece - self.come_to.get(who, -1), piece
+            return self._spend("looking for a piece", look * passed + (claim + look) * min(self.busy, passed))
         return self._spend("looking for a piece", look)
 
     def _trains(self, share: int) -> int:

@@ -53,10 +53,13 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
 
 
 def walk_engines(ledger: Ledger, s: TracinShape) -> list[Held]:
-    """One for each checkpoint, whose weights are looked at first: are all of them finite?"""
+    """One for each checkpoint, whose weights are looked at first, beside the engines before it: are all finite?"""
     weights = max(weight_sizes(s.model)) // 4
-    ledger.flash("checkpoint", 4 * weights, weights, weights, weights)
-    return [held for _ in range(s.checkpoints) for held in walk_engine(ledger, s)]
+    engines: list[Held] = []
+    for _ in range(s.checkpoints):
+        ledger.flash("checkpoint", 4 * weights, weights, weights, weights)
+        engines += walk_engine(ledger, s)
+    return engines
 
 
 def walk_results(ledger: Ledger, s: TracinShape) -> None:
@@ -86,7 +89,8 @@ def tests_at_once(s: TracinShape) -> int:
     """`tests_that_fit`."""
     if s.tests_at_once:
         return s.tests_at_once
-    numbers = s.model.num_entities + s.model.features + 8 * s.model.embedding_dim
+    shared = 0 if s.loss == "target" else s.model.num_entities
+    numbers = shared + s.model.features + 8 * s.model.embedding_dim
     each = 4 * numbers * s.checkpoints * s.rows_each
     return max(1, min(sizes.TRACIN_TESTS, sizes.TRACIN_TEST_BYTES // each))
 

@@ -93,7 +93,8 @@ class Engine:
     def numbers_each_test(self) -> int:
         """What is kept of a test triple, so that as many are kept as memory holds."""
         flat = self.encoder.weight.shape[1] if self.encoder.has_layers else 0
-        return self.total + flat + 8 * self.encoder.entities.shape[1]
+        shared = 0 if self.loss.kind == "target" else self.total
+        return shared + flat + 8 * self.encoder.entities.shape[1]
 
     def keep(self, tests: torch.Tensor) -> Kept:
         rows = rows_of(self.point.model, tests, self.settings.both_directions)
