@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench chaos gpu-check clean
+.PHONY: demo test lint bench chaos soak clients gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -27,6 +27,15 @@ bench: $(VENV)/.ready
 N ?= 200
 chaos: $(VENV)/.ready-dev
 	$(BIN)/python tests/chaos.py --kills $(N)
+
+# Screens and a supervisor for a while, with runs coming and going: what grows, and whether it should.
+MINUTES ?= 30
+soak: $(VENV)/.ready-dev
+	$(BIN)/python tests/soak.py --minutes $(MINUTES)
+
+# The wheel, installed where it has never been, and other programs reading what kgops writes: minutes, some 2 GB.
+clients: $(VENV)/.ready-dev
+	$(BIN)/python tests/clients.py $(CLIENTS_FLAGS)
 
 # All that needs a card, tests first, then figures, in less than nine minutes; without a card it says so. With
 # whatever Python has a CUDA build of torch: `make gpu-check GPU_PYTHON=python3 GPU_FLAGS="--data DIR"`.

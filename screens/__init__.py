@@ -1,1 +1,3 @@
+"""What is seen: the application and its screens."""
+
 PART_OF = "kgops"

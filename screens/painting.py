@@ -9,8 +9,19 @@ from __future__ import annotations
 from rich.console import Console
 from rich.control import Control
 from textual._compositor import ChopsUpdate, Compositor
+from textual._styles_cache import StylesCache
 
-__all__ = ["FrugalCompositor"]
+__all__ = ["FrugalCompositor", "forget_what_left"]
+
+
+def forget_what_left() -> None:
+    """Called when a screen has left: Textual 8.2 keeps what its last thousand widgets painted, gone or not.
+
+    Its cache of two colours has the widget's own cache in the key: 160 KiB and more each time a screen was opened.
+    """
+    cached = getattr(StylesCache.get_inner_outer, "cache_clear", None)
+    if cached is not None:
+        cached()
 
 
 class FrugalCompositor(Compositor):

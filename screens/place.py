@@ -8,7 +8,7 @@ from textual.screen import Screen
 
 from screens.actions import ACTIONS, Action, holding
 from screens.actions import Place as Where
-from screens.painting import FrugalCompositor
+from screens.painting import FrugalCompositor, forget_what_left
 from screens.rows import Row
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
@@ -83,6 +83,9 @@ class Place(Screen[None]):
     def draw(self) -> None:
         """All of it again, from what was shown last."""
         raise NotImplementedError
+
+    def on_unmount(self) -> None:
+        forget_what_left()
 
     def on_screen_resume(self) -> None:
         self.kgops.feed.want(self.wanted)

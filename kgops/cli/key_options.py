@@ -11,12 +11,13 @@ import click
 from kgops.jobs.keys import Key
 
 _TYPES = {"str": str, "int": int, "float": float, "strings": str}
+_ALSO = {"num-epochs": ("--epochs",)}  # what people type first
 
 
 def key_options(keys: tuple[Key, ...]) -> list[click.Option]:
     return [
         click.Option(
-            [f"--{name}/--no-{name}" if key.type == "bool" else f"--{name}"],
+            [f"--{name}/--no-{name}" if key.type == "bool" else f"--{name}", *_ALSO.get(name, ())],
             type=None if key.type == "bool" else _TYPES[key.type],
             multiple=key.type == "strings",
             default=None,
