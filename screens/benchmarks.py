@@ -118,8 +118,7 @@ class Benchmarks(Filtered[Asked, Answer]):
         return range(answer.first, answer.first + len(answer.rows)), len(answer.keys)
 
     def title_row(self, width: int) -> Row:
-        paused = "paused" if self.kgops.feed.paused else ""
-        return benchmarks_page.title_row(self._asked, self._answer, paused, width)
+        return benchmarks_page.title_row(self._asked, self._answer, self.kgops.feed.paused, width)
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _WIDE, "wide")

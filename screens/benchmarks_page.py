@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 from kgops.cli.output import figure, padded
 from kgops.jobs.text import one_line
-from screens.rows import Column, Columns, Piece, Row, said
+from screens.rows import Column, Columns, Piece, Row, said, title
 from storage.figures import Figure
 
 if TYPE_CHECKING:
@@ -59,16 +59,10 @@ _OF_MACHINE = Column("machine", 12)
 FIRST = {one.by: one.descending for one in _FIGURES}
 
 
-def title_row(asked: Asked, answer: Answer | None, paused: str, width: int) -> Row:
+def title_row(asked: Asked, answer: Answer | None, paused: bool, width: int) -> Row:
     name = "benchmarks  every figure" if asked.single else "benchmarks"
     right = "" if answer is None or answer.machine is None else _count(answer)
-    gap = max(width - len(name) - len(paused) - len(right) - 2, 1)
-    return Row(
-        (
-            *(Piece(name, "strong"), Piece(" " * gap), Piece(paused, "accent")),
-            *(Piece("  "), Piece(right, "dim")),
-        )
-    )
+    return title(name, right, width, *([Piece("paused", "warn")] if paused else []))
 
 
 def _count(answer: Answer) -> str:
@@ -78,9 +72,8 @@ def _count(answer: Answer) -> str:
         return f"{answer.measured:,} on {one_line(asked.machine, 12)}…"
     if asked.elsewhere:
         return f"{answer.measured:,} all machines"
-    return f"{answer.measured:,} on {answer.machine}" + (
-        f" · {answer.elsewhere} elsewhere" if answer.elsewhere else ""
-    )
+    elsewhere = f" · {answer.elsewhere:,} elsewhere" if answer.elsewhere else ""
+    return f"{answer.measured:,} on {one_line(answer.host or answer.machine or '', 24)}{elsewhere}"
 
 
 def sorts(width: int) -> list[str]:

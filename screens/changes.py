@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,6 +12,7 @@ from kgops.cli.session import Session
 from kgops.cli.tag import check_tags
 from kgops.errors import NoSuchRun, Usage
 from kgops.jobs.job import read_job
+from kgops.jobs.lent import lent
 from kgops.jobs.text import one_line
 from kgops.runs.control import stop_run
 from kgops.settings import Home, make_home
@@ -84,7 +84,7 @@ def _launched(session: Session, resolved: Resolved, *, force: bool) -> int:
     from kgops.runs.launch import launch
     from kgops.runs.planning import plan, refuse_what_cannot_fit
 
-    with _also(for_worker(resolved.environment, os.environ)):
+    with lent(for_worker(resolved.environment, os.environ)):
         planned = plan(resolved, session.home, session.conn)
         if not force:
             refuse_what_cannot_fit(planned)
@@ -137,18 +137,3 @@ def _must_be_there(session: Session, run: Run) -> None:
     """What a screen shows may have been deleted since."""
     if runs.get(session.conn, run.id) is None:
         raise NoSuchRun(f"run {run.id} is no longer in the record")
-
-
-@contextmanager
-def _also(variables: Mapping[str, str]) -> Iterator[None]:
-    """A worker gets the environment of whoever launches it; the next one must not get this one's too."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nvml_standin import Machine, t4
+from records import add
 
 from kgops.runs import locks
 from kgops.runs.folder import RunFolder, folder_name
@@ -232,28 +233,14 @@ def _add(
     at: float,
     job: dict[str, Any],
     *,
-    gpu: str | None = None,
     predicted: float | None = None,
-    profile: str | None = None,
-    plan: dict[str, Any] | None = None,
+    **given: Any,
 ) -> None:
     folder = folder_name(number, workload, label)
     (home / "runs" / folder).mkdir(parents=True)
-    runs.add(
-        conn,
-        number=number,
-        workload=workload,
-        label=label,
-        profile=profile,
-        state="queued",
-        folder=folder,
-        submitted_at=at,
-        gpu=gpu,
-        reserved_mib=None if predicted is None else round(predicted),
-        exclusive=False,
-        predicted_mib=predicted,
-        spec=runs.RunSpec({"label": label, **job}, plan or {}, ENVIRONMENT),
-    )
+    given |= {"workload": workload, "label": label, "folder": folder, "submitted_at": at}
+    given |= {"reserved_mib": None if predicted is None else round(predicted), "predicted_mib": predicted}
+    add(conn, number, job={"label": label, **job}, env=ENVIRONMENT, **given)
 
 
 def _begin(
@@ -266,26 +253,13 @@ def _begin(
     job: dict[str, Any],
     *,
     card: str | None = None,
-    predicted: float | None = None,
-    profile: str | None = None,
     plan: dict[str, Any] | None = None,
     rungs: Sequence[dict[str, Any]] = (),
+    **given: Any,
 ) -> None:
-    gpu = None if card is None else str(_T4.index(card))
-    known = {**(plan or {}), "ladder": list(rungs)}
-    _add(
-        conn,
-        home,
-        number,
-        workload,
-        label,
-        at - 3,
-        job,
-        gpu=gpu,
-        predicted=predicted,
-        profile=profile,
-        plan=known,
-    )
+    given |= {"gpu": None if card is None else str(_T4.index(card))}
+    given |= {"plan": {**(plan or {}), "ladder": list(rungs)}}
+    _add(conn, home, number, workload, label, at - 3, job, **given)
     runs.claim(conn, number, card=card)
     _attempt(conn, number, 1, at, card, {})
 

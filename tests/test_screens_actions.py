@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+from functools import partial
+from pathlib import Path
+
 import pytest
 from driving import Console
 from screen_driving import Seen, look
@@ -9,6 +13,7 @@ from textual.binding import Binding
 
 from screens.actions import ACTIONS, EVERYWHERE, holding
 from screens.app import KgopsApp
+from screens.begin import begin
 from screens.benchmarks import Benchmarks
 from screens.compare import Compare
 from screens.dashboard import Dashboard
@@ -164,3 +169,36 @@ def test_the_palette_does_what_it_names(run_cli: Console) -> None:
         await seen.until_shows("1 exec by name  ✓ succeeded", "JOB")
 
     look(run_cli.home, story, (100, 40))
+
+
+def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+    run = run_cli.run(1)
+    assert run is not None
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        plain = (RunScreen(run), NewRun(), Influences(None), Profiles(), Compare((1, 1)))
+        for screen in (*plain, History(seen.app), Benchmarks(seen.app)):
+            await seen.app.push_screen(screen)
+            await seen.app.pop_screen()
+        await seen.until_shows("LATELY")
+
+    look(run_cli.home, story, (100, 40))
+
+
+def test_what_is_begun_instead_of_what_has_not_begun_yet_leaves_nothing_behind(home: Path) -> None:
+    """A coroutine that nobody awaits is a warning, and warnings are errors."""
+    done = []
+
+    async def story(seen: Seen) -> None:
+        async def work(number: int) -> None:
+            done.append(number)
+
+        for number in (1, 2):
+            begin(seen.app.screen, partial(work, number), instead="the same")
+        await seen.until(lambda: 2 in done, "the second")
+        gc.collect()
+        assert done == [2]
+
+    look(home, story, (80, 24))

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import records
 from driving import Console
 from screen_driving import Seen, look
 from test_screens_curve import dots
@@ -29,20 +30,16 @@ def add(conn: Connection, number: int, *, host: str = "here", state: str = "succ
     """A training with curves, as a worker reports one."""
     at = time.time() - 10_000 + number * 1000
     job = {"train": {"batch_size": 64 * number, "num_epochs": 100}, "label": f"other {number}"}
-    runs.add(
+    records.add(
         conn,
-        number=number,
+        number,
         workload="train",
         label=f"run {number} [bold]\x1b[31m\u202e日本",
         profile="t4",
-        state="queued",
-        folder=f"{number:04d}",
         submitted_at=at,
-        gpu=None,
-        reserved_mib=None,
-        exclusive=False,
         predicted_mib=100.0,
-        spec=runs.RunSpec(job, {}, {"python": "3.11.7", "machine": {"host": host}}),
+        job=job,
+        env={"python": "3.11.7", "machine": {"host": host}},
     )
     conn.execute(
         "UPDATE run SET started_at = ?, peak_host_mib = ? WHERE id = ?", (at, 100.0 * number, number)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from records import add
 from screen_driving import Seen, look
 
 from kgops.errors import Unavailable, Usage
@@ -16,30 +17,16 @@ from kgops.runs.found import Found, Neighbours, Step, path_through, training_nei
 from kgops.settings import Home
 from screens.influences_page import Narrowed, as_tables, write
 from storage import influences, runs
-from storage.database import Connection, transaction
+from storage.database import Connection
 from storage.influences import Influence, Traced
 
 ODD = "[bold]x[/] \x1b[31m蛋白质 \u202eسلام"
 
 
 def traced(conn: Connection, dataset: str = "nations") -> None:
-    spec = runs.RunSpec({"tracin": {"dataset": dataset}}, {}, {})
-    with transaction(conn):
-        runs.add(
-            conn,
-            number=1,
-            workload="tracin",
-            label="nations",
-            profile=None,
-            state="queued",
-            folder="0001-tracin-nations",
-            submitted_at=time.time(),
-            gpu=None,
-            reserved_mib=None,
-            exclusive=False,
-            predicted_mib=None,
-            spec=spec,
-        )
+    now = time.time()
+    job = {"tracin": {"dataset": dataset}}
+    add(conn, 1, workload="tracin", label="nations", folder="0001-tracin-nations", submitted_at=now, job=job)
     found = (
         Influence(1, 1, "burma", "intergovorgs", "indonesia", 0.75),
         Influence(1, 2, "nowhere", "ngo", "usa", 0.25),

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from driving import Console, wait_for
+from records import add
 from screen_driving import Seen, look
 from textual.widgets import Input
 
@@ -60,22 +61,16 @@ def curves_of(conn: Connection, predicted_mib: float | None) -> None:
     parts = {"activations": 400.0, "weights": 200.0}
     forecast = {"on_card": True, "budget": {"phase": "validation", "parts_mib": parts}}
     plan = {"forecast": forecast} if predicted_mib is not None else {}
-    spec = runs.RunSpec({"train": {"dataset": "nations"}}, plan, {})
+    known = {"workload": "train", "label": "nations", "profile": "cpu", "folder": "0001-train-nations"}
     with transaction(conn):
-        runs.add(
+        add(
             conn,
-            number=1,
-            workload="train",
-            label="nations",
-            profile="cpu",
-            state="queued",
-            folder="0001-train-nations",
+            1,
+            **known,
             submitted_at=time.time(),
-            gpu=None,
-            reserved_mib=None,
-            exclusive=False,
             predicted_mib=predicted_mib,
-            spec=spec,
+            job={"train": {"dataset": "nations"}},
+            plan=plan,
         )
         loss = [series.Point("loss", i, 1 / (1 + i), float(i)) for i in range(500)]
         memory = [series.Point("card_memory_mib", i, 300.0 + i / 10, float(i)) for i in range(100)]

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 from nvml_standin import StandIn
+from screen_benchmarks import add_claims
 from screen_driving import Seen
 from screen_home import CARDS, ENVIRONMENT, NOW, fill, hold
 from screen_picture import picture
-from test_screens_benchmarks import add_claims
 
 from kgops.settings import Home
 from screens.app import KgopsApp

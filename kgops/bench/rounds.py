@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from kgops.bench.reading import read_run
 from kgops.errors import KgopsError, Usage, WontFit
 from kgops.jobs.files import read_json
 from kgops.jobs.job import LONGEST_LABEL, Job
+from kgops.jobs.lent import lent
 from kgops.jobs.placeholders import fill_in
 from kgops.jobs.text import one_line
 from kgops.measured.pairs import troubles
@@ -228,7 +228,7 @@ def _supervised(place: Place, bench: Bench, job: Job, name: str, when: str) -> _
     # Nobody else's run beside it: that of the processors is asked of the queue.
     job = replace(job, label=label, card=replace(job.card, exclusive=True))
     resolved = resolve(job)
-    with _environment(for_worker(resolved.environment, os.environ)):
+    with lent(for_worker(resolved.environment, os.environ)):
         planned = plan(resolved, place.home, place.conn)
         try:
             refuse_what_cannot_fit(planned)
@@ -276,18 +276,3 @@ def _stop(place: Place, number: int) -> None:
 
 def _tag(bench: Bench) -> str:
     return f"bench-{bench.id}"
-
-
-@contextmanager
-def _environment(more: dict[str, str]) -> Iterator[None]:
-    """A worker gets this process's; the next variant must not get this one's."""
-    before = {name: os.environ.get(name) for name in more}
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgops.measured import entries
+from kgops.measured import entries, machine
 from kgops.measured.entries import Entry
 from kgops.settings import Home
 from storage import figures, matching
@@ -69,6 +69,7 @@ class Answer(NamedTuple):
     place: int | None = None  # of the cursor; None: where it was
     first: int = 0
     machine: str | None = None  # whose figures are shown unless others were asked for
+    host: str | None = None  # what people call it
     measured: int = 0  # of the rows: the others are claims that nobody has tested
     elsewhere: int = 0  # entries of others
     anything: bool = False
@@ -87,6 +88,7 @@ class Looker:
         self._version: tuple[int, int] | None = None
         self._look = 0
         self._machine: str | None = None
+        self._host: str | None = None
         self._benchmarks: list[Entry] | None = None
         self._known: Known | None = None
         self._orders: dict[tuple[object, ...], array[int]] = {}
@@ -140,6 +142,7 @@ class Looker:
         if version == self._version:
             return
         self._version, self._machine = version, figures.newest_machine(conn, platform.node())
+        self._host = machine.host(conn, self._machine) if self._machine is not None else None
         self._benchmarks = entries.benchmarks(conn)
         self._orders.clear()
         if self._known is not None:
@@ -166,6 +169,7 @@ class Looker:
             shown,
             _place(keys, asked, self._before),
             machine=self._machine,
+            host=self._host,
             measured=sum(one.machine is not None for one in shown.values()),
             elsewhere=len(everything) - len(ours),
             anything=bool(everything),
@@ -185,7 +189,9 @@ class Looker:
         first = max(min(around - asked.size // 2, len(keys) - asked.size), 0)
         rows = figures.of_numbers(conn, keys[first : first + asked.size])
         anything = bool(keys) or self._machine is not None
-        return Answer(asked, keys, rows, place, first, self._machine, len(keys), anything=anything)
+        return Answer(
+            asked, keys, rows, place, first, self._machine, self._host, len(keys), anything=anything
+        )
 
     def _numbers(self, conn: Connection, asked: Asked) -> Sequence[int]:
         ours = None if asked.beyond else self._machine

@@ -8,11 +8,18 @@ from typing import Any
 from storage import measurements
 from storage.database import Connection
 
-__all__ = ["differences", "machine_line", "told"]
+__all__ = ["differences", "host", "machine_line", "told"]
 
 
 def machine_line(conn: Connection, key: str) -> str:
     return f"{key}: {told(measurements.fingerprint(conn, key))}"
+
+
+def host(conn: Connection, key: str) -> str | None:
+    """The name of the machine; several that are alike share a fingerprint, and it is that of the first."""
+    known = measurements.fingerprint(conn, key).get("machine")
+    name = known.get("host") if isinstance(known, dict) else None
+    return name if isinstance(name, str) and name else None
 
 
 def told(body: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from kgops.jobs.files import write_json
 from kgops.jobs.job import read_job
+from kgops.jobs.lent import lent
 from kgops.plans.resolve import resolve
 from kgops.runs.control import wait_for_end
 from kgops.runs.exporting.record import IMPORTED
@@ -107,7 +107,7 @@ def _run_really(
 ) -> tuple[Run, ...]:
     """Both at once, each on one core: that is what makes it less than a minute."""
     tell(f"Really running, for half a minute or so: {'; '.join(job['label'] for job in jobs)} …")
-    with _variables(OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1")):
+    with lent({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}):
         numbers = [_launch(home, conn, job, REAL_TAG) for job in jobs]
     found = []
     for number in numbers:
@@ -144,22 +144,7 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
 
 
 def _launch(home: Home, conn: Connection, job: dict[str, Any], tag: str) -> int:
-    with _variables(KGOPS_HOME=str(home.path)):
+    with lent({"KGOPS_HOME": str(home.path)}):
         number = launch(home, conn, plan(resolve(read_job(job, "a job of the tour")), home, conn))
     reports.change_tags(conn, number, add=[homes.TAG, tag], remove=[])
     return number
-
-
-@contextmanager
-def _variables(**wanted: str) -> Iterator[None]:
-    """A run gets this process's environment."""
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -1,0 +1,187 @@
+"""Benchmarks as some machines would have held them, and a person's hands on their screen."""
+
+from __future__ import annotations
+
+import platform
+import random
+import time
+from typing import Any
+
+from screen_driving import Seen
+
+from kgops.jobs.text import one_line
+from kgops.measured.claims import shipped
+from screens.benchmarks import Benchmarks
+from screens.widgets.lines import Lines
+from screens.widgets.window import Window
+from storage import benches, claims, measurements
+from storage.benches import Pair
+from storage.database import Connection, transaction
+from storage.measurements import Measurement
+
+HERE = {
+    "python": "3.11.7",
+    "packages": {"torch": "2.13.0"},
+    "machine": {"host": platform.node(), "processor": "AMD EPYC", "cores": 2, "system": "Linux 6.8"},
+    "cards": [],
+    "git": {"commit": "798396031c", "changed": False},
+}
+HOST = one_line(platform.node(), 24)  # as the title has room for it
+THERE = {**HERE, "packages": {"torch": "2.10.0"}, "machine": {**HERE["machine"], "host": "gpu-7"}}  # type: ignore[dict-item]
+CLAIMS_B: dict[str, Any] = {  # seconds, MiB, figures
+    "baseline again": (1.04, 12.75, {"score_error": 1.1e-07, "rank_agreement": 1.0, "top_50_shared": 1.0}),
+    "+ cleanup": (30.0, 12.75, {"score_error": 1.1e-07, "rank_agreement": 1.0, "top_50_shared": 1.0}),
+    "+ fp16": "no CUDA device: their mixed precision is CUDA's",
+    "+ bf16": (1.7, 25.0, {"score_error": 0.0028, "rank_agreement": 1.0, "top_50_shared": 1.0}),
+    "+ last layers": (0.61, 11.0, {"score_error": 0.32, "rank_agreement": 0.917, "top_50_shared": 0.88}),
+    "+ vmap": (1.03, 70.0, {"score_error": 1.8e-07, "rank_agreement": 1.0, "top_50_shared": 1.0}),
+    "+ filtering": (0.0007, 0.8, {"score_error": 0.65, "rank_agreement": -0.006, "top_50_shared": 0.06}),
+    "all that is exact": (0.45, 70.0, {"score_error": 1.8e-07, "rank_agreement": 1.0, "top_50_shared": 1.0}),
+    "kgops": (0.037, 23.6, {"score_error": 7.4e-08, "rank_agreement": 1.0, "top_50_shared": 1.0}),
+}
+
+
+def key_of(machine: dict[str, Any]) -> str:
+    return measurements.fingerprint_key(machine)
+
+
+def ran(rng: random.Random, seconds: float, mib: float, figures: dict[str, float]) -> dict[str, Any]:
+    of = {
+        "seconds_of": "processor time of one thread, loading left out",
+        "memory_of": "resident set at its peak",
+    }
+    took = seconds * rng.uniform(0.97, 1.03)
+    return {**of, "seconds": took, "memory_mib": mib, "figures": figures, "trouble": None, "took_s": took}
+
+
+def add_claims(conn: Connection, machine: dict[str, Any] = HERE, at: float | None = None) -> int:
+    """Table b, as `kgops bench claims --quick --only b` leaves it behind."""
+    rng, began = random.Random(7), at or time.time() - 3600
+    plan = {"variants": [{"name": name} for name in ("baseline", *CLAIMS_B)], "rounds": 3, "together": True}
+    name, command = "claims b (quick): TracIn, one test triple", "kgops bench claims --quick --only b"
+    number = benches.begin(conn, name, plan, command, machine, began)
+    claims.keep(conn, [one.claim for one in shipped()])
+    for i in range(3):
+        base = ran(rng, 1.0, 12.75, {})
+        for variant, told in CLAIMS_B.items():
+            measured: dict[str, Any] = (
+                {"trouble": told, "figures": {}, "seconds": None, "memory_mib": None}
+                if isinstance(told, str)
+                else ran(rng, *told)
+            )
+            benches.add_pair(conn, number, Pair(i, variant, 1, 2, base, measured, 0.02, (), began + i))
+    benches.end(conn, number, began + 100)
+    return number
+
+
+def add_matrix(conn: Connection, sizes: tuple[int, ...] = (128, 256, 512, 1024)) -> int:
+    """`kgops bench matrix` over batch sizes in two precisions."""
+    rng, began = random.Random(8), time.time() - 1800
+    settings = [
+        {"batch_size": size, "precision": precision} for precision in ("fp32", "bf16") for size in sizes
+    ]
+    names = [f"batch_size={one['batch_size']} precision={one['precision']}" for one in settings]
+    plan = {
+        "variants": [
+            {"name": name, "varied": setting} for name, setting in zip(names, settings, strict=True)
+        ],
+        "rounds": 5,
+    }
+    command = "kgops bench matrix nations.toml --vary batch_size=128,256,512,1024 --vary precision=fp32,bf16"
+    number = benches.begin(conn, "nations.toml by batch_size, precision", plan, command, HERE, began)
+    for i in range(4):
+        base = ran(rng, 1.0, 400.0, {"test_mrr": 0.6})
+        for name, setting in list(zip(names, settings, strict=True))[1:]:
+            size, half = int(setting["batch_size"]), setting["precision"] == "bf16"
+            seconds, mib = (0.3 + 90 / size) * (0.8 if half else 1.0), (300 + size / 2) * (0.7 if half else 1)
+            measured = ran(rng, seconds, mib, {"test_mrr": 0.59 if half else 0.6})
+            measured["levers"] = (
+                {"precision": {"asked": "bf16", "effective": "fp32", "why": "[b]no bf16\x1b[31m[/b] here"}}
+                if half and size == 128
+                else {}
+            )
+            benches.add_pair(conn, number, Pair(i, name, 1, 2, base, measured, 0.3, (), began + i))
+    return number
+
+
+def add_own(conn: Connection, machine: dict[str, Any] = HERE, times: int = 6) -> None:
+    """What `kgops bench console --store` keeps, several times."""
+    rng = random.Random(9)
+    subjects = (
+        ("help", "kgops --help: CPU", "ms"),
+        ("first_paint", "first paint: CPU", "ms"),
+        ("rss", "memory", "MB"),
+    )
+    for i in range(times):
+        at = time.time() - 86_400 * (times - i)
+        kept = []
+        for name, subject, unit in subjects:
+            value = rng.uniform(40, 60)
+            kept.append(
+                Measurement(
+                    name,
+                    subject,
+                    None,
+                    value,
+                    value - 2,
+                    value + 3,
+                    7,
+                    unit,
+                    "kgops.bench.console",
+                    machine,
+                    at,
+                )
+            )
+        measurements.add_all(conn, kept)
+
+
+def add_many(conn: Connection, count: int) -> None:
+    """Figures as years of benchmarks leave them behind, a quarter of them of another machine."""
+    rng = random.Random(1)
+    keys = [measurements.keep_fingerprint(conn, one) for one in (HERE, HERE, HERE, THERE)]
+    names = ("loss", "memory", "first paint", "page", "key", "tracin", "evaluation")
+    rows = []
+    for i in range(count):
+        k = rng.randrange(60)
+        command = f"kgops bench {names[k % 7]} --store --only {k % 3}"
+        value = rng.random() * 10
+        figures = value, value * 0.9, value * 1.1, 5, "ms", command, 1.7e9 + i, keys[i % 4]
+        rows.append((f"bench.{names[k % 7]}", f"{names[k % 5]} of variant {k}", None, *figures))
+    with transaction(conn):
+        conn.executemany(
+            "INSERT INTO measurement (name, subject, against, value, low, high, n, unit, command, at, fingerprint)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+
+
+async def opened(seen: Seen) -> None:
+    await seen.press("b")
+    await seen.until(lambda: isinstance(seen.app.screen, Benchmarks), "the benchmarks")
+    await seen.until(lambda: seen.app.screen.query_one("#body", Lines).rows, "what there is")
+
+
+async def go_to(seen: Seen, start: str) -> None:
+    """The cursor on the first row that begins so, and what is told of it."""
+    body = seen.app.screen.query_one("#body", Lines)
+    for _ in range(len(body.rows)):
+        if "".join(piece.text for piece in body.rows[at(seen)].pieces).startswith(start):
+            break
+        await seen.press("down")
+    else:
+        raise AssertionError(f"no row begins with {start!r}:\n{seen.text}")
+    await seen.until(lambda: said(seen).startswith(start), f"what is told of {start}")
+
+
+def at(seen: Seen) -> int:
+    return seen.app.screen.query_one("#body", Window).at
+
+
+def said(seen: Seen) -> str:
+    """All that is told of the row under the cursor, in sight or not."""
+    rows = seen.app.screen.query_one("#detail", Lines).rows
+    return "\n".join("".join(piece.text for piece in row.pieces) for row in rows)
+
+
+async def until_said(seen: Seen, text: str) -> None:
+    await seen.until(lambda: text in said(seen), f"{text!r} to be told")

@@ -1,0 +1,233 @@
+"""Runs are narrowed while one types, by every key as fast as they come, and sorted by any column or figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from screen_driving import Seen, look
+from screen_history import (
+    busy,
+    fill,
+    keys,
+    opened,
+    shown,
+    until_settled,
+    window,
+)
+
+from kgops.runs.listing import Listing
+from screens.history_page import FIRST, completions
+from storage import reports, runs
+from storage.database import Connection
+
+
+def test_a_filter_narrows_while_it_is_typed_and_half_of_one_is_no_mistake(
+    home: Path, conn: Connection
+) -> None:
+    fill(conn, 300)
+    typed = "state:failed mrr>0.3 umls workload:tr"
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        for end in range(1, len(typed) + 1):
+            await keys(seen, typed[end - 1])
+            await until_settled(seen)
+            by_hand = Listing(conn)
+            reading = by_hand.type(typed[:end])
+            assert not reading.troubles
+            title = seen.lines()[0]
+            assert by_hand.count == 300 or f"{by_hand.count} of 300 runs" in title, (typed[:end], title)
+            assert shown(seen) == list(by_hand.numbers)[: len(shown(seen))]
+        await seen.press("enter")
+        await seen.until_shows(f"/ {typed}", "⏎ open")
+        assert by_hand.count
+        assert shown(seen)[0] == by_hand.numbers[0]
+
+    look(home, story)
+
+
+def test_of_keys_that_come_faster_than_answers_the_last_one_counts(home: Path, conn: Connection) -> None:
+    fill(conn, 300)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        with busy(seen):
+            await keys(seen, "state:failed mrr>0.5")  # nobody waits for what it finds
+        by_hand = Listing(conn)
+        by_hand.type("state:failed mrr>0.5")
+        await seen.until_shows(f"{by_hand.count} of 300 runs")
+        await until_settled(seen)
+        assert f"{by_hand.count} of 300 runs" in seen.lines()[0]
+
+    look(home, story)
+
+
+def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(home: Path, conn: Connection) -> None:
+    fill(conn, 50)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        await keys(seen, "go 4")
+        await seen.press("enter", "down", "down")
+        await until_settled(seen)
+        before, cursor = seen.text, window(seen).key
+        await seen.press("slash")
+        await keys(seen, " state:wrong")
+        await seen.until_shows("there is no state 'wrong'", "states: queued")
+        await keys(seen, " mmr>1")
+        await seen.press("escape")
+        await until_settled(seen)
+        assert seen.text == before
+        assert window(seen).key == cursor
+        await seen.press("slash", "ctrl+u")
+        await keys(seen, "state:wrong")
+        await seen.press("enter")
+        await seen.until_shows("left out: there is no state 'wrong'", "/ state:wrong")
+        await seen.press("slash", "ctrl+u")
+        await keys(seen, "mmr>1 ")
+        await seen.until_shows("no run has a figure 'mmr'; did you mean 'mrr'?")
+
+    look(home, story, (150, 30))
+
+
+def test_where_nothing_is_like_the_filter_it_says_how_to_go_on(home: Path, conn: Connection) -> None:
+    fill(conn, 5)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        await keys(seen, "nosuch")
+        await seen.press("enter")
+        await seen.until_shows("0 of 5 runs", "No run is like that.", "changes the filter")
+        await seen.press("down", "G", "g", "space", "enter")  # there is nothing under the cursor
+        assert "No run is like that." in seen.text
+
+    look(home, story, (80, 24))
+
+
+def test_runs_are_moved_through_while_the_filter_is_typed(home: Path, conn: Connection) -> None:
+    fill(conn, 100)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        await keys(seen, "go")
+        await until_settled(seen)
+        await seen.press("down", "down")
+        assert window(seen).key == 98
+        await seen.press("enter", "enter")
+        await seen.until_shows("98 tracin", "JOB")
+
+    look(home, story, (80, 24))
+
+
+def test_tab_completes_keys_states_and_figures(home: Path, conn: Connection) -> None:
+    assert completions("mrr>0.3 wor", (), ()) == ["mrr>0.3 workload:"]
+    assert completions("-ta", (), ()) == ["-tag:"]
+    assert completions("test_m", ("test_mrr", "test_mean"), ()) == ["test_mrr", "test_mean"]
+    assert completions("x -tag:pa", (), ("old", "paper")) == ["x -tag:paper"]
+    fill(conn, 20)
+    reports.change_tags(conn, 3, add=["keep"], remove=[])
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        await keys(seen, "tag:")
+        await seen.press("tab")
+        await seen.until_shows("tag:keep", "1 of 20 runs")
+        await seen.press("ctrl+u")
+        await keys(seen, "sta")
+        await seen.press("tab")
+        await keys(seen, "f")
+        await seen.press("tab")
+        await seen.until_shows("state:failed", "4 of 20 runs")
+        await seen.press("ctrl+u", "p", "e", "tab", "tab")
+        await seen.until_shows("peak:  peak_card:  peak_host:")
+
+    look(home, story)
+
+
+# --- the order ---
+
+
+def test_runs_are_sorted_by_each_column_and_the_other_way_round(home: Path, conn: Connection) -> None:
+    fill(conn, 60)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        for by in [name for name in FIRST if name != "id"]:
+            await seen.press("greater_than_sign")
+            for descending in (FIRST[by], not FIRST[by]):
+                await until_settled(seen)
+                expected = [run.id for run in runs.page(conn, sort=by, descending=descending)]
+                assert shown(seen) == expected[: len(shown(seen))], (by, descending)
+                await seen.press("u")
+        await seen.press("greater_than_sign")
+        await until_settled(seen)
+        assert shown(seen)[0] == 60
+        await seen.press("less_than_sign")
+        await until_settled(seen)
+        assert "why▲" in seen.text
+
+    look(home, story, (200, 30))
+
+
+@pytest.mark.parametrize("descending", [True, False])
+def test_time_and_peak_are_sorted_by_what_the_rows_show_also_page_by_page(
+    conn: Connection, descending: bool
+) -> None:
+    fill(conn, 60)
+    took = {number: float(number * 13 % 500) for number in range(1, 61)}
+    peak = {number: float(number * 7 % 1000) for number in range(1, 61) if number % 11}
+    for by, values in (("time", took), ("peak", peak)):
+        paged: list[int] = []
+        while page := runs.page(
+            conn, sort=by, descending=descending, limit=7, after=paged[-1] if paged else None
+        ):
+            paged += [run.id for run in page]
+        assert sorted(paged) == list(range(1, 61))
+        having = [values[number] for number in paged if number in values]
+        assert having == pytest.approx(sorted(having, reverse=descending), abs=1e-4)
+        assert set(paged[len(having) :]) == set(took) - set(values)  # what has nothing there comes last
+
+
+def test_a_click_on_a_head_sorts_by_it(home: Path, conn: Connection) -> None:
+    fill(conn, 60)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        head = seen.lines()[2]
+        for descending in (True, False):
+            await seen.pilot.click("#columns", offset=(head.index("took"), 0))
+            await until_settled(seen)
+            expected = [run.id for run in runs.page(conn, sort="time", descending=descending)]
+            assert shown(seen) == expected[: len(shown(seen))]
+
+    look(home, story, (80, 24))
+
+
+def test_a_figure_is_sorted_by_when_it_is_named_and_stands_in_the_row(home: Path, conn: Connection) -> None:
+    fill(conn, 60)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("z")
+        await seen.until_shows("sort by which column or figure")
+        await seen.press("m", "r", "tab", "enter")
+        await seen.until_shows("mrr▼")
+        await until_settled(seen)
+        best = max(range(1, 61), key=lambda number: number * 37 % 1000)
+        assert shown(seen)[0] == best
+        assert f"{best * 37 % 1000 / 1000:.4f}" in seen.lines()[3]
+        await seen.press("z")
+        await keys(seen, "nosuch")
+        await seen.press("enter")
+        await seen.until_shows("cannot sort by 'nosuch'")
+        await until_settled(seen)
+        assert "mrr▼" in seen.text
+
+    look(home, story, (80, 24))

@@ -1,0 +1,158 @@
+"""Marks stay whatever is shown; what is marked is tagged, deleted or written together."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from driving import Console
+from screen_driving import Seen, look
+from screen_history import (
+    WAITS,
+    fill,
+    fill_in,
+    keys,
+    opened,
+    shown,
+    until_settled,
+)
+
+from kgops.runs.listing import Listing
+from storage import reports
+from storage.database import Connection
+
+
+def test_marks_stay_whatever_is_shown(home: Path, conn: Connection) -> None:
+    fill(conn, 20)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("space", "down", "space")
+        await seen.until_shows("2 marked")
+        assert [line for line in seen.lines() if line.startswith("●")] == [
+            line for line in seen.lines() if line.startswith(("●     20", "●     18"))
+        ]
+        await seen.press("slash")
+        await keys(seen, "state:failed")
+        await seen.press("enter")
+        await until_settled(seen)
+        await seen.press("asterisk")
+        await seen.until_shows("5 marked")  # 20 is a failed one
+        await seen.press("greater_than_sign", "asterisk")
+        await seen.until_shows("1 marked")
+        await seen.press("slash", "ctrl+u", "enter")
+        await seen.until_shows("20 runs")
+        assert [line.split()[1] for line in seen.lines() if line.startswith("●")] == ["18"]
+
+    look(home, story, (80, 24))
+
+
+def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> None:
+    for _ in range(3):
+        assert run_cli("run", "exec", "--", "true").code == 0
+    folders = {number: run_cli.folder(number) for number in (1, 2, 3)}
+    going = run_cli.detach("sh", "-c", WAITS)
+    run_cli.running(going)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.until_shows("4 runs")
+        await seen.press("space", "space", "space")
+        await seen.until_shows("3 marked")
+        await seen.press("d")
+        await seen.until_shows(
+            "delete 2 runs with their folders, and leave 1 that has not ended? It cannot be"
+        )
+        await seen.press("enter")
+        await seen.until_shows("4 runs", "spc mark")
+        assert all(folder.exists() for folder in folders.values())
+        await seen.press("d")
+        await seen.until_shows("It cannot be undone")
+        await seen.press("y")
+        await seen.until_shows("2 runs deleted")
+        await seen.until_shows("1 marked", "2 runs")
+        assert [folder.exists() for folder in folders.values()] == [True, False, False]
+        assert shown(seen) == [4, 1]
+        await seen.press("asterisk", "asterisk", "G", "d")
+        await seen.until_shows("delete run 1? It cannot be undone")
+        await seen.press("y")
+        await seen.until(lambda: 1 not in shown(seen), "run 1 to go")
+        assert shown(seen) == [4]
+        await seen.press("d")
+        await seen.until_shows("stop it first")
+
+    look(run_cli.home, story)
+    assert run_cli.running(going)
+
+
+def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: Connection) -> None:
+    fill(conn, 30)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        await keys(seen, "state:failed")
+        await seen.press("enter")
+        await seen.until_shows("6 of 30 runs")
+        await seen.press("asterisk", "t")
+        await seen.until_shows("tags for the 6 marked runs")
+        await keys(seen, "paper old")
+        await seen.press("enter")
+        await seen.until_shows("the tags of 6 runs are changed")
+        await seen.press("t")
+        await keys(seen, "-old")
+        await seen.press("enter")
+        await seen.until(lambda: "old" not in reports.tags(conn, 5), "a tag to go")
+        tagged = [number for number in range(1, 31) if reports.tags(conn, number)]
+        assert tagged == [5, 10, 15, 20, 25, 30]
+        assert {tag for number in tagged for tag in reports.tags(conn, number)} == {"paper"}
+        await seen.press("t")
+        await seen.until_shows("tags for the 6 marked runs")
+        await fill_in(seen, "fine " + "x" * 999)
+        await seen.until_shows("is no tag")
+        assert reports.tags(conn, 5) == ["paper"]
+
+    look(home, story, (130, 30))
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_what_is_shown_or_marked_is_written_to_a_new_file(
+    home: Path, conn: Connection, tmp_path: Path, ending: str
+) -> None:
+    fill(conn, 700)
+    path = tmp_path / f"out.{ending}"
+
+    def numbers() -> list[int]:
+        if ending == "json":
+            return [row["id"] for row in json.loads(path.read_text())]
+        with path.open(newline="") as file:
+            return [int(row["id"]) for row in csv.DictReader(file)]
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        await keys(seen, "mrr>0.2")
+        await seen.press("enter", "greater_than_sign", "greater_than_sign")
+        await until_settled(seen)
+        await seen.press("w")
+        await seen.until_shows(" shown runs to which", f".{ending}")
+        await fill_in(seen, str(path))
+        await seen.until_shows(f"written to {path}")
+        by_hand = Listing(conn)
+        by_hand.type("mrr>0.2")
+        assert sorted(numbers()) == sorted(by_hand.numbers)
+        assert "mrr" in path.read_text()
+        await seen.press("w")
+        await seen.until_shows("shown runs to which")
+        await fill_in(seen, str(path))
+        await seen.until_shows("is there already")
+        path.unlink()
+        await seen.press("space", "space", "w")
+        await seen.until_shows("write the 2 marked runs")
+        await fill_in(seen, str(path))
+        await seen.until_shows("2 runs written to")
+        assert len(numbers()) == 2
+
+    look(home, story, (150, 30))
