@@ -82,13 +82,22 @@ def walk_retraining(ledger: Ledger, s: TrainShape, tests: int) -> None:
     ledger.flash("evaluation", _ROW * known, _ID * known, _ID * known, _ROW * known)
     tails = [ledger.take("evaluation", _ID * known) for _ in range(4)]
     ledger.give(own, *rows)
+    planes = Scratch(ledger)  # the evaluator's, which stay for the trainings after the first
+    for _ in ("first", "next"):
+        _walk_one_of_many(ledger, s, planes, tests, known)
+    planes.close()
+    ledger.give(*evaluator, *tails)
+
+
+def _walk_one_of_many(ledger: Ledger, s: TrainShape, planes: Scratch, tests: int, known: int) -> None:
+    """A training on part of the triples, and what its model says of the tests."""
+    ledger.phase = "retraining"
     graph = [ledger.take("data", _ROW * s.train), ledger.take("data", s.train)]
     weights = [ledger.take("weights", size) for size in weight_sizes(s.model)]
     weights.append(ledger.take("weights", buffer_bytes(s.model)))
     data = _batches(ledger, s)
     optimizer = _early_optimizer(ledger, s)
     gradients = [ledger.take("gradients", size) for size in weight_sizes(s.model)]
-    ledger.phase = "retraining"
     scratch = Scratch(ledger)
     order = _begin_epoch(ledger, s)
     before = take_step(ledger, s, scratch, s.batch, [])
@@ -98,11 +107,9 @@ def walk_retraining(ledger: Ledger, s: TrainShape, tests: int) -> None:
     scratch.close()
     ledger.give(*data, *optimizer)
     ledger.phase = "validation"
-    planes = Scratch(ledger)
     walk_evaluation(ledger, s, planes, Ranked(), tests, known)
-    planes.close()
     ledger.flash("evaluation", *[8 * s.model.num_entities] * 4)  # one test's scores, and which are false
-    ledger.give(*graph, *weights, *gradients, *evaluator, *tails)
+    ledger.give(*graph, *weights, *gradients)
 
 
 def _batches(ledger: Ledger, s: TrainShape) -> list[Held]:
