@@ -26,7 +26,6 @@ import torch
 from kgops.bench.simulation import Costs, Cut
 from kgops.bench.spread import untrained
 from kgops.graphs.triples import Graph
-from kgops.jobs.files import write_durably
 from kgops.jobs.job import Job, read_job
 from kgops.tracin.engines import engines_for
 from kgops.tracin.found_files import csv_file, json_file
@@ -39,7 +38,7 @@ from kgops.tracin.scan import Scanner, Settings, Share, Sink, TopTriples, tests_
 from kgops.tracin.tests_to_trace import TestTriple, from_graph
 from kgops.tracin.trace import Scoring, trace
 from kgops.workers.tracin_hand import DEVICE, FOLDER
-from kgops.workers.tracin_spread import JOB
+from kgops.workers.tracin_order import job_file, publish_order
 from kgops.workers.tracin_work import load_graph
 
 __all__ = ["Bed", "Quiet", "draw_graph", "measure", "on_cores", "waited"]
@@ -107,7 +106,7 @@ class Bed:
         """As a run plans them, but cut as asked."""
         tiles = [Tile.of(place, chunk) for place, chunk in enumerate(self.chunks(cut.tile))]
         pieces = Pieces.plan(self.folder / name, tiles, cut.shares, self.top_k)
-        write_durably(pieces.folder / JOB, self.job.as_toml().encode())
+        publish_order(pieces.folder, self.job, self.graph)
         return pieces
 
     def ids(self, tests: int) -> torch.Tensor:
@@ -150,10 +149,9 @@ def measure(
     bed = replace(bed, folder=Path(tempfile.mkdtemp(dir=bed.folder)))
     cores = sorted(os.sched_getaffinity(0))
     with on_cores(cores[:1]):
-        start_s, load_s, triple_bytes = _starting(bed, more, -(-rounds // 3))
         make_s, pair_s, keep_s = _scoring(bed, rounds)
         costs: dict[str, float] = dict(
-            start_s=start_s, load_s=load_s, triple_bytes=triple_bytes, make_s=make_s, pair_s=pair_s,
+            **_starting(bed, more, -(-rounds // 3)), make_s=make_s, pair_s=pair_s,
             keep_s=keep_s, test_bytes=_test_bytes(bed), order_s=_ordering(bed, ordered),
             **_publishing(bed), **_results(bed, rounds),
         )  # fmt: skip
@@ -161,29 +159,46 @@ def measure(
     return Costs(**costs, crowd=crowded)
 
 
-def _starting(bed: Bed, more: int, times: int) -> tuple[float, float, float]:
-    """Of a process that finds nothing to do: seconds without triples, seconds and bytes for each of them."""
-    trains, many = len(bed.graph.train), bed.folder / "more.txt"
-    few = [_started(bed, bed.job, f"few-{n}") for n in range(times)]
+def _starting(bed: Bed, more: int, times: int) -> dict[str, float]:
+    """Of a process that finds nothing to do: seconds without triples, seconds and bytes for each of them; and seconds
+    to read one as text, which those do that nobody has read the graph for."""
+    few = [_started(bed, bed.job, bed.graph, f"few-{n}") for n in range(times)]
     if not more:  # of a graph as large as this one nothing else has to be told
-        return min(took for took, _ in few), 0.0, 0.0
-    drawn = _drawn(bed.graph, more)
-    entities, relations = bed.graph.entities.labels, bed.graph.relations.labels
-    with many.open("w") as file:
-        file.write(Path(bed.job.settings["train"]).read_text())
-        file.writelines(f"{entities[h]}\t{relations[r]}\t{entities[t]}\n" for h, r, t in drawn.tolist())
-    larger = {**bed.job.as_table(), "tracin": {**bed.job.as_table()["tracin"], "train": str(many)}}
-    lots = [_started(bed, read_job(larger, "a benchmark"), f"lots-{n}") for n in range(times)]
+        return {"start_s": min(took for took, _ in few), "load_s": 0.0, "text_s": 0.0, "triple_bytes": 0.0}
+    job, begun = _larger(bed, more), time.process_time()
+    graph = load_graph(job.settings)
+    text_s = (time.process_time() - begun) / len(graph.train)
+    lots = [_started(bed, job, graph, f"lots-{n}") for n in range(times)]
+    trains = len(bed.graph.train)
+    many = len(graph.train) - trains
     seconds = [min(took for took, _ in both) for both in (few, lots)]
     peaks = [min(peak for _, peak in both) for both in (few, lots)]
-    load_s = max(0.0, (seconds[1] - seconds[0]) / more)
-    return max(0.0, seconds[0] - load_s * trains), load_s, max(0.0, (peaks[1] - peaks[0]) / more)
+    load_s = max(0.0, (seconds[1] - seconds[0]) / many)
+    return {
+        "start_s": max(0.0, seconds[0] - load_s * trains),
+        "load_s": load_s,
+        "text_s": text_s,
+        "triple_bytes": max(0.0, (peaks[1] - peaks[0]) / many),
+    }
 
 
-def _started(bed: Bed, job: Job, name: str) -> tuple[float, float]:
+def _larger(bed: Bed, more: int) -> Job:
+    """The same of a graph with more triples."""
+    entities, relations = bed.graph.entities.labels, bed.graph.relations.labels
+    file = bed.folder / "more.txt"
+    with file.open("w") as out:
+        out.write(Path(bed.job.settings["train"]).read_text())
+        out.writelines(
+            f"{entities[h]}\t{relations[r]}\t{entities[t]}\n" for h, r, t in _drawn(bed.graph, more).tolist()
+        )
+    settings = {**bed.job.as_table()["tracin"], "train": str(file)}
+    return read_job({**bed.job.as_table(), "tracin": settings}, "a benchmark")
+
+
+def _started(bed: Bed, job: Job, graph: Graph, name: str) -> tuple[float, float]:
     """Seconds until it is ready to look for a piece, and bytes at its peak."""
     pieces = Pieces.plan(bed.folder / name, [], 1, bed.top_k)
-    write_durably(pieces.folder / JOB, job.as_toml().encode())
+    publish_order(pieces.folder, job, graph)
     command, environment = _hand(pieces)
     begun, peak_kib, waits = time.time(), 0, [(0.0, 0.0)]
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as worker:
@@ -209,7 +224,7 @@ def _hand(pieces: Pieces) -> tuple[list[str], dict[str, str]]:
         "KGOPS_SETTINGS": "{}",
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-P", "-m", "kgops.workers.tracin_pieces", str(pieces.folder / JOB)]
+    command = [sys.executable, "-P", "-m", "kgops.workers.tracin_pieces", str(job_file(pieces.folder))]
     return command, {**os.environ, **own}
 
 

@@ -25,7 +25,8 @@ class Costs:
     """Seconds, of one core of the machine where they were measured."""
 
     start_s: float  # a process, until it looks for a piece of a graph without triples
-    load_s: float  # more, for each training triple
+    load_s: float  # more, for each training triple that another process has read
+    text_s: float  # for each that it has to read as text
     order_s: float  # for each training triple, whenever a process begins another tile
     keep_s: float  # the factors of a test triple at a checkpoint
     make_s: float  # those of a training triple, for each step of test triples
@@ -174,7 +175,9 @@ class _Play:
         """All read the graph at once."""
         ready = self._move(0.0, self.case.trains * self.case.line_bytes)
         self._spend("file system", ready)
-        return ready + self._spend("starting", self.costs.start_s + self.costs.load_s * self.case.trains)
+        # The tasks of an array start alone: nobody has read the graph for them.
+        each = self.costs.text_s if self.fleet.handing == "numbers" else self.costs.load_s
+        return ready + self._spend("starting", self.costs.start_s + each * self.case.trains)
 
     def _begin(self, event: _Event) -> None:
         piece = self._taken(event.who)
@@ -266,7 +269,7 @@ class _Play:
     def _merged_after(self, at: float) -> float:
         """By a process that is started when all pieces are there."""
         at = self._move(at, self.case.trains * self.case.line_bytes)
-        at += self.costs.start_s + self.costs.load_s * self.case.trains
+        at += self.costs.start_s + self.costs.text_s * self.case.trains
         for tile, tests in enumerate(self.tiles):
             work = self._merge_s(tile, self.cut.shares) + self._part_s(tile)
             self.merged_s += work

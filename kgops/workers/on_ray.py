@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import KgopsError, Usage
-from kgops.jobs.files import write_durably
 from kgops.jobs.job import read_job_file
 from kgops.jobs.places import PlaceAsk
 from kgops.tracin.pieces import Pieces
 from kgops.training.out_of_memory import is_out_of_memory
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_hand import Hand
-from kgops.workers.tracin_spread import JOB, SpreadScorer
-from kgops.workers.tracin_work import Work, load_graph
+from kgops.workers.tracin_order import job_file, ordered_graph, publish_order
+from kgops.workers.tracin_spread import SpreadScorer
+from kgops.workers.tracin_work import Work
 from kgops.workers.train import find_device
 
 __all__ = ["shared_by_ray"]
@@ -37,7 +37,7 @@ _STORE = 80 << 20  # bytes: nothing but names goes through Ray's object store
 def shared_by_ray(work: Work, pieces: Pieces, device: str) -> Iterator[SpreadScorer]:
     """One task for each piece that is not published yet."""
     ray = _ray(alone=work.job.on.address is None)
-    write_durably(pieces.folder / JOB, work.job.as_toml().encode())
+    publish_order(pieces.folder, work.job, work.graph)
     _connect(ray, work.job.on)
     try:
         nodes = sum(bool(node["Alive"]) for node in ray.nodes())
@@ -87,11 +87,12 @@ def _do_piece(folder: str, pieces_folder: str, device: str, name: str) -> None:
     hand = _HANDS.get(pieces_folder)
     if hand is None:
         os.environ["KGOPS_EVENTS"] = f"{pieces_folder}/ray-{os.uname().nodename}-{os.getpid()}.jsonl"
-        job = read_job_file(Path(pieces_folder) / JOB)
+        order = Path(pieces_folder)
+        job = read_job_file(job_file(order))
         never: Any = lambda: False  # noqa: E731 - Ray ends its workers itself
-        work = Work(job, load_graph(job.settings), Path(folder), Reporter(Path(folder)), never)
+        work = Work(job, ordered_graph(order), Path(folder), Reporter(Path(folder)), never)
         where = find_device(device)
-        hand = Hand(work, work.scoring(work.load(where), where), Pieces.open(Path(pieces_folder)))
+        hand = Hand(work, work.scoring(work.load(where), where), Pieces.open(order))
         _HANDS.clear()
         _HANDS[pieces_folder] = hand
     hand.do_named(name)

@@ -16,6 +16,7 @@ from kgops.tracin.pieces import Pieces
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_hand import DEVICE, FOLDER, TASKS, Hand
+from kgops.workers.tracin_order import ordered_graph
 from kgops.workers.tracin_plan import planned_pieces
 from kgops.workers.tracin_work import Work, load_graph
 from kgops.workers.train import find_device
@@ -24,11 +25,13 @@ from kgops.workers.train import find_device
 def do_pieces(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     device = find_device(os.environ.get(DEVICE) or job.settings["device"])
     report.started(device=str(device), torch=torch.__version__)
-    work = Work(job, load_graph(job.settings), folder, report, stop)
+    ordered = Path(os.environ[FOLDER]) if FOLDER in os.environ else None
+    graph = load_graph(job.settings) if ordered is None else ordered_graph(ordered)
+    work = Work(job, graph, folder, report, stop)
     scoring = work.scoring(work.load(device), device)
     try:
-        if FOLDER in os.environ:
-            Hand(work, scoring, Pieces.open(Path(os.environ[FOLDER]))).do_all()
+        if ordered is not None:
+            Hand(work, scoring, Pieces.open(ordered)).do_all()
         else:
             hand = Hand(work, scoring, planned_pieces(work, work.tests(), work.parts()))
             hand.do_every(int(os.environ["SLURM_ARRAY_TASK_ID"]), int(os.environ[TASKS]))

@@ -19,7 +19,6 @@ import torch
 
 from kgops.errors import Interrupted, KgopsError
 from kgops.jobs import events
-from kgops.jobs.files import write_durably
 from kgops.tracin.parts import Parts
 from kgops.tracin.pieces import MERGED_AT_ONCE, Pieces, Tile, merge_into
 from kgops.tracin.scan import Sink
@@ -28,12 +27,12 @@ from kgops.tracin.trace import Scoring
 from kgops.training.report import Progress, Report
 from kgops.workers import tracin_hand
 from kgops.workers.tracin_hand import Hand
+from kgops.workers.tracin_order import job_file, publish_order
 from kgops.workers.tracin_plan import planned_pieces
 from kgops.workers.tracin_work import Work
 
-__all__ = ["JOB", "Hands", "LocalHands", "SpreadScorer", "merging", "spread"]
+__all__ = ["Hands", "LocalHands", "SpreadScorer", "merging", "spread"]
 
-JOB = "job.toml"
 _LOOK_S = 0.05
 _AGAIN = 3  # times that a process which was lost is started again
 _GRACE_S = 20.0
@@ -182,7 +181,13 @@ class LocalHands:
         }
         if device == "cpu":
             own["OMP_NUM_THREADS"] = str(self._threads)
-        command = [sys.executable, "-P", "-m", "kgops.workers.tracin_pieces", str(self._pieces.folder / JOB)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "kgops.workers.tracin_pieces",
+            str(job_file(self._pieces.folder)),
+        ]
         return subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.DEVNULL)
 
 
@@ -192,8 +197,7 @@ def spread(
 ) -> Iterator[SpreadScorer]:
     """A process on each of `devices`, for what `parts` lacks."""
     pieces = planned_pieces(work, tests, parts)
-    # As this process has it: within a pipeline, or after the ladder, it is not the job of the run.
-    write_durably(pieces.folder / JOB, work.job.as_toml().encode())
+    publish_order(pieces.folder, work.job, work.graph)
     ready = sum(pieces.is_published(piece) for piece in pieces)
     all_of_them = sum(1 for _ in pieces)
     done = f", {ready:,} were done before" if ready else ""

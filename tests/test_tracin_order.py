@@ -1,0 +1,58 @@
+"""What the processes of a tracing are given is the graph as it was read, whatever its labels are made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kgops.errors import BadInput
+from kgops.graphs.triples import Graph, read_graph
+from kgops.graphs.vocabulary import Vocabulary
+from kgops.jobs.job import read_job, read_job_file
+from kgops.workers.tracin_order import job_file, ordered_graph, publish_order
+
+JOB = read_job({"workload": "exec", "exec": {"command": ["true"]}}, "a test")
+
+
+def test_the_graph_comes_back_with_the_same_numbers_and_the_same_labels(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("b\tr\ta\na\ts\tc\n")
+    (tmp_path / "test.txt").write_text("c\tr\tnew\n")
+    graph = read_graph(tmp_path / "train.txt", None, tmp_path / "test.txt")
+    publish_order(tmp_path, JOB, graph)
+    got = ordered_graph(tmp_path)
+    for name in ("train", "valid", "test"):
+        assert torch.equal(getattr(got, name), getattr(graph, name))
+    assert (got.entities, got.relations) == (graph.entities, graph.relations)
+    assert got.entities.digest == graph.entities.digest
+    assert read_job_file(job_file(tmp_path)) == JOB
+
+
+def test_labels_that_no_text_file_could_hold_come_back(tmp_path: Path) -> None:
+    labels = ("tab\there", "line\nbreak", "half \udc80 a character", "")
+    nothing = torch.empty(0, 3, dtype=torch.long)
+    publish_order(
+        tmp_path, JOB, Graph(nothing, nothing, nothing, Vocabulary.of(labels), Vocabulary.of(["r"]))
+    )
+    assert ordered_graph(tmp_path).entities.labels == labels
+
+
+@pytest.mark.parametrize("kept", [0, 100, -1])
+def test_a_graph_that_was_cut_short_is_refused_by_its_name(tmp_path: Path, kept: int) -> None:
+    nothing = torch.empty(0, 3, dtype=torch.long)
+    publish_order(tmp_path, JOB, Graph(nothing, nothing, nothing, Vocabulary.of(["a"]), Vocabulary.of(["r"])))
+    path = tmp_path / "graph.torch"
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(BadInput, match=r"graph\.torch is no graph"):
+        ordered_graph(tmp_path)
+
+
+def test_a_second_attempt_finds_the_graph_of_the_first(tmp_path: Path) -> None:
+    nothing = torch.empty(0, 3, dtype=torch.long)
+    graph = Graph(nothing, nothing, nothing, Vocabulary.of(["a"]), Vocabulary.of(["r"]))
+    publish_order(tmp_path, JOB, graph)
+    before = (tmp_path / "graph.torch").stat().st_ino
+    publish_order(tmp_path, JOB, graph)
+    assert (tmp_path / "graph.torch").stat().st_ino == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph.torch", "job.toml"]
