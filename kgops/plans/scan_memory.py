@@ -76,13 +76,14 @@ def walk_results(ledger: Ledger, s: TracinShape) -> None:
 
 def _union(ledger: Ledger, s: TracinShape) -> list[Held]:
     """`_candidates`: the training triples that any test of a tile is scored with, on the host. Filtered, each
-    test brings its own, at most all, and sorting them out takes three times as much again."""
+    test keeps its own, at most all, and sorting them out takes three times as much again."""
     n = s.counts.train
     if s.ranks or s.on_card:
         return []
-    if s.filtered:
-        ledger.flash("data", *[_ID * n * s.tests_of_a_tile] * 4)
-    return [ledger.take("data", _ID * n)]
+    own = _ID * n * s.tests_of_a_tile if s.filtered else 0
+    each = ledger.take("data", own)
+    ledger.flash("data", own, own, own)
+    return [each, ledger.take("data", _ID * n)]
 
 
 def tests_at_once(s: TracinShape) -> int:
