@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench chaos soak clients gpu-check clean
+.PHONY: demo test lint bench chaos soak clients picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -36,6 +36,10 @@ soak: $(VENV)/.ready-dev
 # The wheel, installed where it has never been, and other programs reading what kgops writes: minutes, some 2 GB.
 clients: $(VENV)/.ready-dev
 	$(BIN)/python tests/clients.py $(CLIENTS_FLAGS)
+
+# The one that README shows, from a session that really takes place: a minute.
+picture: $(VENV)/.ready-dev
+	$(BIN)/python tests/picture.py docs/dashboard.svg
 
 # All that needs a card, tests first, then figures, in less than nine minutes; without a card it says so. With
 # whatever Python has a CUDA build of torch: `make gpu-check GPU_PYTHON=python3 GPU_FLAGS="--data DIR"`.
