@@ -96,11 +96,12 @@ class _Texts(dict[int, str]):
 def found_events(table: Table, test: TestTriple, part: Part, most: int) -> dict[str, Any]:
     """The strongest, for the record: at most `most` proponents (1, 2, …) and opponents (-1, -2, …)."""
     order = part.scores.argsort(descending=True, stable=True)
-    best = [i for i in order[:most].tolist() if part.scores[i] > 0]
-    worst = [i for i in order.flip(0)[:most].tolist() if part.scores[i] < 0]
-    ranked = [(n, i) for n, i in enumerate(best, 1)] + [(-n, i) for n, i in enumerate(worst, 1)]
-    labels = table.labels(part.rows[[i for _, i in ranked]]) if ranked else []
-    found = [[rank, *triple, float(part.scores[i])] for (rank, i), triple in zip(ranked, labels, strict=True)]
+    best, worst = order[:most], order.flip(0)[:most]
+    best, worst = best[part.scores[best] > 0], worst[part.scores[worst] < 0]
+    chosen = torch.cat([best, worst])
+    ranks = [*range(1, len(best) + 1), *range(-1, -len(worst) - 1, -1)]
+    labels, scores = table.labels(part.rows[chosen]), part.scores[chosen].tolist()
+    found = [[rank, *triple, score] for rank, triple, score in zip(ranks, labels, scores, strict=True)]
     return {
         "test": test.number,
         "triple": list(test.labels),
