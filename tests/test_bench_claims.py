@@ -123,7 +123,7 @@ def takes(seconds, mib):
         until = time.process_time() + seconds
         while time.process_time() < until:
             big[::4096] = big[::4096]
-    return lambda: Done(*measured(work)[:2], {{"loss": seconds}})
+    return lambda: Done(*measured(work)[:2], {{"loss": float(seconds)}})
 
 def cannot():
     raise Untestable("no such card")
@@ -134,16 +134,22 @@ def dies():
 def fails():
     raise ValueError("what it says")
 
+def fails_later():
+    turns = iter([0])
+    measured(lambda: next(turns))
+
 take_turns({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2, 60), "cannot": cannot, "dies": dies,
-            "fails": fails}}, int(sys.argv[1]))
+            "fails": fails, "fails later": fails_later}}, int(sys.argv[1]), turns=int(sys.argv[2]))
 """
 
 
-def _contest(rounds: int = 3) -> Contest:
+def _contest(rounds: int = 4) -> Contest:
     code = WAYS.format(root=str(ROOT))
-    job = read_job({"workload": "exec", "exec": {"command": [sys.executable, "-c", code, "{round}"]}}, "test")
-    names = ("first", "same", "slow", "cannot", "dies", "fails")
-    return Contest("ways", dict.fromkeys(names, job), rounds, together=True)
+    job = read_job(
+        {"workload": "exec", "exec": {"command": [sys.executable, "-c", code, "{round}", "{turns}"]}}, "test"
+    )
+    names = ("first", "same", "slow", "cannot", "dies", "fails", "fails later")
+    return Contest("ways", dict.fromkeys(names, job), rounds, together=True, turns=2)
 
 
 def test_ways_take_turns_in_one_run_each_with_a_time_and_a_peak_of_its_own(
@@ -153,28 +159,32 @@ def test_ways_take_turns_in_one_run_each_with_a_time_and_a_peak_of_its_own(
     bench = hold(Place(Home(home), conn, told.append), _contest(), "test")
     pairs = benches.pairs(conn, bench.id)
     by = {
-        name: [p for p in pairs if p.variant == name] for name in ("same", "slow", "cannot", "dies", "fails")
+        name: [p for p in pairs if p.variant == name]
+        for name in ("same", "slow", "cannot", "dies", "fails", "fails later")
     }
-    assert [len(found) for found in by.values()] == [3, 3, 1, 1, 1]
+    assert [len(found) for found in by.values()] == [4, 4, 1, 1, 1, 1]
     assert all(1.5 < p.measured["seconds"] / p.baseline["seconds"] < 2.5 for p in by["slow"])
     assert all(25 < p.baseline["memory_mib"] < 40 < p.measured["memory_mib"] < 80 for p in by["slow"])
     assert by["cannot"][0].measured["trouble"] == "no such card"
     assert by["dies"][0].measured["trouble"] == "its process ended with 3"
     assert by["fails"][0].measured["trouble"] == "it failed: ValueError: what it says"
-    assert len({p.variant_run for p in by["slow"]}) == 3  # a run each round
+    assert by["fails later"][0].measured["trouble"].startswith("it failed: StopIteration")
+    assert [p.variant_run for p in by["slow"]] == [1, 1, 2, 2]  # a run has two turns of each way
+    assert len({p.measured["seconds"] for p in by["slow"]}) == 4  # every turn is timed by itself
 
 
 def test_of_ways_that_took_turns_only_missing_pairs_are_added(home: Path, conn: sqlite3.Connection) -> None:
     place = Place(Home(home), conn, lambda _: None)
-    bench = hold(place, _contest(1), "test")
+    bench = hold(place, _contest(2), "test")
     before = benches.pairs(conn, bench.id)
     with conn:
         conn.execute("UPDATE bench SET ended_at = NULL")
-        conn.execute("DELETE FROM pair WHERE variant = 'same'")
-    assert hold(place, _contest(1), "test").id == bench.id
+        conn.execute("DELETE FROM pair WHERE variant = 'same' AND round = 2")
+    assert hold(place, _contest(2), "test").id == bench.id
     after = benches.pairs(conn, bench.id)
-    assert {p.variant for p in after} == {p.variant for p in before}
-    assert [p for p in after if p.variant != "same"] == [p for p in before if p.variant != "same"]
+    gone = [p for p in before if (p.variant, p.round) == ("same", 2)]
+    assert sorted(p.variant for p in after) == sorted(p.variant for p in before)
+    assert [p for p in after if p in before] == [p for p in before if p not in gone] and len(gone) == 1
 
 
 def test_a_command_that_says_nothing_ends_the_benchmark_with_its_run_named(
@@ -211,7 +221,7 @@ def test_the_groups_loops_run_with_every_lever_that_can_be_tested(
     assert list(told) != [] and set(told) == set(contest.variants)
     for name, way in told.items():
         assert way["trouble"] is None or "CUDA" in way["trouble"] or "--quick" in way["trouble"], (name, way)
-        assert way["trouble"] or way["seconds"] > 0
+        assert way["trouble"] or (len(way["seconds"]) == 2 and min(way["seconds"]) > 0)
     if module == "group_tracin":
         for exact in ("baseline", "+ cleanup", "+ checkpointing", "+ test caching", "+ vmap", "kgops"):
             assert told[exact]["figures"]["score_error"] < 1e-4, exact

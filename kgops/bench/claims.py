@@ -25,42 +25,42 @@ _REGRESSION = (
 )
 _LOSS = ("dense labels", "dense labels again", "their efficient loss", "kgops")
 
+TURNS = 5  # of each way in a run
+
 
 def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
     """The runs of a table."""
-    rounds = 3 if quick else 5
+    runs = 2 if quick else 5
     given = [] if data is None else ["--data", str(data.absolute())]
     label = " (quick)" if quick else ""
     if table == "a":
         small = ["--entities", "3000", "--dim", "64", "--steps", "8"]
         words = [*given, *(small if quick else ["--compile"])]
         return [
-            _together(
-                f"claims a{label}: training ConvE, batch 256", "group_training", words, _TRAINING, rounds
-            )
+            _together(f"claims a{label}: training ConvE, batch 256", "group_training", words, _TRAINING, runs)
         ]
     if table == "b":
         small = ["--entities", "6400", "--dim", "32", "--triples", "128", "--training", "30"]
         words = [*given, *(small if quick else ["--compile"])]
-        return [
-            _together(f"claims b{label}: TracIn, one test triple", "group_tracin", words, _TRACIN, rounds)
-        ]
+        return [_together(f"claims b{label}: TracIn, one test triple", "group_tracin", words, _TRACIN, runs)]
     if table == "c":
         sizes = [(256, 10_000)] if quick else [(256, 10_000), (1024, 10_000), (256, 50_000), (1024, 50_000)]
-        return [_loss(label, batch, entities, rounds) for batch, entities in sizes]
+        return [_loss(label, batch, entities, runs) for batch, entities in sizes]
     words = ["--size", "32", "--batch-size", "4", "--steps", "2"] if quick else ["--compile"]
     name = f"claims d{label}: the regression network, windows of 5 frames"
-    return [_together(name, "group_regression", words, _REGRESSION, rounds)]
+    return [_together(name, "group_regression", words, _REGRESSION, runs)]
 
 
-def _loss(label: str, batch: int, entities: int, rounds: int) -> Contest:
+def _loss(label: str, batch: int, entities: int, runs: int) -> Contest:
     words = ["--entities", str(entities), "--batch-size", str(batch), "--steps", "2" if label else "4"]
     name = f"claims c{label}: batch {batch} × {entities:,} entities"
-    return _together(name, "group_loss", words, _LOSS, rounds)
+    return _together(name, "group_loss", words, _LOSS, runs)
 
 
-def _together(name: str, module: str, words: Sequence[str], variants: Sequence[str], rounds: int) -> Contest:
-    once = ["--once"] if "(quick)" in name else []
-    command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words, *once, "--round", "{round}"]
+def _together(name: str, module: str, words: Sequence[str], variants: Sequence[str], runs: int) -> Contest:
+    """Several runs, since what a process happens to find in memory lasts as long as it does; several turns in each,
+    since quartiles of three pairs are hardly ever those of the next three."""
+    command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words]
+    command += ["--turns", "{turns}", "--round", "{round}"]
     job = read_job({"workload": "exec", "exec": {"command": command}}, name)
-    return Contest(name, dict.fromkeys(variants, job), rounds, together=True)
+    return Contest(name, dict.fromkeys(variants, job), runs * TURNS, together=True, turns=TURNS)

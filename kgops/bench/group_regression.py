@@ -48,11 +48,11 @@ def ways(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dic
             for _ in range(count):
                 last[0] = float(step(images, angles, heights, torch.ones(batch)))
 
-        seconds, mib, _ = measured(lambda: work(steps), lambda: work(WARM_UP))
+        seconds, mib, _ = measured(lambda: work(steps), lambda: work(WARM_UP), parts=steps)
         if step.compile_failure:
             raise Untestable(step.compile_failure)
         remark = "on the CPU; compiling is not timed, its memory counts" if compile != "off" else None
-        return Done(seconds / steps, mib, {"loss": last[0]}, remark)
+        return Done(seconds, mib, {"loss": last[0]}, remark)
 
     return {
         "original": way,
@@ -71,12 +71,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
-    parser.add_argument("--once", action="store_true", help="each way once, not the better of two")
+    parser.add_argument("--turns", type=int, default=2, help="how often each way is taken")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
     take_turns(
-        ways(args.size, args.frames, args.batch_size, args.steps, args.compile), args.round, once=args.once
+        ways(args.size, args.frames, args.batch_size, args.steps, args.compile), args.round, turns=args.turns
     )
     return 0
 

@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kgops.bench import rivals
 from kgops.bench.tracin import model_of, pykeen_model
-from kgops.bench.ways import Done, Untestable, measured, needs_a_card, take_turns
+from kgops.bench.ways import Done, Times, Untestable, measured, needs_a_card, seconds_of, take_turns
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
@@ -131,7 +131,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
     exact = exact_of(setting.trains)
 
     def result(
-        seconds: float,
+        seconds: Times,
         mib: float | None,
         scores: torch.Tensor,
         beside: torch.Tensor,
@@ -140,7 +140,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
         found = compare(beside[None], scores[None])
         figures = {"score_error": found.largest_error, "rank_agreement": found.spearman}
         figures |= {f"top_{k}_shared": share for k, share in found.top.items() if k <= 50}
-        return Done(seconds / many, mib, figures, remark)
+        return Done(seconds, mib, figures, remark)
 
     def theirs(
         prepare: Callable[[Loop], None] = lambda _: None,
@@ -158,8 +158,8 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
             prepare(loop)
             loop.scores(2)
 
-        seconds, mib, scores = measured(lambda: loop.scores(count, cleanup), warm_up, sweeps=cleanup)
-        return result(seconds * many / count, mib, scores, exact[:count], remark)
+        found = measured(lambda: loop.scores(count, cleanup), warm_up, sweeps=cleanup, parts=count)
+        return result(*found, exact[:count], remark)
 
     def cached(loop: Loop) -> None:
         loop.cached = loop.gradient(loop.test)
@@ -167,9 +167,8 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
     def vectorised(remark: str | None = None) -> Done:
         loop = Loop(setting)
         with rivals.matrix_product():
-            return result(
-                *measured(lambda: loop.vectorised(many), lambda: loop.vectorised(AT_ONCE)), exact, remark
-            )
+            found = measured(lambda: loop.vectorised(many), lambda: loop.vectorised(AT_ONCE), parts=many)
+            return result(*found, exact, remark)
 
     def compiled() -> Done:
         if not compiling:
@@ -192,19 +191,22 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
         how = NeighbourhoodFilter(n_hops=2, path_filtering=True, max_total_path_length=3)
         head, _, tail = map(int, setting.test)
         loop = Loop(setting)
-        selecting, _, kept = measured(lambda: near.select(head, tail, how), lambda: loop.scores(2))
+        loop.scores(2)
+        selecting, kept = seconds_of(lambda: near.select(head, tail, how))
         loop.rows = query_rows(train[kept], True)
         run = min(len(kept), 2 * many)
-        seconds, mib, _ = measured(lambda: loop.scores(run))
+        seconds, mib, _ = measured(lambda: loop.scores(run), parts=max(run, 1))
         whole = exact_of(train)
         left = torch.zeros_like(whole)
         left[kept] = whole[kept]
-        told = result(0.0, mib, left, whole).figures
+        told = result(seconds, mib, left, whole).figures
         remark = f"{len(kept):,} of {len(train):,} triples are left, by kgops' own filter"
-        return Done((selecting + seconds * len(kept) / max(run, 1)) / len(train), mib, told, remark)
+        each = tuple((selecting + one * len(kept)) / len(train) for one in seconds)
+        return Done(each, mib, told, remark)
 
     def ours() -> Done:
-        return result(*measured(lambda: setting.ours(), lambda: setting.ours(setting.trains[:8])), exact)
+        found = measured(lambda: setting.ours(), lambda: setting.ours(setting.trains[:8]), parts=many)
+        return result(*found, exact)
 
     last = sorted(last_layers(setting.theirs(), LAST_LAYERS))
     emulated = None if cpu_has_bf16() else "this processor has no bf16 instructions: they are emulated"
@@ -212,7 +214,9 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
         "baseline": theirs,
         "baseline again": theirs,
         "+ cleanup": lambda: theirs(
-            cleanup=True, remark="gc.collect() alone: there is no CUDA cache to empty here"
+            cleanup=True,
+            at_most=max(many // 4, CLEANUP_EVERY),  # each is thirty times as slow
+            remark="gc.collect() alone: there is no CUDA cache to empty here",
         ),
         "+ fp16": lambda: needs_a_card("their mixed precision is CUDA's"),
         "+ bf16": lambda: theirs(autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated),
@@ -266,7 +270,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--triples", type=int, default=256, help="of the training set, scored by every way")
     parser.add_argument("--training", type=int, default=60, help="steps the model is trained before")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
-    parser.add_argument("--once", action="store_true", help="each way once, not the better of two")
+    parser.add_argument("--turns", type=int, default=2, help="how often each way is taken")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
     import pykeen.models  # noqa: F401  once, before any way begins
@@ -279,7 +283,7 @@ def main(argv: list[str] | None = None) -> int:
     setting = Setting(graph, model, rows[0], rows[1:])
     # In double precision the factored scores are the judge: they agree with one backward pass each to 1e-14.
     judge = Setting(graph, in_double(model), rows[0], rows[1:])
-    take_turns(ways(setting, judge.ours, args.compile), args.round, once=args.once)
+    take_turns(ways(setting, judge.ours, args.compile), args.round, turns=args.turns)
     return 0
 
 

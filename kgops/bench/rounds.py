@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kgops.bench.measure import fingerprint
 from kgops.bench.reading import read_run
+from kgops.bench.ways import WAYS
 from kgops.errors import KgopsError, Usage, WontFit
 from kgops.jobs.files import read_json
 from kgops.jobs.job import LONGEST_LABEL, Job
@@ -38,7 +39,6 @@ from storage.database import Connection
 __all__ = ["Contest", "Place", "hold"]
 
 Tell = Callable[[str], None]
-WAYS = "ways.json"  # among the results of a command that takes all variants in turn
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Contest:
     rounds: int
     warm_all: bool = True  # each variant once before it counts, or the baseline alone
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # what was varied, for charts
-    together: bool = False  # one command takes all of them in turn, once a round: see kgops/bench/ways.py
+    together: bool = False  # one command takes all of them in turn: see kgops/bench/ways.py
+    turns: int = 1  # rounds that one run of such a command has
 
     @property
     def baseline(self) -> str:
@@ -65,7 +66,12 @@ class Contest:
             {"name": name, "job": job.as_table(), "varied": self.settings.get(name, {})}
             for name, job in self.variants.items()
         ]
-        how = {"rounds": self.rounds, "warm_all": self.warm_all, "together": self.together}
+        how = {
+            "rounds": self.rounds,
+            "warm_all": self.warm_all,
+            "together": self.together,
+            "turns": self.turns,
+        }
         return {"variants": jobs, **how, "cwd": str(Path.cwd())}
 
 
@@ -104,10 +110,14 @@ def _hold(place: Place, contest: Contest, command: str, afresh: bool) -> Bench:
     throttled = quiet.Throttled()
     if not contest.together and any(_missing(place, bench, contest, n) for n in _numbers(contest)):
         _warm_up(place, bench, contest)
-    for number in _numbers(contest):
-        missing = _missing(place, bench, contest, number)
-        if missing:
-            _round(place, bench, contest, number, missing)
+    for number in _numbers(contest)[:: contest.turns]:
+        rounds = range(number, number + contest.turns)
+        if not any(_missing(place, bench, contest, one) for one in rounds):
+            continue
+        if contest.together:
+            _rounds_of_one_run(place, bench, contest, rounds)
+        else:
+            _round(place, bench, contest, number, _missing(place, bench, contest, number))
     slowed = throttled.since()
     if slowed:
         place.tell(f"Note: the processors were slowed for their heat {slowed:,} times during this benchmark.")
@@ -166,46 +176,28 @@ def _warm_up(place: Place, bench: Bench, contest: Contest) -> None:
 
 
 def _round(place: Place, bench: Bench, contest: Contest, number: int, missing: Sequence[str]) -> None:
-    calm = quiet.look()
-    if not calm.is_quiet:
-        place.tell(f"Note: not quiet before round {number}: {'; '.join(calm.noted)}.")
+    calm = _look_around(place, f"round {number}")
+    when = f"round {number} of {contest.rounds}"
+    members = [contest.baseline, *missing]
+    shift = (number - 1) % len(members)
     turns: dict[str, _Turn] = {}
-    for name, turn in _turns(place, bench, contest, number, missing):
-        turns[name] = turn
+    for name in members[shift:] + members[:shift]:
+        turns[name] = _take(place, bench, contest, name, when)
         if contest.baseline not in turns:
             continue
         for ready in [one for one in turns if one != contest.baseline]:
-            base, other = turns[contest.baseline], turns.pop(ready)
-            pair = Pair(
-                *(number, ready, base.run, other.run, base.told, other.told),
-                *(calm.busy, calm.noted, time.time()),
-            )
-            benches.add_pair(place.conn, bench.id, pair)
+            _keep(place, bench, number, ready, turns[contest.baseline], turns.pop(ready), calm)
 
 
-def _turns(
-    place: Place, bench: Bench, contest: Contest, number: int, missing: Sequence[str]
-) -> Iterator[tuple[str, _Turn]]:
-    members = [contest.baseline, *missing]
-    when = f"round {number} of {contest.rounds}"
-    if contest.together:
-        taken = _take_together(place, bench, contest, number, when)
-        yield from ((name, turn) for name, turn in taken if name in members)
-        return
-    shift = (number - 1) % len(members)
-    for name in members[shift:] + members[:shift]:
-        yield name, _take(place, bench, contest, name, when)
-
-
-def _take_together(
-    place: Place, bench: Bench, contest: Contest, number: int, when: str
-) -> Iterator[tuple[str, _Turn]]:
-    """One run in which all take their turns. Its command is told the round, to begin with another each time."""
+def _rounds_of_one_run(place: Place, bench: Bench, contest: Contest, rounds: range) -> None:
+    """One run in which all take their turns. Its command is told the first round, to begin with another each time."""
     job = contest.variants[contest.baseline]
-    command = fill_in(job.settings["command"], {"round": number})
-    turn = _supervised(
-        place, bench, replace(job, settings={**job.settings, "command": command}), contest.name, when
-    )
+    first, last = rounds[0], rounds[-1]
+    when = f"round{'' if first == last else 's'} {first}{'' if first == last else f'-{last}'}"
+    calm = _look_around(place, when)
+    command = fill_in(job.settings["command"], {"round": first, "turns": len(rounds)})
+    job = replace(job, settings={**job.settings, "command": command})
+    turn = _supervised(place, bench, job, contest.name, f"{when} of {contest.rounds}")
     run = runs.get(place.conn, turn.run) if turn.run is not None else None
     told = read_json(RunFolder(place.home.runs / run.folder).results / WAYS) if run is not None else None
     if told is None or turn.told["trouble"]:
@@ -214,8 +206,35 @@ def _take_together(
             f"the command of {contest.name} did not succeed: {one_line(turn.told['trouble'] or 'it said nothing')}",
             f"`kgops logs {turn.run}` shows what it said",
         )
-    for name in contest.variants:
-        yield name, _Turn(turn.run, told.get(name) or {"trouble": "the command did not say"})
+    silent = {"trouble": "the command did not say"}
+    for number in rounds:
+        both = {name: _of_turn(told.get(name) or silent, number - first) for name in contest.variants}
+        base = _Turn(turn.run, both[contest.baseline])
+        for name in _missing(place, bench, contest, number):
+            _keep(place, bench, number, name, base, _Turn(turn.run, both[name]), calm)
+
+
+def _of_turn(told: dict[str, Any], number: int) -> dict[str, Any]:
+    """What a way said of all its turns, with the seconds of one of them."""
+    seconds = told.get("seconds")
+    return {**told, "seconds": seconds[number], "took_s": seconds[number]} if seconds else told
+
+
+def _look_around(place: Place, before: str) -> quiet.Quiet:
+    calm = quiet.look()
+    if not calm.is_quiet:
+        place.tell(f"Note: not quiet before {before}: {'; '.join(calm.noted)}.")
+    return calm
+
+
+def _keep(
+    place: Place, bench: Bench, number: int, name: str, base: _Turn, other: _Turn, calm: quiet.Quiet
+) -> None:
+    pair = Pair(
+        *(number, name, base.run, other.run, base.told, other.told),
+        *(calm.busy, calm.noted, time.time()),
+    )
+    benches.add_pair(place.conn, bench.id, pair)
 
 
 def _take(place: Place, bench: Bench, contest: Contest, name: str, when: str) -> _Turn:
