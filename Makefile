@@ -52,9 +52,10 @@ gpu-check:
 
 # `venv` again over an existing folder keeps what is installed; pip then finds most of it satisfied.
 $(VENV)/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
-	touch $@
+	@echo "Installing kgops and what it needs into $(VENV): minutes the first time, mostly for torch …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
 
 $(VENV)/.ready-dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

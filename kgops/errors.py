@@ -6,10 +6,8 @@ KgopsError                 1   something went wrong and we know what
 │   └── BadInput           2   a file of the person's: named, with the line
 ├── NoSuchRun              2
 ├── WontFit                3   refused with the numbers
-├── OutOfMemory            4   after the last rung
 ├── Interrupted            5   resumable
-├── Unavailable            1   home, disk or database cannot be used as it is
-└── NewerDatabase          1   written by a later kgops
+└── Unavailable            1   home, disk or database cannot be used as it is
 
 Whatever is not one of these is a bug and keeps its traceback.
 """
@@ -57,17 +55,9 @@ class WontFit(KgopsError):
     exit_code = 3
 
 
-class OutOfMemory(KgopsError):
-    exit_code = 4
-
-
 class Interrupted(KgopsError):
     exit_code = 5
 
 
 class Unavailable(KgopsError):
-    pass
-
-
-class NewerDatabase(KgopsError):
     pass

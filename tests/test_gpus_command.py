@@ -44,7 +44,7 @@ def test_a_card_is_shown_with_memory_load_and_processes(gpus: Callable[..., Done
     assert told.code == 0, told.err
     head, names, row, _, processes, ours, hidden = told.out.splitlines()
     assert head == "driver 550.54.15, CUDA up to 12.4; memory in MiB"
-    assert names.split() == ["GPU", "NAME", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER"]
+    assert names.split() == ["CARD", "NAME", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER"]
     assert row.split() == [
         "0",
         "Tesla",
@@ -58,7 +58,7 @@ def test_a_card_is_shown_with_memory_load_and_processes(gpus: Callable[..., Done
         "30/70",
         "W",
     ]
-    assert processes.split() == ["GPU", "PID", "USED", "RUN", "COMMAND"]
+    assert processes.split() == ["CARD", "PID", "USED", "RUN", "COMMAND"]
     assert ours.split()[:4] == ["0", str(os.getpid()), "1,900", "-"]
     assert hidden.split() == ["0", "999999999", "hidden", "-", "n/a"]
 
@@ -140,7 +140,7 @@ def test_a_lost_card_is_told_beside_the_others(gpus: Callable[..., Done], standi
     assert told.code == 1
     assert "fallen off the bus" in told.out
     assert "sudo dmesg" in told.out
-    rows = [line for line in told.out.splitlines() if re.match(r"  \d  ", line)]
+    rows = [line for line in told.out.splitlines() if re.match(r"   \d  ", line)]
     assert "Tesla T4" in rows[0]
     assert "does not answer" in rows[1]
 

@@ -15,7 +15,7 @@ from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import from_bytes, one_line
 from kgops.runs.on_cards import RunOnCard
 
-_HEADS = ("GPU", "NAME", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
+_HEADS = ("CARD", "NAME", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
 _LEFT = ("NAME", "COMMAND", "RUN")
 _NARROWEST_NAME = 10
 
@@ -51,7 +51,7 @@ def page(view: View, columns: int) -> list[str]:
     lines = [f"{_driver(snapshot)}; memory in MiB", *_cards(snapshot.cards, columns)]
     for card in snapshot.cards:
         if card.problem is not None:
-            lines += ["", f"GPU {card.index}:", *problem_lines(card.problem, columns)]
+            lines += ["", f"card {card.index}:", *problem_lines(card.problem, columns)]
     return lines + _processes(view, columns) + _notes(view, columns)
 
 
@@ -134,7 +134,9 @@ def _processes(view: View, columns: int) -> list[str]:
         for listed in view.processes.values()
         for process in listed
     ]
-    return ["", *_table(("GPU", "PID", "USED", "RUN", "COMMAND"), rows, columns, gives_way=4)] if rows else []
+    return (
+        ["", *_table(("CARD", "PID", "USED", "RUN", "COMMAND"), rows, columns, gives_way=4)] if rows else []
+    )
 
 
 def _notes(view: View, columns: int) -> list[str]:
@@ -144,17 +146,17 @@ def _notes(view: View, columns: int) -> list[str]:
             label = one_line(held.label, 40)
             if held.by == "memory change":
                 notes.append(
-                    f"Run {held.run} ({label}) holds {figure(held.used_mib, 'MiB')} of GPU {card.index}, by "
+                    f"Run {held.run} ({label}) holds {figure(held.used_mib, 'MiB')} of card {card.index}, by "
                     "the change of the card's memory since before it: its processes are not to be seen."
                 )
             elif held.by is None:
                 notes.append(
-                    f"Run {held.run} ({label}) has GPU {card.index}; what it holds is not to be seen."
+                    f"Run {held.run} ({label}) has card {card.index}; what it holds is not to be seen."
                 )
         if card.problem is None and card.processes is None and not card.slices:
-            notes.append(f"GPU {card.index}: the driver does not list its processes.")
+            notes.append(f"Card {card.index}: the driver does not list its processes.")
         if card.memory_accounting == "v1":
-            notes.append(f"GPU {card.index}: this driver counts its own reserve as used memory.")
+            notes.append(f"Card {card.index}: this driver counts its own reserve as used memory.")
     if not view.own_pids and any(view.processes.values()):
         notes.append("In this container the driver's PIDs may be those of the host.")
     wrapped = [line for note in notes for line in textwrap.wrap(note, columns, subsequent_indent="  ")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,6 @@ class Job:
 
     def as_toml(self) -> str:
         return toml.dumps(self.as_table())
-
-    def with_profile(self, profile: str) -> Job:
-        return replace(self, profile=profile)
 
 
 def _label(value: str) -> str | None:
