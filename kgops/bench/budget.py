@@ -13,7 +13,6 @@ import gc
 import json
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ import torch
 
 from kgops.bench import budget_regress
 from kgops.bench.budget_settings import TracinSetting, TrainSetting, draw_other, draw_tracin, draw_train
+from kgops.bench.entry import run
 from kgops.bench.live_bytes import peak_live_bytes
 from kgops.gpus.facts import CardFacts
 from kgops.graphs.triples import Graph
@@ -302,4 +302,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

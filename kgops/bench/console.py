@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kgops.bench.entry import run
 from kgops.bench.measure import PYTHON, Line, as_measurements, fingerprint, quietness, run_process, table
 from kgops.jobs.job import read_job
 from kgops.plans.targets import processor
@@ -212,4 +213,4 @@ def _stop(home: Home, conn: Any, number: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

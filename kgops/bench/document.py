@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kgops.bench.entry import run
 from kgops.bench.measure import PYTHON
-from kgops.errors import KgopsError
 from kgops.measured.claims import TABLES, Judged, judge, quality, shipped
 from kgops.measured.machine import machine_line
 from kgops.measured.summary import rows
@@ -81,11 +81,7 @@ def main(argv: list[str] | None = None) -> int:
     home = find_home()
     make_home(home)
     conn = open_writer(home.database)
-    try:
-        args.out.write_text(written(conn), encoding="utf-8")
-    except KgopsError as error:
-        print(f"Error: {error.message}", file=sys.stderr)
-        return error.exit_code
+    args.out.write_text(written(conn), encoding="utf-8")
     print(args.out)
     return 0
 
@@ -227,4 +223,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

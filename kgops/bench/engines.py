@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kgops.bench.entry import run
 from kgops.bench.measure import Line, quietness, table
 from kgops.bench.scale_costs import draw_graph
 from kgops.bench.spread import untrained
@@ -176,4 +177,4 @@ def _slurm(at: _Place, tests: int, rounds: int) -> list[Line]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from kgops.bench import rivals
+from kgops.bench.entry import run
 from kgops.graphs.triples import Graph, read_graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import to_pykeen_state
@@ -101,4 +101,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -17,10 +17,12 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from kgops.bench import rivals
+from kgops.bench.entry import run
 from kgops.bench.gpu_budget import predictions, small_card
 from kgops.bench.measure import Line, fingerprint, store, table
 from kgops.bench.quality import Silent
@@ -39,7 +41,7 @@ __all__ = ["main"]
 COMMAND = "python -m kgops.bench.gpu"
 MIB = 2**20
 STEPS = 20  # taken before the clock is read: asking a card when it is done costs more than a step
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "fp32": {},
     "tf32": {"precision": "tf32"},
     "tf32, replayed": {"precision": "tf32", "cuda_graphs": True},
@@ -165,7 +167,7 @@ def epoch(graph: Graph, rounds: int) -> list[Line]:
     lines = []
     for way, changes in WAYS.items():
         torch.cuda.reset_peak_memory_stats()
-        ours = OurStep(graph, TrainSettings(batch_size=1024, **changes))  # type: ignore[arg-type]
+        ours = OurStep(graph, TrainSettings(batch_size=1024, **changes))
         ours.epoch_ms(0)
         took = tuple(ours.epoch_ms(number) for number in range(1, rounds + 1))
         peak = torch.cuda.max_memory_allocated() / MIB
@@ -184,7 +186,7 @@ def steps(graph: Graph, subject: str, batch: int, rounds: int, *, shipped: bool)
     """Every way of ours and PyKEEN's, taking turns."""
     contenders, kept = [], {}
     for way, changes in WAYS.items():
-        kept[way] = OurStep(graph, TrainSettings(batch_size=batch, **changes))  # type: ignore[arg-type]
+        kept[way] = OurStep(graph, TrainSettings(batch_size=batch, **changes))
         kept[way].steps()
         contenders.append(Contender(way, kept[way].steps, batch * STEPS))
     if find_spec("pykeen") is not None:
@@ -289,4 +291,4 @@ def peaks() -> list[Line]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional as F
 
 from kgops.bench import rivals
+from kgops.bench.entry import run
 from kgops.bench.group_training import few_batches
 from kgops.bench.live_bytes import peak_live_bytes
 from kgops.bench.train_step import synthetic
@@ -132,4 +133,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import torch
 
+from kgops.bench.entry import run
 from kgops.bench.ways import Done, Untestable, measured, take_turns
 from kgops.jobs.regression_config import CHANNELS, SMALL_CHANNELS, RegressionConfig
 from kgops.models.regression import RegressionModel
@@ -82,4 +83,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from kgops.bench import rivals
+from kgops.bench.entry import run
 from kgops.bench.tracin import model_of, pykeen_model
 from kgops.bench.ways import Done, Times, Untestable, measured, needs_a_card, seconds_of, take_turns
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
@@ -294,4 +295,4 @@ def in_double(model: ConvE) -> ConvE:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

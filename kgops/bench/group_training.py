@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from kgops.bench import rivals
+from kgops.bench.entry import run
 from kgops.bench.train_step import synthetic
 from kgops.bench.ways import Done, Untestable, measured, needs_a_card, take_turns
 from kgops.graphs.triples import Graph, read_graph
@@ -179,4 +180,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from kgops.bench.entry import run
 from kgops.bench.figures_screen import figures_screen
 from kgops.bench.history_screen import history_screen
 from kgops.bench.measure import PYTHON, Line, fingerprint, quietness, run_process, store, table
@@ -22,7 +23,7 @@ from kgops.runs.log_index import LogIndex
 from kgops.runs.log_lines import Level, Wanted
 from kgops.runs.log_search import LogSearch
 from kgops.settings import Home, make_home
-from storage import reports, runs, series
+from storage import attempts, reports, runs, series
 from storage.database import Connection, fold_log, open_reader, open_writer, transaction
 
 COMMAND = "python -m kgops.bench.history"
@@ -103,13 +104,19 @@ def _add(conn: Connection, number: int, at: float, chance: random.Random) -> Non
             {"exec": {"command": ["python", "train.py", "--seed", str(number)]}}, {}, {"cards": cards}
         ),
     )
-    if card is not None:
-        runs.claim(conn, number, card=card)
-    peaks = (chance.uniform(100, 80_000) if card else None, chance.uniform(300, 9_000))
-    conn.execute(
-        "UPDATE run SET started_at = ?, attempts = 1, peak_card_mib = ?, peak_host_mib = ? WHERE id = ?",
-        (at + 5, *peaks, number),
+    runs.claim(conn, number, card=card)
+    attempts.begin(
+        *(conn, number, 1),
+        settings={},
+        card=card,
+        boot_id="none",
+        worker_pid=0,
+        worker_started=0,
+        supervisor_pid=0,
+        started_at=at + 5,
     )
+    card_mib, host_mib = chance.uniform(100, 80_000) if card else None, chance.uniform(300, 9_000)
+    attempts.note_peaks(conn, number, 1, card_mib=card_mib, host_mib=host_mib, cpu_s=None)
     succeeded = chance.random() < 0.7
     if workload != "exec":
         names = ("loss", "valid_mrr", "valid_hits_at_10", "learning_rate", "epoch_seconds")
@@ -283,4 +290,4 @@ def _resident_mib() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

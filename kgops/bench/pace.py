@@ -18,6 +18,7 @@ from itertools import combinations, groupby
 import torch
 
 from kgops.bench import rivals
+from kgops.bench.entry import run
 from kgops.bench.measure import Line, quietness, store, table
 from kgops.bench.train_step import synthetic
 from kgops.graphs.triples import Graph
@@ -160,4 +161,4 @@ def _taker(shape: TrainShape, graph: Graph) -> Iterator[float]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

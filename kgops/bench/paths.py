@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import statistics
-import sys
 import time
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kgops.bench.entry import run
 from kgops.bench.measure import Line, quietness, store, table
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.simple_paths import edges_on_short_paths
@@ -43,7 +43,7 @@ def ours(graph: Neighbourhood, head: int, tail: int, limit: int) -> tuple[float,
 
 
 def _enumerate(graph: Any, head: int, tail: int, limit: int, answer: Connection) -> None:
-    import networkx as nx  # type: ignore[import-untyped]
+    import networkx as nx  # type: ignore[import-untyped]  # ships no types
 
     begin = time.perf_counter()
     on: set[tuple[int, int]] = set()
@@ -168,4 +168,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

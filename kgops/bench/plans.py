@@ -25,6 +25,7 @@ from kgops.bench import budget
 from kgops.bench.budget import Outcome
 from kgops.bench.budget_regress import RegressSetting, draw_regress, write_flights
 from kgops.bench.budget_settings import draw_other, draw_tracin, draw_train
+from kgops.bench.entry import run
 from kgops.bench.measure import Line, quietness, store
 from kgops.bench.measure import table as as_table
 from kgops.errors import KgopsError
@@ -150,4 +151,4 @@ def _planned(workload: str, table: Mapping[str, Any], rounds: int) -> tuple[floa
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

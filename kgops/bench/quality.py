@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 from kgops.bench import rivals
+from kgops.bench.entry import run
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import from_pykeen_state
@@ -155,4 +155,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

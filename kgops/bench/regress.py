@@ -12,13 +12,13 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kgops.bench.entry import run
 from kgops.bench.measure import PYTHON, Line, quietness, store, table
 from kgops.flights.making import Sky, make_flights
 
@@ -87,4 +87,4 @@ def _run(base: Path, architecture: str, seed: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from kgops.bench.entry import run
 from kgops.bench.measure import Line, quietness, table
 from kgops.bench.scale_costs import Bed, Quiet, draw_graph, measure, on_cores, waited
 from kgops.bench.simulation import Case, Costs, Cut, Fleet, Outcome, simulate
@@ -206,4 +206,4 @@ def _told(bed: Bed, costs: Costs) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

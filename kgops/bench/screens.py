@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kgops.bench.entry import run
 from kgops.bench.measure import PYTHON, Line, fingerprint, quietness, store, table
 from kgops.bench.open_screen import Cards, screens
 from kgops.runs.control import stop_run, wait_for_end
@@ -271,4 +272,4 @@ def _until_ended(home: Home, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 
+from kgops.bench.entry import run
 from kgops.bench.measure import Line, quietness, table
 from kgops.graphs.triples import read_graph
 from kgops.jobs.job import read_job
@@ -139,4 +140,4 @@ def untrained(path: Path, data: Path, dim: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.func import functional_call, grad, vmap
 
+from kgops.bench.entry import run
 from kgops.bench.live_bytes import peak_live_bytes
 from kgops.bench.measure import Line, quietness, store
 from kgops.bench.measure import table as show
@@ -372,4 +373,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kgops.bench.entry import run
 from kgops.bench.measure import PYTHON, Line, fingerprint, quietness, store, table
+from kgops.errors import KgopsError
 
 __all__ = ["main"]
 
@@ -259,9 +262,14 @@ def _output(command: list[str], *, one_thread: bool, home: str | None = None, cw
         environment["KGOPS_HOME"] = home
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=cwd)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command[:6])} … ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        told = [line for line in done.stderr.splitlines() if line.strip()] or ["nothing"]
+        why = next((line.removeprefix("Error: ") for line in told if line.startswith("Error: ")), told[-1])
+        raise KgopsError(
+            f"{' '.join(command[3:5])} ended with {done.returncode}: {why}",
+            f"run it by hand to see all that it says: {shlex.join(command)}",
+        )
     return done.stdout
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

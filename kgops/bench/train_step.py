@@ -11,16 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil  # type: ignore[import-untyped]  # ships no types
 import torch
 
 from kgops.bench import rivals
+from kgops.bench.entry import run
 from kgops.bench.live_bytes import peak_live_bytes
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
@@ -186,4 +186,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)
