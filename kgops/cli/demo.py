@@ -87,9 +87,10 @@ def after_the_first(number: int, kgops: str) -> list[str]:
         "  or here: all that is known of this run, and what made it believe its second prediction",
         f"     {kgops} show {number}",
         f"     {kgops} influences {number} --test 2",
-        "  another batch size, and the two side by side",
-        f"     {kgops} run train --dataset nations --num-epochs 20 --batch-size 64",
-        f"     {kgops} compare {number} last",
+        "  two batch sizes side by side",
+        f"     {kgops} run train --dataset nations --epochs 20 --batch-size 256",
+        f"     {kgops} run train --dataset nations --epochs 20 --batch-size 64",
+        f"     {kgops} compare {number + 1} {number + 2}",
         "  a home of its own with something on every screen",
         f"     {kgops} demo --tour",
     ]
