@@ -9,6 +9,7 @@ import torch
 
 from kgops.bench import tracin as bench
 from kgops.bench.tracin_rivals import captum_scores, dattri_scores, installed
+from kgops.bench.tracin_ways import one_by_one, vectorised
 from kgops.graphs.triples import read_graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.blocks import Point
@@ -67,8 +68,8 @@ def test_every_way_of_our_own_gives_the_scores_it_is_timed_for() -> None:
     train = torch.stack([torch.randint(n, (12,)) for n in (40, 3, 40)], dim=1)
     sink = AllScores(4, 12, like=model.entities)
     scan([Point(model, 1.0)], ONE_TO_N, train, train[:4], sink)
-    plain = bench.one_by_one(list(model.parameters()), lambda r: model(r[:1], r[1:2])[0], ONE_TO_N, train[:4])
-    for found in (plain(train), bench.vectorised(model, ONE_TO_N, train[:4])(train)):
+    plain = one_by_one(list(model.parameters()), lambda r: model(r[:1], r[1:2])[0], ONE_TO_N, train[:4])
+    for found in (plain(train), vectorised(model, ONE_TO_N, train[:4])(train)):
         assert isinstance(found, torch.Tensor)
         torch.testing.assert_close(found, sink.scores, rtol=0, atol=1e-5 * float(sink.scores.abs().max()))
 

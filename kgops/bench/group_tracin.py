@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kgops.bench import rivals
 from kgops.bench.entry import run
-from kgops.bench.tracin import model_of, pykeen_model
+from kgops.bench.tracin_ways import model_of, pykeen_model
 from kgops.bench.ways import Done, Times, Untestable, measured, needs_a_card, seconds_of, take_turns
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph
