@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 # Another distribution that owns `screens` or `storage` overwrites ours without a word
 # (pip and uv both allow it); better to stop here than to write a record with foreign code.

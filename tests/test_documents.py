@@ -1,4 +1,4 @@
-"""README's figures stand in BENCHMARKS.md, its picture is there, and the documents it leads to are, too."""
+"""What the documents say of one another and of the code holds: figures, rooms, files, the picture, the version."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+
+from kgops import __version__
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -41,3 +43,21 @@ def test_its_picture_is_small_and_asks_nothing_of_another_machine() -> None:
     drawn = (ROOT / picture).read_text()
     assert len(drawn.encode()) < 150_000
     assert set(re.findall(r"https?://[^\"' <]+", drawn)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_every_room_stands_in_the_architecture_and_no_other_does() -> None:
+    rooms = (ROOT / "ARCHITECTURE.md").read_text().partition("## Rooms")[2].partition("\n## ")[0]
+    told = set(re.findall(r"\bkgops/([a-z]+)/", rooms))
+    there = {path.parent.name for path in (ROOT / "kgops").glob("*/*") if path.suffix in (".py", ".toml")}
+    assert told == there
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "SECURITY.md", "MIGRATING.md", "README.md"])
+def test_every_file_that_a_document_names_is_there(name: str) -> None:
+    text = (ROOT / name).read_text()
+    for path in re.findall(r"`((?:kgops|screens|storage|tests|docs)/[\w/]+\.\w+)`", text):
+        assert (ROOT / path).is_file(), path
+
+
+def test_this_version_stands_in_the_changelog() -> None:
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
