@@ -124,9 +124,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("w", "w", "write", "Write what is shown to a file.", "screen.write", INFLUENCES | HISTORY),
     Action("l", "l", "log", "Give the log more room, or less.", "screen.log", RUN),
-    Action(
-        "L", "L", "level", "Of the log only what sounds bad, only the worst, or all.", "screen.level", RUN
-    ),
+    Action("L", "L", "level", "Of the log only what sounds bad, the worst, or all.", "screen.level", RUN),
     Action(
         "s",
         "s",
@@ -159,7 +157,7 @@ ACTIONS: tuple[Action, ...] = (
         "i",
         "i",
         "influences",
-        "What the run traced; of another run, what the newest did.",
+        "What the run traced; of another, what the newest did.",
         "app.influences",
         DASHBOARD | RUN,
     ),

@@ -47,11 +47,14 @@ def detail_rows(found: Comparison, curves: Sequence[Curves], chosen: int, width:
     table = _Table(found, width)
     sections = [
         _cautions(found, width),
-        table.differences("SETTINGS", found.settings),
+        table.differences("SETTINGS", [row for row in found.settings if not found.is_of_one_workload(row)]),
         table.differences("LEVERS IN EFFECT", found.levers),
         table.figures("FIGURES", found.figures),
         _charts(curves, chosen, width),
         table.differences("ENVIRONMENT", found.environment),
+        table.differences(
+            "OF ONE WORKLOAD", [row for row in found.settings if found.is_of_one_workload(row)]
+        ),
     ]
     out: list[Row] = []
     for section in sections:
@@ -63,9 +66,7 @@ def detail_rows(found: Comparison, curves: Sequence[Curves], chosen: int, width:
 def _cautions(found: Comparison, width: int) -> list[Row]:
     out = []
     if not found.same_machine:
-        out.append(
-            "they ran on different or unknown machines or cards: ratios of time say nothing of what was set"
-        )
+        out.append("other or unknown machines or cards: ratios of time say nothing of settings")
     if any(run.state != "succeeded" for run in found.runs):
         out.append("not all of them succeeded: their figures are of what they did until then")
     return [Row((Piece("! ", "warn"), *said(text, width - 2).pieces)) for text in out]
@@ -119,6 +120,8 @@ class _Table:
 
     def __init__(self, found: Comparison, width: int) -> None:
         self._count = len(found.runs)
+        workloads = {run.workload for run in found.runs}
+        self._workload = f"{workloads.pop()}." if len(workloads) == 1 else ""
         self._width = width
         room = width - len(_GAP) * self._count
         self._name = min(max(room // (self._count + 2), 16), 30)
@@ -132,10 +135,9 @@ class _Table:
             return []
         if not shown:
             return [Row((Piece(title, "head"), Piece("  the same in all of them", "dim")))]
-        workload = f"{shown[0].name.partition('.')[0]}."
-        if any(not row.name.startswith(workload) for row in shown):
-            workload = ""
-        named = [(row.name.removeprefix(workload), [_word(value) for value in row.values]) for row in shown]
+        heads = {row.name.partition(".")[0] for row in shown}
+        known = f"{heads.pop()}." if len(heads) == 1 else self._workload  # goes without saying
+        named = [(row.name.removeprefix(known), [_word(value) for value in row.values]) for row in shown]
         return [self._head(title), *(self._row(name, cells) for name, cells in named)]
 
     def figures(self, title: str, found: Sequence[Figure]) -> list[Row]:

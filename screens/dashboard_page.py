@@ -12,7 +12,7 @@ from screens.widgets.curve import sparkline
 from screens.words import metric_of, pace_of, progress_of, sign_of, since, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.runs.overview import Alert, CardNow, Ended, Going
+    from kgops.runs.overview import Alert, CardNow, Ended, Going, Overview
     from screens.feed import Moment
     from storage.runs import Run
 
@@ -34,6 +34,8 @@ _WIDE = 110  # columns from which figures stand in full
 _SPARK, _WIDE_SPARK = 8, 15  # columns; half of the points of a curve
 _METRIC, _WIDE_METRIC = 15, 16
 _CARD = 16
+_NUMBER, _LONGEST_NUMBER = 12, 16  # of a run, with its workload
+_LABEL = 48  # at most
 
 
 def rows(moment: Moment, width: int) -> list[Row]:
@@ -44,8 +46,9 @@ def rows(moment: Moment, width: int) -> list[Row]:
     if moment.trouble is not None:
         sections.insert(0, [said(moment.trouble, width, "bad")])
     if seen is not None and seen.count:
-        sections += [_alerts(seen.alerts, width), _running(seen.running, width)]
-        sections += [_waiting(seen.waiting, width), _lately(seen.lately, width)]
+        first = _first_columns(seen, width)
+        sections += [_alerts(seen.alerts, width), _running(seen.running, first, width)]
+        sections += [_waiting(seen.waiting, first, width), _lately(seen.lately, first, width)]
     elif moment.trouble is None:
         sections.append([said(line, width, "text") for line in _NO_RUNS])
     out: list[Row] = []
@@ -135,14 +138,27 @@ def _alerts(alerts: tuple[Alert, ...], width: int) -> list[Row]:
     return [*rows, said(f"  and {more} more", width, "dim")] if more > 0 else rows
 
 
-def _running(running: tuple[Going, ...], width: int) -> list[Row]:
+def _first_columns(seen: Overview, width: int) -> tuple[int, int]:
+    """How wide number and label are, the same in every section, so that they stand under each other."""
+    shown = (*(one.run for one in seen.running), *seen.waiting, *(one.run for one in seen.lately))
+    who = max((width_of(_who(run)) for run in shown), default=0)
+    who = min(max(who, _NUMBER), _LONGEST_NUMBER)
+    label = max(14 + (width - 80) // 4, 14) + max(width - 120, 0) // 4
+    return who, min(label, _LABEL) - (who - _NUMBER)
+
+
+def _who(run: Run) -> str:
+    return f"{run.id} {run.workload}"
+
+
+def _running(running: tuple[Going, ...], first: tuple[int, int], width: int) -> list[Row]:
     if not running:
         return [said("RUNNING", width, "head"), said("nothing", width, "dim")]
     spark = _SPARK if width < _WIDE else _WIDE_SPARK
     columns = Columns(
         (
-            Column("RUNNING", 12),
-            Column("", _label_width(width)),
+            Column("RUNNING", first[0]),
+            Column("", first[1]),
             Column("progress", 14 if width < _WIDE else 18),
             Column("ETA", 7, right=True),
             Column("metric", _metric_width(width)),
@@ -154,11 +170,6 @@ def _running(running: tuple[Going, ...], width: int) -> list[Row]:
     return [columns.heading(), *(_going(one, columns, spark) for one in running)]
 
 
-def _label_width(width: int) -> int:
-    """The same in every section, so that labels stand under each other."""
-    return min(max(14 + (width - 80) // 4, 14), 32)
-
-
 def _metric_width(width: int) -> int:
     return _METRIC if width < _WIDE else _WIDE_METRIC
 
@@ -168,7 +179,7 @@ def _going(one: Going, columns: Columns, spark: int) -> Row:
     left = "" if one.eta_s is None else duration(one.eta_s)
     return columns.row(
         (
-            Piece(f"{run.id} {run.workload}", "accent"),
+            Piece(_who(run), "accent"),
             Piece(run.label),
             Piece(progress_of(run, columns.width_of("progress")))
             if run.done is not None
@@ -182,16 +193,16 @@ def _going(one: Going, columns: Columns, spark: int) -> Row:
     )
 
 
-def _waiting(waiting: tuple[Run, ...], width: int) -> list[Row]:
+def _waiting(waiting: tuple[Run, ...], first: tuple[int, int], width: int) -> list[Row]:
     if not waiting:
         return []
     columns = Columns(
-        (Column("WAITING", 12), Column("", _label_width(width)), Column("for", 20, grows=True)), width
+        (Column("WAITING", first[0]), Column("", first[1]), Column("for", 20, grows=True)), width
     )
     rows = [
         columns.row(
             (
-                Piece(f"{run.id} {run.workload}", "accent"),
+                Piece(_who(run), "accent"),
                 Piece(run.label),
                 Piece(run.reason or "its turn", "dim"),
             ),
@@ -202,13 +213,13 @@ def _waiting(waiting: tuple[Run, ...], width: int) -> list[Row]:
     return [columns.heading(), *rows]
 
 
-def _lately(lately: tuple[Ended, ...], width: int) -> list[Row]:
+def _lately(lately: tuple[Ended, ...], first: tuple[int, int], width: int) -> list[Row]:
     if not lately:
         return []
     columns = Columns(
         (
-            Column("LATELY", 12),
-            Column("", _label_width(width)),
+            Column("LATELY", first[0]),
+            Column("", first[1]),
             Column(" ", 1),
             Column("took", 7, right=True),
             Column("metric", _metric_width(width)),
@@ -224,7 +235,7 @@ def _ended(one: Ended, columns: Columns) -> Row:
     sign = sign_of(run, stepped_down=one.steps is not None)
     return columns.row(
         (
-            Piece(f"{run.id} {run.workload}", "dim"),
+            Piece(_who(run), "dim"),
             Piece(run.label),
             sign,
             Piece(took(run)),

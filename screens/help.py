@@ -49,7 +49,7 @@ class HelpScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         now = list(holding(self._place, self._run))
         rows = [said("KEYS HERE", 80, "head")]
-        rows += [_entry(action.sign, f"{action.name:<10} {action.help}") for action in now]
+        rows += [_entry(action.sign, f"{action.name:<12}{action.help}") for action in now]
         rows += [BLANK, said("MOVING", 80, "head"), *(_entry(sign, text) for sign, text in _MOVING)]
         if self._place == "run":
             rows += [
@@ -60,7 +60,7 @@ class HelpScreen(ModalScreen[None]):
         later = [action for action in ACTIONS if self._place in action.where and action not in now]
         if later:
             rows += [BLANK, said("WITH ANOTHER RUN UNDER THE CURSOR", 80, "head")]
-            rows += [_entry(action.sign, f"{action.name:<10} {action.help}", "dim") for action in later]
+            rows += [_entry(action.sign, f"{action.name:<12}{action.help}", "dim") for action in later]
         rows += [BLANK, said("SIGNS", 80, "head")]
         rows += [_entry(sign, text, tone) for sign, tone, text in _SIGNS]
         self.query_one("#body", Lines).show(rows)
@@ -70,4 +70,4 @@ class HelpScreen(ModalScreen[None]):
 
 
 def _entry(sign: str, text: str, tone: str = "accent") -> Row:
-    return Row((Piece(f"  {sign:<10}", tone), Piece(text, "text")))
+    return Row((Piece(f"  {sign:<11}", tone), Piece(text, "text")))

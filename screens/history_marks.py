@@ -145,7 +145,7 @@ class Marks:
         if 2 <= len(self) <= MOST:
             self._app.push_screen(Compare(tuple(self)))
         else:
-            self._app.say(f"mark two to {MOST} runs to compare with the space bar", "warn")
+            self._app.say(f"mark 2 to {MOST} runs with the space bar to compare them", "warn")
 
     def _forget(self, numbers: Sequence[int]) -> None:
         for number in numbers:

@@ -106,7 +106,9 @@ def found_rows(found: Found | None, test: Traced | None, narrowed: Narrowed, wid
     for one in shown:
         words = Piece(_words(found, one.head, one.relation, one.tail))
         rows.append(
-            columns.row([_bar(one.score, largest), Piece(f"{one.score:+.4g}", "strong"), words], key=one.rank)
+            columns.row(
+                [_bar(one.score, largest), Piece(f"{one.score:+#.4g}", "strong"), words], key=one.rank
+            )
         )
     return rows if shown else [*rows, said("none is like that", width, "dim")]
 

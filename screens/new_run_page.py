@@ -295,12 +295,15 @@ def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
     if pace is None:
         return said(f"pace: no run was measured on {suggestion.target.title} yet", width, "dim")
     middle, low, high = pace.expected_s(suggestion.best.seconds)
-    runs = f"from {pace.samples} run{'s' if pace.samples > 1 else ''} here"
+    runs = (
+        "from one run here"
+        if pace.samples == 1
+        else f"{figure(low)} to {figure(high)} in {pace.samples} runs here"
+    )
     if answer.draft.workload != "train":
-        return said(f"expected: {figure(middle)} s ({figure(low)} to {figure(high)}, {runs})", width)
+        return said(f"expected: {figure(middle)} s ({runs})", width)
     whole = duration(middle * (answer.draft.number("num_epochs") or 0))
-    each = f"{figure(middle)} s an epoch ({figure(low)} to {figure(high)}, {runs})"
-    return said(f"expected: {each}, {whole} without what is done between", width)
+    return said(f"expected: {whole} of epochs alone, {figure(middle)} s each ({runs})", width)
 
 
 def _way_out(suggestion: Suggestion) -> str:

@@ -66,7 +66,7 @@ def list_rows(known: Known | None, width: int) -> list[Row]:
         return [*rows, said("asking this machine's driver", width, "dim")]
     for one in known.profiles:
         fits = one.here.startswith("GPU") or one.here == "any machine"
-        here = Piece(one.here, "good" if fits else "dim")
+        here = Piece("not here" if one.here == "-" else one.here, "good" if fits else "dim")
         sets = Piece(one.problems[0] if one.problems else one.sets, "bad" if one.problems else "dim")
         rows.append(columns.row([Piece(one.name), here, sets], key=one.name))
     return rows

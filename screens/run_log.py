@@ -247,10 +247,13 @@ class RunLog(Vertical):
             return ""
         if not page.numbered:
             return f"counting lines, {page.counted:.0%}"
+        counted = f"{page.rows:,} line{'' if page.rows == 1 else 's'}"
         if lines.follows and self._grows:
-            return f"as it grows, {page.rows:,} lines"
+            return f"as it grows, {counted}"
         seen = lines.in_sight
-        return f"{seen[0] + 1:,} to {seen[-1] + 1:,} of {page.rows:,} lines" if seen else ""
+        if len(seen) == page.rows:
+            return counted
+        return f"{seen[0] + 1:,} to {seen[-1] + 1:,} of {counted}" if seen else ""
 
     def _why_empty(self) -> str:
         if self._trouble is not None:

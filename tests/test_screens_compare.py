@@ -202,7 +202,7 @@ def test_one_run_or_nine_are_no_comparison(home: Path, conn: Connection) -> None
         await seen.press("h")
         await seen.until_shows("9 runs")
         await seen.press("equals_sign")
-        await seen.until_shows("mark two to 8 runs")
+        await seen.until_shows("mark 2 to 8 runs")
         await seen.press("asterisk", "equals_sign")
         await seen.wait(0.1)
         assert not isinstance(seen.app.screen, Compare)

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from driving import Console
 from nvml_standin import Machine, StandIn, t4
+from records import add
 from screen_driving import Seen, look, shown_at
 
 from kgops.cli.output import width_of
+from storage import runs
+from storage.database import Connection
 
 WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
 REPORTS = (
@@ -274,3 +277,18 @@ def test_a_run_opened_while_paused_is_shown_all_the_same(run_cli: Console) -> No
         await seen.until_shows("paused", "JOB")
 
     look(run_cli.home, story)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_number_and_the_workload_of_a_run_are_whole_among_many(
+    home: Path, conn: Connection, width: int
+) -> None:
+    for number in (7, 123_456):
+        add(conn, number, workload="pipeline", label="nations " * 9, folder=f"{number}", submitted_at=1.0)
+        runs.end(conn, number, state="succeeded", reason=None, exit_code=0, ended_at=2.0)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY", "123456 pipeline  nations")
+        assert seen.row_of("7 pipeline").index("nations") == seen.row_of("123456").index("nations")
+
+    look(home, story, (width, 24))

@@ -58,6 +58,12 @@ class Comparison:
     environment: tuple[Difference, ...]
     figures: tuple[Figure, ...]
 
+    def is_of_one_workload(self, row: Difference) -> bool:
+        """A setting that the runs without it could not have been given: it says nothing beside them."""
+        having = {run.workload for run, value in zip(self.runs, row.values, strict=True) if value is not None}
+        others = {run.workload for run, value in zip(self.runs, row.values, strict=True) if value is None}
+        return len(having) == 1 and bool(others) and not having & others
+
     @property
     def same_machine(self) -> bool:
         """Only then do ratios of time say something of what was set. Of imported runs nobody may know it."""
