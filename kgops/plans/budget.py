@@ -36,7 +36,7 @@ _PARTS = {
     "factors": "factors of gradients",
     "scores": "scores and the strongest of them",
     "index": "a file of the index",
-    "graph": "the graph that filtering asks, on the host",
+    "graph": "what filtering asks and what it keeps, on the host",
     "checkpoint": "a checkpoint being read",
     "workspace": "copies and workspace of libraries",
 }

@@ -64,11 +64,15 @@ def walk_query(ledger: Ledger, s: TracinShape) -> None:
     union = [] if s.ranks or s.on_card else [ledger.take("data", (_ID + _ROW) * n)]
     ranking = Ranking(ledger, s, test)
     earlier = ledger.take("scores", 24 * (tile - test.triples) * ranking.best if s.ranks else 0)
+    last = 0
     for block in s.counts.groups.blocks(s.block, n, both_directions=s.both_directions).found:
         side = Side.of_block(s, block, None)
         ranking.add(_walk_block(ledger, s, scratches, side, test), side.triples)
+        last = side.triples
     ledger.give(*kept)
+    in_hand = ledger.take("scores", 4 * test.triples * last)  # of the last block, which the loop still names
     ranking.finish()
+    ledger.give(in_hand)
     for scratch in scratches:
         scratch.close()
     ledger.give(*engines, *ranking.found, earlier)

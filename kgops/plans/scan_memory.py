@@ -75,14 +75,14 @@ def walk_results(ledger: Ledger, s: TracinShape) -> None:
 
 
 def _union(ledger: Ledger, s: TracinShape) -> list[Held]:
-    """`_candidates`: the training triples that any test of a tile is scored with, on the host. Filtered, each
-    test keeps its own, at most all, and sorting them out takes three times as much again."""
+    """`candidates`: the training triples that any test of a tile is scored with, on the host. Filtered, each test
+    keeps its own, at most all, as numpy's; to sort them out takes four times as much."""
     n = s.counts.train
     if s.ranks or s.on_card:
         return []
     own = _ID * n * s.tests_of_a_tile if s.filtered else 0
-    each = ledger.take("data", own)
-    ledger.flash("data", own, own, own)
+    each = ledger.take("graph", own)
+    ledger.flash("data", own, own, own, own)
     return [each, ledger.take("data", _ID * n)]
 
 
