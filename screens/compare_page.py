@@ -34,7 +34,12 @@ def run_rows(found: Comparison, width: int) -> list[Row]:
     """Who they are; the keys are the runs' numbers."""
     out = []
     room = max(width - 34, 12)
-    names = [fitted(f"{run.id} {run.workload}  {one_line(run.label)}", room) for run in found.runs]
+    who = [f"{run.id} {run.workload}" for run in found.runs]
+    aligned = max(map(len, who))
+    names = [
+        fitted(f"{padded(whom, aligned)}  {one_line(run.label)}", room)
+        for whom, run in zip(who, found.runs, strict=True)
+    ]
     longest = max(map(width_of, names))
     for letter, name, run in zip(LETTERS, names, found.runs, strict=False):
         end = f" {state_of(run)}  {took(run)}".rstrip()
@@ -198,7 +203,9 @@ def _in(value: float | None, width: int) -> str:
 
 
 def _ratio(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}×"
+    if ratio is None:
+        return ""
+    return f"{ratio:.2f}×" if ratio == 0 or abs(ratio) >= 0.01 else f"{ratio:.1g}×"
 
 
 def _word(value: Any) -> str:

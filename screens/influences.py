@@ -185,6 +185,9 @@ class Influences(Place):
             self.say("there is nothing to write", "warn")
             return
         found, test, shown = self._found, self.test, self._shown
+        if not shown:
+            self.say("nothing is shown that could be written", "warn")
+            return
 
         def answered(name: str | None) -> None:
             if name:

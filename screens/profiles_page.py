@@ -82,7 +82,11 @@ def detail_rows(known: Known | None, one: Told | None, width: int) -> list[Row]:
         rows += [said(text, width, "bad") for text in one.problems]
         rows += [said(text, width, "warn") for text in one.conflicts]
         rows.append(BLANK)
-    rows += [said(one.name, width, "head"), *(row for text in one.text for row in _lines(text, width)), BLANK]
+    rows += [
+        said(one.name, width, "head"),
+        *(row for text in _whole(one.text) for row in _lines(text, width)),
+        BLANK,
+    ]
     return [*rows, said("PREDICTED MEMORY SO FAR", width, "head"), *_said_all(known.accuracy, width)]
 
 
@@ -91,6 +95,18 @@ def _said_all(lines: Sequence[str], width: int) -> list[Row]:
     if len(lines) == 1:
         return _lines(lines[0], width)
     return [said(line, width, "dim" if n == 0 else "text") for n, line in enumerate(lines)]
+
+
+def _whole(lines: Sequence[str]) -> list[str]:
+    """Comments without the ends of lines that they have in the file; a command or a value stays by itself."""
+    out: list[str] = []
+    for line in lines:
+        goes_on = out and all(text.startswith("# ") and " = " not in text for text in (out[-1], line))
+        if goes_on and not out[-1].startswith("# kgops "):
+            out[-1] += line[1:]
+        else:
+            out.append(line)
+    return out
 
 
 def _lines(text: str, width: int) -> list[Row]:

@@ -31,6 +31,8 @@ _TWINS = str.maketrans(
         "┃": "|",
         "◆": "o",
         "─": "-",
+        "▔": "-",
+        "▁": "_",
         "·": "-",
         "…": "~",
         "→": ">",
@@ -54,6 +56,7 @@ _TWINS = str.maketrans(
         "↑": "^",
         "↓": "v",
         "�": "?",
+        "🔎": "/ ",
     }
 )
 _BRAILLE_LEVELS = " ..::-=+*#"  # by the number of dots set: a curve keeps its weight if not its shape
