@@ -37,10 +37,12 @@ class Block(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """The blocks of one size, in their order: `all` of them, or those that may take most. The last one may
-    have fewer triples than the others."""
+    have fewer triples than the others. `share` is what they are of the blocks that were counted: of less than one
+    the queries are known at most, and about in this share."""
 
     found: tuple[Block, ...]
     all: bool
+    share: float = 1.0
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> Blocks:
@@ -109,14 +111,16 @@ class Groups:
         # A block of the next larger size holds most of this one; of larger sizes, one is made of several.
         times = -(-size // _COUNTED[-1])
         found = [
-            Block(i, size, min(rows * size, times * b.groups), times * b.row_answers, times * b.group_answers)
+            Block(i, size, times * b.groups, times * b.row_answers, times * b.group_answers)
             for i, b in enumerate(known.found[: number - 1])
         ]
         last = known.found[-1]
         # Queries come together the more, the longer a block is.
         groups = min(rows * rest, -(-last.groups * max(rest, last.triples) // last.triples))
         found.append(Block(number - 1, rest, groups, times * last.row_answers, times * last.group_answers))
-        return Blocks(tuple(found), all=known.all and len(found) == number)
+        of = _COUNTED[at] if at < len(_COUNTED) else times * _COUNTED[-1]
+        share = size / of if number > 1 else 1.0  # all of it is one block of the larger size, too
+        return Blocks(tuple(found), all=known.all and len(found) == number, share=share)
 
     def in_block(self, size: int, *, both_directions: bool) -> int:
         """At most so many queries in a block of `size` triples; exact for the sizes that were counted."""

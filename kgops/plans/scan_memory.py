@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from kgops.jobs import sizes
@@ -153,10 +154,20 @@ class _Blocks:
         """All blocks in their order."""
         for block in blocks.found:
             side = Side.of_block(self._s, block, self._test)
+            if (forward := self._perhaps_forward(side, block, blocks.share)) is not None:
+                self._ledger.give(self._summed(forward))
             if self._adds_nothing(side):
                 self._ranking.wait(side.triples)
             else:
                 self._walk(side)
+
+    def _perhaps_forward(self, side: Side, block: Block, share: float) -> Side | None:
+        """The way it may be gone with fewer queries than the most there can be, which is another."""
+        limit, about = (side.rows - 1) // max(self._test.samples, 1), share * block.groups
+        fewest = about - 3 * math.sqrt(max(side.rows - about, 0))  # queries that come again come by chance
+        if self._s.knows_all or side.moves_forward or share == 1 or fewest > limit:
+            return None
+        return Side.of_block(self._s, block._replace(groups=limit), self._test)
 
     def those_that_take_most(self, blocks: Blocks) -> None:
         """Where scores of others wait, and buffers are as large as blocks have made them; last the last one,
