@@ -70,6 +70,10 @@ def test_what_is_chosen_fits_with_its_margin_changes_nothing_but_exact_levers_an
     assert found.chosen.kind == "exact"
     assert not {lever for lever, value in job.levers.items() if value != "auto"} & found.chosen.changes.keys()
     assert all(option.need_mib <= room for option in found.others)
+    shown = [found.chosen, *found.others]
+    for option in found.others:
+        better = [one for one in shown if one.need_mib <= option.need_mib and one.seconds < option.seconds]
+        assert option.kind != "exact" or not better
 
 
 @pytest.mark.parametrize("seed", range(12))

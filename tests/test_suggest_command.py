@@ -51,6 +51,24 @@ def test_json_has_the_same_and_the_parts_sum_to_the_total(run_cli: Console) -> N
     assert found["need_mib"] == pytest.approx(budget["total_mib"] * (1 + found["margin"]))
     assert found["expected_s"] is None
     assert found["command"][:3] == ["kgops", "run", "train"]
+    levers = {one["lever"]: (one["effective"], one["chosen_by"]) for one in found["levers"]}
+    assert levers["precision"] == ("bf16", "profile auto")  # what `auto` means there
+    assert levers["entity_chunk"] == (14, "profile auto")
+    assert levers["batch_size"] == (256, "default")
+    assert all(one["reason"] for one in found["levers"])
+
+
+def test_what_will_not_fit_ends_with_a_command_that_does(run_cli: Console) -> None:
+    size = ("--embedding-dim", "1000", "--output-channels", "200", "--batch-size", "9000")
+    asked = ("train", "--dataset", "umls", "--loss", "1vsall-ce", *size, "--profile", "t4", "--gpu", "t4")
+    done = run_cli("suggest", *asked)
+    assert done.code == 3, done.out + done.err
+    assert "not needed: activations fit" not in done.out
+    assert "nearest that fits: gradient_checkpointing on (exact)" in done.out
+    again = shlex.split(done.out.splitlines()[-1])
+    assert again[:3] == ["kgops", "run", "train"]
+    fits = run_cli("suggest", *again[2:], "--gpu", "t4")
+    assert fits.code == 0, fits.out + fits.err
 
 
 def test_a_job_that_cannot_fit_is_refused_with_the_numbers_and_force_starts_it(run_cli: Console) -> None:

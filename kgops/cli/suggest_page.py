@@ -17,12 +17,14 @@ from kgops.jobs.text import one_line
 from kgops.plans.learned import Accuracy, Pair, accuracy
 from kgops.plans.planner import MARGIN, Option, Suggestion
 from kgops.plans.regress_shape import RegressShape
+from kgops.plans.resolve import Choice
 from kgops.plans.rules import shown
 from kgops.plans.shapes import TrainShape
 from kgops.runs.planning import Planned, told
 from storage.forecasts import Forecast
 
 _MIB = 1 << 20
+_BY_DEFAULT = "default"
 
 
 def page(asked: Job, planned: Planned, *, explain: bool) -> list[str]:
@@ -30,11 +32,11 @@ def page(asked: Job, planned: Planned, *, explain: bool) -> list[str]:
     suggestion = planned.suggestion
     head = f"{asked.workload} {one_line(asked.label)} on {_where(planned)}"
     if suggestion is None:
-        return [head, "", *_levers(asked, planned, explain), "", f"memory: not predicted: {planned.unknown}"]
+        return [head, "", *_levers(planned, explain), "", f"memory: not predicted: {planned.unknown}"]
     return [
         f"{head}: {_verdict(suggestion)}",
         "",
-        *_levers(asked, planned, explain),
+        *_levers(planned, explain),
         "",
         *(_parts(suggestion) if explain else [_budget_line(suggestion)]),
         _pace_line(planned, suggestion),
@@ -54,7 +56,7 @@ def as_table(asked: Job, planned: Planned) -> dict[str, Any]:
         "usable_mib": planned.target.usable_mib,
         "free_mib": planned.target.free_mib,
         "profile": asked.profile,
-        "levers": [choice.as_table() for choice in planned.choices],
+        "levers": [choice.as_table() for choice in _choices(planned)],
         "unknown": planned.unknown,
     }
     if suggestion is None:
@@ -71,7 +73,7 @@ def as_table(asked: Job, planned: Planned) -> dict[str, Any]:
         "others": [_option(one, suggestion) for one in suggestion.others],
         "nearest": _option(suggestion.nearest, suggestion) if suggestion.nearest else None,
         "largest_batch": found,
-        "command": as_command(_with(asked, suggestion)),
+        "command": as_command(_to_run(asked, suggestion)),
     }
 
 
@@ -136,51 +138,58 @@ def _verdict(suggestion: Suggestion) -> str:
     return f"fits, {usable - suggestion.best.need_mib:,.0f} MiB to spare"
 
 
-def _levers(asked: Job, planned: Planned, explain: bool) -> list[str]:
-    rows: list[tuple[str, ...]] = []
-    for choice in sorted(
-        planned.choices, key=lambda one: list(LEVERS).index(one.lever) if one.lever in LEVERS else 99
-    ):
-        why = choice.reason or (LEVERS[choice.lever].summary if choice.lever in LEVERS else "")
-        if explain and choice.source:
-            why = f"{why} ({choice.source})"
-        value = _effective(choice.lever, choice.effective, planned)
-        rows.append((choice.lever, shown(choice.requested), value, choice.chosen_by, why))
-    rows += _left_alone(asked, planned)
+def _levers(planned: Planned, explain: bool) -> list[str]:
+    rows = []
+    for one in _choices(planned):
+        asked = UNKNOWN if one.chosen_by == _BY_DEFAULT else shown(one.requested)
+        why = f"{one.reason} ({one.source})" if explain and one.source else one.reason
+        value = f"{one.effective:,}" if type(one.effective) is int else shown(one.effective)
+        rows.append((one.lever, asked, value, one.chosen_by, why or ""))
     return table(("LEVER", "ASKED", "VALUE", "BY", "WHY"), rows)
 
 
-def _effective(lever: str, value: Any, planned: Planned) -> str:
+def _choices(planned: Planned) -> list[Choice]:
+    """Each lever as it will be pulled there, and why; those that nobody chose and a person will look for, too."""
+    order = list(LEVERS)
+    chosen = sorted(planned.choices, key=lambda one: order.index(one.lever) if one.lever in LEVERS else 99)
+    told = [
+        replace(
+            one,
+            effective=_effective(one.lever, one.effective, planned),
+            reason=one.reason or (LEVERS[one.lever].summary if one.lever in LEVERS else None),
+        )
+        for one in chosen
+    ]
+    known = {one.lever for one in chosen}
+    return told + [one for one in _left_alone(planned) if one.lever not in known]
+
+
+def _effective(lever: str, value: Any, planned: Planned) -> Any:
     """`auto` as a worker will take it there."""
     if value != "auto" or planned.suggestion is None:
-        return shown(value)
+        return value
     shapes = planned.suggestion.subject.shapes(planned.job.levers, planned.target.facts)
     first = shapes[0]
     if lever == "precision" and isinstance(first, TrainShape | RegressShape):
         return first.precision
     if lever == "microbatch" and isinstance(first, RegressShape):
-        return f"{first.computed:,}"
+        return first.computed
     if lever == "entity_chunk" and not isinstance(first, RegressShape):
-        return f"{min(first.chunk, first.model.num_entities):,}"
-    return shown(value)
+        return min(first.chunk, first.model.num_entities)
+    return value
 
 
-def _left_alone(asked: Job, planned: Planned) -> list[tuple[str, ...]]:
-    """What nobody set and a person will look for."""
-    chosen = {choice.lever for choice in planned.choices}
+def _left_alone(planned: Planned) -> list[Choice]:
     suggestion = planned.suggestion
     if suggestion is None:
         return []
-    rows: list[tuple[str, ...]] = []
-    if suggestion.subject.learns and "batch_size" not in chosen:
+    found: list[tuple[str, Any, str]] = []
+    if suggestion.subject.learns:
         usual = TRAIN_BATCH if suggestion.subject.flights is None else REGRESS_BATCH
-        rows.append(("batch_size", UNKNOWN, str(usual), "default", _largest(suggestion)))
-    if suggestion.subject.learns and "gradient_checkpointing" not in chosen:
-        rows.append(("gradient_checkpointing", UNKNOWN, "false", "default", "not needed: activations fit"))
-    if "compile" not in chosen:
-        why = "nobody measured here that it pays; a profile or --compile turns it on"
-        rows.append(("compile", UNKNOWN, "off", "default", why))
-    return rows
+        again = "not needed: activations fit" if suggestion.fits else "activations are kept"
+        found = [("batch_size", usual, _largest(suggestion)), ("gradient_checkpointing", False, again)]
+    found.append(("compile", "off", "nobody measured here that it pays; a profile or --compile turns it on"))
+    return [Choice(lever, None, value, _BY_DEFAULT, why) for lever, value, why in found]
 
 
 def _largest(suggestion: Suggestion) -> str:
@@ -261,10 +270,12 @@ def _option(option: Option, suggestion: Suggestion) -> dict[str, Any]:
     }
 
 
-def _with(asked: Job, suggestion: Suggestion) -> Job:
-    return replace(asked, levers={**asked.levers, **suggestion.best.changes})
+def _to_run(asked: Job, suggestion: Suggestion) -> Job:
+    """With what was chosen; where nothing fits as it is, with the nearest change that would."""
+    option = suggestion.best if suggestion.fits else suggestion.nearest or suggestion.best
+    return replace(asked, levers={**asked.levers, **option.changes})
 
 
 def _command(asked: Job, suggestion: Suggestion) -> str:
-    words = as_command(_with(asked, suggestion))
+    words = as_command(_to_run(asked, suggestion))
     return shlex.join(words) if words else "kgops run FILE.toml: flags cannot say all of this job"

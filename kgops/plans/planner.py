@@ -119,7 +119,7 @@ def suggest(
         return Suggestion(subject, target, asked, chosen, nearest, (), known)
     more = search.by_pace([{}, *search.exact_changes(), *search.numeric_changes()])
     looked_at = (search.option(changes) for _, changes in more[: _OTHERS + _ALIKE])
-    others = _different((one for one in looked_at if one is not None and search.fits(one)), chosen)
+    others = _different((one for one in looked_at if one is not None and search.fits(one)), chosen or asked)
     batch = search.largest_batch(chosen.changes if chosen else {})
     return Suggestion(subject, target, asked, chosen, nearest, others, known, batch)
 
@@ -248,15 +248,20 @@ class _Search:
         return str(self.levers.get(lever, "auto")) == "auto"
 
 
-def _different(options: Iterable[Option], chosen: Option | None) -> tuple[Option, ...]:
-    """The next ones worth a line: no two of the same need and pace."""
-    seen = {(round(chosen.need_mib), f"{chosen.seconds:.2g}")} if chosen else set()
-    found = []
+def _different(options: Iterable[Option], best: Option) -> tuple[Option, ...]:
+    """The next ones worth a line: no two of the same need and pace, and none that gives the same numbers as
+    another more slowly and for as much memory."""
+    seen = {(round(best.need_mib), f"{best.seconds:.2g}")}
+    found: list[Option] = []
     for option in options:
         key = (round(option.need_mib), f"{option.seconds:.2g}")
-        if key not in seen:
-            seen.add(key)
-            found.append(option)
+        is_beaten = any(
+            option.need_mib >= one.need_mib and option.seconds >= one.seconds for one in (best, *found)
+        )
+        if key in seen or (option.kind == "exact" and is_beaten):
+            continue
+        seen.add(key)
+        found.append(option)
         if len(found) == _OTHERS:
             break
     return tuple(found)
