@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from kgops.jobs.regression_config import ARCHITECTURES
 from kgops.runs.drafts import FIELDS, PULLED, Draft, completions, is_what_if
 from kgops.runs.what_if import Answer, Need, Offers, WhatIf, step
-from screens import changes, new_run_page
+from screens import changes, new_run_page, new_run_plan
 from screens.actions import Place as Where
 from screens.begin import begin
 from screens.place import Place
@@ -93,7 +93,7 @@ class NewRun(Place):
             body.styles.height = height
         body.show(shown)
         needs = self._needs[1] if self._needs is not None and self._needs[0] == self._about else ()
-        plan = new_run_page.plan_rows(self._answer, needs, body.key, width, waits=self._waits)
+        plan = new_run_plan.plan_rows(self._answer, needs, body.key, width, waits=self._waits)
         self.query_one("#plan", Lines).show(plan)
         self.show_title()
 
@@ -150,7 +150,7 @@ class NewRun(Place):
         self.app.push_screen(Filling(question, self._draft.text(field.name), complete), filled)
 
     def action_copy(self) -> None:
-        command = new_run_page.command_of(self._answer) if self._is_current and self._answer else None
+        command = new_run_plan.command_of(self._answer) if self._is_current and self._answer else None
         if command is None:
             self.say("there is no command for it yet", "warn")
             return

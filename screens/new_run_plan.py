@@ -1,0 +1,210 @@
+"""What a draft of a run would mean: whether it fits, what its parts take, how long it may be, and its command."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from kgops.cli.command_line import as_command
+from kgops.cli.output import duration, figure, fitted, width_of
+from kgops.jobs.text import one_line
+from kgops.plans.budget import Budget
+from kgops.plans.budget import Row as Part
+from kgops.plans.planner import Suggestion
+from kgops.plans.targets import Target
+from kgops.runs.drafts import PULLED
+from kgops.runs.planning import told
+from kgops.runs.what_if import Answer, Need
+from screens.new_run_page import label_of, value_of
+from screens.rows import BLANK, Piece, Row, row, said
+
+__all__ = ["command_of", "plan_rows"]
+
+_MIB = 1 << 20
+_ALTERNATING = ("accent", "dim")  # so that parts beside each other are told apart
+
+
+def plan_rows(
+    answer: Answer | None, needs: Sequence[Need], key: object, width: int, *, waits: str | None
+) -> list[Row]:
+    """The plan in six lines below a blank one, and the rest of a long command; `key` is the row under the cursor."""
+    if answer is None or waits is not None:
+        return [BLANK, _plan(Piece(waits or "", "dim"), width=width)]
+    if answer.trouble is not None:
+        wrong = answer.trouble
+        name = f"{label_of(answer.draft, wrong.field)}: " if wrong.field else ""
+        hint = said(wrong.hint or "", width, "dim")
+        return [BLANK, _plan(Piece(f"{name}{one_line(wrong.message)}", "bad"), width=width), hint]
+    planned = answer.planned
+    assert planned is not None
+    if planned.suggestion is None:
+        head = _plan(
+            Piece(f"memory is not predicted: {planned.unknown}", "dim"), _where(planned.target), width=width
+        )
+        return [BLANK, head, BLANK, BLANK, _about(answer, needs, key, width), BLANK, *_command(answer, width)]
+    return [
+        BLANK,
+        _plan(*_verdict(planned.suggestion), width=width),
+        _bar(planned.suggestion, width),
+        _parts(planned.suggestion, width),
+        _about(answer, needs, key, width),
+        _hint_or_pace(answer, planned.suggestion, width),
+        *_command(answer, width),
+    ]
+
+
+def command_of(answer: Answer) -> str | None:
+    """To copy; None where flags cannot say all of it."""
+    job, planned = answer.asked, answer.planned
+    if job is None:
+        return None
+    if job.workload == "exec":
+        card = ["--gpu", job.card.gpu] if job.card.gpu else []
+        where = ["--cwd", job.settings["cwd"]]
+        return shlex.join(["kgops", "run", "exec", *where, *card, "--", *job.settings["command"]])
+    changes = planned.best.changes if planned is not None and planned.best is not None else {}
+    words = as_command(replace(job, levers={**job.levers, **changes}))
+    return shlex.join(words) if words else None
+
+
+def _plan(*pieces: Piece, width: int) -> Row:
+    """All of it within the width, whoever said how long it is."""
+    out, left = [Piece("PLAN  ", "head")], width - 6
+    for piece in pieces:
+        text = fitted(one_line(piece.text), left) if left > 0 else ""
+        out.append(piece._replace(text=text))
+        left -= width_of(text)
+    return Row(tuple(out))
+
+
+def _where(target: Target) -> Piece:
+    return Piece(f" on {target.title}", "dim")
+
+
+def _verdict(suggestion: Suggestion) -> list[Piece]:
+    need, room = suggestion.best.need_mib, suggestion.target.room_mib
+    if room is None:
+        return [Piece(f"needs {need:,.0f} MiB", "text"), _where(suggestion.target)]
+    of = Piece(f" · needs {need:,.0f} of {room:,.0f} MiB", "text")
+    if not suggestion.fits:
+        return [Piece(f"will not fit, {need - room:,.0f} MiB too much", "bad"), of, _where(suggestion.target)]
+    return [Piece(f"fits, {room - need:,.0f} MiB to spare", "good"), of, _where(suggestion.target)]
+
+
+def _bar(suggestion: Suggestion, width: int) -> Row:
+    """▇ parts, ░ the margin, │ where the room ends; what is beyond that is drawn as bad."""
+    budget, room = suggestion.best.budget, suggestion.target.room_mib
+    need = suggestion.best.need_mib
+    whole = max(need, room or 0.0)
+    end = width if room is None else round(min(room / whole, 1.0) * (width - 1))
+    cells: list[tuple[str, str]] = []
+    reached = 0.0
+    for i, part in enumerate(_by_size(budget)):
+        reached += part.size / _MIB
+        cells += [("▇", _ALTERNATING[i % 2])] * (round(reached / whole * (width - 1)) - len(cells))
+    cells += [("░", "dim")] * (round(need / whole * (width - 1)) - len(cells))
+    cells = cells or [("▇", "accent")]
+    cells = [(sign, "bad" if at >= end else tone) for at, (sign, tone) in enumerate(cells)]
+    if room is not None:
+        cells += [(" ", "dim")] * (end - len(cells))
+        cells.insert(end, ("│", "dim"))
+    return Row(
+        tuple(Piece("".join(c[0] for c in same), tone) for tone, same in groupby(cells, lambda c: c[1]))
+    )
+
+
+def _by_size(budget: Budget) -> list[Part]:
+    """A card's context among them: of a small model it is the most."""
+    return sorted(budget.explain(), key=lambda part: -part.size)
+
+
+def _parts(suggestion: Suggestion, width: int) -> Row:
+    """In the tones of the bar, largest first, as many as there is room for."""
+    parts = [
+        Piece(f"{part.part} {part.size / _MIB:,.0f}", _ALTERNATING[i % 2])
+        for i, part in enumerate(_by_size(suggestion.best.budget))
+        if abs(part.size) >= _MIB / 2
+    ]
+    best = suggestion.best
+    parts.append(Piece(f"margin {best.need_mib - best.budget.total_mib:,.0f}", "dim"))
+    parts.append(Piece(f"in {one_line(best.budget.phase)}", "dim"))
+    return row(_fitting(parts, width))
+
+
+def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
+    found: list[Piece] = []
+    for piece in pieces:
+        if sum(width_of(p.text) + 2 for p in found) + width_of(piece.text) > width:
+            break
+        found.append(piece)
+    return found
+
+
+def _about(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Row:
+    """Why a rule changed the row under the cursor, or what its neighbours would need; else what rules changed."""
+    lever = (answer.levers or {}).get(str(key))
+    corrected = answer.resolved.corrected if answer.resolved is not None else []
+    if lever is not None and lever.corrected:
+        return said("; ".join(str(c) for c in corrected if c.lever == key), width, "warn")
+    if needs:
+        return _beside(needs, width)
+    others = [choice for choice in corrected if choice.lever not in PULLED[answer.draft.workload]]
+    return said(str(others[0]), width, "warn") if others else BLANK
+
+
+def _beside(needs: Sequence[Need], width: int) -> Row:
+    """The larger value last: it alone where there is no room for both."""
+    found = [
+        Piece(one_line(f"{value_of(need.value)} {_said_of(need)}"), "dim" if need.fits else "warn")
+        for need in needs
+    ]
+    head, left = Piece("instead", "dim"), width - len("instead") - 2
+    if sum(width_of(piece.text) + 2 for piece in found) - 2 > left:
+        found = [piece._replace(text=fitted(piece.text, left)) for piece in found[-1:]]
+    return row((head, *found))
+
+
+def _said_of(need: Need) -> str:
+    if need.why_not is not None:
+        return f"would not stand: {need.why_not}"
+    if need.need_mib is None:
+        return "cannot be predicted"
+    return f"needs {need.need_mib:,.0f} MiB" + ("" if need.fits else ": would not fit")
+
+
+def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
+    if answer.refusal is not None:
+        return said(_way_out(suggestion), width)
+    pace = suggestion.known.pace
+    if pace is None and answer.draft.workload == "regress":
+        return BLANK  # how long its runs took is not held against a model yet
+    if pace is None:
+        return said(f"pace: no run was measured on {suggestion.target.title} yet", width, "dim")
+    middle, low, high = pace.expected_s(suggestion.best.seconds)
+    runs = (
+        "from one run here"
+        if pace.samples == 1
+        else f"{figure(low)} to {figure(high)} in {pace.samples} runs here"
+    )
+    if answer.draft.workload != "train":
+        return said(f"expected: {figure(middle)} s ({runs})", width)
+    whole = duration(middle * (answer.draft.number("num_epochs") or 0))
+    return said(f"expected: {whole} of epochs alone, {figure(middle)} s each ({runs})", width)
+
+
+def _way_out(suggestion: Suggestion) -> str:
+    near = suggestion.nearest
+    if near is None:
+        return "no setting kgops knows of would fit; fewer dimensions need less · X starts it anyway"
+    return f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.kind}) · X starts it anyway"
+
+
+def _command(answer: Answer, width: int) -> list[Row]:
+    """On as many lines as it takes: where there is no room for them the first is in sight."""
+    command = one_line(command_of(answer) or "flags cannot say all of this: start it here")
+    first, *more = textwrap.wrap(command, max(width - 2, 20), break_on_hyphens=False)
+    head = Row((Piece("y ", "accent", "screen.copy"), *said(first, width - 2, "dim").pieces))
+    return [head, *(said(f"  {line}", width, "dim") for line in more)]
