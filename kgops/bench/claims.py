@@ -25,7 +25,7 @@ _REGRESSION = (
 )
 _LOSS = ("dense labels", "dense labels again", "their efficient loss", "kgops")
 
-TURNS = 5  # of each way in a run
+TURNS = 4  # of each way in a run
 
 
 def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
@@ -58,8 +58,8 @@ def _loss(label: str, batch: int, entities: int, runs: int) -> Contest:
 
 
 def _together(name: str, module: str, words: Sequence[str], variants: Sequence[str], runs: int) -> Contest:
-    """Several runs, since what a process happens to find in memory lasts as long as it does; several turns in each,
-    since quartiles of three pairs are hardly ever those of the next three."""
+    """Several turns in each run, since quartiles of three pairs are hardly ever those of the next three, and loading
+    libraries takes longer than a turn."""
     command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words]
     command += ["--turns", "{turns}", "--round", "{round}"]
     job = read_job({"workload": "exec", "exec": {"command": command}}, name)

@@ -49,11 +49,11 @@ def ways(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dic
             for _ in range(count):
                 last[0] = float(step(images, angles, heights, torch.ones(batch)))
 
-        seconds, mib, _ = measured(lambda: work(steps), lambda: work(WARM_UP), parts=steps)
+        seconds, mib, _ = measured(lambda: work(steps), lambda: work(WARM_UP))
         if step.compile_failure:
             raise Untestable(step.compile_failure)
         remark = "on the CPU; compiling is not timed, its memory counts" if compile != "off" else None
-        return Done(seconds, mib, {"loss": last[0]}, remark)
+        return Done(seconds / steps, mib, {"loss": last[0]}, remark)
 
     return {
         "original": way,

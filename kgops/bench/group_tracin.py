@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from kgops.bench import rivals
 from kgops.bench.entry import run
 from kgops.bench.tracin_ways import model_of, pykeen_model
-from kgops.bench.ways import Done, Times, Untestable, measured, needs_a_card, seconds_of, take_turns
+from kgops.bench.ways import Done, Untestable, measured, needs_a_card, take_turns
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
@@ -132,7 +132,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
     exact = exact_of(setting.trains)
 
     def result(
-        seconds: Times,
+        seconds: float,
         mib: float | None,
         scores: torch.Tensor,
         beside: torch.Tensor,
@@ -141,7 +141,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
         found = compare(beside[None], scores[None])
         figures = {"score_error": found.largest_error, "rank_agreement": found.spearman}
         figures |= {f"top_{k}_shared": share for k, share in found.top.items() if k <= 50}
-        return Done(seconds, mib, figures, remark)
+        return Done(seconds / many, mib, figures, remark)
 
     def theirs(
         prepare: Callable[[Loop], None] = lambda _: None,
@@ -159,8 +159,8 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
             prepare(loop)
             loop.scores(2)
 
-        found = measured(lambda: loop.scores(count, cleanup), warm_up, sweeps=cleanup, parts=count)
-        return result(*found, exact[:count], remark)
+        seconds, mib, scores = measured(lambda: loop.scores(count, cleanup), warm_up, sweeps=cleanup)
+        return result(seconds * many / count, mib, scores, exact[:count], remark)
 
     def cached(loop: Loop) -> None:
         loop.cached = loop.gradient(loop.test)
@@ -168,7 +168,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
     def vectorised(remark: str | None = None) -> Done:
         loop = Loop(setting)
         with rivals.matrix_product():
-            found = measured(lambda: loop.vectorised(many), lambda: loop.vectorised(AT_ONCE), parts=many)
+            found = measured(lambda: loop.vectorised(many), lambda: loop.vectorised(AT_ONCE))
             return result(*found, exact, remark)
 
     def compiled() -> Done:
@@ -192,21 +192,19 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
         how = NeighbourhoodFilter(n_hops=2, path_filtering=True, max_total_path_length=3)
         head, _, tail = map(int, setting.test)
         loop = Loop(setting)
-        loop.scores(2)
-        selecting, kept = seconds_of(lambda: near.select(head, tail, how))
+        selecting, _, kept = measured(lambda: near.select(head, tail, how), lambda: loop.scores(2))
         loop.rows = query_rows(train[kept], True)
         run = min(len(kept), 2 * many)
-        seconds, mib, _ = measured(lambda: loop.scores(run), parts=max(run, 1))
+        seconds, mib, _ = measured(lambda: loop.scores(run))
         whole = exact_of(train)
         left = torch.zeros_like(whole)
         left[kept] = whole[kept]
-        told = result(seconds, mib, left, whole).figures
+        told = result(0.0, mib, left, whole).figures
         remark = f"{len(kept):,} of {len(train):,} triples are left, by kgops' own filter"
-        each = tuple((selecting + one * len(kept)) / len(train) for one in seconds)
-        return Done(each, mib, told, remark)
+        return Done((selecting + seconds * len(kept) / max(run, 1)) / len(train), mib, told, remark)
 
     def ours() -> Done:
-        found = measured(lambda: setting.ours(), lambda: setting.ours(setting.trains[:8]), parts=many)
+        found = measured(lambda: setting.ours(), lambda: setting.ours(setting.trains[:8]))
         return result(*found, exact)
 
     last = sorted(last_layers(setting.theirs(), LAST_LAYERS))
@@ -274,8 +272,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=2, help="how often each way is taken")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
-    import pykeen.models  # noqa: F401  once, before any way begins
-
     torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
     graph = read_graph(args.data / "train.txt") if args.data else near_by(args.entities)
     model = trained(graph, args.dim, args.training)
@@ -284,6 +280,7 @@ def main(argv: list[str] | None = None) -> int:
     setting = Setting(graph, model, rows[0], rows[1:])
     # In double precision the factored scores are the judge: they agree with one backward pass each to 1e-14.
     judge = Setting(graph, in_double(model), rows[0], rows[1:])
+    Loop(setting)  # PyKEEN loads the most of itself here: once, before any way begins
     take_turns(ways(setting, judge.ours, args.compile), args.round, turns=args.turns)
     return 0
 

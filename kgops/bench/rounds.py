@@ -206,18 +206,17 @@ def _rounds_of_one_run(place: Place, bench: Bench, contest: Contest, rounds: ran
             f"the command of {contest.name} did not succeed: {one_line(turn.told['trouble'] or 'it said nothing')}",
             f"`kgops logs {turn.run}` shows what it said",
         )
-    silent = {"trouble": "the command did not say"}
-    for number in rounds:
-        both = {name: _of_turn(told.get(name) or silent, number - first) for name in contest.variants}
-        base = _Turn(turn.run, both[contest.baseline])
+    for turn_of_run, number in enumerate(rounds):
         for name in _missing(place, bench, contest, number):
-            _keep(place, bench, number, name, base, _Turn(turn.run, both[name]), calm)
+            base, other = (
+                _Turn(turn.run, _told_in(told.get(one), turn_of_run)) for one in (contest.baseline, name)
+            )
+            _keep(place, bench, number, name, base, other, calm)
 
 
-def _of_turn(told: dict[str, Any], number: int) -> dict[str, Any]:
-    """What a way said of all its turns, with the seconds of one of them."""
-    seconds = told.get("seconds")
-    return {**told, "seconds": seconds[number], "took_s": seconds[number]} if seconds else told
+def _told_in(told: Sequence[dict[str, Any]] | None, turn: int) -> dict[str, Any]:
+    """After what could not be done there are no more turns."""
+    return told[min(turn, len(told) - 1)] if told else {"trouble": "the command did not say"}
 
 
 def _look_around(place: Place, before: str) -> quiet.Quiet:

@@ -1,8 +1,7 @@
 """Several ways to do the same work, taking turns in children of one process that has loaded everything once.
 
-Each way has a process of its own, so that its peak of memory is its own; what loading libraries takes is in none. All
-of them are made ready first and then wait: whose turn it is works, and nobody else. So a turn costs no more than the
-work itself, and many can be taken of each way.
+Each way has a process of its own at each turn, so that its peak of memory is its own, and what a process happens to
+find in memory is another's the next time; what loading libraries takes is in none.
 """
 
 from __future__ import annotations
@@ -10,36 +9,24 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
-__all__ = [
-    "LIVE",
-    "WAYS",
-    "Done",
-    "Times",
-    "Untestable",
-    "measured",
-    "needs_a_card",
-    "seconds_of",
-    "take_turns",
-]
+__all__ = ["LIVE", "WAYS", "Done", "Untestable", "measured", "needs_a_card", "take_turns"]
 
 WAYS = "ways.json"  # among the results of a command that takes all ways in turn
 SECONDS_OF = "processor time of one thread, loading left out"
 MEMORY_OF = "resident set at its peak, above that of the loaded model and data"
 LIVE = "live bytes of torch's CPU allocator at their peak, above weights, gradients and optimizer"
 
-_READY, _DONE, _GO = "ready\n", "done\n", b"g"
-
 T = TypeVar("T")
-Times = tuple[float, ...]  # seconds, of each turn
 
 
 class Untestable(Exception):
@@ -58,7 +45,7 @@ def needs_a_card(what: str) -> Done:
 class Done:
     """`mib` is the peak above the start; `figures` say how good the result is; `remark` what must be known with it."""
 
-    seconds: Times
+    seconds: float
     mib: float | None
     figures: dict[str, float] = field(default_factory=dict)
     remark: str | None = None
@@ -66,20 +53,15 @@ class Done:
 
     def as_table(self) -> dict[str, Any]:
         told: dict[str, Any] = {"state": "succeeded", "trouble": None, "remark": self.remark}
-        told |= {"seconds": self.seconds, "seconds_of": SECONDS_OF}
+        told |= {"seconds": self.seconds, "seconds_of": SECONDS_OF, "took_s": self.seconds}
         told |= {"memory_mib": self.mib, "memory_of": self.memory_of}
         return told | {"figures": self.figures, "levers": {}}
 
 
 def measured(
-    work: Callable[[], T],
-    warm_up: Callable[[], object] | None = None,
-    *,
-    sweeps: bool = False,
-    parts: float = 1,
-) -> tuple[Times, float | None, T]:
-    """Processor seconds of a `parts`th of `work` at each turn, and the peak above now of what goes before and the first
-    of them, in MiB.
+    work: Callable[[], T], warm_up: Callable[[], object] | None = None, *, sweeps: bool = False
+) -> tuple[float, float | None, T]:
+    """Processor seconds of `work`, and the peak above now of it and of what goes before, in MiB.
 
     Not the clock's: what else this machine does makes a single thread wait, and no more work. What `sweeps` reads
     every object there is: once before, since that brings pages into a fork which are no memory of its own.
@@ -89,33 +71,30 @@ def measured(
     start = _reset_peak()
     if warm_up is not None:
         warm_up()
-    seconds: list[float] = []
-    peak: float | None = None
-    for _ in _turns():
-        took, result = seconds_of(work)
-        seconds.append(took / parts)
-        peak = _status("VmHWM") if peak is None else peak
-    return tuple(seconds), None if start is None or peak is None else peak - start, result
-
-
-def seconds_of(work: Callable[[], T]) -> tuple[float, T]:
-    """Of the processor, once, whoever's turn it is."""
     begun = time.process_time()
     result = work()
-    return time.process_time() - begun, result
+    seconds = time.process_time() - begun
+    peak = _status("VmHWM")
+    return seconds, None if start is None or peak is None else peak - start, result
 
 
-def take_turns(ways: Mapping[str, Callable[[], Done]], begin_with: int, *, turns: int = 2) -> None:
-    """Takes every way so many times, beginning with another at each turn, and writes down what they say."""
-    names = _rotated(list(ways), begin_with)
-    children = {name: _Child.start(ways[name], turns) for name in names}
+def take_turns(ways: Mapping[str, Callable[[], Done]], number: int, *, turns: int = 1) -> None:
+    """Takes every way so many times and writes down what each turn told; what cannot be done is tried once.
+
+    In another order at each turn, drawn by its number: who goes before leaves a cache as it likes it.
+    """
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
     for turn in range(turns):
-        for name in _rotated(names, turn):
-            children[name].take_its_turn()
-    found = {name: child.end() for name, child in children.items()}
-    for name, told in found.items():
-        seconds = told["seconds"] and min(told["seconds"])
-        print(f"{name}: " + (told["trouble"] or f"{seconds:.4g} s, {told['memory_mib'] or 0:.1f} MiB"))
+        names = [name for name, told in found.items() if not (told and told[-1]["trouble"])]
+        random.Random(number + turn).shuffle(names)
+        for name in names:
+            told = _in_a_child(ways[name])
+            found[name].append(told)
+            print(
+                f"{name}: "
+                + (told["trouble"] or f"{told['seconds']:.4g} s, {told['memory_mib'] or 0:.1f} MiB"),
+                flush=True,
+            )
     text = json.dumps(found, indent=1)
     folder = os.environ.get("KGOPS_RUN_FOLDER")
     if folder:
@@ -124,81 +103,23 @@ def take_turns(ways: Mapping[str, Callable[[], Done]], begin_with: int, *, turns
         print(text)
 
 
-def _rotated(names: list[str], by: int) -> list[str]:
-    shift = by % len(names)
-    return names[shift:] + names[:shift]
-
-
-class _Child:
-    """A way in a process of its own, as its parent sees it: ready once started, at work in its turns alone."""
-
-    def __init__(self, number: int, hear: IO[str], say: int) -> None:
-        self.number, self._hear, self._say = number, hear, say
-        self._last = hear.readline()  # ready, or all there is to say already
-
-    @classmethod
-    def start(cls, way: Callable[[], Done], turns: int) -> _Child:
-        hearing, telling = os.pipe()
-        waiting, starting = os.pipe()
-        sys.stdout.flush()
-        number = os.fork()
-        if number == 0:
-            os.close(hearing)
-            os.close(starting)  # else it would not learn that its parent is gone
-            with os.fdopen(telling, "w") as tell:
-                global _parent
-                _parent = _Parent(tell, waiting, turns)
-                tell.write(json.dumps(_told(way)))
-            os._exit(0)  # nothing of the parent's is to be finished twice
-        os.close(telling)
-        os.close(waiting)
-        return cls(number, os.fdopen(hearing), starting)
-
-    def take_its_turn(self) -> None:
-        if self._last in (_READY, _DONE):
-            try:
-                os.write(self._say, _GO)
-            except BrokenPipeError:  # it died while it waited: what is read then is nothing
-                pass
-            self._last = self._hear.readline()
-
-    def end(self) -> dict[str, Any]:
-        text = self._hear.read() if self._last in (_READY, _DONE) else self._last
-        self._hear.close()
-        os.close(self._say)
-        _, status = os.waitpid(self.number, 0)
-        if not text or status:
-            return _trouble(f"its process ended with {os.waitstatus_to_exitcode(status)}")
-        told: dict[str, Any] = json.loads(text)
-        return told
-
-
-@dataclass(frozen=True)
-class _Parent:
-    """What a child has of it."""
-
-    tell: IO[str]
-    waiting: int
-    turns: int
-
-
-_parent: _Parent | None = None  # of a child alone; without one there is a single turn
-
-
-def _turns() -> Iterator[None]:
-    """Comes back whenever it is this way's turn."""
-    parent = _parent
-    if parent is None:
-        yield
-        return
-    for number in range(parent.turns):
-        parent.tell.write(_DONE if number else _READY)
-        parent.tell.flush()
-        if os.read(parent.waiting, 1) != _GO:
-            os._exit(1)  # whoever it worked for is gone
-        yield
-    parent.tell.write(_DONE)
-    parent.tell.flush()
+def _in_a_child(way: Callable[[], Done]) -> dict[str, Any]:
+    receiving, sending = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(receiving)
+        with os.fdopen(sending, "w") as pipe:
+            json.dump(_told(way), pipe)
+        os._exit(0)  # nothing of the parent's is to be finished twice
+    os.close(sending)
+    with os.fdopen(receiving) as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if not text or status:
+        return _trouble(f"its process ended with {os.waitstatus_to_exitcode(status)}")
+    told: dict[str, Any] = json.loads(text)
+    return told
 
 
 def _told(way: Callable[[], Done]) -> dict[str, Any]:
