@@ -36,6 +36,10 @@ LAUNCH_EVERY_S = 6.0
 WARM = 0.25  # of the samples: what is loaded and filled once is no growth
 # What memory may differ by: an allocator keeps what it will use again.
 MIB_ALLOWED, SHARE_ALLOWED = 1.5, 0.03
+# Screens look things up in asyncio's pool, which starts a thread when none is idle, up to so many and no more; and
+# where a sample falls decides which screen is open, with a database of its own or without.
+POOL = min(32, (os.cpu_count() or 1) + 4)
+ALLOWED_TO_SCREENS = {"threads": POOL, "files": 2}
 
 # Reports and logs until its file is gone: the run whose supervisor is watched.
 LONG = """
@@ -98,11 +102,12 @@ def between(taken: list[float]) -> tuple[float, float]:
     return median(rest[:quarter]), median(rest[-quarter:])
 
 
-def grown(what: str, taken: list[float]) -> bool:
+def grown(what: str, taken: list[float], whose: str = "supervisor") -> bool:
     """Whether that is growth: of memory more than an allocator's whim, of anything else one more that stays."""
     first, last = between(taken)
-    allowed = max(MIB_ALLOWED, first * SHARE_ALLOWED) if what == "MiB" else 0.5
-    return last - first > allowed
+    if what == "MiB":
+        return last - first > max(MIB_ALLOWED, first * SHARE_ALLOWED)
+    return last - first > 0.5 + (ALLOWED_TO_SCREENS[what] if whose == "screens" else 0)
 
 
 @dataclass
@@ -123,7 +128,7 @@ class Report:
         yield f"{'':24}{'start':>10}{'end':>10}"
         for name, taken in self.samples.items():
             for what, values in _by_kind(taken).items():
-                yield self._row(f"{name}, {what}", values, grown(what, values))
+                yield self._row(f"{name}, {what}", values, grown(what, values, name))
         yield self._row("journal, MiB", self.journal, grown("MiB", self.journal))
         for name, values in (("database", self.database), ("logs and events", self.logs)):
             yield self._row(f"{name}, MiB", values, None)
@@ -139,7 +144,7 @@ class Report:
             f"GREW: {what} of the {name}"
             for name, by_kind in kinds.items()
             for what, values in by_kind.items()
-            if grown(what, values)
+            if grown(what, values, name)
         ]
         found += ["GREW: the database's journal"] if grown("MiB", self.journal) else []
         return found + [f"WRONG: {what}" for what in self.wrong]

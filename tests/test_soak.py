@@ -25,7 +25,9 @@ def test_a_leak_is_told(kib_a_minute: int) -> None:
 
 def test_files_that_come_and_go_are_no_growth_and_one_that_stays_is() -> None:
     assert not grown("files", [13.0, 14.0, 13.0] * 100)
-    assert grown("files", [13.0] * 200 + [14.0] * 100)
+    assert grown("files", [8.0] * 200 + [9.0] * 100)
+    assert not grown("threads", [5.0] * 200 + [6.0] * 100, "screens")  # one more of a pool that has an end
+    assert grown("threads", [5.0 + n / 10 for n in range(300)], "screens")
 
 
 def test_the_verdict_names_what_grew_and_what_went_wrong() -> None:
