@@ -15,9 +15,11 @@ import pytest
 from kgops.bench.claims import contests
 from kgops.bench.rounds import Contest, Place, hold
 from kgops.bench.ways import MEMORY_OF, SECONDS_OF
+from kgops.cli.bench_compare import agree
 from kgops.errors import KgopsError
 from kgops.jobs.job import read_job
 from kgops.measured.claims import TABLES, judge, shipped
+from kgops.measured.summary import rows
 from kgops.settings import Home
 from storage import benches, claims
 from storage.benches import Pair
@@ -139,13 +141,13 @@ take_turns({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2,
 """
 
 
-def _contest(rounds: int = 4) -> Contest:
+def _contest(rounds: int = 4, turns: int = 2) -> Contest:
     code = WAYS.format(root=str(ROOT))
     job = read_job(
         {"workload": "exec", "exec": {"command": [sys.executable, "-c", code, "{round}", "{turns}"]}}, "test"
     )
     names = ("first", "same", "slow", "cannot", "dies", "fails")
-    return Contest("ways", dict.fromkeys(names, job), rounds, together=True, turns=2)
+    return Contest("ways", dict.fromkeys(names, job), rounds, together=True, turns=turns)
 
 
 def test_ways_take_turns_in_one_run_each_with_a_time_and_a_peak_of_its_own(
@@ -165,6 +167,25 @@ def test_ways_take_turns_in_one_run_each_with_a_time_and_a_peak_of_its_own(
     assert by["fails"][0].measured["trouble"] == "it failed: ValueError: what it says"
     assert [p.variant_run for p in by["slow"]] == [1, 1, 2, 2]  # a run has two turns of each way
     assert len({p.measured["seconds"] for p in by["slow"]}) == 4  # every turn is timed by itself
+
+
+def test_the_same_contest_twice_says_the_same_and_another_does_not(
+    home: Path, conn: sqlite3.Connection
+) -> None:
+    """Of steady work: each way works until it has used so much of a processor, however busy that is."""
+    place = Place(Home(home), conn, lambda _: None)
+    first, second = (
+        {row.variant: row for row in rows(conn, hold(place, _contest(turns=4), "test"))} for _ in "12"
+    )
+    for name in ("same", "slow"):
+        for one, other in (
+            (getattr(by[name], what) for by in (first, second)) for what in ("speed", "memory")
+        ):
+            assert one.n == other.n == 4
+            assert agree(one, other), (name, one, other)
+    assert agree(first["same"].speed, second["slow"].speed) is False
+    assert agree(first["same"].memory, second["slow"].memory) is False
+    assert agree(first["cannot"].speed, second["cannot"].speed) is None
 
 
 def test_of_ways_that_took_turns_only_missing_pairs_are_added(home: Path, conn: sqlite3.Connection) -> None:

@@ -240,7 +240,7 @@ def _scoring(bed: Bed, rounds: int) -> tuple[float, float, float]:
             share = Share(of // 2, of)
             trains = share.triples(len(bed.graph.train), bed.scoring.settings.block)
             took.append(
-                _best(lambda: scanner.scan(ids, TopTriples(bed.top_k), share=share), rounds)  # noqa: B023
+                _best(lambda: scanner.scan(ids, TopTriples(bed.top_k), share=share), rounds)  # noqa: B023  called at once
             )
             rows.append([trains, trains * tests])
     make_s, pair_s = _fit(rows, took)
@@ -268,12 +268,12 @@ def _publishing(bed: Bed) -> dict[str, float]:
         some = list(pieces)
         sinks = [_ranked(bed, tests, seed) for seed in range(len(some))]
         times = [
-            _seconds(lambda: pieces.publish(piece, sink))  # noqa: B023
+            _seconds(lambda: pieces.publish(piece, sink))  # noqa: B023  called at once
             for piece, sink in zip(some, sinks, strict=True)
         ]
         published.append(median(times))
         onto = _ranked(bed, tests, len(some))
-        again = _seconds(lambda: merge_into(onto, [pieces.read(piece) for piece in some], bed.top_k))  # noqa: B023
+        again = _seconds(lambda: merge_into(onto, [pieces.read(piece) for piece in some], bed.top_k))  # noqa: B023  called at once
         read.append(again / len(some))
         merged.append((pieces, some[0]))
         rows.append([1, 2 * bed.top_k * tests])
@@ -315,14 +315,14 @@ def _results(bed: Bed, rounds: int) -> dict[str, float]:
 
     def keep(number: int) -> Parts:
         parts = Parts(bed.folder / f"parts-{number}")
-        none: Callable[[], bool] = lambda: False  # noqa: E731
+        none: Callable[[], bool] = lambda: False  # noqa: E731  typed in place
         trace(
             scorer, bed.graph.train, bed.tests, parts, top_k=bed.top_k, near=None,
             report=Quiet(), stop_requested=none, when_done=lambda parts: None,
         )  # fmt: skip
         return parts
 
-    part_s = median(_seconds(lambda: keep(number)) for number in range(rounds))  # noqa: B023
+    part_s = median(_seconds(lambda: keep(number)) for number in range(rounds))  # noqa: B023  called at once
     parts = keep(rounds)
     pairs = [(test, parts.read(test.number)) for test in bed.tests[:500]]
     rows, table = sum(len(part.rows) for _, part in pairs), Table(bed.graph, Names())

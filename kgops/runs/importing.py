@@ -53,7 +53,8 @@ def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> li
         raise Usage(f"there is nothing at {path}", "give an export, a run's folder, or an output folder")
     raise Usage(
         f"{path} holds no run that kgops knows",
-        "a run's folder has plan.json; an output folder a training_history.json, a summary or TracIn's CSV",
+        "a run's folder has plan.json, an output folder a training_history.json, a summary or TracIn's CSV; of exports "
+        "`--to json` alone holds a whole run",
     )
 
 
