@@ -19,11 +19,12 @@ from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import read_job
 from kgops.plans.allocator import reserved_bytes
 from kgops.plans.budget import peak_live, predict
+from kgops.plans.conve_models import model_of_config
 from kgops.plans.counts import Answers, Counts
 from kgops.plans.learned import Pair, accuracy, learn
 from kgops.plans.ledger import Ledger
 from kgops.plans.neighbourhood_memory import walk_graph
-from kgops.plans.shapes import TrainShape, model_of_config, train_shape
+from kgops.plans.train_shape import TrainShape, train_shape
 from kgops.plans.weights import buffer_bytes, weight_sizes
 
 H200 = CardFacts("NVIDIA H200", (9, 0))

@@ -16,8 +16,8 @@ from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE
 from kgops.plans.counts import Answers, Counts
 from kgops.plans.ledger import Ledger
-from kgops.plans.shapes import train_shape
 from kgops.plans.step_memory import walk_step
+from kgops.plans.train_shape import train_shape
 from kgops.training.batches import Batch
 from kgops.training.losses import Positives
 from kgops.training.meta_trace import trace_peak, trace_step

@@ -20,10 +20,10 @@ from kgops.plans.budget import predict
 from kgops.plans.learned import Correction
 from kgops.plans.pace import Measured, Pace, pace_of
 from kgops.plans.planner import MARGIN, Known, Suggestion, need_mib, suggest
-from kgops.plans.shapes import TrainShape
 from kgops.plans.speed import rates_of, seconds
 from kgops.plans.subject import Subject, subject_of
 from kgops.plans.targets import Target, find_targets, processor
+from kgops.plans.train_shape import TrainShape
 
 NOTHING = Known()
 DATASETS = ("nations", "kinships", "umls")

@@ -18,12 +18,12 @@ from kgops.jobs.job import read_job
 from kgops.jobs.regressing import OPTIMIZERS
 from kgops.plans.budget import peak_live, predict
 from kgops.plans.flight_files import Flights
+from kgops.plans.formats import effective_precision
 from kgops.plans.ledger import Ledger
 from kgops.plans.planner import suggest
 from kgops.plans.regress_memory import walk_step
 from kgops.plans.regress_shape import RegressShape, regress_shape
 from kgops.plans.regress_weights import MOMENTS
-from kgops.plans.shapes import effective_precision
 from kgops.plans.speed import rates_of, seconds
 from kgops.plans.subject import subject_of
 from kgops.plans.targets import find_targets

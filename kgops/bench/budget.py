@@ -33,7 +33,9 @@ from kgops.jobs.job import Job
 from kgops.models.conve import ConvE
 from kgops.plans.budget import peak_live, predict
 from kgops.plans.counts import Counts, count_triples
-from kgops.plans.shapes import Shape, tracin_shape, train_shape
+from kgops.plans.shapes import Shape
+from kgops.plans.tracin_shape import tracin_shape
+from kgops.plans.train_shape import train_shape
 from kgops.training.checkpoints import Checkpoint, write_checkpoint
 from kgops.training.settings import TrainSettings
 from kgops.workers.entry import StopRequest

@@ -17,8 +17,8 @@ from kgops.gpus.facts import CardFacts
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.regressing import config_of
 from kgops.plans.flight_files import flights_in
+from kgops.plans.formats import effective_precision
 from kgops.plans.regress_shape import RegressShape, regress_shape
-from kgops.plans.shapes import effective_precision
 from kgops.training.regression import regress
 from kgops.workers.regress import regression_settings, step_gflop
 from kgops.workers.report import Reporter

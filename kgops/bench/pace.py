@@ -25,9 +25,9 @@ from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.plans.counts import Counts, count_triples
-from kgops.plans.shapes import TrainShape, train_shape
 from kgops.plans.speed import rates_of, seconds
 from kgops.plans.targets import Target, cards_here, processor
+from kgops.plans.train_shape import TrainShape, train_shape
 from kgops.training.batches import Batches
 from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings

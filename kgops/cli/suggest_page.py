@@ -19,7 +19,7 @@ from kgops.plans.planner import MARGIN, Option, Suggestion
 from kgops.plans.regress_shape import RegressShape
 from kgops.plans.resolve import Choice
 from kgops.plans.rules import shown
-from kgops.plans.shapes import TrainShape
+from kgops.plans.train_shape import TrainShape
 from kgops.runs.planning import Planned, told
 from storage.forecasts import Forecast
 

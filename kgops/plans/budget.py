@@ -17,9 +17,10 @@ from kgops.plans.learned import Correction
 from kgops.plans.ledger import Ledger
 from kgops.plans.regress_memory import walk_regression
 from kgops.plans.regress_shape import RegressShape
-from kgops.plans.shapes import Shape, TrainShape
+from kgops.plans.shapes import Shape
 from kgops.plans.tracin_memory import walk_tracin
 from kgops.plans.train_memory import walk_training
+from kgops.plans.train_shape import TrainShape
 
 __all__ = ["Budget", "Row", "peak_live", "predict"]
 

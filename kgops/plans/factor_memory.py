@@ -10,7 +10,7 @@ from kgops.plans.blocks import Block
 from kgops.plans.layers import CONVOLUTION
 from kgops.plans.ledger import Held, Ledger, Scratch
 from kgops.plans.product_memory import walk_product
-from kgops.plans.shapes import TracinShape
+from kgops.plans.tracin_shape import TracinShape
 
 __all__ = ["Factors", "Side", "small_each", "walk_engine", "walk_factors"]
 

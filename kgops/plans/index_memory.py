@@ -7,7 +7,7 @@ from kgops.plans.ledger import Held, Ledger, Scratch, ends
 from kgops.plans.pair_memory import walk_pairs
 from kgops.plans.product_memory import EXACT, walk_product
 from kgops.plans.scan_memory import Ranking, tests_at_once, walk_engines, walk_kept, walk_results
-from kgops.plans.shapes import TracinShape
+from kgops.plans.tracin_shape import TracinShape
 
 __all__ = ["walk_building", "walk_query"]
 

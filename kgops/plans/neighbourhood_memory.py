@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kgops.plans.ledger import Held, Ledger
-from kgops.plans.shapes import TracinShape
+from kgops.plans.tracin_shape import TracinShape
 
 __all__ = ["walk_graph", "walk_neighbourhood"]
 

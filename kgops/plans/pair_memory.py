@@ -8,7 +8,7 @@ from kgops.plans.factor_memory import Side
 from kgops.plans.layers import CONVOLUTION
 from kgops.plans.ledger import Held, Ledger, Scratch
 from kgops.plans.product_memory import walk_product
-from kgops.plans.shapes import TracinShape
+from kgops.plans.tracin_shape import TracinShape
 
 __all__ = ["walk_all_scores", "walk_pairs", "walk_ranking", "walk_samples"]
 

@@ -19,10 +19,11 @@ from kgops.plans.learned import Correction
 from kgops.plans.pace import Pace
 from kgops.plans.regress_shape import RegressShape
 from kgops.plans.resolve import expands_segments, work_of
-from kgops.plans.shapes import Shape, TrainShape
+from kgops.plans.shapes import Shape
 from kgops.plans.speed import Rates, rates_of, seconds
 from kgops.plans.subject import Subject
 from kgops.plans.targets import Target
+from kgops.plans.train_shape import TrainShape
 
 __all__ = ["MARGIN", "Known", "Option", "Suggestion", "need_mib", "suggest"]
 

@@ -10,7 +10,7 @@ from kgops.jobs.conve_config import ConvEConfig
 from kgops.plans.counts import Answers
 from kgops.plans.ledger import Held, Ledger, Scratch
 from kgops.plans.ranked import Asked, Ranked
-from kgops.plans.shapes import TrainShape
+from kgops.plans.train_shape import TrainShape
 
 __all__ = ["encoded_rows", "walk_evaluation", "walk_evaluator"]
 

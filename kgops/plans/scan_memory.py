@@ -12,7 +12,7 @@ from kgops.plans.factor_memory import Side, walk_engine, walk_factors
 from kgops.plans.ledger import Held, Ledger, Scratch, ends
 from kgops.plans.pair_memory import walk_all_scores, walk_pairs, walk_ranking
 from kgops.plans.product_memory import walk_product
-from kgops.plans.shapes import TracinShape
+from kgops.plans.tracin_shape import TracinShape
 from kgops.plans.weights import weight_sizes
 
 __all__ = ["Ranking", "tests_at_once", "walk_engines", "walk_kept", "walk_results", "walk_scan"]

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from kgops.gpus.known import KnownCard
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.plans.regress_shape import RegressShape
-from kgops.plans.shapes import Shape, TrainShape
+from kgops.plans.shapes import Shape
 from kgops.plans.targets import Target
+from kgops.plans.train_shape import TrainShape
 
 __all__ = ["Rates", "rates_of", "seconds"]
 

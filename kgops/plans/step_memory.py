@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from kgops.jobs import sizes
 from kgops.plans.ledger import Held, Ledger, Scratch
-from kgops.plans.shapes import TrainShape
+from kgops.plans.train_shape import TrainShape
 from kgops.plans.weights import buffer_bytes, weight_sizes
 
 __all__ = ["take_step", "walk_step"]

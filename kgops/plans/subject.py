@@ -12,17 +12,14 @@ from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.files import read_json
 from kgops.jobs.job import Job
 from kgops.jobs.pipelining import TRACED, tracin_settings, train_settings
+from kgops.plans.conve_models import model_of_config, model_of_settings
 from kgops.plans.counts import Counts, counts_of
 from kgops.plans.flight_files import Flights, flights_of
+from kgops.plans.formats import effective_precision
 from kgops.plans.regress_shape import regress_shape
-from kgops.plans.shapes import (
-    Shape,
-    effective_precision,
-    model_of_config,
-    model_of_settings,
-    tracin_shape,
-    train_shape,
-)
+from kgops.plans.shapes import Shape
+from kgops.plans.tracin_shape import tracin_shape
+from kgops.plans.train_shape import train_shape
 
 __all__ = ["Subject", "Traced", "subject_of"]
 

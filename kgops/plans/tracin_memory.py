@@ -14,7 +14,7 @@ from kgops.plans.ledger import Held, Ledger, Scratch, ends
 from kgops.plans.neighbourhood_memory import walk_neighbourhood
 from kgops.plans.pair_memory import walk_samples
 from kgops.plans.scan_memory import walk_engines, walk_scan
-from kgops.plans.shapes import TracinShape, compared_ways
+from kgops.plans.tracin_shape import TracinShape, compared_ways
 from kgops.plans.train_memory import walk_retraining
 from kgops.plans.weights import buffer_bytes, weight_bytes, weight_sizes
 

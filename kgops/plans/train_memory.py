@@ -10,8 +10,8 @@ from __future__ import annotations
 from kgops.plans.ledger import Held, Ledger, Scratch
 from kgops.plans.ranked import Ranked
 from kgops.plans.ranking_memory import walk_evaluation, walk_evaluator
-from kgops.plans.shapes import TrainShape
 from kgops.plans.step_memory import take_step
+from kgops.plans.train_shape import TrainShape
 from kgops.plans.weights import buffer_bytes, weight_sizes
 
 __all__ = ["walk_retraining", "walk_training"]

@@ -20,8 +20,10 @@ from kgops.plans.counts import counts_of
 from kgops.plans.planner import suggest
 from kgops.plans.regress_shape import RegressShape
 from kgops.plans.resolve import Resolved, resolve
-from kgops.plans.shapes import Shape, TracinShape, TrainShape
+from kgops.plans.shapes import Shape
 from kgops.plans.targets import Target, cards_here, find_targets, processor, target_of_job
+from kgops.plans.tracin_shape import TracinShape
+from kgops.plans.train_shape import TrainShape
 from kgops.runs.drafts import (
     BUNDLED,
     PULLED,
