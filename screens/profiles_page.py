@@ -51,7 +51,7 @@ def look(home: Home) -> Known:
     own = [_of_file(path, cards) for path in sorted(Path().glob("my-*.toml"))]
     known = [_told(one, one.name, cards) for one in shipped]
     known.sort(
-        key=lambda told: not told.here.startswith("GPU")
+        key=lambda told: not told.here.startswith("card")
     )  # first what was made for a card that is here
     return Known((*own, *known), tuple(_accuracy(home)))
 
@@ -65,7 +65,7 @@ def list_rows(known: Known | None, width: int) -> list[Row]:
     if known is None:
         return [*rows, said("asking this machine's driver", width, "dim")]
     for one in known.profiles:
-        fits = one.here.startswith("GPU") or one.here == "any machine"
+        fits = one.here.startswith("card") or one.here == "any machine"
         here = Piece("not here" if one.here == "-" else one.here, "good" if fits else "dim")
         sets = Piece(one.problems[0] if one.problems else one.sets, "bad" if one.problems else "dim")
         rows.append(columns.row([Piece(one.name), here, sets], key=one.name))

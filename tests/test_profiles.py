@@ -124,10 +124,10 @@ def test_profiles_are_listed_with_what_they_set_and_the_card_they_suit(
     assert told.code == 0, told.err
     rows = {line.split()[0]: line for line in told.out.splitlines()}
     assert set(PROMISED) < set(rows)
-    assert "GPU 1, 2" in rows["t4"]
+    assert "card 1, 2" in rows["t4"]
     assert "fp16" in rows["t4"]
-    assert "GPU 0" in rows["a100-40"]
-    assert "GPU" not in rows["h100"]
+    assert "card 0" in rows["a100-40"]
+    assert "card" not in rows["h100"]
     assert "any machine" in rows["safe"]
     table = {row["name"]: row for row in run_cli("profiles", "--json", env=standin.environment()).json()}
     assert table["t4"]["suits"] == [1, 2]

@@ -118,7 +118,7 @@ def fits_here(profile: Profile, cards: tuple[CardReading, ...] | None) -> str:
     if cards is None:
         return UNKNOWN
     indexes = _suits(profile, cards)
-    return "GPU " + ", ".join(map(str, indexes)) if indexes else "-"
+    return "card " + ", ".join(map(str, indexes)) if indexes else "-"
 
 
 def what_it_sets(profile: Profile) -> str:
