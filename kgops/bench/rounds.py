@@ -16,9 +16,8 @@ from typing import Any
 
 from kgops.bench.measure import fingerprint
 from kgops.bench.reading import read_run
-from kgops.bench.ways import WAYS
+from kgops.bench.turns import of_turn, read_turns
 from kgops.errors import KgopsError, Usage, WontFit
-from kgops.jobs.files import read_json
 from kgops.jobs.job import LONGEST_LABEL, Job
 from kgops.jobs.lent import lent
 from kgops.jobs.placeholders import fill_in
@@ -199,7 +198,7 @@ def _rounds_of_one_run(place: Place, bench: Bench, contest: Contest, rounds: ran
     job = replace(job, settings={**job.settings, "command": command})
     turn = _supervised(place, bench, job, contest.name, f"{when} of {contest.rounds}")
     run = runs.get(place.conn, turn.run) if turn.run is not None else None
-    told = read_json(RunFolder(place.home.runs / run.folder).results / WAYS) if run is not None else None
+    told = read_turns(RunFolder(place.home.runs / run.folder).results) if run is not None else None
     if told is None or turn.told["trouble"]:
         benches.end(place.conn, bench.id, time.time())
         raise KgopsError(
@@ -209,14 +208,9 @@ def _rounds_of_one_run(place: Place, bench: Bench, contest: Contest, rounds: ran
     for turn_of_run, number in enumerate(rounds):
         for name in _missing(place, bench, contest, number):
             base, other = (
-                _Turn(turn.run, _told_in(told.get(one), turn_of_run)) for one in (contest.baseline, name)
+                _Turn(turn.run, of_turn(told, one, turn_of_run)) for one in (contest.baseline, name)
             )
             _keep(place, bench, number, name, base, other, calm)
-
-
-def _told_in(told: Sequence[dict[str, Any]] | None, turn: int) -> dict[str, Any]:
-    """After what could not be done there are no more turns."""
-    return told[min(turn, len(told) - 1)] if told else {"trouble": "the command did not say"}
 
 
 def _look_around(place: Place, before: str) -> quiet.Quiet:

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["LIVE", "WAYS", "Done", "Untestable", "measured", "needs_a_card", "take_turns"]
+from kgops.bench.turns import write_turns
 
-WAYS = "ways.json"  # among the results of a command that takes all ways in turn
+__all__ = ["LIVE", "Done", "Untestable", "measured", "needs_a_card", "take_turns"]
+
 SECONDS_OF = "processor time of one thread, loading left out"
 MEMORY_OF = "resident set at its peak, above that of the loaded model and data"
 LIVE = "live bytes of torch's CPU allocator at their peak, above weights, gradients and optimizer"
@@ -95,12 +96,11 @@ def take_turns(ways: Mapping[str, Callable[[], Done]], number: int, *, turns: in
                 + (told["trouble"] or f"{told['seconds']:.4g} s, {told['memory_mib'] or 0:.1f} MiB"),
                 flush=True,
             )
-    text = json.dumps(found, indent=1)
     folder = os.environ.get("KGOPS_RUN_FOLDER")
     if folder:
-        (Path(folder) / "results" / WAYS).write_text(text)
+        write_turns(Path(folder) / "results", found)
     else:
-        print(text)
+        print(json.dumps(found, indent=1))
 
 
 def _in_a_child(way: Callable[[], Done]) -> dict[str, Any]:
