@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from kgops.bench.budget import Outcome, compare_regress
 from kgops.bench.budget_regress import draw_regress
@@ -48,6 +50,15 @@ def need(**levers: Any) -> int:
 
 
 # ---- beside what is measured ----
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As the bench measures: some kernels have a buffer for each thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def judge(outcomes: list[Outcome]) -> None:
