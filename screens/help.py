@@ -20,7 +20,7 @@ _MOVING = (
     ("mouse", "A click moves the cursor, a second one opens; the wheel scrolls."),
 )
 _IN_THE_LOG = (
-    ("n N", "The next line of a search, or the one before; else of what sounds bad."),
+    ("n N", "The next line of a search, or before; else of what sounds bad."),
     ("← →", "Half a screen to the side, on lines that are longer."),
     ("L", "Bad lines alone, or all again; one stays where one was brought to."),
 )

@@ -143,6 +143,32 @@ def test_what_the_figures_do_not_say_is_said(home: Path, conn: Connection) -> No
     look(home, story, (120, 70))
 
 
+def test_settings_that_only_one_workload_can_have_come_behind_what_tells_more(
+    home: Path, conn: Connection
+) -> None:
+    with transaction(conn):
+        add(conn, 1)
+        records.add(conn, 2, job={"exec": {"command": ["true"]}, "workload": "exec"})
+    runs.end(conn, 2, state="succeeded", reason=None, exit_code=0, ended_at=2000.0)
+
+    async def story(seen: Seen) -> None:
+        await compared(seen, 2)
+        starts = (
+            "SETTINGS",
+            "workload",
+            "FIGURES",
+            "OF ONE WORKLOAD",
+            "train.batch_size",
+            "exec.command",
+        )
+        lines = [line.split("  ")[0] for line in seen.lines()]
+        places = [lines.index(start) for start in starts]
+        assert places[:4] == sorted(places[:4])
+        assert min(places[4:]) > places[3]
+
+    look(home, story, (120, 90))
+
+
 def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Path, conn: Connection) -> None:
     with transaction(conn):
         for number in range(1, 4):

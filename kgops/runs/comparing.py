@@ -59,10 +59,10 @@ class Comparison:
     figures: tuple[Figure, ...]
 
     def is_of_one_workload(self, row: Difference) -> bool:
-        """A setting that the runs without it could not have been given: it says nothing beside them."""
-        having = {run.workload for run, value in zip(self.runs, row.values, strict=True) if value is not None}
-        others = {run.workload for run, value in zip(self.runs, row.values, strict=True) if value is None}
-        return len(having) == 1 and bool(others) and not having & others
+        """A setting that is the same in all runs that can be given it, and that others have no place for."""
+        section = row.name.partition(".")[0]
+        of_it = [value for run, value in zip(self.runs, row.values, strict=True) if run.workload == section]
+        return 0 < len(of_it) < len(self.runs) and not Difference(row.name, tuple(of_it)).differs
 
     @property
     def same_machine(self) -> bool:
