@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driving import Console, wait_for
+from driving import PATIENCE_S, Console, wait_for
 
 from kgops.bench.vary import read_axis, variants
 from kgops.errors import BadJob, Usage
@@ -62,7 +62,7 @@ def test_a_lever_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)  # a dozen runs
+@pytest.mark.timeout(400)  # a dozen runs
 def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: Console, job: Path) -> None:
     asked = ("bench", "matrix", str(job), "--vary", "work=0,0.01,0.02", "--repeat", "3", "--json")
     child = run_cli.start(*asked)
@@ -73,7 +73,7 @@ def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: C
         found = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
         return found if len(found) >= 3 else []
 
-    wait_for(some_pairs, "three finished pairs", within_s=60)
+    wait_for(some_pairs, "three finished pairs", within_s=2 * PATIENCE_S)
     child.send_signal(signal.SIGKILL)
     child.communicate()
     before = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
@@ -88,7 +88,7 @@ def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: C
     ]
     assert run_cli("runs", "--state", "running", "--json").json() == []
     # Finished, the same command measures again.
-    assert run_cli(*asked[:-2], "1", "--json").json()["id"] == 2
+    assert run_cli(*asked[:-2], "1", "--json", timeout_s=120).json()["id"] == 2
 
 
 def test_one_benchmark_at_a_time_and_ctrl_c_stops_the_run_that_is_going_on(run_cli: Console) -> None:
@@ -121,6 +121,7 @@ def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Con
     assert "the baseline code=3 did not succeed" in failing.err
 
 
+@pytest.mark.timeout(180)  # four trainings
 def test_a_lever_that_was_not_in_effect_is_named_with_the_reason(run_cli: Console) -> None:
     path = run_cli.cwd / "small.toml"
     path.write_text(
@@ -129,6 +130,7 @@ def test_a_lever_that_was_not_in_effect_is_named_with_the_reason(run_cli: Consol
     done = run_cli(
         *("bench", "matrix", path, "--vary", "precision=fp32,fp16", "--repeat", "1", "--json"),
         env={"OMP_NUM_THREADS": "1"},
+        timeout_s=120,
     )
     assert done.code == 0, done.err
     row = done.json()["row"][1]
