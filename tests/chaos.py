@@ -380,8 +380,9 @@ def run_chaos(
     unit_s: float = 0.15,
     kinds: tuple[str, ...] = KINDS,
     patience_s: float = 30.0,
+    keep: bool = True,
 ) -> Report:
-    """Kills until the number or the time is reached, or something is wrong."""
+    """Kills until the number or the time is reached, or something is wrong; then everything is kept for a look."""
     base = Path(tempfile.mkdtemp(prefix="kgops-chaos-"))
     chaos = Chaos(base, seed, fault, unit_s, kinds, patience_s)
     until = time.monotonic() + limit_s
@@ -392,7 +393,7 @@ def run_chaos(
             chaos.finish()
     finally:
         chaos.clean_up()
-        if not chaos.report.wrong:
+        if not (chaos.report.wrong and keep):
             shutil.rmtree(base, ignore_errors=True)
         else:
             chaos.report.wrong.append(f"(everything is kept in {base})")
