@@ -26,6 +26,8 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
     n, tile = s.counts.train, s.tests_of_a_tile
     union = _union(ledger, s) if is_traced else []
     rows = [ledger.take("data", _ROW * n)] if union else []
+    # A sample's scores have their place beforehand, those of a tile when the first of them come.
+    every = [] if is_traced else walk_all_scores(ledger, s, tile)
     engines = walk_engines(ledger, s)
     order = ledger.take("data", _ID * n)
     ledger.flash("data", *[_ID * n] * 4)
@@ -34,7 +36,8 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
     scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
     kept = walk_kept(ledger, s, scratches, test)
     ledger.phase = "blocks"
-    every = [] if s.ranks else walk_all_scores(ledger, s, tile)
+    if is_traced and not s.ranks:
+        every = walk_all_scores(ledger, s, tile)
     ranking = Ranking(ledger, s, test)
     earlier = ledger.take("scores", 24 * (tile - test.triples) * ranking.best if s.ranks else 0)
     blocks = s.counts.groups.blocks(s.block, n, both_directions=s.both_directions)
