@@ -83,9 +83,9 @@ def _row(name: str, baseline: str, pairs: Sequence[Pair], noise: Noise) -> Row:
 
 
 def _baseline(name: str, pairs: Sequence[Pair]) -> Row:
-    """Each of its runs once, though several pairs may share it."""
-    runs = {pair.baseline_run: pair.baseline for pair in pairs}
-    measured = list(runs.values())
+    """Each of its turns once, though several pairs may share it; a run may have several."""
+    turns = {(pair.round, pair.baseline_run): pair.baseline for pair in pairs}
+    measured = list(turns.values())
     return Row(
         name,
         name,
