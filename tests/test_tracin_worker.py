@@ -21,8 +21,8 @@ from kgops.graphs.triples import read_graph
 from kgops.jobs.job import read_job
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.tracin import sequential
-from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.tracin.found_files import CSV_HEADER
+from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.training.batches import query_rows
 from kgops.training.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.workers.report import Reporter
