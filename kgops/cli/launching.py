@@ -190,7 +190,8 @@ def prediction(planned: Planned) -> str:
         return f"memory: not predicted ({planned.unknown})"
     room = planned.target.room_mib
     of = f" of {room:,.0f}" if room is not None else ""
-    return f"memory: {planned.predicted_mib:,.0f} MiB predicted{of} on {planned.target.title}"
+    only = f", {planned.predicted_for}" if planned.predicted_for else ""
+    return f"memory: {planned.predicted_mib:,.0f} MiB predicted{of} on {planned.target.title}{only}"
 
 
 def _told(planned: Planned) -> list[Choice]:

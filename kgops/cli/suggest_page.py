@@ -39,6 +39,7 @@ def page(asked: Job, planned: Planned, *, explain: bool) -> list[str]:
         *_levers(planned, explain),
         "",
         *(_parts(suggestion) if explain else [_budget_line(suggestion)]),
+        *([f"        {planned.predicted_for}"] if planned.predicted_for else []),
         _pace_line(planned, suggestion),
         *_more(suggestion),
         "",

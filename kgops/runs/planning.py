@@ -46,6 +46,13 @@ class Planned:
         return self.best.budget.total_mib if self.best else None
 
     @property
+    def predicted_for(self) -> str | None:
+        """Of what the prediction is, where it is not all that the run will take."""
+        if self.job.levers.get("devices", 1) == 1:
+            return None
+        return "of one process alone; each of several has all weights, and its part of the work"
+
+    @property
     def entities(self) -> int | None:
         return self.suggestion.subject.counts.entities if self.suggestion else None
 
