@@ -60,7 +60,7 @@ def test_json_has_the_same_and_the_parts_sum_to_the_total(run_cli: Console) -> N
 
 def test_of_several_devices_the_plan_says_that_its_memory_is_that_of_one_process(run_cli: Console) -> None:
     asked = ("--dataset", "nations", "--batch-size", "512")
-    alone, shared = (run_cli("suggest", "train", *asked, *more).stdout for more in ((), ("--devices", "2")))
+    alone, shared = (run_cli("suggest", "train", *asked, *more).out for more in ((), ("--devices", "2")))
     assert "of one process alone" in shared and "--devices 2" in shared
     assert "of one process alone" not in alone
 
