@@ -25,7 +25,7 @@ _REGRESSION = (
 )
 _LOSS = ("dense labels", "dense labels again", "their efficient loss", "kgops")
 
-TURNS = 4  # of each way in a run
+TURNS = 3  # of each way in a run
 
 
 def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
