@@ -26,6 +26,7 @@ from storage.errors import (
 SCHEMA_VERSION = 4
 Connection = sqlite3.Connection  # so that no other room has to name SQLite
 BUSY_TIMEOUT_S = 30.0
+_OLDEST_LIBRARY = (3, 37, 0)  # STRICT tables
 
 
 def open_writer(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
@@ -122,6 +123,11 @@ def _is_full(folder: Path) -> bool:
     except OSError:
         return False
     return disk.f_bavail * disk.f_frsize < 1 << 16 or (disk.f_files > 0 and disk.f_favail == 0)
+
+
+def library_version() -> tuple[str, bool]:
+    """SQLite's, and whether it is new enough for the tables."""
+    return sqlite3.sqlite_version, sqlite3.sqlite_version_info >= _OLDEST_LIBRARY
 
 
 def integrity_problems(conn: sqlite3.Connection) -> list[str]:

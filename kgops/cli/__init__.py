@@ -136,6 +136,6 @@ def _must_be_utf8(words: list[str]) -> None:
 
 def _must_stand_somewhere() -> None:
     try:
-        os.getcwd()  # noqa: PTH109
+        os.getcwd()  # noqa: PTH109  the call is asked whether it fails; no path is wanted
     except FileNotFoundError as error:
         raise Usage("the folder you are in no longer exists", "`cd` to one that does") from error

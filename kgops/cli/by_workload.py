@@ -19,10 +19,10 @@ class ByWorkload(click.Group):
     kinds: Mapping[str, str]
 
     def find(self, workload: str) -> click.Command:
-        raise NotImplementedError
+        raise NotImplementedError  # each subclass has its own
 
     def of_file(self) -> click.Command:
-        raise NotImplementedError
+        raise NotImplementedError  # each subclass has its own
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.kinds)

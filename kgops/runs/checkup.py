@@ -6,7 +6,6 @@ import importlib.util
 import os
 import platform
 import shutil
-import sqlite3
 import stat
 import subprocess
 import sys
@@ -18,11 +17,10 @@ from typing import Literal
 
 from kgops.settings import Home
 from storage import runs
-from storage.database import integrity_problems, open_reader
+from storage.database import integrity_problems, library_version, open_reader
 from storage.errors import DatabaseMissing, StorageError
 
 Level = Literal["ok", "note", "trouble"]
-_OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 _OLDEST_TORCH = (2, 10)  # below it, weights_only can be got around
 _LITTLE_SPACE_GIB = 2.0
 _NETWORK = {
@@ -96,8 +94,8 @@ def _packages() -> Finding:
 
 
 def _sqlite() -> Finding:
-    version = sqlite3.sqlite_version
-    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+    version, will_do = library_version()
+    if not will_do:
         return Finding(
             "SQLite", "trouble", version, "kgops needs SQLite 3.37 or newer: use a newer Python build"
         )
