@@ -1,4 +1,4 @@
-"""MIGRATING.md says what becomes of the scripts' command lines; each is run as it stands there, behind the new name."""
+"""docs/MIGRATING.md: what becomes of the scripts' command lines; each is run as it stands there, behind its new name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from kgops.cli import main
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "MIGRATING.md").read_text()
+PAGE = (ROOT / "docs" / "MIGRATING.md").read_text()
 WORKLOADS = {
     "train_pytorch.py": "train",
     "run_tracin.py": "tracin",

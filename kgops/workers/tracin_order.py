@@ -29,9 +29,8 @@ def job_file(folder: Path) -> Path:
 
 
 def publish_order(folder: Path, job: Job, graph: Graph) -> None:
+    """In the place of what an attempt before has left: that may be cut short, and its files others by now."""
     write_durably(job_file(folder), job.as_toml().encode())
-    if (folder / _GRAPH).exists():
-        return  # by an attempt before; the folder is named for what it works on
     draft = folder / f".{_GRAPH}.{uuid.uuid4().hex}"
     try:
         torch.save(
