@@ -1,4 +1,4 @@
-"""docs/MIGRATING.md: what becomes of the scripts' command lines; each is run as it stands there, behind its new name."""
+"""docs/MIGRATING.md: what becomes of the scripts' command lines; each is run as it stands there, renamed."""
 
 from __future__ import annotations
 
