@@ -26,7 +26,7 @@ bench: $(VENV)/.ready
 # Kills at random moments: `make chaos N=1000` for the full figure.
 N ?= 200
 chaos: $(VENV)/.ready-dev
-	$(BIN)/python tests/chaos.py --kills $(N)
+	$(BIN)/python tests/chaos.py --kills $(N) $(CHAOS_FLAGS)
 
 # Screens and a supervisor for a while, with runs coming and going: what grows, and whether it should.
 MINUTES ?= 30

@@ -1,7 +1,7 @@
 """Kills everything kgops is made of, at random moments, and checks after each kill that the record is true.
 
-`python tests/chaos.py --kills 1000` prints what was killed and what was found; `--fault NAME` plants one of
-the faults of mutants.py first.
+`python tests/chaos.py --kills 1000` prints what was killed and what was found, and tells every fifty kills how it goes;
+`--store` keeps the figures for BENCHMARKS.md; `--fault NAME` plants one of the faults of mutants.py first.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from chaos_actors import actors, supervisors, variables_of_all, with_variable
+from chaos_report import Report, figures
+
+from kgops.bench.measure import store
+from kgops.jobs.files import read_json
 from kgops.runs import gate, locks, processes
 from kgops.runs.folder import RunFolder
 from kgops.runs.processes import Identity
@@ -34,30 +39,6 @@ KINDS = (
     *("supervisor", "supervisor", "gate", "worker", "grandchild", "run", "run", "everything"),
     *("launcher", "console", "follower", "pid reuse"),
 )
-
-
-@dataclass
-class Report:
-    kills: Counter[str] = field(default_factory=Counter)
-    runs: Counter[str] = field(default_factory=Counter)
-    adoptions: int = 0
-    attempts: int = 0
-    wrong: list[str] = field(default_factory=list)
-    slowest_settling_s: float = 0.0
-
-    @property
-    def killed(self) -> int:
-        return self.kills.total()
-
-    def lines(self) -> list[str]:
-        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(self.kills.items()))
-        states = ", ".join(f"{n} {state}" for state, n in sorted(self.runs.items()))
-        return [
-            f"{self.killed} kills: {kinds}",
-            f"{self.runs.total()} runs: {states}; {self.attempts} attempts, {self.adoptions} adoptions",
-            f"slowest settling {self.slowest_settling_s:.1f} s",
-            *(["nothing wrong"] if not self.wrong else ["WRONG: " + line for line in self.wrong]),
-        ]
 
 
 class Chaos:
@@ -164,7 +145,7 @@ class Chaos:
             return self._kill_console(kind, run)
         number = run["id"]
         folder = RunFolder(self.home.runs / run["folder"])
-        mine = {kind: who for kind, who in self._actors(folder, number).items() if who}
+        mine = {kind: who for kind, who in actors(self.home, folder, number).items() if who}
         if kind == "everything":
             targets = [who for other in self._unfinished_folders() for who in self._all(*other)]
             for _, other in self._unfinished_folders():
@@ -193,33 +174,8 @@ class Chaos:
         process.communicate()
         return True
 
-    def _actors(self, folder: RunFolder, number: int) -> dict[str, list[Identity]]:
-        supervisors = self._supervisors(number)
-        last = folder.last_attempt()
-        if not last:
-            return {"supervisor": supervisors}
-        noted = _read(folder.attempt(last).identity)
-        door = processes.identity_from(noted)
-        tree = processes.tagged(f"{folder.path}#{last}")
-        workers = [who for who in tree if _parent(who.pid) == (door.pid if door else -1)]
-        return {
-            "supervisor": supervisors,
-            "gate": [door] if door and door.is_alive() else [],
-            "worker": workers,
-            "grandchild": [who for who in tree if who not in workers],
-        }
-
-    def _supervisors(self, number: int) -> list[Identity]:
-        of_run = [
-            who
-            for who in _with_variable(f"{processes.SUPERVISOR}={number}")
-            if f"KGOPS_HOME={self.home.path}".encode() in processes._environment(who.pid)
-        ]
-        # A gate is a copy of its supervisor, variables and all.
-        return [who for who in of_run if not any(_parent(who.pid) == other.pid for other in of_run)]
-
     def _all(self, folder: RunFolder, number: int) -> list[Identity]:
-        return [who for group in self._actors(folder, number).values() for who in group]
+        return [who for group in actors(self.home, folder, number).values() for who in group]
 
     def _unfinished_folders(self) -> list[tuple[RunFolder, int]]:
         conn = open_reader(self.home.database)
@@ -234,7 +190,7 @@ class Chaos:
     def _give_pid_away(self, folder: RunFolder) -> None:
         """As if the kernel had given the dead worker's number to somebody else meanwhile."""
         path = folder.attempt(folder.last_attempt()).identity
-        noted = _read(path)
+        noted = read_json(path)
         if isinstance(noted, dict):
             new = path.with_suffix(".given")
             new.write_text(json.dumps({**noted, "pid": self._stranger.pid}))
@@ -266,13 +222,13 @@ class Chaos:
             being_made = locks.is_held(self.home.pending / f"{path.name}.new")
             if not path.name.startswith(".") and path.name not in known and not being_made:
                 return f"the job in {path.name} was accepted and has no row"
-        alive = _variables_of_all(processes.TAG)
+        alive = variables_of_all(processes.TAG)
         for run in listed.values():
             folder = RunFolder(self.home.runs / run["folder"])
             if run["state"] == "failed":
                 return f"run {run['id']} failed: {run['reason']}"
             if run["state"] in runs.ACTIVE:
-                if len(self._supervisors(run["id"])) > 1:
+                if len(supervisors(self.home, run["id"])) > 1:
                     return f"run {run['id']} has more than one supervisor"
                 if not locks.is_held(folder.supervisor_lock) and self._state(run["id"]) in runs.ACTIVE:
                     return f"run {run['id']} is {run['state']} and nobody supervises it"
@@ -311,7 +267,7 @@ class Chaos:
                 self._compare(conn, run)
         finally:
             conn.close()
-        leftovers = [who for who in _with_variable(f"KGOPS_HOME={self.home.path}") if who.pid != os.getpid()]
+        leftovers = [who for who in with_variable(f"KGOPS_HOME={self.home.path}") if who.pid != os.getpid()]
         deadline = time.monotonic() + 5
         while (
             leftovers and time.monotonic() < deadline
@@ -363,7 +319,7 @@ class Chaos:
         self._stranger.kill()
         self._stranger.wait()
         for _ in range(50):
-            left = [who for who in _with_variable(f"KGOPS_HOME={self.home.path}") if who.pid != os.getpid()]
+            left = [who for who in with_variable(f"KGOPS_HOME={self.home.path}") if who.pid != os.getpid()]
             if not left:
                 return
             for who in left:
@@ -381,14 +337,21 @@ def run_chaos(
     kinds: tuple[str, ...] = KINDS,
     patience_s: float = 30.0,
     keep: bool = True,
+    tell: Callable[[Report], None] | None = None,
 ) -> Report:
-    """Kills until the number or the time is reached, or something is wrong; then everything is kept for a look."""
+    """Kills until the number or the time is reached, or something is wrong; then everything is kept for a look.
+
+    `tell` hears of it after each kill that took place.
+    """
     base = Path(tempfile.mkdtemp(prefix="kgops-chaos-"))
     chaos = Chaos(base, seed, fault, unit_s, kinds, patience_s)
     until = time.monotonic() + limit_s
     try:
         while chaos.report.killed < kills and not chaos.report.wrong and time.monotonic() < until:
+            before = chaos.report.killed
             chaos.step()
+            if tell and chaos.report.killed > before:
+                tell(chaos.report)
         if not chaos.report.wrong:
             chaos.finish()
     finally:
@@ -400,26 +363,6 @@ def run_chaos(
     return chaos.report
 
 
-def _with_variable(variable: str) -> list[Identity]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and variable.encode() in processes._environment(int(entry.name)):
-            who = processes.identify(int(entry.name))
-            found += [who] if who else []
-    return found
-
-
-def _variables_of_all(name: str) -> set[str]:
-    """The values this variable has in any process."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            for variable in processes._environment(int(entry.name)):
-                if variable.startswith(name.encode() + b"="):
-                    found.add(variable.partition(b"=")[2].decode("utf-8", "replace"))
-    return found
-
-
 def _closed(home: Home, run: int, number: int) -> bool:
     conn = open_reader(home.database)
     try:
@@ -428,29 +371,28 @@ def _closed(home: Home, run: int, number: int) -> bool:
         conn.close()
 
 
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return -1
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-if __name__ == "__main__":
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
     parser.add_argument("--fault")
+    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
     given = parser.parse_args()
-    print(f"seed {given.seed}")
+    print(f"seed {given.seed}", flush=True)
     begun = time.monotonic()
-    result = run_chaos(kills=given.kills, seed=given.seed, fault=given.fault)
+
+    def tell(report: Report) -> None:
+        if report.killed % 50 == 0:
+            print(f"{report.killed} kills after {time.monotonic() - begun:.0f} s", flush=True)
+
+    result = run_chaos(kills=given.kills, seed=given.seed, fault=given.fault, tell=tell)
+    took_s = time.monotonic() - begun
     print("\n".join(result.lines()))
-    print(f"{time.monotonic() - begun:.0f} s")
-    sys.exit(1 if result.wrong else 0)
+    print(f"{took_s:.0f} s")
+    if given.store:
+        store(figures(result, took_s), "make chaos")
+    return 1 if result.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

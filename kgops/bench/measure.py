@@ -45,9 +45,10 @@ class Line:
         return statistics.median(self.values) if self.figure is None else self.figure
 
     @property
-    def quartiles(self) -> tuple[float, float]:
-        if len(self.values) < 2:
-            return self.values[0], self.values[0]
+    def quartiles(self) -> tuple[float, float] | None:
+        """None for a single value, and where the figure is not the median: they would be another quantity's."""
+        if len(self.values) < 2 or self.figure is not None:
+            return None
         low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
         return low, high
 
@@ -92,14 +93,12 @@ def table(lines: Sequence[Line]) -> list[str]:
     """For a terminal and for Markdown alike."""
     rows = [("what", "measured", "quartiles", "n", "target", "")]
     for line in lines:
-        low, high = line.quartiles
+        spread = "" if line.quartiles is None else "{:.4g} – {:.4g}".format(*line.quartiles)
         bound = "≥" if line.at_least else "≤"
         target = "" if line.target is None else f"{bound} {line.target:g} {line.unit}"
         verdict = {True: "reached", False: "MISSED", None: ""}[line.reached]
         measured = f"{line.value:.4g} {line.unit}"
-        rows.append(
-            (line.subject, measured, f"{low:.4g} – {high:.4g}", str(len(line.values)), target, verdict)
-        )
+        rows.append((line.subject, measured, spread, str(len(line.values)), target, verdict))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     shown = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
@@ -124,8 +123,8 @@ def as_measurements(lines: Sequence[Line], command: str) -> list[Measurement]:
             subject=line.subject,
             against=None,
             value=line.value,
-            low=line.quartiles[0],
-            high=line.quartiles[1],
+            low=line.quartiles[0] if line.quartiles else None,
+            high=line.quartiles[1] if line.quartiles else None,
             n=len(line.values),
             unit=line.unit,
             command=command,

@@ -1,6 +1,6 @@
 """A tracing by two processes beside one that has one core: time, memory of each, and what the machine itself gives.
 
-    python -m kgops.bench.spread --data DIR [--tests 2000] [--rounds 3]
+    python -m kgops.bench.spread --data DIR [--tests 2000] [--rounds 3] [--store]
 
 DIR has train.txt and test.txt. The ways take turns; each is a worker as a supervisor starts it, from nothing to its
 manifest, so loading counts. The third is two tracings that know nothing of each other, each on a core of its own: where
@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from kgops.bench.entry import run
-from kgops.bench.measure import Line, quietness, table
+from kgops.bench.measure import Line, quietness, store, table
 from kgops.graphs.triples import read_graph
 from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE, ConvEConfig
@@ -38,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tests", type=int, default=2000, help="test triples")
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
     args = parser.parse_args(argv)
     print(quietness(), flush=True)
     cores = sorted(os.sched_getaffinity(0))[:2]
@@ -72,6 +73,8 @@ def main(argv: list[str] | None = None) -> int:
         Line("spread_peak_2", "largest process, of two", "MiB", (peaks[2],)),
     ]  # fmt: skip
     print("\n".join(table(lines)))
+    if args.store:
+        store(lines, "kgops.bench.spread")
     return 0 if statistics.median(ratios) >= 1.85 else 1
 
 
