@@ -117,26 +117,30 @@ def test_claims_are_kept_with_their_source_and_written_anew_not_twice(conn: sqli
 WAYS = """
 import json, os, pathlib, sys, time
 sys.path.insert(0, {root!r})
-from kgops.bench.ways import Done, Untestable, measured, take_turns
+from kgops.bench.lockstep import take_turns
+from kgops.bench.ways import Done, Untestable
 
 def takes(seconds, mib):
     held = []
     def fill():  # before the clock is read: how long the kernel takes to give memory is not steady
         held.append(bytearray(int(mib * 2**20)))
         held[0][::4096] = bytes([1]) * len(held[0][::4096])
-    def work():
+    def work(part):
         until = time.process_time() + seconds
         while time.process_time() < until:
             pass
-    return lambda: Done(*measured(work, fill)[:2], {{"loss": seconds}})
+    def way(turn):
+        taken = turn.take(work, fill)
+        return Done(taken.seconds, taken.mib, {{"loss": seconds}})
+    return way
 
-def cannot():
+def cannot(turn):
     raise Untestable("no such card")
 
-def dies():
+def dies(turn):
     os._exit(3)
 
-def fails():
+def fails(turn):
     raise ValueError("what it says")
 
 take_turns({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2, 60), "cannot": cannot, "dies": dies,

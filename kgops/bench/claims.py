@@ -26,6 +26,7 @@ _REGRESSION = (
 _LOSS = ("dense labels", "dense labels again", "their efficient loss", "kgops")
 
 TURNS = 3  # of each way in a run
+PARTS = 6  # of each turn: a pair each
 
 
 def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
@@ -34,7 +35,7 @@ def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
     given = [] if data is None else ["--data", str(data.absolute())]
     label = " (quick)" if quick else ""
     if table == "a":
-        small = ["--entities", "3000", "--dim", "64", "--steps", "8"]
+        small = ["--entities", "3000", "--dim", "64", "--steps", "2"]
         words = [*given, *(small if quick else ["--compile"])]
         return [
             _together(f"claims a{label}: training ConvE, batch 256", "group_training", words, _TRAINING, runs)
@@ -46,21 +47,22 @@ def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
     if table == "c":
         sizes = [(256, 10_000)] if quick else [(256, 10_000), (1024, 10_000), (256, 50_000), (1024, 50_000)]
         return [_loss(label, batch, entities, runs) for batch, entities in sizes]
-    words = ["--size", "32", "--batch-size", "4", "--steps", "2"] if quick else ["--compile"]
+    words = ["--size", "32", "--batch-size", "4"] if quick else ["--compile"]
     name = f"claims d{label}: the regression network, windows of 5 frames"
     return [_together(name, "group_regression", words, _REGRESSION, runs)]
 
 
 def _loss(label: str, batch: int, entities: int, runs: int) -> Contest:
-    words = ["--entities", str(entities), "--batch-size", str(batch), "--steps", "2" if label else "4"]
+    words = ["--entities", str(entities), "--batch-size", str(batch)]
     name = f"claims c{label}: batch {batch} × {entities:,} entities"
     return _together(name, "group_loss", words, _LOSS, runs)
 
 
 def _together(name: str, module: str, words: Sequence[str], variants: Sequence[str], runs: int) -> Contest:
-    """Several turns in each run, since quartiles of three pairs are hardly ever those of the next three, and loading
-    libraries takes longer than a turn."""
+    """Several turns in each run, since loading libraries takes longer than a turn, and several parts in each turn: the
+    quartiles of a few pairs are hardly ever those of the next few."""
     command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words]
-    command += ["--turns", "{turns}", "--round", "{round}"]
+    command += ["--turns", str(TURNS), "--parts", str(PARTS), "--round", "{round}"]
     job = read_job({"workload": "exec", "exec": {"command": command}}, name)
-    return Contest(name, dict.fromkeys(variants, job), runs * TURNS, together=True, turns=TURNS)
+    pairs = TURNS * PARTS
+    return Contest(name, dict.fromkeys(variants, job), runs * pairs, together=True, turns=pairs)

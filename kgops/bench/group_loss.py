@@ -18,8 +18,9 @@ from kgops.bench import rivals
 from kgops.bench.entry import run
 from kgops.bench.group_training import few_batches
 from kgops.bench.live_bytes import peak_live_bytes
+from kgops.bench.lockstep import take_turns
 from kgops.bench.train_step import synthetic
-from kgops.bench.ways import LIVE, Done, measured, take_turns
+from kgops.bench.ways import LIVE, Done, Turn
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.batches import Batch
 from kgops.training.optimizers import build_optimizer
@@ -47,7 +48,7 @@ def efficient(model: ConvE, batch: Batch) -> torch.Tensor:
     return (F.softplus(scores).sum() - true.sum()) / scores.numel()
 
 
-def by_autograd(loss: Loss, graph_entities: int, batch_size: int, steps: int) -> Done:
+def by_autograd(turn: Turn, loss: Loss, graph_entities: int, batch_size: int, steps: int) -> Done:
     graph = synthetic(graph_entities)
     torch.manual_seed(0)
     model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations)).train()
@@ -62,10 +63,10 @@ def by_autograd(loss: Loss, graph_entities: int, batch_size: int, steps: int) ->
         optimizer.step()
         last[0] = float(value.detach())
 
-    return _done(model, step, steps, last, _labels_mib(loss is dense, next(source), graph_entities))
+    return _done(turn, model, step, steps, last, _labels_mib(loss is dense, next(source), graph_entities))
 
 
-def ours(graph_entities: int, batch_size: int, steps: int) -> Done:
+def ours(turn: Turn, graph_entities: int, batch_size: int, steps: int) -> Done:
     graph = synthetic(graph_entities)
     torch.manual_seed(0)
     settings = TrainSettings(batch_size=batch_size, label_smoothing=0.0)
@@ -83,10 +84,12 @@ def ours(graph_entities: int, batch_size: int, steps: int) -> Done:
         assert value is not None
         last[0] = float(value)
 
-    return _done(model, step, steps, last, _labels_mib(False, next(source), graph_entities))
+    return _done(turn, model, step, steps, last, _labels_mib(False, next(source), graph_entities))
 
 
-def _done(model: ConvE, step: Callable[[], None], steps: int, last: list[float], labels_mib: float) -> Done:
+def _done(
+    turn: Turn, model: ConvE, step: Callable[[], None], steps: int, last: list[float], labels_mib: float
+) -> Done:
     def twice() -> None:
         step()
         step()
@@ -97,8 +100,8 @@ def _done(model: ConvE, step: Callable[[], None], steps: int, last: list[float],
         for _ in range(steps):
             step()
 
-    seconds, _, _ = measured(all_of_them)
-    return Done(seconds / steps, peak, {"loss": last[0], "labels_mib": labels_mib}, memory_of=LIVE)
+    taken = turn.take(lambda _: all_of_them())
+    return Done(taken.each(steps), peak, {"loss": last[0], "labels_mib": labels_mib}, memory_of=LIVE)
 
 
 def _labels_mib(is_dense: bool, batch: Batch, entities: int) -> float:
@@ -113,21 +116,23 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kgops.bench.group_loss", description=__doc__)
     parser.add_argument("--entities", type=int, default=10_000)
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=1, help="of a part")
     parser.add_argument("--turns", type=int, default=2, help="how often each way is taken")
+    parser.add_argument("--parts", type=int, default=4, help="of a turn; ways take turns at parts")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
     size = (args.entities, args.batch_size, args.steps)
     take_turns(
         {
-            "dense labels": lambda: by_autograd(dense, *size),
-            "dense labels again": lambda: by_autograd(dense, *size),
-            "their efficient loss": lambda: by_autograd(efficient, *size),
-            "kgops": lambda: ours(*size),
+            "dense labels": lambda turn: by_autograd(turn, dense, *size),
+            "dense labels again": lambda turn: by_autograd(turn, dense, *size),
+            "their efficient loss": lambda turn: by_autograd(turn, efficient, *size),
+            "kgops": lambda turn: ours(turn, *size),
         },
         args.round,
         turns=args.turns,
+        parts=args.parts,
     )
     return 0
 

@@ -8,12 +8,12 @@ Made frames whose brightness tells the height; the network and its step are thos
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 import torch
 
 from kgops.bench.entry import run
-from kgops.bench.ways import Done, Untestable, measured, take_turns
+from kgops.bench.lockstep import take_turns
+from kgops.bench.ways import Done, Turn, Untestable, Way
 from kgops.jobs.regression_config import CHANNELS, SMALL_CHANNELS, RegressionConfig
 from kgops.models.regression import RegressionModel
 from kgops.training.optimizers import build_optimizer
@@ -26,7 +26,7 @@ __all__ = ["main"]
 WARM_UP = 2  # steps
 
 
-def ways(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dict[str, Callable[[], Done]]:
+def ways(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dict[str, Way]:
     draw = torch.Generator().manual_seed(0)
     heights = torch.rand(batch, generator=draw)
     images = heights[:, None, None, None] + 0.1 * torch.randn(batch, frames, size, size, generator=draw)
@@ -34,7 +34,11 @@ def ways(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dic
     precision = resolve_precision("fp32", "cpu")
 
     def way(
-        *, checkpointing: bool = False, compile: str = "off", channels: tuple[int, int, int] = CHANNELS
+        turn: Turn,
+        *,
+        checkpointing: bool = False,
+        compile: str = "off",
+        channels: tuple[int, int, int] = CHANNELS,
     ) -> Done:
         if compile != "off" and not compiling:
             raise Untestable("--quick leaves it out: compiling takes longer than all of it")
@@ -49,19 +53,19 @@ def ways(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dic
             for _ in range(count):
                 last[0] = float(step(images, angles, heights, torch.ones(batch)))
 
-        seconds, mib, _ = measured(lambda: work(steps), lambda: work(WARM_UP))
+        taken = turn.take(lambda _: work(steps), lambda: work(WARM_UP))
         if step.compile_failure:
             raise Untestable(step.compile_failure)
         remark = "on the CPU; compiling is not timed, its memory counts" if compile != "off" else None
-        return Done(seconds / steps, mib, {"loss": last[0]}, remark)
+        return Done(taken.each(steps), taken.mib, {"loss": last[0]}, remark)
 
     return {
         "original": way,
         "original again": way,
-        "+ checkpointing": lambda: way(checkpointing=True),
-        "+ compile": lambda: way(compile="default"),
-        "+ checkpointing + compile": lambda: way(checkpointing=True, compile="default"),
-        "small model": lambda: way(channels=SMALL_CHANNELS),
+        "+ checkpointing": lambda turn: way(turn, checkpointing=True),
+        "+ compile": lambda turn: way(turn, compile="default"),
+        "+ checkpointing + compile": lambda turn: way(turn, checkpointing=True, compile="default"),
+        "small model": lambda turn: way(turn, channels=SMALL_CHANNELS),
     }
 
 
@@ -70,15 +74,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=128, help="pixels on a side of a frame")
     parser.add_argument("--frames", type=int, default=5, help="of a window")
     parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=1, help="of a part")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
     parser.add_argument("--turns", type=int, default=2, help="how often each way is taken")
+    parser.add_argument("--parts", type=int, default=4, help="of a turn; ways take turns at parts")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
-    take_turns(
-        ways(args.size, args.frames, args.batch_size, args.steps, args.compile), args.round, turns=args.turns
-    )
+    taken = ways(args.size, args.frames, args.batch_size, args.steps, args.compile)
+    take_turns(taken, args.round, turns=args.turns, parts=args.parts)
     return 0
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,8 +24,9 @@ from torch.utils.checkpoint import checkpoint
 
 from kgops.bench import rivals
 from kgops.bench.entry import run
+from kgops.bench.lockstep import take_turns
 from kgops.bench.tracin_ways import model_of, pykeen_model
-from kgops.bench.ways import Done, Untestable, measured, needs_a_card, take_turns
+from kgops.bench.ways import Done, Turn, Untestable, Way, needs_a_card
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
@@ -43,6 +45,7 @@ __all__ = ["main"]
 
 CLEANUP_EVERY = 8  # batches; theirs have one triple, for each has a backward pass of its own
 LAST_LAYERS = 2
+OURS_AGAIN = 4
 AT_ONCE = 8  # triples whose gradients are vectorised together
 Autocast = Callable[[], AbstractContextManager[object]]
 Exact = Callable[[torch.Tensor], torch.Tensor]
@@ -78,7 +81,7 @@ class Loop:
         self.parameters = [p for n, p in self.model.named_parameters() if names is None or n in names]
         self.rows = query_rows(setting.trains, True)
         self.test = query_rows(setting.test[None], True)[0]
-        self.cached: tuple[torch.Tensor, ...] | None = None
+        self.cached: tuple[torch.Tensor, ...] | None = None  # the test triple's gradient
 
     def gradient(self, row: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with rivals.matrix_product(), self.autocast():
@@ -89,13 +92,13 @@ class Loop:
             torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters, found, strict=True)
         )
 
-    def scores(self, count: int, cleanup: bool = False) -> torch.Tensor:
-        """Without a cache the test triple's gradient is computed again in each call."""
-        other = self.cached or self.gradient(self.test)
-        found = torch.empty(count)
-        for j, row in enumerate(self.rows[:count]):
+    def scores(self, rows: torch.Tensor, cleanup: bool = False) -> torch.Tensor:
+        if self.cached is None:
+            self.cached = self.gradient(self.test)
+        found = torch.empty(len(rows))
+        for j, row in enumerate(rows):
             own = self.gradient(row)
-            found[j] = float(sum((a * b).sum() for a, b in zip(own, other, strict=True)))
+            found[j] = float(sum((a * b).sum() for a, b in zip(own, self.cached, strict=True)))
             if cleanup and (j + 1) % CLEANUP_EVERY == 0:
                 gc.collect()
                 torch.cuda.empty_cache()
@@ -106,7 +109,7 @@ class Loop:
         plain = part.forward
         part.forward = lambda x: checkpoint(plain, x, use_reentrant=False)
 
-    def vectorised(self, count: int) -> torch.Tensor:
+    def vectorised(self, rows: torch.Tensor) -> torch.Tensor:
         """torch.func over PyKEEN's own model: gradients of some triples at once."""
         weights = {name: p.detach() for name, p in self.model.named_parameters()}
         buffers = dict(self.model.named_buffers())
@@ -119,59 +122,70 @@ class Loop:
         one = grad(loss)
         other = one(weights, self.test)
         columns = []
-        for part in torch.split(self.rows[:count], AT_ONCE):
+        for part in torch.split(rows, AT_ONCE):
             own = vmap(one, in_dims=(None, 0))(weights, part)
             columns.append(torch.stack([own[name].flatten(1) @ other[name].flatten() for name in own]).sum(0))
         return torch.cat(columns)
 
 
-def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callable[[], Done]]:
+def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
     """Each scores the same sample; how far its scores are from the exact ones is told beside its time."""
     many = len(setting.trains)
-
     exact = exact_of(setting.trains)
 
-    def result(
-        seconds: float,
-        mib: float | None,
-        scores: torch.Tensor,
-        beside: torch.Tensor,
-        remark: str | None = None,
-    ) -> Done:
+    def compared(scores: torch.Tensor, beside: torch.Tensor) -> dict[str, float]:
         found = compare(beside[None], scores[None])
         figures = {"score_error": found.largest_error, "rank_agreement": found.spearman}
-        figures |= {f"top_{k}_shared": share for k, share in found.top.items() if k <= 50}
-        return Done(seconds / many, mib, figures, remark)
+        return figures | {f"top_{k}_shared": share for k, share in found.top.items() if k <= 50}
+
+    def over(
+        turn: Turn,
+        rows: torch.Tensor,
+        work: Callable[[torch.Tensor], torch.Tensor],
+        warm_up: Callable[[], object],
+        *,
+        sweeps: bool = False,
+    ) -> tuple[list[float], float | None, torch.Tensor]:
+        """Seconds a triple in each part, the peak, and the scores of all rows: each part has its share of them."""
+        shares = torch.tensor_split(rows, turn.parts)
+        taken = turn.take(lambda part: work(shares[part]), warm_up, sweeps=sweeps)
+        each = [seconds / len(share) for seconds, share in zip(taken.seconds, shares, strict=True)]
+        return each, taken.mib, torch.cat(taken.results)
 
     def theirs(
+        turn: Turn,
         prepare: Callable[[Loop], None] = lambda _: None,
         *,
         names: Sequence[str] | None = None,
         autocast: Autocast = nullcontext,
         cleanup: bool = False,
-        at_most: int = many,
+        caching: bool = False,
         remark: str | None = None,
     ) -> Done:
         loop = Loop(setting, names, autocast)
-        count = min(many, at_most)
+        # Cleaning up is thirty times as slow: one in each part.
+        rows = loop.rows[: CLEANUP_EVERY * turn.parts] if cleanup else loop.rows
 
         def warm_up() -> None:
             prepare(loop)
-            loop.scores(2)
+            loop.scores(rows[:2])
+            if not caching:
+                loop.cached = None  # computed in the first part
 
-        seconds, mib, scores = measured(lambda: loop.scores(count, cleanup), warm_up, sweeps=cleanup)
-        return result(seconds * many / count, mib, scores, exact[:count], remark)
+        each, mib, scores = over(
+            turn, rows, lambda share: loop.scores(share, cleanup), warm_up, sweeps=cleanup
+        )
+        return Done(each, mib, compared(scores, exact[: len(rows)]), remark)
 
-    def cached(loop: Loop) -> None:
-        loop.cached = loop.gradient(loop.test)
-
-    def vectorised(remark: str | None = None) -> Done:
+    def vectorised(turn: Turn, remark: str | None = None) -> Done:
         loop = Loop(setting)
         with rivals.matrix_product():
-            found = measured(lambda: loop.vectorised(many), lambda: loop.vectorised(AT_ONCE))
-            return result(*found, exact, remark)
+            each, mib, scores = over(
+                turn, loop.rows, loop.vectorised, lambda: loop.vectorised(loop.rows[:AT_ONCE])
+            )
+        return Done(each, mib, compared(scores, exact), remark)
 
-    def compiled() -> Done:
+    def compiled(turn: Turn) -> Done:
         if not compiling:
             raise Untestable("--quick leaves it out: compiling takes longer than all of it")
 
@@ -180,11 +194,12 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
             loop.model.interaction.hr1d = torch.compile(loop.model.interaction.hr1d)
 
         return theirs(
+            turn,
             prepare,
             remark="the two stacks of the model, on the CPU; compiling is not timed, its memory counts",
         )
 
-    def filtered() -> Done:
+    def filtered(turn: Turn) -> Done:
         """Their loop over what kgops' own filter leaves of all training triples: by hops, and by paths of at most
         three edges. Of more than twice the sample only a part is run, and the rest reckoned."""
         train = setting.graph.train
@@ -192,40 +207,56 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Callab
         how = NeighbourhoodFilter(n_hops=2, path_filtering=True, max_total_path_length=3)
         head, _, tail = map(int, setting.test)
         loop = Loop(setting)
-        selecting, _, kept = measured(lambda: near.select(head, tail, how), lambda: loop.scores(2))
-        loop.rows = query_rows(train[kept], True)
-        run = min(len(kept), 2 * many)
-        seconds, mib, _ = measured(lambda: loop.scores(run))
+        loop.scores(loop.rows[:2])
+        begun = time.process_time()
+        kept = near.select(head, tail, how)
+        selecting = time.process_time() - begun
+        rows = query_rows(train[kept[: 2 * many]], True)
+        if len(rows) < turn.parts:
+            raise Untestable(
+                f"the filter leaves {len(rows)} triples, of which no {turn.parts} parts can be made"
+            )
+        each, mib, _ = over(turn, rows, loop.scores, lambda: None)
         whole = exact_of(train)
         left = torch.zeros_like(whole)
         left[kept] = whole[kept]
-        told = result(0.0, mib, left, whole).figures
         remark = f"{len(kept):,} of {len(train):,} triples are left, by kgops' own filter"
-        return Done((selecting + seconds * len(kept) / max(run, 1)) / len(train), mib, told, remark)
+        seconds = [(selecting + one * len(kept)) / len(train) for one in each]
+        return Done(seconds, mib, compared(left, whole), remark)
 
-    def ours() -> Done:
-        found = measured(lambda: setting.ours(), lambda: setting.ours(setting.trains[:8]))
-        return result(*found, exact)
+    def ours(turn: Turn) -> Done:
+        """All of the sample in each part, several times: a share of it would be too short to time, and smaller blocks
+        are slower."""
+
+        def work(_: int) -> torch.Tensor:
+            for _ in range(OURS_AGAIN):
+                scores = setting.ours()
+            return scores
+
+        taken = turn.take(work, lambda: setting.ours(setting.trains[:8]))
+        return Done(taken.each(OURS_AGAIN * many), taken.mib, compared(taken.results[-1], exact))
 
     last = sorted(last_layers(setting.theirs(), LAST_LAYERS))
     emulated = None if cpu_has_bf16() else "this processor has no bf16 instructions: they are emulated"
     return {
         "baseline": theirs,
         "baseline again": theirs,
-        "+ cleanup": lambda: theirs(
-            cleanup=True,
-            at_most=max(many // 4, CLEANUP_EVERY),  # each is thirty times as slow
-            remark="gc.collect() alone: there is no CUDA cache to empty here",
+        "+ cleanup": lambda turn: theirs(
+            turn, cleanup=True, remark="gc.collect() alone: there is no CUDA cache to empty here"
         ),
-        "+ fp16": lambda: needs_a_card("their mixed precision is CUDA's"),
-        "+ bf16": lambda: theirs(autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated),
-        "+ checkpointing": lambda: theirs(Loop.with_checkpointing),
-        "+ last layers": lambda: theirs(names=last, remark=f"the last {LAST_LAYERS} layers"),
-        "+ test caching": lambda: theirs(cached),
+        "+ fp16": lambda _: needs_a_card("their mixed precision is CUDA's"),
+        "+ bf16": lambda turn: theirs(
+            turn, autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated
+        ),
+        "+ checkpointing": lambda turn: theirs(turn, Loop.with_checkpointing),
+        "+ last layers": lambda turn: theirs(turn, names=last, remark=f"the last {LAST_LAYERS} layers"),
+        "+ test caching": lambda turn: theirs(turn, caching=True),
         "+ vmap": vectorised,
         "+ compile": compiled,
         "+ filtering": filtered,
-        "all that is exact": lambda: vectorised("vectorised, the test's gradient once; fp16 needs a card"),
+        "all that is exact": lambda turn: vectorised(
+            turn, "vectorised, the test's gradient once; fp16 needs a card"
+        ),
         "kgops": ours,
     }
 
@@ -270,6 +301,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--training", type=int, default=60, help="steps the model is trained before")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
     parser.add_argument("--turns", type=int, default=2, help="how often each way is taken")
+    parser.add_argument("--parts", type=int, default=4, help="of a turn; ways take turns at parts")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
@@ -281,7 +313,7 @@ def main(argv: list[str] | None = None) -> int:
     # In double precision the factored scores are the judge: they agree with one backward pass each to 1e-14.
     judge = Setting(graph, in_double(model), rows[0], rows[1:])
     Loop(setting)  # PyKEEN loads the most of itself here: once, before any way begins
-    take_turns(ways(setting, judge.ours, args.compile), args.round, turns=args.turns)
+    take_turns(ways(setting, judge.ours, args.compile), args.round, turns=args.turns, parts=args.parts)
     return 0
 
 

@@ -22,8 +22,9 @@ from torch.utils.checkpoint import checkpoint
 
 from kgops.bench import rivals
 from kgops.bench.entry import run
+from kgops.bench.lockstep import take_turns
 from kgops.bench.train_step import synthetic
-from kgops.bench.ways import Done, Untestable, measured, needs_a_card, take_turns
+from kgops.bench.ways import Done, Turn, Untestable, Way, needs_a_card
 from kgops.graphs.triples import Graph, read_graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.batches import Batch, Batches
@@ -105,10 +106,9 @@ def few_batches(graph: Graph, batch_size: int) -> Iterator[Batch]:
     return itertools.cycle(list(itertools.islice(batches.epoch(0), 8)))
 
 
-def ways(
-    graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: bool
-) -> dict[str, Callable[[], Done]]:
+def ways(graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: bool) -> dict[str, Way]:
     def theirs(
+        turn: Turn,
         prepare: Callable[[Theirs], None] = lambda _: None,
         autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
         cleanup: bool = False,
@@ -124,37 +124,41 @@ def ways(
                     gc.collect()
                     torch.cuda.empty_cache()
 
-        seconds, mib, _ = measured(lambda: work(steps), lambda: work(WARM_UP), sweeps=cleanup)
-        return Done(seconds / steps, mib, {"loss": made.last}, remark)
+        many = (
+            CLEANUP_EVERY * -(-steps // CLEANUP_EVERY) if cleanup else steps
+        )  # as many cleanups as they belong to
+        taken = turn.take(lambda _: work(many), lambda: work(WARM_UP), sweeps=cleanup)
+        return Done(taken.each(many), taken.mib, {"loss": made.last}, remark)
 
-    def bf16() -> Done:
+    def bf16(turn: Turn) -> Done:
         emulated = None if cpu_has_bf16() else "this processor has no bf16 instructions: they are emulated"
-        return theirs(autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated)
+        return theirs(turn, autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated)
 
-    def compile_() -> Done:
+    def compile_(turn: Turn) -> Done:
         if not compiling:
             raise Untestable("--quick leaves it out: compiling takes longer than all of it")
         return theirs(
+            turn,
             Theirs.compiled,
             remark="the two stacks of the model, on the CPU; compiling is not timed, its memory counts",
         )
 
-    def ours() -> Done:
+    def ours(turn: Turn) -> Done:
         made = Ours(graph, config, batch)
-        seconds, mib, _ = measured(lambda: made.steps(steps), lambda: made.steps(WARM_UP))
-        return Done(seconds / steps, mib, {"loss": made.last})
+        taken = turn.take(lambda _: made.steps(steps), lambda: made.steps(WARM_UP))
+        return Done(taken.each(steps), taken.mib, {"loss": made.last})
 
     alone = "gc.collect() alone: there is no CUDA cache to empty here"
     return {
         "fp32": theirs,
         "fp32 again": theirs,
-        "+ cleanup": lambda: theirs(cleanup=True, remark=alone),
-        "+ fp16": lambda: needs_a_card(MIXED),
+        "+ cleanup": lambda turn: theirs(turn, cleanup=True, remark=alone),
+        "+ fp16": lambda _: needs_a_card(MIXED),
         "+ bf16": bf16,
-        "+ checkpointing": lambda: theirs(Theirs.with_checkpointing),
-        "+ fp16 + checkpointing": lambda: needs_a_card(MIXED),
+        "+ checkpointing": lambda turn: theirs(turn, Theirs.with_checkpointing),
+        "+ fp16 + checkpointing": lambda _: needs_a_card(MIXED),
         "+ compile": compile_,
-        "+ four GPUs": lambda: needs_a_card("four of them are what was spoken of"),
+        "+ four GPUs": lambda _: needs_a_card("four of them are what was spoken of"),
         "kgops": ours,
     }
 
@@ -165,9 +169,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--entities", type=int, default=14_541, help="of the made graph")
     parser.add_argument("--dim", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=4, help="of a part")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
     parser.add_argument("--turns", type=int, default=2, help="how often each way is taken")
+    parser.add_argument("--parts", type=int, default=4, help="of a turn; ways take turns at parts")
     parser.add_argument("--round", type=int, default=0, help="which way begins")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
@@ -175,7 +180,8 @@ def main(argv: list[str] | None = None) -> int:
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.dim)
     # PyKEEN loads the most of itself here: once, before any way begins. No step: what it freed would be theirs to use.
     Theirs(graph, config, args.batch_size)
-    take_turns(ways(graph, config, args.batch_size, args.steps, args.compile), args.round, turns=args.turns)
+    taken = ways(graph, config, args.batch_size, args.steps, args.compile)
+    take_turns(taken, args.round, turns=args.turns, parts=args.parts)
     return 0
 
 

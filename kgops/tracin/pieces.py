@@ -33,7 +33,7 @@ MERGED_AT_ONCE = 8  # pieces: each merge looks again at all that was found befor
 _MOST_SHARES = 64  # of a tile: so many processes can work on it, and one that is lost loses so little
 _LEAST_SHARE = 2048  # triples
 _TESTS_AT_ONCE = 256  # whose factors each piece computes again
-_WORTH = 32  # times the work of those factors has to be in a piece
+_WORTH = 16  # times the work of those factors has to be in a piece
 
 
 Found = tuple[int, list[torch.Tensor]]

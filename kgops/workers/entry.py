@@ -47,7 +47,7 @@ class StopRequest:
         return self._asked
 
 
-def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None:
+def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoReturn:
     """Calls `work` with the job named on the command line; says how it ended and exits accordingly."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m kgops.workers.NAME job.toml")
@@ -56,14 +56,26 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> None
     reporter = Reporter(folder)
     reporter.libraries_mib = host_memory_mib()
     stop = StopRequest()
-    ran_out = None
-    try:
+
+    def all_of_it() -> None:
         job = _with_settings(read_job_file(job_file), reporter)
         if job.limits.memory_mib is not None:
             limit_memory(job.limits.memory_mib)
         work(job, folder, reporter, stop)
         if fence.is_elsewhere():  # there no supervisor sees it
             reporter.memory(host_peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+    answer_for(reporter, all_of_it)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # all is written, and to take torch down takes half a second
+
+
+def answer_for(reporter: Reporter, work: Callable[[], None]) -> None:
+    """Does it. Where it does not end well, says how it ended and exits accordingly."""
+    ran_out = None
+    try:
+        work()
     except Stopped:
         # Ended by the signal it was asked with: not a success, and nobody's failure either.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -76,7 +76,7 @@ def trace_graph(
             return work.traced(None)
         loaded = work.load(device)
         report_levers(job, device, report, loaded[0].point.model)
-        scoring = work.scoring(loaded, device)
+        scoring = work.scoring(loaded, device, processes=len(spread_over(job, device)[0]))
         if job.settings["self_influence"]:
             return work.with_itself(scoring)
         if job.settings["build_index"]:
@@ -154,7 +154,7 @@ class _Run(Work):
         if len(devices) == 1:
             yield scoring
             return
-        with spread(self, tests, parts, devices) as spread_scorer:
+        with spread(self, scoring, tests, parts, devices) as spread_scorer:
             yield spread_scorer
 
     def agreement(self, scoring: Scoring) -> dict[str, float]:

@@ -15,6 +15,7 @@ from kgops.tracin.scan import Scanner
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scoring, candidates
 from kgops.workers import fence
+from kgops.workers.entry import Stopped
 from kgops.workers.tracin_work import Work
 
 __all__ = ["DEVICE", "FOLDER", "MERGE", "TASKS", "Hand"]
@@ -53,11 +54,14 @@ class Hand:
             if place % of == which and not self.pieces.is_published(piece):
                 self.do(piece)
 
-    def do_all(self) -> None:
-        """One after the other, each that nobody has claimed, until all are published."""
+    def do_every_free(self) -> None:
+        """One after the other, each that nobody has claimed, until all are published; `Stopped` where it is stopped."""
         left = list(self.pieces)
-        while left := [piece for piece in left if not self._is_done_if_free(piece)]:
-            time.sleep(_LOOK_S)  # others have claimed these, and may die
+        try:
+            while left := [piece for piece in left if not self._is_done_if_free(piece)]:
+                time.sleep(_LOOK_S)  # others have claimed these, and may die
+        except Interrupted as error:
+            raise Stopped from error
 
     def _is_done_if_free(self, piece: Piece) -> bool:
         """Whether it is published, by us where nobody else is at it."""

@@ -29,12 +29,12 @@ def do_pieces(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> No
     graph = load_graph(job.settings) if ordered is None else ordered_graph(ordered)
     work = Work(job, graph, folder, report, stop)
     scoring = work.scoring(work.load(device), device)
+    if ordered is not None:
+        Hand(work, scoring, Pieces.open(ordered)).do_every_free()
+        return
     try:
-        if ordered is not None:
-            Hand(work, scoring, Pieces.open(ordered)).do_all()
-        else:
-            hand = Hand(work, scoring, planned_pieces(work, work.tests(), work.parts()))
-            hand.do_every(int(os.environ["SLURM_ARRAY_TASK_ID"]), int(os.environ[TASKS]))
+        hand = Hand(work, scoring, planned_pieces(work, work.tests(), work.parts()))
+        hand.do_every(int(os.environ["SLURM_ARRAY_TASK_ID"]), int(os.environ[TASKS]))
     except Interrupted as error:
         raise Stopped from error
 

@@ -26,6 +26,7 @@ from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scoring
 from kgops.training.report import Progress, Report
 from kgops.workers import tracin_hand
+from kgops.workers.tracin_copy import Copy, Copying
 from kgops.workers.tracin_hand import Hand
 from kgops.workers.tracin_order import job_file, publish_order
 from kgops.workers.tracin_plan import planned_pieces
@@ -95,7 +96,7 @@ class _Child:
 
     device: str
     log: Path
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Copy
     again: int = 0
     read: int = 0
     done: float = 0
@@ -121,10 +122,13 @@ class _Child:
 
 
 class LocalHands:
-    """A process for each device; on the processor they share its cores. Ends them on the way out."""
+    """A process for each device; on the processor they share its cores. Ends them on the way out.
 
-    def __init__(self, pieces: Pieces, devices: Sequence[str]) -> None:
-        self._pieces = pieces
+    They are copies of this one where `copying` can make them, and else begin from nothing.
+    """
+
+    def __init__(self, pieces: Pieces, devices: Sequence[str], copying: Copying | None = None) -> None:
+        self._pieces, self._copying = pieces, copying
         cores = len(os.sched_getaffinity(0))
         self._threads = max(1, cores // sum(device == "cpu" for device in devices)) if "cpu" in devices else 1
         self._devices = list(devices)
@@ -172,7 +176,9 @@ class LocalHands:
     def under_way(self) -> float:
         return sum(child.done for child in self._children)
 
-    def _start(self, device: str, log: Path) -> subprocess.Popen[bytes]:
+    def _start(self, device: str, log: Path) -> subprocess.Popen[bytes] | Copy:
+        if self._copying is not None and self._copying.is_possible_on(device):
+            return self._copying.start(log)
         own = {
             tracin_hand.FOLDER: str(self._pieces.folder),
             tracin_hand.DEVICE: device,
@@ -193,7 +199,7 @@ class LocalHands:
 
 @contextmanager
 def spread(
-    work: Work, tests: Sequence[TestTriple], parts: Parts, devices: Sequence[str]
+    work: Work, scoring: Scoring, tests: Sequence[TestTriple], parts: Parts, devices: Sequence[str]
 ) -> Iterator[SpreadScorer]:
     """A process on each of `devices`, for what `parts` lacks."""
     pieces = planned_pieces(work, tests, parts)
@@ -202,7 +208,7 @@ def spread(
     all_of_them = sum(1 for _ in pieces)
     done = f", {ready:,} were done before" if ready else ""
     work.report.note(f"{all_of_them:,} pieces for {len(devices)} processes{done}.")
-    with LocalHands(pieces, devices) as hands:
+    with LocalHands(pieces, devices, Copying(work, scoring, pieces)) as hands:
         yield SpreadScorer(pieces, hands)
 
 

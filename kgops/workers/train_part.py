@@ -73,4 +73,3 @@ def _tell(error: Exception, file: Path) -> None:
 
 if __name__ == "__main__":
     run_worker(train_part)
-    os._exit(0)  # all is written, and to take torch down takes a second
