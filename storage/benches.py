@@ -101,6 +101,25 @@ def add_pair(conn: sqlite3.Connection, bench: int, pair: Pair) -> None:
         )
 
 
+def take_in(
+    conn: sqlite3.Connection,
+    name: str,
+    plan: dict[str, Any],
+    command: str,
+    fingerprint: dict[str, Any],
+    begun_at: float,
+    ended_at: float,
+    found: Sequence[Pair],
+) -> int:
+    """A finished benchmark from elsewhere, whole or not at all."""
+    with transaction(conn):
+        number = begin(conn, name, plan, command, fingerprint, begun_at)
+        for pair in found:
+            add_pair(conn, number, pair)
+        end(conn, number, ended_at)
+    return number
+
+
 def pairs(conn: sqlite3.Connection, bench: int) -> list[Pair]:
     rows = conn.execute(
         "SELECT round, variant, baseline_run, variant_run, baseline, measured, busy, noted, at FROM pair"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import training_together as together
-from driving import Console
+from driving import Console, wait_for
 from training_together import WAYS, StopAt
 
 from kgops.errors import KgopsError
@@ -140,6 +140,10 @@ def told(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
+def environment_of(pid: int) -> bytes:
+    return b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+
+
 def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -208,6 +212,37 @@ def test_a_process_that_is_killed_costs_nothing_but_time(
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
     assert figures["epochs"] == EPOCHS
     assert (tmp_path / "results" / "final_model.pt").exists()
+
+
+@pytest.mark.timeout(240)
+def test_under_torchrun_too_a_process_that_is_killed_costs_nothing_but_time(
+    graph: Path, never_shared: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "job.toml").write_text(job_on(graph).as_toml())
+    command = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    command += ["--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.1"]
+    command += ["-m", "kgops.workers.train_part", str(tmp_path / "job.toml")]
+    own = {"KGOPS_RUN_FOLDER": str(tmp_path), "KGOPS_EVENTS": str(tmp_path / "events.jsonl")}
+    with subprocess.Popen(command, env={**os.environ, **own, "OMP_NUM_THREADS": "1"}) as torchrun:
+        wait_for(lambda: any(e["name"] == "loss" for e in told(tmp_path, "metric")), "the first epoch")
+        (second,) = [pid for pid in children_of(torchrun.pid) if b"\0RANK=1\0" in environment_of(pid)]
+        os.kill(second, signal.SIGKILL)
+        assert torchrun.wait(150) == 0
+    assert [event["device"] for event in told(tmp_path, "started")] == ["cpu", "cpu"]
+    assert any(note["text"].startswith("resumed after epoch") for note in told(tmp_path, "note"))
+    assert {e["effective"] for e in told(tmp_path, "lever") if e["name"] == "devices"} == {2}
+    history = json.loads((tmp_path / "results" / "training_history.json").read_text())
+    losses = [torch.tensor([entry["loss"] for entry in one]) for one in (history, never_shared)]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
+    assert (tmp_path / "results" / "manifest.json").exists()  # by the first of them: it is a whole run
+
+
+def test_a_part_that_nobody_has_named_says_who_does(graph: Path, tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(job_on(graph).as_toml())
+    command = [sys.executable, "-P", "-m", "kgops.workers.train_part", str(tmp_path / "job.toml")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "torchrun --nproc-per-node 2 -m kgops.workers.train_part job.toml" in done.stderr
 
 
 @pytest.mark.timeout(180)

@@ -121,7 +121,7 @@ def main(which: int, of: int, folder: Path) -> None:
     """Everything that several processes are needed for, one thing after the other."""
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    group = Processes(which, of, folder / "meeting", torch.device("cpu"))
+    group = Processes(which, of, (folder / "meeting").as_uri(), torch.device("cpu"))
     graph = graph_in(folder)
     found: dict[str, Any] = {}
     for number, (name, way) in enumerate(WAYS.items()):

@@ -52,6 +52,7 @@ VERBS: dict[str, str] = {
     "show": "What was measured: benchmarks, one of them, or figures.",
     "compare": "Two benchmarks side by side, and whether they agree.",
     "export": "Tables, data and charts of what was measured.",
+    "import": "What was exported elsewhere, taken into the record.",
 }
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from kgops.errors import BadInput, Usage
 from kgops.jobs import manifest
+from kgops.jobs.foreign_json import read_any, read_table
 from kgops.jobs.job import LONGEST_LABEL
 from kgops.jobs.levers import kind_of
 from kgops.jobs.text import one_line
 from kgops.runs.import_curves import figures_in, history_in
-from kgops.runs.import_json import read_any, read_table
 from kgops.runs.import_scores import Scores, is_scores
 from kgops.runs.import_traces import traces, trouble_of
 from storage.transfer import TABLES, Curve, Rows

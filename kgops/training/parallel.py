@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -83,9 +82,12 @@ class Alone(WholeBatch):
 
 
 class Processes(Alone):
-    """This process among `of`, met through a file that all of them can reach: gloo on processors, NCCL on cards."""
+    """This process among `of`: gloo on processors, NCCL on cards.
 
-    def __init__(self, which: int, of: int, meeting: Path, device: torch.device) -> None:
+    They meet at an address as torch has it: of a file that all of them can reach, or `env://`.
+    """
+
+    def __init__(self, which: int, of: int, meeting: str, device: torch.device) -> None:
         import torch.distributed as dist  # nobody who trains alone pays for it
 
         if device.type == "cuda":
@@ -94,7 +96,7 @@ class Processes(Alone):
         self._part: Part | None = None
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            init_method=meeting.absolute().as_uri(),
+            init_method=meeting,
             rank=which,
             world_size=of,
             timeout=_PATIENCE,

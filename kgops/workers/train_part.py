@@ -1,7 +1,7 @@
 """`python -m kgops.workers.train_part job.toml`: one of the processes that train a model together.
 
-The first writes and speaks for all. Why one has failed it tells in a file, which whoever started it reads: the run
-may yet succeed.
+The first writes and speaks for all. They are started by a worker on one machine, or by torchrun, on one or several that
+share the run's folder. Why one has failed it tells our own worker in a file: the run may yet succeed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kgops.errors import KgopsError
+import torch
+
+from kgops.errors import BadJob, KgopsError, Usage
 from kgops.jobs import events
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
+from kgops.jobs.training import spread_problems
 from kgops.training.out_of_memory import describe, is_at_its_limit, is_out_of_memory
 from kgops.training.parallel import PeerLost, Processes
 from kgops.workers.entry import Stopped, StopRequest, run_worker
+from kgops.workers.outputs import hand_in, make_output_folder
 from kgops.workers.report import Reporter
 from kgops.workers.train import find_device, load_graph, train_conve
 from kgops.workers.train_seats import FOUND, PLACE, Seat, trouble_file
@@ -32,6 +36,15 @@ class Unheard(Reporter):
 
 def train_part(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     seat, parent = Seat.taken(), os.getppid()
+    by_torchrun = seat is None
+    if seat is None:
+        seat = Seat.by_torchrun(find_device(job.settings["device"]).type)
+    if seat is None:
+        raise Usage(
+            "nobody has said which part of a training this is.",
+            "torchrun says it, as with `torchrun --nproc-per-node 2 -m kgops.workers.train_part job.toml`; "
+            "`kgops run train --devices 2` starts them by itself",
+        )
     if seat.which > 0:
         report = Unheard(folder)
 
@@ -41,13 +54,22 @@ def train_part(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> N
 
     try:
         device = find_device(seat.device)
-        group = Processes(seat.which, seat.of, Path(seat.meeting), device)
+        group = Processes(seat.which, seat.of, seat.meeting, device)
+        if problems := spread_problems(job.settings, {**job.levers, "devices": seat.of}):
+            raise BadJob("the job", problems)
+        if by_torchrun and group.is_first:
+            report.started(device=str(device), torch=torch.__version__)
+            make_output_folder(job)
+            (folder / "results").mkdir(exist_ok=True)
         graph = load_graph(job.settings)
         for note in graph.notes:
             report.note(note)
         figures = train_conve(job, graph, device, folder / "results", report, stops, group)
         if group.is_first:
-            write_json(folder / PLACE / FOUND, {"figures": figures, "levers": report.levers})
+            if by_torchrun:
+                hand_in(job, folder, folder / "results", figures, report)
+            else:
+                write_json(folder / PLACE / FOUND, {"figures": figures, "levers": report.levers})
         group.leave()
     except Stopped:
         raise
@@ -55,6 +77,8 @@ def train_part(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> N
         print(f"Ended: {error}", file=sys.stderr)
         sys.exit(os.EX_TEMPFAIL)
     except Exception as error:
+        if by_torchrun:
+            raise
         _tell(error, trouble_file(folder / PLACE, seat.which))
 
 

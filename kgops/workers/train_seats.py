@@ -16,7 +16,7 @@ _PREFIX = "KGOPS_SEAT_"
 
 @dataclass(frozen=True)
 class Seat:
-    """Which of them a process is, of how many, on what, and where they meet."""
+    """Which of them a process is, of how many, on what, and where they meet, as torch writes an address."""
 
     which: int
     of: int
@@ -27,11 +27,27 @@ class Seat:
         return {_PREFIX + name.upper(): str(value) for name, value in asdict(self).items()}
 
     @classmethod
-    def taken(cls) -> Self:
+    def taken(cls) -> Self | None:
+        """The one that our own worker has given; None where it was not our worker that started this process."""
+        if _PREFIX + "WHICH" not in os.environ:
+            return None
         which, of, device, meeting = (
             os.environ[_PREFIX + name] for name in ("WHICH", "OF", "DEVICE", "MEETING")
         )
         return cls(int(which), int(of), device, meeting)
+
+    @classmethod
+    def by_torchrun(cls, wanted: str) -> Self | None:
+        """The one that torchrun has given, on the device that is wanted; None where it did not start this process."""
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            return None
+        which, of, here, on_this_machine = (
+            int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        )
+        if of == on_this_machine:
+            # They speak to each other on this machine alone, whatever its name may resolve to.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        return cls(which, of, wanted if wanted != "cuda" else f"cuda:{here}", "env://")
 
 
 def trouble_file(place: Path, which: int) -> Path:

@@ -99,7 +99,7 @@ class _Together:
     def __init__(self, place: Path, devices: Sequence[str], again: int) -> None:
         self._place = place
         self._seats = [
-            Seat(which, len(devices), device, str(place / f"meeting-{again}"))
+            Seat(which, len(devices), device, (place / f"meeting-{again}").absolute().as_uri())
             for which, device in enumerate(devices)
         ]
         self._processes: list[subprocess.Popen[bytes]] = []
