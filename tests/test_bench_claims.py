@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,45 @@ take_turns({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2,
 """
 
 
+LOCKSTEP = """
+import os, sys, time
+sys.path.insert(0, {root!r})
+from kgops.bench.lockstep import take_turns
+from kgops.bench.ways import Done
+
+def way(name, dies_in=None):
+    def work(part):
+        if part == dies_in:
+            os._exit(5)
+        begun = time.monotonic_ns()
+        time.sleep(0.002)
+        os.write(1, f"{{name}} {{part}} {{begun}} {{time.monotonic_ns()}}\\n".encode())
+    def taken(turn):
+        found = turn.take(work)
+        return Done(found.each(2), found.mib)
+    return taken
+
+take_turns({{"a": way("a"), "b": way("b"), "dies": way("dies", 2)}}, 1, turns=1, parts=4)
+"""
+
+
+def test_one_way_works_at_a_time_and_nobody_is_a_part_ahead_of_another(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    environment = {**os.environ, "KGOPS_RUN_FOLDER": str(tmp_path)}
+    command = [sys.executable, "-c", LOCKSTEP.format(root=str(ROOT))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 4 and ":" not in line]
+    parts = sorted((int(begun), int(ended), name, int(part)) for name, part, begun, ended in lines)
+    assert [part for *_, part in parts] == [0, 0, 0, 1, 1, 1, 2, 2, 3, 3]
+    assert all(ended <= begun for (_, ended, *_), (begun, *_) in pairwise(parts))
+    told = json.loads((tmp_path / "results" / "ways.json").read_text())
+    assert {name: len(found) for name, found in told.items()} == {"a": 4, "b": 4, "dies": 1}
+    assert told["dies"][0]["trouble"] == "its process ended with 5"
+    # A process has one peak of memory: told once, not as often as it was timed.
+    assert [part["memory_mib"] is None for part in told["a"]] == [False, True, True, True]
+
+
 def _contest(rounds: int = 4, turns: int = 2) -> Contest:
     code = WAYS.format(root=str(ROOT))
     job = read_job(
@@ -238,15 +278,16 @@ def test_the_groups_loops_run_with_every_lever_that_can_be_tested(
     (tmp_path / "results").mkdir()
     environment = {**os.environ, "KGOPS_RUN_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words, "--round", "1"]
+    command += ["--turns", "1", "--parts", "3"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads((tmp_path / "results" / "ways.json").read_text())
     (contest,) = contests(table, quick=True, data=None)
     assert list(told) != [] and set(told) == set(contest.variants)
-    for name, turns in told.items():
-        trouble = turns[0]["trouble"]
+    for name, parts in told.items():
+        trouble = parts[0]["trouble"]
         assert trouble is None or "CUDA" in trouble or "--quick" in trouble, (name, trouble)
-        assert trouble or (len(turns) == 2 and all(turn["seconds"] > 0 for turn in turns))
+        assert trouble or (len(parts) == 3 and all(part["seconds"] > 0 for part in parts))
     if module == "group_tracin":
         for exact in ("baseline", "+ cleanup", "+ checkpointing", "+ test caching", "+ vmap", "kgops"):
             assert told[exact][0]["figures"]["score_error"] < 1e-4, exact

@@ -27,7 +27,12 @@ EXACT = 0.1 + 0.2
 def held(conn: sqlite3.Connection) -> int:
     plan = {"variants": [{"name": "a"}, {"name": "b", "varied": {"size": EXACT}}], "rounds": 3}
     number = benches.begin(conn, "matrix j.toml", plan, "kgops bench matrix j.toml", THERE, 1.25)
-    of = {"seconds_of": "an epoch", "memory_of": "resident set", "trouble": None, "levers": {}}
+    of: dict[str, Any] = {
+        "seconds_of": "an epoch",
+        "memory_of": "resident set",
+        "trouble": None,
+        "levers": {},
+    }
     for i in range(3):
         base = {**of, "seconds": EXACT + i, "memory_mib": 100.0, "figures": {"loss": 1 / 3}}
         told = {**of, "seconds": 2.0, "memory_mib": None, "figures": {"loss": 1e300}}

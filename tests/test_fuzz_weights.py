@@ -24,7 +24,7 @@ from kgops.errors import BadInput
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import load_pykeen, to_pykeen_state
 from kgops.plans.conve_models import model_of_config
-from kgops.tracin.parts import Part, Parts
+from kgops.tracin.parts import Parts
 from kgops.tracin.pieces import Pieces, Tile
 from kgops.training.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
 
@@ -226,7 +226,11 @@ def test_a_model_that_only_says_that_it_is_large_takes_no_room(tmp_path: Path) -
 
 
 PART = saved(
-    [vars(Part(1, torch.arange(3), torch.ones(3), 3)), vars(Part(2, torch.arange(0), torch.ones(0), 0, "x"))]
+    {
+        "each": [(1, 3, 3, None), (2, 0, 0, "x"), (3, 1, 9, None)],
+        "rows": torch.arange(4),
+        "scores": torch.ones(4),
+    }
 )
 
 
@@ -243,7 +247,9 @@ def test_damaged_parts_of_a_tracing_are_kept_or_scored_again(folder: Path, conte
 
 def test_a_part_that_is_whole_is_kept(tmp_path: Path) -> None:
     (tmp_path / "00000001.pt").write_bytes(PART)
-    assert [part.number for part in Parts(tmp_path)] == [1, 2]
+    assert [(part.number, len(part.rows), part.trouble) for part in Parts(tmp_path)] == [
+        *((1, 3, None), (2, 0, "x"), (3, 1, None))
+    ]
 
 
 PIECE = saved([(0, [torch.arange(4), torch.ones(2, 4)]), (2, [torch.arange(4), torch.ones(1, 4)])])

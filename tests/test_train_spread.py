@@ -219,7 +219,15 @@ def test_under_torchrun_too_a_process_that_is_killed_costs_nothing_but_time(
     graph: Path, never_shared: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     (tmp_path / "job.toml").write_text(job_on(graph).as_toml())
-    command = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr",
+        "127.0.0.1",
+    ]
     command += ["--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.1"]
     command += ["-m", "kgops.workers.train_part", str(tmp_path / "job.toml")]
     own = {"KGOPS_RUN_FOLDER": str(tmp_path), "KGOPS_EVENTS": str(tmp_path / "events.jsonl")}

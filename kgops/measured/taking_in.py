@@ -24,29 +24,50 @@ __all__ = ["Taken", "take_in"]
 
 _LEVER = {"asked": ANY, "effective": ANY, "why": Maybe(str)}
 _SAID = {
-    "trouble?": Maybe(str), "remark?": Maybe(str), "seconds_of?": Maybe(str), "memory_of?": Maybe(str),
+    "trouble?": Maybe(str),
+    "remark?": Maybe(str),
+    "seconds_of?": Maybe(str),
+    "memory_of?": Maybe(str),
     **{name: Maybe(float) for name in ("seconds?", "took_s?", "memory_mib?")},
-    "figures?": Maybe({str: Maybe(float)}), "levers?": Maybe({str: _LEVER}),
+    "figures?": Maybe({str: Maybe(float)}),
+    "levers?": Maybe({str: _LEVER}),
 }
 _PAIR = {
-    "round": int, "variant": str, "at": float, "busy": Maybe(float), "noted": [str],
-    "baseline": _SAID, "measured": _SAID,
+    "round": int,
+    "variant": str,
+    "at": float,
+    "busy": Maybe(float),
+    "noted": [str],
+    "baseline": _SAID,
+    "measured": _SAID,
 }
 _MACHINE = {
     "machine?": Maybe({name: Maybe(str) for name in ("host?", "processor?", "system?")}),
     "cards?": Maybe([{"name?": Maybe(str)}]),
     "git?": Maybe({"commit?": Maybe(str)}),
-    "packages?": Maybe({str: ANY}), "threads?": Maybe({str: ANY}), "driver?": Maybe(str),
+    "packages?": Maybe({str: ANY}),
+    "threads?": Maybe({str: ANY}),
+    "driver?": Maybe(str),
 }
 _PLAN = {"variants": [{"name": str, "varied?": {str: ANY}}]}
 _BENCH = {
-    "name": str, "command": str, "fingerprint": _MACHINE, "plan": _PLAN, "pair": [_PAIR],
-    "begun_at": float, "ended_at": Maybe(float),
+    "name": str,
+    "command": str,
+    "fingerprint": _MACHINE,
+    "plan": _PLAN,
+    "pair": [_PAIR],
+    "begun_at": float,
+    "ended_at": Maybe(float),
 }
 _FIGURE = {
     **dict.fromkeys(("name", "subject", "unit", "command"), str),
-    "against": Maybe(str), "value": float, "low": Maybe(float), "high": Maybe(float),
-    "n": int, "fingerprint": _MACHINE, "at": float,
+    "against": Maybe(str),
+    "value": float,
+    "low": Maybe(float),
+    "high": Maybe(float),
+    "n": int,
+    "fingerprint": _MACHINE,
+    "at": float,
 }
 _LAST_MOMENT = 253402300799.0  # of the year 9999
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Parts:
     def add(self, parts: list[Part]) -> None:
         path = self._folder / f"{parts[0].number:08}.pt"
         body = io.BytesIO()
-        torch.save([vars(part) for part in parts], body)
+        torch.save(_together(parts), body)
         write_durably(path, body.getvalue())
         self._files |= dict.fromkeys((part.number for part in parts), path)
 
@@ -81,11 +81,26 @@ def parts_meaning(meaning: dict[str, Any], folder: Path) -> tuple[Parts, bool]:
     return Parts(folder), dropped
 
 
+def _together(parts: Sequence[Part]) -> dict[str, Any]:
+    """As few large tensors: thousands of small ones take longer to write and to read than what is in them."""
+    scored = [part.scores for part in parts if len(part.scores)] or [torch.empty(0)]
+    return {
+        "each": [(part.number, len(part.rows), part.candidates, part.trouble) for part in parts],
+        "rows": torch.cat([part.rows for part in parts]),
+        "scores": torch.cat(scored),
+    }
+
+
 def _read(path: Path) -> list[Part]:
     try:
-        parts = [Part(**one) for one in read_saved(path)]
-        if not all(isinstance(part.number, int) and len(part.rows) == len(part.scores) for part in parts):
+        told = read_saved(path)
+        if (told["rows"].dtype, told["rows"].dim(), told["scores"].dim()) != (torch.long, 1, 1):
             raise ValueError("parts of another kind")
-        return parts
-    except (OSError, ValueError, TypeError) as error:
+        sizes = [size for _, size, _, _ in told["each"]]
+        pieces = zip(told["each"], told["rows"].split(sizes), told["scores"].split(sizes), strict=True)
+        return [
+            Part(int(number), rows, scores, int(candidates), trouble)
+            for (number, _, candidates, trouble), rows, scores in pieces
+        ]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise BadInput(f"{path} is no part of a TracIn run.") from error

@@ -94,7 +94,7 @@ class _Run(Work):
 
     def traced(self, scoring: Scoring | None) -> dict[str, float]:
         report = self.report
-        tests, parts = self.tests(), self.parts()
+        tests, parts = self.tests, self.parts()
         outputs = self._outputs(tests, scoring)
         if len(parts):
             report.note(f"{len(parts):,} test triples were traced before and are taken as they are.")

@@ -61,7 +61,7 @@ class Copying:
         self._work, self._scoring, self._pieces = work, scoring, pieces
 
     def is_possible_on(self, device: str) -> bool:
-        return not os.environ.get("NOCOPY") and device == "cpu" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - their number alone
+        return device == "cpu" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - their number alone
 
     def start(self, log: Path) -> Copy:
         return Copy(lambda: self._do(log))
@@ -70,4 +70,5 @@ class Copying:
         os.environ["KGOPS_EVENTS"] = str(log)
         report = Reporter(self._work.folder)
         work = replace(self._work, report=report, stop=StopRequest())
+        vars(work)["tests"] = self._work.tests  # read here already
         answer_for(report, Hand(work, self._scoring, self._pieces).do_every_free)

@@ -37,7 +37,7 @@ class Hand:
 
     @cached_property
     def _tests(self) -> dict[int, TestTriple]:
-        return {test.number: test for test in self.work.tests()}
+        return {test.number: test for test in self.work.tests}
 
     @cached_property
     def _near(self) -> tuple[Neighbourhood, NeighbourhoodFilter] | None:

@@ -33,7 +33,7 @@ def do_pieces(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> No
         Hand(work, scoring, Pieces.open(ordered)).do_every_free()
         return
     try:
-        hand = Hand(work, scoring, planned_pieces(work, work.tests(), work.parts()))
+        hand = Hand(work, scoring, planned_pieces(work, work.tests, work.parts()))
         hand.do_every(int(os.environ["SLURM_ARRAY_TASK_ID"]), int(os.environ[TASKS]))
     except Interrupted as error:
         raise Stopped from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,7 @@ class Work:
         loss = trained_loss(loaded[0].loss, rows.to(facts.like.device), relation_rows)
         return loss, facts.inverse if both is None else both
 
+    @cached_property
     def tests(self) -> list[TestTriple]:
         settings, graph = self.settings, self.graph
         if settings["test_triple"]:
@@ -149,7 +151,7 @@ class Work:
         return chosen
 
     def ids(self) -> torch.Tensor:
-        return torch.tensor([test.ids for test in self.tests() if test.ids is not None])
+        return torch.tensor([test.ids for test in self.tests if test.ids is not None])
 
     def parts(self) -> Parts:
         """What an earlier attempt finished, unless the ladder has since changed what scores mean."""
