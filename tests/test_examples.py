@@ -129,6 +129,7 @@ PARSED = {
     "kgops data flights --make flights": "h5py, which not every machine has: test_flights",
     "kgops data flights --make flights --flights 6 --size 64": "the same",
     "kgops bench claims --quick --only b": "minutes: test_bench_claims",
+    "kgops bench import bench-3.json": "an export: test_bench_import takes them in",
     "kgops bench matrix job.toml --vary batch_size=256,512 --vary precision=fp32,bf16": "minutes: test_bench_matrix",
 }
 # With files of its own: below.

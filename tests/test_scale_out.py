@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kgops.bench.scale_costs import Bed, draw_graph, measure
+from kgops.bench.scale_bed import Bed, draw_graph
+from kgops.bench.scale_costs import measure
 from kgops.bench.scale_out import main, predicted, took
 from kgops.bench.simulation import Case, Costs, Cut, Fleet, Handing, Merging, simulate
 

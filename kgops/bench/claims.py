@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from kgops.bench.rounds import Contest
 from kgops.jobs.job import read_job
@@ -25,44 +26,56 @@ _REGRESSION = (
 )
 _LOSS = ("dense labels", "dense labels again", "their efficient loss", "kgops")
 
-TURNS = 3  # of each way in a run
-PARTS = 6  # of each turn: a pair each
+
+class _Often(NamedTuple):
+    """Runs of the command, and turns of each way in a run; each turn has as many pairs as parts."""
+
+    runs: int
+    turns: int
+
+
+_QUICK, _WHOLE = _Often(2, 2), _Often(5, 3)  # quick: all tables together in less than three minutes
+_PARTS = 5
 
 
 def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
     """The runs of a table."""
-    runs = 2 if quick else 5
+    often = _QUICK if quick else _WHOLE
     given = [] if data is None else ["--data", str(data.absolute())]
     label = " (quick)" if quick else ""
     if table == "a":
         small = ["--entities", "3000", "--dim", "64", "--steps", "2"]
         words = [*given, *(small if quick else ["--compile"])]
         return [
-            _together(f"claims a{label}: training ConvE, batch 256", "group_training", words, _TRAINING, runs)
+            _together(
+                f"claims a{label}: training ConvE, batch 256", "group_training", words, _TRAINING, often
+            )
         ]
     if table == "b":
         small = ["--entities", "6400", "--dim", "32", "--triples", "128", "--training", "30"]
         words = [*given, *(small if quick else ["--compile"])]
-        return [_together(f"claims b{label}: TracIn, one test triple", "group_tracin", words, _TRACIN, runs)]
+        return [_together(f"claims b{label}: TracIn, one test triple", "group_tracin", words, _TRACIN, often)]
     if table == "c":
         sizes = [(256, 10_000)] if quick else [(256, 10_000), (1024, 10_000), (256, 50_000), (1024, 50_000)]
-        return [_loss(label, batch, entities, runs) for batch, entities in sizes]
+        return [_loss(label, batch, entities, often) for batch, entities in sizes]
     words = ["--size", "32", "--batch-size", "4"] if quick else ["--compile"]
     name = f"claims d{label}: the regression network, windows of 5 frames"
-    return [_together(name, "group_regression", words, _REGRESSION, runs)]
+    return [_together(name, "group_regression", words, _REGRESSION, often)]
 
 
-def _loss(label: str, batch: int, entities: int, runs: int) -> Contest:
+def _loss(label: str, batch: int, entities: int, often: _Often) -> Contest:
     words = ["--entities", str(entities), "--batch-size", str(batch)]
     name = f"claims c{label}: batch {batch} × {entities:,} entities"
-    return _together(name, "group_loss", words, _LOSS, runs)
+    return _together(name, "group_loss", words, _LOSS, often)
 
 
-def _together(name: str, module: str, words: Sequence[str], variants: Sequence[str], runs: int) -> Contest:
+def _together(
+    name: str, module: str, words: Sequence[str], variants: Sequence[str], often: _Often
+) -> Contest:
     """Several turns in each run, since loading libraries takes longer than a turn, and several parts in each turn: the
     quartiles of a few pairs are hardly ever those of the next few."""
     command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words]
-    command += ["--turns", str(TURNS), "--parts", str(PARTS), "--round", "{round}"]
+    command += ["--turns", str(often.turns), "--parts", str(_PARTS), "--round", "{round}"]
     job = read_job({"workload": "exec", "exec": {"command": command}}, name)
-    pairs = TURNS * PARTS
-    return Contest(name, dict.fromkeys(variants, job), runs * pairs, together=True, turns=pairs)
+    pairs = often.turns * _PARTS
+    return Contest(name, dict.fromkeys(variants, job), often.runs * pairs, together=True, turns=pairs)

@@ -23,7 +23,7 @@ from typing import Any
 
 from kgops.bench.entry import run
 from kgops.bench.measure import Line, quietness, table
-from kgops.bench.scale_costs import draw_graph
+from kgops.bench.scale_bed import draw_graph
 from kgops.bench.spread import untrained
 
 __all__ = ["main"]

@@ -26,7 +26,9 @@ Told = list[dict[str, Any]]  # of the parts of a turn
 
 def take_turns(ways: Mapping[str, Way], number: int, *, turns: int = 1, parts: int = 1) -> None:
     """Takes every way so many times and writes down what each part of each turn told; what cannot be done is tried
-    once. In another order each time, drawn by the number: who goes before leaves a cache as it likes it."""
+    once. In another order each time, drawn by the number: who goes before leaves a cache as it likes it. On one core:
+    of two one may be slower for minutes, for what others do there, and a process goes back to where it was before."""
+    os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     found: dict[str, Told] = {name: [] for name in ways}
     for turn in range(turns):
         left = {name: ways[name] for name, told in found.items() if not (told and told[-1]["trouble"])}

@@ -5,17 +5,15 @@ Seconds are those of the clock less those that a process waited for a core, so t
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,123 +21,28 @@ from typing import Any
 import numpy as np
 import torch
 
+from kgops.bench.scale_bed import Bed, Quiet, on_cores, waited
 from kgops.bench.simulation import Costs, Cut
-from kgops.bench.spread import untrained
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
 from kgops.tracin.engines import engines_for
 from kgops.tracin.found_files import csv_file, json_file
-from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.tracin.parts import Part, Parts
-from kgops.tracin.pieces import MERGED_AT_ONCE, Piece, Pieces, Tile, merge_into
-from kgops.tracin.points import load_point
+from kgops.tracin.pieces import MERGED_AT_ONCE, Piece, Pieces, merge_into
 from kgops.tracin.results import Names, Table
-from kgops.tracin.scan import Scanner, Settings, Share, Sink, TopTriples, tests_that_fit
-from kgops.tracin.tests_to_trace import TestTriple, from_graph
-from kgops.tracin.trace import Scoring, trace
+from kgops.tracin.scan import Scanner, Share, Sink, TopTriples
+from kgops.tracin.tests_to_trace import TestTriple
+from kgops.tracin.trace import trace
 from kgops.workers.tracin_hand import DEVICE, FOLDER
 from kgops.workers.tracin_order import job_file, publish_order
 from kgops.workers.tracin_work import load_graph
 
-__all__ = ["Bed", "Quiet", "draw_graph", "measure", "on_cores", "waited"]
+__all__ = ["measure"]
 
 _ORDERED = 2_000_000  # triples whose order is timed: a cost for each is told best by many
 _SCORED = (2048, 4096, 8192)  # triples of the shares whose scoring is timed
 _MORE = 1_500_000  # triples that a process loads beside those of the graph
 _ROUNDS = 3
-
-
-class Quiet:
-    """A report that nobody hears."""
-
-    def progress(self, *told: object) -> None: ...
-    def lever(self, *told: object, **more: object) -> None: ...
-    def metric(self, *told: object) -> None: ...
-    def memory(self, **told: float) -> None: ...
-    def artifact(self, *told: object) -> None: ...
-    def note(self, *told: object) -> None: ...
-
-
-@dataclass(frozen=True)
-class Bed:
-    """A graph, a model that was not trained, and test triples: what is traced where costs are measured."""
-
-    folder: Path
-    job: Job
-    graph: Graph
-    tests: list[TestTriple]
-    scoring: Scoring
-    top_k: int
-
-    @classmethod
-    def made(cls, folder: Path, data: Path, tests: int, top_k: int, dim: int, loss: str) -> Bed:
-        """`data` has train.txt and test.txt."""
-        untrained(folder / "model.pt", data, dim)
-        settings = {
-            "model_path": str(folder / "model.pt"),
-            "train": str(data / "train.txt"),
-            "test": str(data / "test.txt"),
-            "max_triples": tests,
-            "top_k": top_k,
-            "loss": loss,
-            "learning_rate": 0.001,
-            "device": "cpu",
-        }
-        job = read_job({"workload": "tracin", "tracin": settings}, "a benchmark")
-        graph = load_graph(job.settings)
-        point = load_point(
-            folder / "model.pt", graph, device=torch.device("cpu"), learning_rate=0.001, trust_pickle=False
-        ).point
-        scoring = Scoring([point], {"target": TARGET, "one-to-n": ONE_TO_N}[loss], Settings())
-        return cls(folder, job, graph, from_graph(graph, graph.test)[:tests], scoring, top_k)
-
-    @property
-    def step(self) -> int:
-        """Tests whose factors are kept at once."""
-        settings = self.scoring.settings
-        return tests_that_fit(engines_for(self.scoring.points, self.scoring.loss, settings), settings, 4)
-
-    def chunks(self, tile: int) -> list[list[TestTriple]]:
-        return [self.tests[first : first + tile] for first in range(0, len(self.tests), tile)]
-
-    def pieces(self, name: str, cut: Cut) -> Pieces:
-        """As a run plans them, but cut as asked."""
-        tiles = [Tile.of(place, chunk) for place, chunk in enumerate(self.chunks(cut.tile))]
-        pieces = Pieces.plan(self.folder / name, tiles, cut.shares, self.top_k)
-        publish_order(pieces.folder, self.job, self.graph)
-        return pieces
-
-    def ids(self, tests: int) -> torch.Tensor:
-        return torch.tensor([test.ids for test in self.tests[:tests]])
-
-    def scanner(self) -> Scanner:
-        return Scanner(
-            self.scoring.points, self.scoring.loss, self.graph.train, settings=self.scoring.settings
-        )
-
-
-def draw_graph(folder: Path, entities: int, relations: int, trains: int, tests: int, seed: int = 0) -> Path:
-    """A folder with train.txt and test.txt of triples at random."""
-    draw = random.Random(seed)
-    for name, many in (("train", trains), ("test", tests)):
-        rows: dict[tuple[int, int, int], None] = {}
-        while len(rows) < many:
-            rows[draw.randrange(entities), draw.randrange(relations), draw.randrange(entities)] = None
-        (folder / f"{name}.txt").write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in rows))
-    return folder
-
-
-@contextlib.contextmanager
-def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """This process and whom it starts, with one thread here."""
-    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    os.sched_setaffinity(0, cores)
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-        torch.set_num_threads(threads)
 
 
 def measure(
@@ -393,11 +296,3 @@ def _seconds(what: Callable[[], object]) -> float:
     begun, waiting = time.perf_counter(), waited(os.getpid())
     what()
     return time.perf_counter() - begun - (waited(os.getpid()) - waiting)
-
-
-def waited(pid: int) -> float:
-    """Seconds that its first thread could have run and had no core; nothing where no kernel tells."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from kgops.bench.entry import run
 from kgops.bench.measure import Line, quietness, table
-from kgops.bench.scale_costs import Bed, Quiet, draw_graph, measure, on_cores, waited
+from kgops.bench.scale_bed import Bed, Quiet, draw_graph, on_cores, waited
+from kgops.bench.scale_costs import measure
 from kgops.bench.simulation import Case, Costs, Cut, Fleet, Outcome, simulate
 from kgops.tracin.parts import Parts
 from kgops.tracin.pieces import shares_for
