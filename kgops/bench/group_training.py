@@ -57,7 +57,7 @@ class Theirs:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self.entities = graph.num_entities
         self.source = few_batches(graph, batch_size)
-        self.last = float("nan")
+        self.losses: list[float] = []
 
     def step(self, autocast: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         batch = next(self.source)
@@ -69,7 +69,7 @@ class Theirs:
             loss = F.binary_cross_entropy_with_logits(scores.float(), labels)
         torch.autograd.backward(loss)
         self.optimizer.step()
-        self.last = float(loss.detach())
+        self.losses.append(float(loss.detach()))
 
     def with_checkpointing(self) -> None:
         """The convolution's activations are computed again in the backward pass."""
@@ -128,7 +128,8 @@ def ways(graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: b
             CLEANUP_EVERY * -(-steps // CLEANUP_EVERY) if cleanup else steps
         )  # as many cleanups as they belong to
         taken = turn.take(lambda _: work(many), lambda: work(WARM_UP), sweeps=cleanup)
-        return Done(taken.each(many), taken.mib, {"loss": made.last}, remark)
+        loss = made.losses[WARM_UP + steps * turn.parts - 1]  # after as many steps as the others have taken
+        return Done(taken.each(many), taken.mib, {"loss": loss}, remark)
 
     def bf16(turn: Turn) -> Done:
         emulated = None if cpu_has_bf16() else "this processor has no bf16 instructions: they are emulated"
