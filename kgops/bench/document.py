@@ -71,7 +71,7 @@ SECTIONS = (
         "TracIn by two processes",
         (),
         "kgops.bench.spread",
-        by_hand="python -m kgops.bench.spread --data DIR/fb15k-237 --tests 1000 --store",
+        by_hand="python -m kgops.bench.spread --data DIR/fb15k-237 --rounds 2 --store",
     ),
     Section(
         "After kills at random moments", (), "make chaos", by_hand="make chaos N=1000 CHAOS_FLAGS=--store"
