@@ -76,7 +76,7 @@ def trace_graph(
             return work.traced(None)
         loaded = work.load(device)
         report_levers(job, device, report, loaded[0].point.model)
-        scoring = work.scoring(loaded, device, processes=len(spread_over(job, device)[0]))
+        scoring = work.scoring(loaded, device)
         if job.settings["self_influence"]:
             return work.with_itself(scoring)
         if job.settings["build_index"]:

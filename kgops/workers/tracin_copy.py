@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from kgops.tracin.pieces import Pieces
 from kgops.tracin.trace import Scoring
 from kgops.workers.entry import StopRequest, answer_for
@@ -63,10 +65,11 @@ class Copying:
     def is_possible_on(self, device: str) -> bool:
         return device == "cpu" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - their number alone
 
-    def start(self, log: Path) -> Copy:
-        return Copy(lambda: self._do(log))
+    def start(self, log: Path, threads: int) -> Copy:
+        return Copy(lambda: self._do(log, threads))
 
-    def _do(self, log: Path) -> None:
+    def _do(self, log: Path, threads: int) -> None:
+        torch.set_num_threads(threads)
         os.environ["KGOPS_EVENTS"] = str(log)
         report = Reporter(self._work.folder)
         work = replace(self._work, report=report, stop=StopRequest())

@@ -178,7 +178,7 @@ class LocalHands:
 
     def _start(self, device: str, log: Path) -> subprocess.Popen[bytes] | Copy:
         if self._copying is not None and self._copying.is_possible_on(device):
-            return self._copying.start(log)
+            return self._copying.start(log, self._threads)
         own = {
             tracin_hand.FOLDER: str(self._pieces.folder),
             tracin_hand.DEVICE: device,

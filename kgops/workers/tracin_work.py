@@ -83,16 +83,14 @@ class Work:
             for path in paths
         ]
 
-    def scoring(self, loaded: Sequence[Loaded], device: torch.device, *, processes: int = 1) -> Scoring:
-        """The checkpoints, and the loss whose gradients are compared, by so many processes."""
+    def scoring(self, loaded: Sequence[Loaded], device: torch.device) -> Scoring:
+        """The checkpoints, and the loss whose gradients are compared."""
         loss, both = self._loss(loaded)
         points = [one.point for one in loaded]
         model = points[0].model
         scored_at_once = self.job.levers.get("block", Settings().block)
         torch.backends.cuda.matmul.allow_tf32 = precision_for(self.job, device)[0] == "tf32"
-        choose_threads(
-            block_gflop(model, loss, scored_at_once), "a block", device, self.report, processes=processes
-        )
+        choose_threads(block_gflop(model, loss, scored_at_once), "a block", device, self.report)
         names = chosen_names(self.job, model)
         many = f"{len(points)} checkpoints up to" if len(points) > 1 else "one checkpoint,"
         directions = ", both directions" if both else ""
