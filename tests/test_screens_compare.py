@@ -84,9 +84,6 @@ def test_two_real_trainings_show_what_was_set_and_what_came_of_it(run_cli: Conso
         charts = lines[lines.index("CURVES") :]
         assert charts[1].startswith("loss")
         assert not any("weights_mib" in line for line in charts)  # it never moves
-        memory = next(i for i, line in enumerate(charts) if "host_memory_mib" in line)
-        assert re.search(r"\d s\b", charts[memory + 8])
-        assert not any("e+09" in line for line in charts)  # what is sampled by the clock begins with the run
         assert seen.lines()[1].startswith("A  2 train") or seen.lines()[2].startswith("A  2 train")
 
     look(run_cli.home, story, (120, 90))
@@ -128,6 +125,29 @@ def test_seconds_come_with_their_spread(home: Path, conn: Connection) -> None:
         assert below.split()[-2:] == ["2.2–2.7", "1.2–1.7"]
 
     look(home, story, (120, 60))
+
+
+def test_what_is_sampled_by_the_clock_begins_with_its_run(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(conn, 1)
+        add(conn, 2)
+    for number in (1, 2):
+        run = runs.get(conn, number)
+        assert run is not None
+        assert run.started_at is not None
+        moments = [run.started_at + second for second in range(40)]
+        told = [series.Point("host_memory_mib", at, 300.0 + i, at) for i, at in enumerate(moments)]
+        series.append(conn, number, told)
+
+    async def story(seen: Seen) -> None:
+        await compared(seen, 2)
+        await seen.until_shows("CURVES", "host_memory_mib")
+        lines = seen.lines()
+        memory = next(i for i, line in enumerate(lines) if "host_memory_mib" in line)
+        assert re.search(r"\b39 s\b", lines[memory + 8])
+        assert not any("e+09" in line for line in lines)
+
+    look(home, story, (120, 90))
 
 
 def test_what_the_figures_do_not_say_is_said(home: Path, conn: Connection) -> None:
