@@ -57,8 +57,14 @@ def worker(name: str, *given: str) -> list[str]:
     return [sys.executable, "-P", "-m", f"kgops.workers.{name}", *given]
 
 
-def begin(folder: Path, trained: Path, devices: int, **settings: Any) -> subprocess.Popen[bytes]:
-    """The worker of a tracing; with one thread each, so that one process rounds as two do."""
+SHARED = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nobody shares one core")
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # each, so that one process rounds as two do
+
+
+def begin(
+    folder: Path, trained: Path, devices: int, *, threads: dict[str, str] = ONE_THREAD, **settings: Any
+) -> subprocess.Popen[bytes]:
+    """The worker of a tracing."""
     folder.mkdir(exist_ok=True)
     table = {
         "checkpoint_dir": str(trained / "results" / "checkpoints"),
@@ -72,7 +78,7 @@ def begin(folder: Path, trained: Path, devices: int, **settings: Any) -> subproc
     own = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_EVENTS": str(folder / "events.jsonl")}
     return subprocess.Popen(
         worker("tracin", str(folder / "job.toml")),
-        env={**os.environ, **own, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **own, **threads},
         stdout=subprocess.DEVNULL,
     )
 
@@ -90,6 +96,10 @@ def lever(folder: Path, name: str) -> dict[str, Any]:
 
 def hands_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def wait_for(what: Any, seconds: float = 60) -> None:
@@ -141,6 +151,39 @@ def test_two_processes_find_byte_for_byte_what_one_finds(
     assert found_in(tmp_path) == alone[way]
     assert lever(tmp_path, "devices")["effective"] == min(2, len(os.sched_getaffinity(0)))
     assert not (tmp_path / "pieces").exists()
+
+
+@SHARED
+def test_in_an_environment_that_says_nothing_of_threads_the_processes_are_copies(
+    trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    way = "the strongest of every test"
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        run = begin(tmp_path, trained, 2, threads={}, **with_paths(WAYS[way], trained))
+    finally:
+        os.sched_setaffinity(0, before)
+    with a_piece_nobody_can_have(tmp_path):
+        wait_for(lambda: len(hands_of(run.pid)) == 2)
+        assert {command_of(pid) for pid in hands_of(run.pid)} == {command_of(run.pid)}
+    assert run.wait(120) == 0
+    assert found_in(tmp_path) == alone[way]
+    assert "pieces for 2 processes, copies of this one." in (tmp_path / "events.jsonl").read_text()
+
+
+@SHARED
+def test_a_process_that_has_threads_says_that_the_others_begin_anew(
+    trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    way, threads = "every score of one test", ONE_THREAD | {"OPENBLAS_NUM_THREADS": "2"}
+    assert begin(tmp_path, trained, 2, threads=threads, **with_paths(WAYS[way], trained)).wait(120) == 0
+    assert found_in(tmp_path) == alone[way]
+    told = "pieces for 2 processes, each begun anew as this one has threads by now."
+    assert told in (tmp_path / "events.jsonl").read_text()
 
 
 def test_a_process_that_is_killed_is_replaced_and_the_result_is_the_same(

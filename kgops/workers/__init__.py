@@ -9,6 +9,9 @@ from kgops.training.out_of_memory import describe, is_at_its_limit, is_out_of_me
 # Before anything loads OpenMP. Its threads otherwise spin while they wait for each other, and on cores that
 # somebody else uses too they spin away the very time the others need. Whoever sets it has the last word.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# NumPy starts a thread for each core as it is loaded, for products that nobody here leaves to it; and a process with
+# threads cannot be copied.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _say_out_of_memory(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

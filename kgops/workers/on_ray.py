@@ -92,7 +92,9 @@ def _do_piece(folder: str, pieces_folder: str, device: str, name: str) -> None:
         never: Any = lambda: False  # noqa: E731 - Ray ends its workers itself
         work = Work(job, ordered_graph(order), Path(folder), Reporter(Path(folder)), never)
         where = find_device(device)
-        hand = Hand(work, work.scoring(work.load(where), where), Pieces.open(order))
+        scoring = work.scoring(work.load(where), where)
+        work.choose_threads(scoring)
+        hand = Hand(work, scoring, Pieces.open(order))
         _HANDS.clear()
         _HANDS[pieces_folder] = hand
     hand.do_named(name)

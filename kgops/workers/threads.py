@@ -9,6 +9,15 @@ import torch
 from kgops.training.threads import threads_for
 from kgops.workers.report import Reporter
 
+__all__ = ["choose_threads", "keep_to_one_thread"]
+
+_AT_MOST = torch.get_num_threads()  # before anybody has chosen
+
+
+def keep_to_one_thread() -> None:
+    """Until threads are chosen, so that this process can be copied: torch starts others with a large product."""
+    torch.set_num_threads(1)
+
 
 def choose_threads(
     gflop: float, what: str, device: torch.device, report: Reporter, *, processes: int = 1
@@ -17,9 +26,10 @@ def choose_threads(
     if device.type != "cpu":
         return
     if "OMP_NUM_THREADS" in os.environ:
-        report.note(f"{torch.get_num_threads()} threads, as OMP_NUM_THREADS says.")
+        torch.set_num_threads(_AT_MOST)
+        report.note(f"{_AT_MOST} threads, as OMP_NUM_THREADS says.")
         return
-    cores = max(1, min(torch.get_num_threads(), len(os.sched_getaffinity(0))) // processes)
+    cores = max(1, min(_AT_MOST, len(os.sched_getaffinity(0))) // processes)
     threads = threads_for(gflop, cores)
     torch.set_num_threads(threads)
     many = f"{threads} thread{'s' if threads > 1 else ''}"

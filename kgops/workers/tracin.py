@@ -25,6 +25,7 @@ from kgops.tracin.trace import Scorer, Scoring, trace
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import copy_file, hand_in, make_output_folder
 from kgops.workers.report import Reporter
+from kgops.workers.threads import keep_to_one_thread
 from kgops.workers.tracin_agreement import report_agreement
 from kgops.workers.tracin_hand import MERGE
 from kgops.workers.tracin_index import built, from_index
@@ -59,6 +60,8 @@ def trace_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     make_output_folder(job)
     results = folder / "results"
     results.mkdir(exist_ok=True)
+    if _makes_copies(job, device):
+        keep_to_one_thread()
     graph = load_graph(job.settings)
     for note in graph.notes:
         report.note(note)
@@ -70,6 +73,9 @@ def trace_graph(
 ) -> dict[str, float]:
     """What the job asks of this graph; results go to `results/` of the folder."""
     work = _Run(job, graph, folder, report, stop)
+    makes_copies = _makes_copies(job, device)
+    if makes_copies:
+        keep_to_one_thread()
     try:
         if job.settings["skip_tracin"]:
             report_levers(job, device, report)
@@ -77,16 +83,27 @@ def trace_graph(
         loaded = work.load(device)
         report_levers(job, device, report, loaded[0].point.model)
         scoring = work.scoring(loaded, device)
+        if not makes_copies:
+            work.choose_threads(scoring)
         if job.settings["self_influence"]:
             return work.with_itself(scoring)
         if job.settings["build_index"]:
             return built(scoring, graph.train, Path(job.settings["build_index"]), report, stop)
-        figures = work.traced(scoring) | work.agreement(scoring)
+        figures = work.traced(scoring)
+        if makes_copies:  # and they are gone
+            work.choose_threads(scoring)
+        figures |= work.agreement(scoring)
         if job.settings["validate"]:
             figures |= work.validated(scoring, loaded[-1])
         return figures
     except Interrupted as error:
         raise Stopped from error
+
+
+def _makes_copies(job: Job, device: torch.device) -> bool:
+    """Whether processes that are copies of this one are to share the tracing."""
+    by_others = job.on.where == "ray" or MERGE in os.environ
+    return not by_others and spread_over(job, device)[0].count("cpu") > 1
 
 
 class _Run(Work):

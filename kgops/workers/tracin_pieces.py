@@ -29,6 +29,7 @@ def do_pieces(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> No
     graph = load_graph(job.settings) if ordered is None else ordered_graph(ordered)
     work = Work(job, graph, folder, report, stop)
     scoring = work.scoring(work.load(device), device)
+    work.choose_threads(scoring)
     if ordered is not None:
         Hand(work, scoring, Pieces.open(ordered)).do_every_free()
         return

@@ -206,9 +206,14 @@ def spread(
     publish_order(pieces.folder, work.job, work.graph)
     ready = sum(pieces.is_published(piece) for piece in pieces)
     all_of_them = sum(1 for _ in pieces)
-    done = f", {ready:,} were done before" if ready else ""
-    work.report.note(f"{all_of_them:,} pieces for {len(devices)} processes{done}.")
-    with LocalHands(pieces, devices, Copying(work, scoring, pieces)) as hands:
+    copying = Copying(work, scoring, pieces)
+    made = ""
+    if "cpu" in devices:
+        copied = copying.is_possible_on("cpu")
+        made = ", copies of this one" if copied else ", each begun anew as this one has threads by now"
+    done = f"; {ready:,} were done before" if ready else ""
+    work.report.note(f"{all_of_them:,} pieces for {len(devices)} processes{made}{done}.")
+    with LocalHands(pieces, devices, copying) as hands:
         yield SpreadScorer(pieces, hands)
 
 

@@ -16,7 +16,6 @@ from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.job import Job
 from kgops.jobs.tracing import DATA, FILTERS
 from kgops.tracin import tests_to_trace
-from kgops.tracin.blocks import Settings
 from kgops.tracin.engines import block_gflop
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.models import facts_of
@@ -88,14 +87,16 @@ class Work:
         loss, both = self._loss(loaded)
         points = [one.point for one in loaded]
         model = points[0].model
-        scored_at_once = self.job.levers.get("block", Settings().block)
         torch.backends.cuda.matmul.allow_tf32 = precision_for(self.job, device)[0] == "tf32"
-        choose_threads(block_gflop(model, loss, scored_at_once), "a block", device, self.report)
         names = chosen_names(self.job, model)
         many = f"{len(points)} checkpoints up to" if len(points) > 1 else "one checkpoint,"
         directions = ", both directions" if both else ""
         self.report.note(f"{many} {loaded[-1].path.name}; loss {self.loss_name()}{directions}.")
         return Scoring(points, loss, scoring_settings(self.job, both, model, device), names)
+
+    def choose_threads(self, scoring: Scoring) -> None:
+        gflop = block_gflop(scoring.points[0].model, scoring.loss, scoring.settings.block)
+        choose_threads(gflop, "a block", scoring.device, self.report)
 
     def loss_name(self) -> str:
         asked: str | None = self.settings["loss"]
