@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     told = "write what tests/test_screens_snapshots.py draws over what it compares with"
     parser.addoption("--update-screens", action="store_true", help=told)
 
+
+# Whoever starts tests in the background has them ignore Ctrl-C, and what they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The compiler's helpers would be started with the home of one test, and ended with it under the next one's feet.
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"

@@ -23,6 +23,7 @@ from kgops.models.encoder import grad_of
 from kgops.models.whole_batch import WholeBatch
 from kgops.training.batches import Batch, Part, own_rows
 from kgops.training.evaluate import Evaluation, Evaluator
+from kgops.training.meeting import under_a_new_word
 from kgops.training.shared_norm import shared_norm
 
 __all__ = ["Alone", "PeerLost", "Processes"]
@@ -88,15 +89,18 @@ class Processes(Alone):
     """
 
     def __init__(self, which: int, of: int, meeting: str, device: torch.device) -> None:
-        import torch.distributed as dist  # nobody who trains alone pays for it
+        import torch.distributed  # nobody who trains alone pays for it
 
+        dist: Any = torch.distributed
         if device.type == "cuda":
             torch.cuda.set_device(device)
         self.which, self.of, self._dist, self._device = which, of, dist, device
         self._part: Part | None = None
+        place = next(dist.rendezvous(meeting, which, of, timeout=_PATIENCE))[0]
+        word = under_a_new_word(place, which, of, patience_s=_PATIENCE.total_seconds())
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            init_method=meeting,
+            store=dist.PrefixStore(word, place),
             rank=which,
             world_size=of,
             timeout=_PATIENCE,
