@@ -114,11 +114,7 @@ def _worker(
     }
     job = read_job({"workload": "tracin", "tracin": settings, "levers": {"devices": devices}}, "a benchmark")
     (folder / "job.toml").write_text(job.as_toml())
-    own = {
-        "KGOPS_RUN_FOLDER": str(folder),
-        "KGOPS_EVENTS": str(folder / "events.jsonl"),
-        "OMP_NUM_THREADS": "1",
-    }
+    own = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_EVENTS": str(folder / "events.jsonl")}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "kgops.workers.tracin", str(folder / "job.toml")],
         env={**os.environ, **own},
