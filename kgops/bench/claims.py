@@ -35,7 +35,7 @@ class _Often(NamedTuple):
 
 
 _QUICK, _WHOLE = _Often(2, 2), _Often(5, 3)  # quick: all tables together in less than three minutes
-_PARTS = 8
+_PARTS = 10
 
 
 def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:

@@ -210,7 +210,6 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
         how = NeighbourhoodFilter(n_hops=2, path_filtering=True, max_total_path_length=3)
         head, _, tail = map(int, setting.test)
         loop = Loop(setting)
-        loop.scores(loop.rows[:2])
         begun = time.process_time()
         kept = near.select(head, tail, how)
         selecting = time.process_time() - begun
@@ -219,7 +218,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
             raise Untestable(
                 f"the filter leaves {len(rows)} triples, of which no {turn.parts} parts can be made"
             )
-        each, mib, _ = over(turn, rows, loop.scores, lambda: None)
+        each, mib, _ = over(turn, rows, loop.scores, lambda: loop.scores(loop.rows[:2]))
         left = torch.zeros_like(everything)
         left[kept] = everything[kept]
         remark = f"{len(kept):,} of {len(train):,} triples are left, by kgops' own filter"
