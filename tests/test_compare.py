@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import records
 from driving import Console
 
 from kgops.runs.comparing import Comparison, Difference, Figure, compare
 from storage import runs
-from storage.database import open_reader
+from storage.database import Connection, open_reader
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 SMALL = (
@@ -73,3 +74,20 @@ def test_a_ratio_needs_both_values_and_a_first_that_is_not_zero() -> None:
     assert [figure.ratio(i) for i in range(3)] == [1.0, None, 2.5]
     assert Figure("x", "", (0.0, 1.0), (None, None)).ratio(1) is None
     assert Figure("x", "", (None, 1.0), (None, None)).ratio(1) is None
+
+
+def test_a_pipeline_has_its_settings_in_the_rows_of_those_who_train_or_trace_alone(conn: Connection) -> None:
+    train = {"dataset": "nations", "num_epochs": 12}
+    records.add(conn, 1, workload="train", job={"workload": "train", "train": train})
+    both = {"train": train | {"num_epochs": 60}, "tracin": {"max_triples": 3}}
+    records.add(conn, 2, workload="pipeline", job={"workload": "pipeline", "pipeline": both})
+    records.add(conn, 3, workload="exec", job={"workload": "exec", "exec": {"command": ["true"]}})
+    found = compare(conn, runs.of_numbers(conn, [1, 2, 3]))
+    values = {row.name: row.values for row in found.settings}
+    assert values["train.num_epochs"] == (12, 60, None)
+    assert values["train.seed"] == (None, 0, None)  # where nothing is said, what it takes then
+    assert values["tracin.max_triples"] == (None, 3, None)
+    assert not [name for name in values if name.startswith("pipeline")]
+    of_one = {row.name for row in found.settings if found.is_of_one_workload(row)}
+    assert {"train.dataset", "tracin.max_triples", "exec.command"} <= of_one
+    assert "train.num_epochs" not in of_one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kgops.jobs.keys import Key, read_table
@@ -51,6 +52,12 @@ def tracin_settings(settings: dict[str, Any], checkpoints: str, best_model: str)
         own["test"] = found["test"]
     loss = found["loss"] or "train"
     return {**found, **own, "loss": loss, "checkpoint_dir": checkpoints, "model_path": best_model}
+
+
+def halves(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Both by the names of who trains or traces alone, with what they take where nothing is said."""
+    keys = {"train": TRAIN.keys, "tracin": TRACIN.keys}
+    return {name: read_table(f"pipeline.{name}", settings.get(name) or {}, keys[name], []) for name in keys}
 
 
 def _check(settings: dict[str, Any]) -> list[str]:

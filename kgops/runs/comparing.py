@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any
 
+from kgops.jobs.pipelining import halves
 from storage import reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
@@ -61,7 +62,10 @@ class Comparison:
     def is_of_one_workload(self, row: Difference) -> bool:
         """A setting that is the same in all runs that can be given it, and that others have no place for."""
         section = row.name.partition(".")[0]
-        of_it = [value for run, value in zip(self.runs, row.values, strict=True) if run.workload == section]
+        can_have_it = {section, "pipeline"} if section in ("train", "tracin") else {section}
+        of_it = [
+            value for run, value in zip(self.runs, row.values, strict=True) if run.workload in can_have_it
+        ]
         return 0 < len(of_it) < len(self.runs) and not Difference(row.name, tuple(of_it)).differs
 
     @property
@@ -84,8 +88,9 @@ def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:
 
 
 def _asked(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what changes nothing."""
-    return {name: value for name, value in job.items() if name != "label"}
+    """Without what changes nothing, and a pipeline's parts as those have them who train or trace alone."""
+    asked = {name: value for name, value in job.items() if name not in ("label", "pipeline")}
+    return asked | (halves(job["pipeline"]) if "pipeline" in job else {})
 
 
 def _effective(conn: Connection, run: Run) -> dict[str, Any]:
