@@ -31,6 +31,9 @@ def data(tmp_path: Path) -> Path:
 SMALL = ("--dim", "32", "--triples", "64", "--quick")
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script_method:DeprecationWarning"
+)  # torch's own, loaded by dattri
 def test_all_contenders_run_and_are_told_as_ratios_to_the_floor(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
