@@ -28,14 +28,15 @@ _LOSS = ("dense labels", "dense labels again", "their efficient loss", "kgops")
 
 
 class _Often(NamedTuple):
-    """Runs of the command, and turns of each way in a run; each turn has as many pairs as parts."""
+    """Runs of the command, turns of each way in a run, and parts of a turn: as many pairs of times."""
 
     runs: int
     turns: int
+    parts: int
 
 
-_QUICK, _WHOLE = _Often(2, 2), _Often(5, 3)  # quick: all tables together in less than three minutes
-_PARTS = 10
+# Quick: all tables together in less than three minutes. Of the whole ones a part takes seconds, not hundredths.
+_QUICK, _WHOLE = _Often(2, 2, 10), _Often(5, 3, 3)
 
 
 def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
@@ -75,7 +76,7 @@ def _together(
     """Several turns in each run, since loading libraries takes longer than a turn, and several parts in each turn: the
     quartiles of a few pairs are hardly ever those of the next few."""
     command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words]
-    command += ["--turns", str(often.turns), "--parts", str(_PARTS), "--round", "{round}"]
+    command += ["--turns", str(often.turns), "--parts", str(often.parts), "--round", "{round}"]
     job = read_job({"workload": "exec", "exec": {"command": command}}, name)
-    pairs = often.turns * _PARTS
+    pairs = often.turns * often.parts
     return Contest(name, dict.fromkeys(variants, job), often.runs * pairs, together=True, turns=pairs)
