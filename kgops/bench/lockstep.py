@@ -30,9 +30,8 @@ def take_turns(ways: Mapping[str, Way], number: int, *, turns: int = 1, parts: i
     once. In another order each time, drawn by the number: who goes before leaves a cache as it likes it. On one core:
     of two one may be slower for minutes, for what others do there, and a process goes back to where it was before."""
     os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
-    importlib.import_module(
-        "torch._dynamo"
-    )  # else each child loads it with its optimizer, and that takes longest
+    # Else each child loads it with its optimizer, which takes longer than all of its parts.
+    importlib.import_module("torch._dynamo")
     found: dict[str, Told] = {name: [] for name in ways}
     for turn in range(turns):
         left = {name: ways[name] for name, told in found.items() if not (told and told[-1]["trouble"])}
