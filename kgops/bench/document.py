@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kgops.bench.entry import run
 from kgops.bench.measure import PYTHON
-from kgops.measured.claims import TABLES, Judged, judge, quality, shipped
+from kgops.measured.claims import TABLES, Judged, judge, less_memory, quality, shipped
 from kgops.measured.machine import machine_line
 from kgops.measured.summary import rows
 from kgops.measured.verdicts import RULE, shown
@@ -182,7 +182,7 @@ def _claim_row(one: Judged) -> str:
         one.measured or "n/a",
         str(one.n),
         f"{one.speed.median:,.2f}×" if one.speed else "n/a",
-        f"{one.memory.median:,.2f}×" if one.memory else "n/a",
+        less_memory(one) or "n/a",
         quality(one),
         shown(f"**{one.verdict}**", one.why),
     ]

@@ -17,10 +17,9 @@ from torch.nn import functional as F
 from kgops.bench import rivals
 from kgops.bench.entry import run
 from kgops.bench.group_training import few_batches
-from kgops.bench.live_bytes import peak_live_bytes
 from kgops.bench.lockstep import take_turns
 from kgops.bench.train_step import synthetic
-from kgops.bench.ways import LIVE, Done, Turn
+from kgops.bench.ways import LIVE_OF_A_STEP, Done, Turn
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.batches import Batch
 from kgops.training.optimizers import build_optimizer
@@ -73,8 +72,7 @@ def ours(turn: Turn, graph_entities: int, batch_size: int, steps: int) -> Done:
     model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations)).train()
     loss = settings.build_loss(torch.float32, settings.chunk_for(torch.device("cpu")))
     source = few_batches(graph, batch_size)
-    # Built within the measure: gradients and buffers are allocated there, as the others' are.
-    made: list[TrainStep] = []
+    made: list[TrainStep] = []  # with its first step: it has its gradients from then on, as the others have
     last = [0.0]
 
     def step() -> None:
@@ -90,18 +88,13 @@ def ours(turn: Turn, graph_entities: int, batch_size: int, steps: int) -> Done:
 def _done(
     turn: Turn, model: ConvE, step: Callable[[], None], steps: int, last: list[float], labels_mib: float
 ) -> Done:
-    def twice() -> None:
-        step()
-        step()
-
-    peak = (peak_live_bytes(twice) - rivals.state_bytes(model)) / MIB
-
     def all_of_them() -> None:
         for _ in range(steps):
             step()
 
-    taken = turn.take(lambda _: all_of_them())
-    return Done(taken.each(steps), peak, {"loss": last[0], "labels_mib": labels_mib}, memory_of=LIVE)
+    taken = turn.take(lambda _: all_of_them(), step, apart_bytes=rivals.state_bytes(model))
+    figures = {"loss": last[0], "labels_mib": labels_mib}
+    return Done(taken.each(steps), taken.resident_mib, figures, memory_of=LIVE_OF_A_STEP)
 
 
 def _labels_mib(is_dense: bool, batch: Batch, entities: int) -> float:

@@ -56,8 +56,8 @@ def ways(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dic
         taken = turn.take(lambda _: work(steps), lambda: work(WARM_UP))
         if step.compile_failure:
             raise Untestable(step.compile_failure)
-        remark = "on the CPU; compiling is not timed, its memory counts" if compile != "off" else None
-        return Done(taken.each(steps), taken.mib, {"loss": last[0]}, remark)
+        remark = "on the CPU; compiling is neither timed nor weighed" if compile != "off" else None
+        return Done(taken.each(steps), taken.resident_mib, {"loss": last[0]}, remark)
 
     return {
         "original": way,

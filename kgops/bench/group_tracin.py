@@ -153,7 +153,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
         shares = torch.tensor_split(rows, turn.parts)
         taken = turn.take(lambda part: work(shares[part]), warm_up, sweeps=sweeps)
         each = [seconds / len(share) for seconds, share in zip(taken.seconds, shares, strict=True)]
-        return each, taken.mib, torch.cat(taken.results)
+        return each, taken.resident_mib, torch.cat(taken.results)
 
     def theirs(
         turn: Turn,
@@ -175,18 +175,18 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
             if not caching:
                 loop.cached = None  # computed in the first part
 
-        each, mib, scores = over(
+        each, resident, scores = over(
             turn, rows, lambda share: loop.scores(share, cleanup), warm_up, sweeps=cleanup
         )
-        return Done(each, mib, compared(scores, exact[: len(rows)]), remark)
+        return Done(each, resident, compared(scores, exact[: len(rows)]), remark)
 
     def vectorised(turn: Turn, remark: str | None = None) -> Done:
         loop = Loop(setting)
         with rivals.matrix_product():
-            each, mib, scores = over(
+            each, resident, scores = over(
                 turn, loop.rows, loop.vectorised, lambda: loop.vectorised(loop.rows[:AT_ONCE])
             )
-        return Done(each, mib, compared(scores, exact), remark)
+        return Done(each, resident, compared(scores, exact), remark)
 
     def compiled(turn: Turn) -> Done:
         if not compiling:
@@ -199,7 +199,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
         return theirs(
             turn,
             prepare,
-            remark="the two stacks of the model, on the CPU; compiling is not timed, its memory counts",
+            remark="the two stacks of the model, on the CPU; compiling is neither timed nor weighed",
         )
 
     def filtered(turn: Turn) -> Done:
@@ -218,12 +218,12 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
             raise Untestable(
                 f"the filter leaves {len(rows)} triples, of which no {turn.parts} parts can be made"
             )
-        each, mib, _ = over(turn, rows, loop.scores, lambda: loop.scores(loop.rows[:2]))
+        each, resident, _ = over(turn, rows, loop.scores, lambda: loop.scores(loop.rows[:2]))
         left = torch.zeros_like(everything)
         left[kept] = everything[kept]
         remark = f"{len(kept):,} of {len(train):,} triples are left, by kgops' own filter"
         seconds = [(selecting + one * len(kept)) / len(train) for one in each]
-        return Done(seconds, mib, compared(left, everything), remark)
+        return Done(seconds, resident, compared(left, everything), remark)
 
     def ours(turn: Turn) -> Done:
         """All of the sample in each part, several times: a share of it would be too short to time, and smaller blocks
@@ -235,7 +235,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
             return scores
 
         taken = turn.take(work, lambda: setting.ours(setting.trains[:8]))
-        return Done(taken.each(OURS_AGAIN * many), taken.mib, compared(taken.results[-1], exact))
+        return Done(taken.each(OURS_AGAIN * many), taken.resident_mib, compared(taken.results[-1], exact))
 
     last = sorted(last_layers(setting.theirs(), LAST_LAYERS))
     emulated = None if cpu_has_bf16() else "this processor has no bf16 instructions: they are emulated"

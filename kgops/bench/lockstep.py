@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from kgops.bench.turns import write_turns
-from kgops.bench.ways import Turn, Untestable, Way
+from kgops.bench.ways import Turn, Untestable, Way, weigh
 
 __all__ = ["take_turns"]
 
@@ -120,7 +120,8 @@ def _be_a_child(way: Way, parts: int, hearing: int, saying: int) -> None:
 
 def _told(way: Way, turn: Turn) -> Told:
     try:
-        return way(turn).as_tables()
+        done = way(turn)
+        return done.as_tables(weigh(way, turn.parts))
     except Untestable as reason:
         return _trouble(str(reason))
     except Exception as error:  # of whatever library: the other ways are not to be lost with it

@@ -2,7 +2,8 @@
 
 A way has a process of its own at each turn, so that its peak of memory is its own, and what a process happens to find
 in memory is another's the next time. Its work comes in parts, and `kgops/bench/lockstep.py` asks one way after the
-other for a part: the machine is as fast for the one as for the other, though it may not be a second later.
+other for a part: the machine is as fast for the one as for the other, though it may not be a second later. Then it is
+taken once more, slowly, to count what it allocates: that is the same each time, what is resident is not.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from kgops.bench.live_bytes import peak_live_bytes
 from kgops.bench.resident import peak_mib, reset_peak
 
-__all__ = ["LIVE", "Done", "Taken", "Turn", "Untestable", "Way", "needs_a_card"]
+__all__ = ["LIVE", "LIVE_OF_A_STEP", "Done", "Taken", "Turn", "Untestable", "Way", "needs_a_card", "weigh"]
 
 SECONDS_OF = "processor time of one thread, loading left out"
-MEMORY_OF = "resident set at its peak, above that of the loaded model and data"
-LIVE = "live bytes of torch's CPU allocator at their peak, above weights, gradients and optimizer"
+LIVE = "live bytes of torch's CPU allocator at their peak, above the loaded model and data"
+LIVE_OF_A_STEP = "live bytes of torch's CPU allocator at their peak, above weights, gradients and optimizer"
+MIB = 2**20
 
 T = TypeVar("T")
 
@@ -38,10 +41,10 @@ def needs_a_card(what: str) -> Done:
 
 @dataclass(frozen=True)
 class Taken(Generic[T]):
-    """Processor seconds of each part, the peak above the start in MiB, and what each part returned."""
+    """Processor seconds of each part, the resident peak above the start in MiB, and what each part returned."""
 
     seconds: tuple[float, ...]
-    mib: float | None
+    resident_mib: float | None
     results: list[T]
 
     def each(self, units: float) -> tuple[float, ...]:
@@ -58,9 +61,14 @@ class Turn:
         self._pause = pause
 
     def take(
-        self, work: Callable[[int], T], warm_up: Callable[[], object] | None = None, *, sweeps: bool = False
+        self,
+        work: Callable[[int], T],
+        warm_up: Callable[[], object] = lambda: None,
+        *,
+        sweeps: bool = False,
+        apart_bytes: int = 0,
     ) -> Taken[T]:
-        """Warms up, then does the parts; `work` is told which.
+        """Warms up, then does the parts; `work` is told which. Of what it allocates so much is no memory of the way's.
 
         Processor time is not the clock's: what else this machine does makes a single thread wait, and no more work.
         What `sweeps` reads every object there is: once before, since that brings pages into a fork which are no
@@ -69,8 +77,7 @@ class Turn:
         if sweeps:
             gc.collect()
         start = reset_peak()
-        if warm_up is not None:
-            warm_up()
+        warm_up()
         seconds, results = [], []
         for part in range(self.parts):
             self._pause()
@@ -82,18 +89,43 @@ class Turn:
         return Taken(tuple(seconds), None if start is None or peak is None else peak - start, results)
 
 
+class _Weighed(Exception):
+    """Ends a way that was taken for this alone."""
+
+    def __init__(self, mib: float) -> None:
+        self.mib = mib
+
+
+class _Weighing(Turn):
+    """Of the warm-up and the first part what is allocated is counted, and nothing is timed."""
+
+    def take(
+        self,
+        work: Callable[[int], T],
+        warm_up: Callable[[], object] = lambda: None,
+        *,
+        sweeps: bool = False,
+        apart_bytes: int = 0,
+    ) -> Taken[T]:
+        def both() -> None:
+            warm_up()
+            work(0)
+
+        raise _Weighed((peak_live_bytes(both) - apart_bytes) / MIB)
+
+
 @dataclass(frozen=True)
 class Done:
-    """`seconds` of each part; `mib` is the peak above the start; `figures` say how good the result is; `remark` what
-    must be known with it."""
+    """`seconds` of each part; `resident_mib` is the peak above the start; `figures` say how good the result is;
+    `remark` what must be known with it."""
 
     seconds: Sequence[float]
-    mib: float | None
+    resident_mib: float | None
     figures: dict[str, float] = field(default_factory=dict)
     remark: str | None = None
-    memory_of: str = MEMORY_OF
+    memory_of: str = LIVE
 
-    def as_tables(self) -> list[dict[str, Any]]:
+    def as_tables(self, live_mib: float) -> list[dict[str, Any]]:
         """One for each part. A process has one peak, told with its first: it is one observation, not many."""
         common: dict[str, Any] = {
             "state": "succeeded",
@@ -102,10 +134,19 @@ class Done:
             "seconds_of": SECONDS_OF,
         }
         common |= {"memory_of": self.memory_of, "figures": self.figures, "levers": {}}
-        return [
-            {**common, "seconds": one, "took_s": one, "memory_mib": None if part else self.mib}
-            for part, one in enumerate(self.seconds)
-        ]
+        tables = [{**common, "seconds": one, "took_s": one, "memory_mib": None} for one in self.seconds]
+        resident = {} if self.resident_mib is None else {"resident_mib": self.resident_mib}
+        tables[0] |= {"memory_mib": live_mib, "figures": {**self.figures, **resident}}
+        return tables
 
 
 Way = Callable[[Turn], Done]
+
+
+def weigh(way: Way, parts: int) -> float:
+    """MiB that live at the peak of the way's warm-up and its first part."""
+    try:
+        way(_Weighing(parts, lambda: None))
+    except _Weighed as found:
+        return found.mib
+    raise AssertionError("a way takes its turn")

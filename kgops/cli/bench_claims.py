@@ -14,7 +14,7 @@ from kgops.bench.claims import contests
 from kgops.bench.rounds import Place, hold
 from kgops.cli.output import UNKNOWN, duration, figure, print_json, say, table, tell
 from kgops.cli.session import Session, for_writing
-from kgops.measured.claims import TABLES, Judged, judge, quality, shipped
+from kgops.measured.claims import TABLES, Judged, judge, less_memory, quality, shipped
 from kgops.measured.machine import machine_line
 from kgops.measured.summary import rows
 from kgops.measured.verdicts import RULE, shown
@@ -91,7 +91,7 @@ def _cells(one: Judged) -> tuple[str, ...]:
         one.measured or UNKNOWN,
         str(one.n),
         f"{one.speed.median:.2f}×" if one.speed else UNKNOWN,
-        f"{one.memory.median:.2f}×" if one.memory else UNKNOWN,
+        less_memory(one) or UNKNOWN,
         quality(one),
         shown(one.verdict, one.why),
     )

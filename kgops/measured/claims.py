@@ -26,7 +26,7 @@ from storage.benches import Bench, Pair
 from storage.claims import Claim
 from storage.database import Connection
 
-__all__ = ["TABLES", "Held", "Judged", "judge", "quality", "shipped"]
+__all__ = ["TABLES", "Held", "Judged", "judge", "less_memory", "quality", "shipped"]
 
 TABLES = {
     "a": "training ConvE",
@@ -58,6 +58,7 @@ class Judged:
     n: int
     speed: Spread | None
     memory: Spread | None
+    resident: Spread | None  # of the process; its ratios differ more from one command to the next
     quality: dict[str, float]
     effective: bool
     verdict: Verdict
@@ -100,6 +101,14 @@ def judge(conn: Connection, bench: Bench, held: Sequence[Held]) -> list[Judged]:
     return found
 
 
+def less_memory(one: Judged) -> str:
+    """What was counted, and what the whole process had of it."""
+    if one.memory is None:
+        return ""
+    resident = f" (resident {_times(one.resident.median)})" if one.resident else ""
+    return f"{_times(one.memory.median)}{resident}"
+
+
 def quality(one: Judged) -> str:
     """What the lever does to the result."""
     told = []
@@ -129,6 +138,7 @@ def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise | 
         n,
         speed,
         memory,
+        spread_of(_figure_ratios(pairs, "resident_mib")),
         dict(_quality(pairs)),
         speed is not None,
         verdict,
