@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ def rows(known: Dossier, width: int) -> list[Row]:
         lever_table(known, width),
         attempt_table(known, width),
         _figures(known, width),
+        _said_by_worker(known, width),
         _words(known, width),
         _table("JOB", known.job, width),
         _artifacts(known, width),
@@ -177,6 +179,19 @@ def _figures(known: Dossier, width: int) -> list[Row]:
             pieces.append(Piece(f"{fitted(one_line(name), name_width):<{name_width}}  ", "dim"))
             pieces.append(Piece(f"{figure(value):>10}"))
         out.append(Row(tuple(pieces)))
+    return out
+
+
+def _said_by_worker(known: Dossier, width: int) -> list[Row]:
+    """Each to its end."""
+    if not known.said:
+        return []
+    out = [said("THE WORKER SAID", width, "head")]
+    for at, text in known.said:
+        when = f"{moment(at)}  "
+        first, *more = textwrap.wrap(one_line(text), max(width - len(when), 20)) or [""]
+        out.append(Row((Piece(when, "dim"), *said(first, width - len(when)).pieces)))
+        out += [said(f"{'':{len(when)}}{line}", width) for line in more]
     return out
 
 

@@ -50,8 +50,28 @@ def test_json_keys_are_the_columns_of_the_database(run_cli: Console, conn: sqlit
     lever = shown["lever"][0]
     assert (lever["requested"], lever["effective"], lever["kind"]) == ("fp16", "fp32", "numeric")
     page = run_cli("show", "1").out
-    for word in ("precision", "fp32", "no card", "loss", "results/a.txt", "worth keeping", "tags       t"):
+    words = (
+        "precision",
+        "fp32",
+        "no card",
+        "loss",
+        "results/a.txt",
+        "hello",
+        "worth keeping",
+        "tags       t",
+    )
+    for word in words:
         assert word in page
+
+
+def test_of_what_a_worker_says_the_newest_is_shown_and_how_much_there_was_before(run_cli: Console) -> None:
+    notes = "".join(
+        f"echo {shlex.quote(json.dumps({'event': 'note', 'text': f'word {n}'}))}\n" for n in range(40)
+    )
+    assert run_cli("run", "exec", "--", "sh", "-c", f"({notes}) >> $KGOPS_EVENTS").code == 0
+    page = run_cli("show", "1").out
+    assert "(10 lines before this one)" in page
+    assert [f"word {n}\n" in page for n in (9, 10, 39)] == [False, True, True]
 
 
 def test_listing_filters_sorts_and_pages(run_cli: Console, conn: sqlite3.Connection) -> None:

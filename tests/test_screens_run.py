@@ -42,6 +42,19 @@ def test_levers_are_shown_as_asked_and_as_effective_with_the_reason(run_cli: Con
     look(run_cli.home, story)
 
 
+def test_what_the_worker_said_is_shown_to_its_end(run_cli: Console) -> None:
+    words = " ".join(f"word{n}" for n in range(40))
+    run_cli("run", "exec", "--", "sh", "-c", emit(f'{{"event":"note","text":"{words}"}}'))
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        assert "THE WORKER SAID" in seen.text
+        assert "word0 " in seen.text
+        assert "word39" in seen.text
+
+    look(run_cli.home, story)
+
+
 def test_attempts_say_why_they_ended_and_what_was_changed(run_cli: Console) -> None:
     oom = "if [ {batch} != 16 ]; then echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1; fi"
     run_cli("run", "exec", "--on-oom", "batch=64,32,16", "--", "sh", "-c", oom)

@@ -13,7 +13,7 @@ from kgops.cli.output import UNKNOWN, duration, figure, moment, print_json, say,
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
 from kgops.plans.ladder import passed_over
-from kgops.runs.dossier import lever_rows, worker_prediction
+from kgops.runs.dossier import lever_rows, said_by_worker, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.runs import Run
 
@@ -24,7 +24,7 @@ _HELD = "peak_allocated_mib"  # the curve of what torch's allocator had given ou
 @click.argument("name", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 def command(name: str, as_json: bool) -> None:
-    """Show a run: state and reason, attempts, levers, figures, artifacts, tags and notes."""
+    """Show a run: state and reason, attempts, levers, figures, artifacts, what its worker said, tags and notes."""
     session = existing()
     run = session.run(name)
     if as_json:
@@ -78,6 +78,9 @@ def _page(session: Session, run: Run) -> list[str]:
     if tags:
         out.append("  tags       " + " ".join(one_line(tag) for tag in tags))
     out += _attempts(session, run) + _levers(session, run) + _figures(session, run)
+    said = said_by_worker(conn, run.id)
+    if said:
+        out += ["", *table(("AT", "THE WORKER SAID"), [(moment(at), text) for at, text in said])]
     for note in reports.notes(conn, run.id):
         out += ["", f"note of {moment(note.at)}", *("  " + line for line in lines(note.text).split("\n"))]
     return out

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.events import PREDICTED
+from kgops.jobs.events import NOTE, PREDICTED
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.text import from_bytes, one_line
 from kgops.runs import spool
@@ -29,6 +29,7 @@ __all__ = [
     "LogTail",
     "dossier",
     "lever_rows",
+    "said_by_worker",
     "worker_prediction",
 ]
 
@@ -36,6 +37,7 @@ _STEPS = ("step_down", "again")
 _IMPORTED = "imported"  # `runs.exporting` writes it; a console that shows a run needs nothing else from there
 LIBRARIES = "libraries_mib"
 _TAIL_BYTES = 1 << 18
+_SAID = 30  # of what a worker says in words; one that says more repeats itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Dossier:
     artifacts: tuple[Artifact, ...]
     tags: tuple[str, ...]
     notes: tuple[Note, ...]
+    said: tuple[tuple[float, str], ...]  # by its worker, in words: when and what
     job: Mapping[str, Any]
     environment: Mapping[str, Any]
     forecast: Mapping[str, Any] | None  # what was predicted of its memory, for what, and from which parts
@@ -114,12 +117,22 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
         artifacts=tuple(reports.artifacts(conn, number)),
         tags=tuple(reports.tags(conn, number)),
         notes=tuple(reports.notes(conn, number)),
+        said=said_by_worker(conn, number),
         job=spec.job,
         environment=spec.environment,
         forecast=spec.plan.get("forecast"),
         traced=worker_prediction(conn, number, spec.plan),
         imported=tuple(event for event in told if event.kind == _IMPORTED),
     )
+
+
+def said_by_worker(conn: Connection, number: int) -> tuple[tuple[float, str], ...]:
+    """The newest that it said in words, and how much there was before."""
+    found = [(event.at, str(event.body.get("text"))) for event in reports.events(conn, number, kinds=(NOTE,))]
+    before = len(found) - _SAID
+    if before <= 0:
+        return tuple(found)
+    return ((found[before][0], f"({before:,} lines before this one)"), *found[before:])
 
 
 def worker_prediction(conn: Connection, number: int, plan: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -63,6 +63,9 @@ def page(
         _section("Test triples, and what made the model predict them", traces(traced) if traced else ""),
         _section("Levers", _levers(found)),
         _section("Attempts", _attempts(found)),
+        _section(
+            "What the worker said", _table(("at", ""), [(_moment(at), text) for at, text in found.said])
+        ),
         _section("Artifacts", _artifacts(found)),
         _section("Job", f"<pre>{_text(_job(found.job))}</pre>"),
         _section("Environment", _environment(found.environment)),
