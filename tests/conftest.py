@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from driving import Console, Terminal, end_all_of
+from fuzzing import memory_within
+from tracing import train_on_files
 
 from storage.database import open_writer
 
@@ -69,6 +71,25 @@ def conn(home: Path) -> Iterator[sqlite3.Connection]:
     opened = open_writer(home / "kgops.db")
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def fuzz_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all examples of a module: they write one over the other."""
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """For tests under fuzz: whatever is in a file, reading it takes no memory to speak of."""
+    with memory_within(400):
+        yield
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a small training on files, made once for all that trace it."""
+    return train_on_files(tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture

@@ -17,6 +17,42 @@ from kgops.errors import KgopsError
 T = TypeVar("T")
 TIMES = int(os.environ.get("KGOPS_FUZZ", "1"))
 _LONGEST_MESSAGE = 24_000
+# What nobody expects in a table, and plain words.
+PLAIN = st.text(st.characters(codec="utf-8"), max_size=8)
+ODD: Any = st.sampled_from(
+    [
+        *(0, 1, -1, 2, 3, 1 << 31, (1 << 63) - 1, 1 << 63, -(1 << 64), 10**400, 1 << 20_000),
+        *(0.0, -0.0, 0.5, 1e-3, 1e308, float("inf"), float("-inf"), float("nan"), 1e-320),
+        *(
+            True,
+            False,
+            None,
+            "",
+            " ",
+            "auto",
+            "cpu",
+            "cuda:99",
+            "slurm",
+            "ray",
+            "umls",
+            "all",
+            "0,1",
+            "x" * 5000,
+        ),
+        *(
+            "a\nb",
+            "\0",
+            "\ud800",
+            "\u202e",
+            "{n}",
+            "224x224",
+            "04:00:00",
+            "1-12",
+            "--qos=x\n#SBATCH --wrap=y",
+        ),
+        *([], [[]], ["a"], ["--nice=1"], [1, 2], ["\0"], {}, {"a": {"b": 1}}, {"": 1}),
+    ]
+)
 
 
 def examples(count: int) -> settings:

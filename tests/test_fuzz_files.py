@@ -11,14 +11,13 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fuzzing import damaged, examples, memory_within, read_and_told, refused_or
+from fuzzing import damaged, examples, read_and_told, refused_or
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -33,17 +32,7 @@ from kgops.plans.counts import counts_of
 from kgops.plans.flight_files import Flights, flights_in
 from kgops.tracin.tests_to_trace import from_file, from_text
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("fuzz")
-
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with memory_within(400):
-        yield
-
+pytestmark = pytest.mark.usefixtures("bounded")
 
 # --- text in columns ------------------------------------------------------------------------------
 
@@ -66,10 +55,10 @@ PACKED = gzip.compress(TRIPLES * 50, mtime=0)
 @example(train=b"9" * 5000 + b"\t1\t" + b"0" * 5000 + b"\n", valid=TRIPLES, ids=None)
 @example(train=b"0\t1\t2\n", valid=b"9" * 5000 + b"\t1\t2\n", ids=NUMBERED)
 def test_damaged_triples_are_a_graph_or_refused_by_file(
-    folder: Path, train: bytes, valid: bytes, ids: bytes | None
+    fuzz_folder: Path, train: bytes, valid: bytes, ids: bytes | None
 ) -> None:
     names = "graph-train.tsv", "graph-valid.tsv", "graph-ids.tsv"
-    paths = [folder / name for name in names]
+    paths = [fuzz_folder / name for name in names]
     for path, content in zip(paths, (train, valid, ids or b""), strict=True):
         path.write_bytes(content)
     found = refused_or(
@@ -89,8 +78,8 @@ def test_damaged_triples_are_a_graph_or_refused_by_file(
 @examples(60)
 @given(content=damaged(PACKED, TOKENS))
 @example(content=MILLION_BLANKS * 200)
-def test_damaged_gzip_is_read_or_refused_by_file(folder: Path, content: bytes) -> None:
-    read_and_told(folder / "packed.tsv.gz", content, read_graph)
+def test_damaged_gzip_is_read_or_refused_by_file(fuzz_folder: Path, content: bytes) -> None:
+    read_and_told(fuzz_folder / "packed.tsv.gz", content, read_graph)
 
 
 @examples(150)
@@ -99,12 +88,12 @@ def test_damaged_gzip_is_read_or_refused_by_file(folder: Path, content: bytes) -
 @example(content=b"a\t" + b"9" * 5000 + b"\nb\t0\n")
 @example(content=b"\x1c2\na\t\x1c1\nb\t0\n")
 def test_a_damaged_vocabulary_numbers_its_labels_without_gaps_or_is_refused(
-    folder: Path, content: bytes
+    fuzz_folder: Path, content: bytes
 ) -> None:
-    found = read_and_told(folder / "vocabulary.tsv", content, read_vocabulary)
+    found = read_and_told(fuzz_folder / "vocabulary.tsv", content, read_vocabulary)
     if found is not None:
         assert sorted(found.ids.values()) == list(range(len(found)))
-        again = folder / "again.tsv"
+        again = fuzz_folder / "again.tsv"
         again.write_text("".join(f"{label}\t{n}\n" for label, n in found.ids.items()), "utf-8", newline="")
         assert refused_or(lambda: read_vocabulary(again)) in (None, found)
 
@@ -149,16 +138,16 @@ JSON_TOKENS = (
 @example(content=b'{"a": "\\ud800", "{\\"predicate\\": \\"\\\\ud800\\"}": "b"}')
 @example(content=MILLION_BLANKS * 200)
 @example(content=THOUSAND_LINES * 300)
-def test_a_damaged_edge_map_names_relations_or_is_refused(folder: Path, content: bytes) -> None:
-    found = read_and_told(folder / "edge_map.json", content, read_edge_map)
+def test_a_damaged_edge_map_names_relations_or_is_refused(fuzz_folder: Path, content: bytes) -> None:
+    found = read_and_told(fuzz_folder / "edge_map.json", content, read_edge_map)
     for name in (found or {}).values():
         name.encode()  # or it could not be written to any result
 
 
 @examples(60)
 @given(content=damaged(b"a\tAspirin\nb\tBrain fog\textra\n\nc\t\n", TOKENS))
-def test_damaged_names_of_nodes_are_read_or_refused(folder: Path, content: bytes) -> None:
-    found = read_and_told(folder / "names.tsv", content, read_node_names)
+def test_damaged_names_of_nodes_are_read_or_refused(fuzz_folder: Path, content: bytes) -> None:
+    found = read_and_told(fuzz_folder / "names.tsv", content, read_node_names)
     assert found is None or all(isinstance(name, str) for name in found.values())
 
 
@@ -169,8 +158,8 @@ GRAPH = Graph(ONE, ONE, ONE, Vocabulary.of(["a", "b c", "9"]), Vocabulary.of(["r
 @examples(150)
 @given(content=damaged(b"# tests\na\tr\tb c\n9,r,a\na r 1\n", TOKENS))
 @example(content=b"9" * 5000 + b"\tr\ta\n")
-def test_damaged_test_triples_are_found_troubled_or_refused(folder: Path, content: bytes) -> None:
-    for test in read_and_told(folder / "tests.tsv", content, lambda path: from_file(path, GRAPH)) or ():
+def test_damaged_test_triples_are_found_troubled_or_refused(fuzz_folder: Path, content: bytes) -> None:
+    for test in read_and_told(fuzz_folder / "tests.tsv", content, lambda path: from_file(path, GRAPH)) or ():
         assert (test.ids is None) == (test.trouble is not None)
     refused_or(lambda: from_text(content.decode("utf-8", "replace"), GRAPH), "test triple")
 
@@ -243,8 +232,8 @@ HEADERS = st.builds(
 
 @examples(120)
 @given(content=damaged(NPZ[False], NPZ_TOKENS) | damaged(NPZ[True], NPZ_TOKENS) | HEADERS)
-def test_a_damaged_flight_is_read_or_refused_by_its_name(folder: Path, content: bytes) -> None:
-    home = folder / "flights"
+def test_a_damaged_flight_is_read_or_refused_by_its_name(fuzz_folder: Path, content: bytes) -> None:
+    home = fuzz_folder / "flights"
     home.mkdir(exist_ok=True)
     flights = read_and_told(home / "one.npz", content, lambda path: read_flights(path.parent, 2)) or ()
     told = flights_in(home)  # to a plan, without numpy
@@ -291,8 +280,8 @@ MANIFEST_TOKENS = (*JSON_TOKENS, b"\\u0000", b"x" * 5000, b"../..", b"pipe", b"r
 @example(content=manifest_of("results/round"))
 @example(content=manifest_of(5))
 @example(content=b"[" * 100_000)
-def test_a_damaged_manifest_holds_or_says_why_not(folder: Path, content: bytes) -> None:
-    home = folder / "run" / "results"
+def test_a_damaged_manifest_holds_or_says_why_not(fuzz_folder: Path, content: bytes) -> None:
+    home = fuzz_folder / "run" / "results"
     if not home.exists():
         home.mkdir(parents=True)
         (home / "a").write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""Whatever stands in a job, profile, configuration, filter, event or option: it is understood or refused by its name.
+"""Whatever stands in a job, profile, configuration or axis: it is understood, or refused by its name.
 
 `KGOPS_FUZZ=50 python -m pytest tests/test_fuzz_text.py --timeout 0` tries 50 times as many, and others each time.
 """
@@ -6,26 +6,23 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzzing import damaged, examples, memory_within, refused_or
+from fuzzing import ODD, PLAIN, damaged, examples, refused_or
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kgops.bench.vary import read_axis, variants, word_of
 from kgops.errors import BadJob
-from kgops.jobs import configurations, events, recipes, toml
+from kgops.jobs import configurations, recipes, toml
 from kgops.jobs.job import Job, read_job, read_job_file
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.workloads import WORKLOADS
-from kgops.on.script import sbatch_options, script
 from kgops.plans import profiles
-from storage import conditions, filters
+
+pytestmark = pytest.mark.usefixtures("bounded")
 
 BASES: dict[str, dict[str, Any]] = {
     "exec": {"command": ["train.py", "--batch", "{n}"], "on_oom": {"n": [64, 32]}},
@@ -34,41 +31,6 @@ BASES: dict[str, dict[str, Any]] = {
     "regress": {"data_directory": "flights"},
     "pipeline": {"train": {"dataset": "umls"}, "tracin": {"top_k": 5}},
 }
-PLAIN = st.text(st.characters(codec="utf-8"), max_size=8)
-ODD: Any = st.sampled_from(
-    [
-        *(0, 1, -1, 2, 3, 1 << 31, (1 << 63) - 1, 1 << 63, -(1 << 64), 10**400, 1 << 20_000),
-        *(0.0, -0.0, 0.5, 1e-3, 1e308, float("inf"), float("-inf"), float("nan"), 1e-320),
-        *(
-            True,
-            False,
-            None,
-            "",
-            " ",
-            "auto",
-            "cpu",
-            "cuda:99",
-            "slurm",
-            "ray",
-            "umls",
-            "all",
-            "0,1",
-            "x" * 5000,
-        ),
-        *(
-            "a\nb",
-            "\0",
-            "\ud800",
-            "\u202e",
-            "{n}",
-            "224x224",
-            "04:00:00",
-            "1-12",
-            "--qos=x\n#SBATCH --wrap=y",
-        ),
-        *([], [[]], ["a"], ["--nice=1"], [1, 2], ["\0"], {}, {"a": {"b": 1}}, {"": 1}),
-    ]
-)
 VALUES = ODD | PLAIN | st.integers(1, 300) | st.floats(0, 1)
 
 
@@ -82,17 +44,6 @@ def nested(depth: int) -> Any:
 def read_and_told(path: Path, content: bytes, read: Any) -> Any:
     path.write_bytes(content)
     return refused_or(lambda: read(path), str(path))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("fuzz")
-
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with memory_within(300):
-        yield
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -177,8 +128,8 @@ DAMAGED_JOBS = st.sampled_from(JOB_TEXTS).flatmap(lambda text: damaged(text, TOM
 @example(content=b'x = """' + b'\\"""' * 100_000)
 @example(content=b"x = '''" + b"''\"\"" * 100_000)
 @example(content=b"".join(b"key_%d = 1\n" % n for n in range(20_000)))
-def test_a_damaged_job_file_is_a_job_or_refused_by_its_name(folder: Path, content: bytes) -> None:
-    job = read_and_told(folder / "job.toml", content, read_job_file)
+def test_a_damaged_job_file_is_a_job_or_refused_by_its_name(fuzz_folder: Path, content: bytes) -> None:
+    job = read_and_told(fuzz_folder / "job.toml", content, read_job_file)
     if job is not None:
         assert read_job(toml.loads(job.as_toml()), "again") == job
 
@@ -193,8 +144,8 @@ PROFILE_TEXTS = [profiles.find(name).path.read_bytes() for name in profiles.name
 @example(content=b'summary = "x"\n[environment]\n"A=B" = "c"')
 @example(content=b'summary = "x"\n[environment]\nA = "\\u0000"')
 @example(content=b'summary = "x"\n[environment]\nA = 0x' + b"f" * 5000)
-def test_a_damaged_profile_is_a_profile_or_refused_by_its_name(folder: Path, content: bytes) -> None:
-    profile = read_and_told(folder / "profile.toml", content, profiles.read)
+def test_a_damaged_profile_is_a_profile_or_refused_by_its_name(fuzz_folder: Path, content: bytes) -> None:
+    profile = read_and_told(fuzz_folder / "profile.toml", content, profiles.read)
     if profile is not None:
         for name, value in profile.environment.items():  # as a process takes them
             assert name and "=" not in name and "\0" not in name + value
@@ -272,8 +223,8 @@ def configured(path: Path) -> Job:
 @example(content=b"seed: " + b"[" * 5000)
 @example(content=b"".join(b"k%d: 1\n" % n for n in range(1500)))
 @example(content=b"learning_rate: .inf\ndata_directory: x")
-def test_a_damaged_configuration_is_a_job_or_refused_by_its_name(folder: Path, content: bytes) -> None:
-    job = read_and_told(folder / "configuration.yaml", content, configured)
+def test_a_damaged_configuration_is_a_job_or_refused_by_its_name(fuzz_folder: Path, content: bytes) -> None:
+    job = read_and_told(fuzz_folder / "configuration.yaml", content, configured)
     if job is not None:
         assert read_job(toml.loads(job.as_toml()), "again") == job
 
@@ -309,131 +260,3 @@ def test_a_varied_job_is_a_matrix_of_jobs_or_refused(axes: list[str], workload: 
                 assert again is None or repr(again) == repr((name, (value,))) or isinstance(value, str)
     found = refused_or(lambda: variants(job, read))
     assert found is None or 2 <= len(found) <= 64
-
-
-WORDS = st.text(st.characters(codec="utf-8", exclude_characters='"'), min_size=1, max_size=6).filter(
-    lambda word: not re.search(r"[\s\0]", word)
-)
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32).map(lambda number: f"{number:.9g}")
-OF_KIND: dict[str, Any] = {
-    "choice": WORDS,
-    "contains": WORDS | WORDS.map(lambda word: f'"{word} {word}"'),
-    "card": WORDS,
-    "number": NUMBERS | st.tuples(NUMBERS, NUMBERS).map("..".join),
-    "moment": st.sampled_from(["7d", "30m", "999999999w", "2026-01-31", "today"]),
-}
-
-
-@st.composite
-def typed(draw: st.DrawFn) -> tuple[str, bool]:
-    key = draw(st.sampled_from(sorted(filters.FIELDS)))
-    field = filters.FIELDS[key]
-    op = draw(
-        st.sampled_from([":", "=", ">", "<", ">=", "<=", "!="] if field.kind == "number" else [":", "="])
-    )
-    value = draw(st.sampled_from(["failed", "oom", "ended"]) if key == "state" else OF_KIND[field.kind])
-    if ".." in value and op not in (":", "="):
-        op = ":"
-    return f"{draw(st.sampled_from(['', '-']))}{key}{op}{value}", field.kind == "choice"
-
-
-@examples(150)
-@given(terms=st.lists(typed(), max_size=4), between=st.sampled_from([" ", "  ", "\n", "\t "]))
-def test_every_filter_put_together_from_its_parts_is_read_as_these_parts(
-    terms: list[tuple[str, bool]], between: str
-) -> None:
-    text = between.join(term for term, _ in terms)
-    reading = filters.read(text, now=1.8e9)
-    alone = [filters.read(term, now=1.8e9) for term, _ in terms]
-    assert list(reading.terms) == [term for one in alone for term in one.terms]
-    assert len(reading.troubles) == sum(len(one.troubles) for one in alone)
-    assert not any(one.troubles for one, (_, may) in zip(alone, terms, strict=True) if not may)
-
-
-@examples(60)
-@given(text=st.text(alphabet='gpustaermod:><=!-"., 0179e*_\n', max_size=40) | PLAIN)
-@example(text="state:" + "x" * 200_000)
-@example(text='"' * 100_001)
-@example(text="a>" + "1" * 200_000)
-@example(text="since:" + "9" * 100_000)
-@example(text="mrr>" + ".." * 100_000)
-@example(text=" ".join(f"key{n}:x" for n in range(2000)))
-def test_any_filter_at_all_becomes_bound_conditions_or_troubles(conn: Any, text: str) -> None:
-    for typing in (False, True):
-        reading = filters.read(text, now=1.8e9, typing=typing)
-        conditions.compiled(conn, reading.terms)
-        assert all(trouble.message and len(trouble.message) < 1000 for trouble in reading.troubles)
-
-
-# --- what goes to others and comes from them ------------------------------------------------------
-
-ASKED = (
-    ODD
-    | PLAIN
-    | st.sampled_from(["gpu:2", "01:30:00", "--comment=a b", "--comment='#'", '--x="\\', "٣", "4"])
-)
-
-
-@examples(150)
-@given(
-    asked=st.dictionaries(
-        st.sampled_from(["partition", "time", "gres", "cpus", "memory", "account", "options"]),
-        ASKED | st.lists(ASKED, max_size=3),
-        max_size=3,
-    )
-)
-@example(asked={"partition": "a\nrm -rf x"})
-@example(asked={"options": ["--qos=a b", "--comment=it's #1"]})
-def test_whatever_is_asked_of_slurm_is_one_option_on_one_line_or_refused(asked: dict[str, Any]) -> None:
-    table = {"workload": "train", "train": {"dataset": "umls"}, "on": {"where": "slurm", **asked}}
-    job = refused_or(lambda: read_job(table, "the job"), "the job")
-    if job is None:
-        return
-    folder = Path("/a folder/of 'mine'")
-    options = sbatch_options("kgops-1", job.on, folder)
-    written = script("kgops-1", job.on, folder, "/", ["python"], {}).split("\n")
-    lines = written[1 : len(options) + 1]
-    assert [shlex.split(line.removeprefix("#SBATCH ")) for line in lines] == [[option] for option in options]
-    assert not any(line.startswith("#SBATCH") for line in written[len(options) + 1 :])
-
-
-EVENT_LINES = [
-    events.write("metric", 1.5, name="loss", value=0.25, step=3),
-    events.write(
-        "traced", 1.5, test=1, triple=["a", "r", "b"], found=[[1, "a", "r", "c", -0.5]], names={"a": "é"}
-    ),
-    events.write("memory", 1.5, mib={"device": 1.0}, more=[None, {"x": [True]}]),
-]
-EVENT_TOKENS = (
-    *(
-        b"[" * 2000,
-        b'{"a":' * 2000,
-        b"1" * 400,
-        b"1" * 5000,
-        b"1e999",
-        b"NaN",
-        b"-Infinity",
-        b"null",
-        b"true",
-    ),
-    *(
-        b'"\\ud800"',
-        b"\\udc00",
-        b"\\u0000",
-        b"\xff",
-        b"\xed\xa0\x80",
-        b'"at":"x",',
-        b'"event":"note",',
-        b"\n",
-    ),
-)
-
-
-@examples(150)
-@given(line=st.sampled_from(EVENT_LINES).flatmap(lambda line: damaged(line, EVENT_TOKENS)))
-def test_an_event_that_is_read_is_written_and_read_again_as_it_is(line: bytes) -> None:
-    event = events.read(line, 7.0)
-    if event.kind == events.LOG:
-        assert len(event.fields["text"]) <= events.LONGEST_LOG_LINE
-    else:
-        assert events.read(events.write(event.kind, event.at, **event.fields), 8.0) == event

@@ -9,7 +9,6 @@ import json
 import os
 import pickle
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,17 +27,7 @@ from kgops.tracin.parts import Parts
 from kgops.tracin.pieces import Pieces, Tile
 from kgops.training.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("fuzz")
-
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with memory_within(400):
-        yield
-
+pytestmark = pytest.mark.usefixtures("bounded")
 
 CONFIG = ConvEConfig(num_entities=5, num_relations=2, embedding_dim=6, output_channels=2, kernel_height=2)
 CHECKPOINT = Checkpoint(
@@ -125,8 +114,8 @@ def built(path: Path) -> ConvE | None:
 @example(content=saved(body_of(CHECKPOINT) | {"format": torch.ones(2)}))
 @example(content=saved(body_of(CHECKPOINT) | {"settings": {"seed": torch.ones(2)}}))
 @example(content=saved(body_of(CHECKPOINT) | {"model": {"entities": torch.ones(1).expand(1 << 33)}}))
-def test_a_damaged_checkpoint_is_a_model_or_refused_by_its_name(folder: Path, content: bytes) -> None:
-    model = read_and_told(folder / "checkpoint.pt", content, built)
+def test_a_damaged_checkpoint_is_a_model_or_refused_by_its_name(fuzz_folder: Path, content: bytes) -> None:
+    model = read_and_told(fuzz_folder / "checkpoint.pt", content, built)
     if model is not None:
         assert {name: weight.shape for name, weight in model.state_dict().items()} == {
             name: weight.shape for name, weight in CHECKPOINT.model.items()
@@ -200,8 +189,8 @@ CHANGED_STATES = st.builds(
 
 @examples(150)
 @given(content=damaged(STATE, PT_TOKENS) | damaged_inside(STATE) | damaged_inside(STATE) | CHANGED_STATES)
-def test_damaged_weights_of_pykeen_are_a_model_or_refused(folder: Path, content: bytes) -> None:
-    path = folder / "weights.pt"
+def test_damaged_weights_of_pykeen_are_a_model_or_refused(fuzz_folder: Path, content: bytes) -> None:
+    path = fuzz_folder / "weights.pt"
     path.write_bytes(content)
     refused_or(lambda: load_pykeen(path, inverse=True))
 
@@ -236,8 +225,8 @@ PART = saved(
 
 @examples(150)
 @given(content=damaged(PART, PT_TOKENS) | damaged_inside(PART))
-def test_damaged_parts_of_a_tracing_are_kept_or_scored_again(folder: Path, content: bytes) -> None:
-    home = folder / "parts"
+def test_damaged_parts_of_a_tracing_are_kept_or_scored_again(fuzz_folder: Path, content: bytes) -> None:
+    home = fuzz_folder / "parts"
     home.mkdir(exist_ok=True)
     (home / "00000001.pt").write_bytes(content)
     parts = Parts(home)
@@ -258,16 +247,16 @@ PLAN = json.dumps({"tiles": [[0, "x", [1, 2]]], "shares": 3, "top_k": 5}).encode
 
 @examples(150)
 @given(content=damaged(PIECE, PT_TOKENS) | damaged_inside(PIECE))
-def test_a_damaged_piece_is_read_or_refused_by_its_name(folder: Path, content: bytes) -> None:
-    pieces = Pieces(folder, [Tile(0, "x", (1,))], 1, None)
-    (folder / "000000-000.pt").write_bytes(content)
+def test_a_damaged_piece_is_read_or_refused_by_its_name(fuzz_folder: Path, content: bytes) -> None:
+    pieces = Pieces(fuzz_folder, [Tile(0, "x", (1,))], 1, None)
+    (fuzz_folder / "000000-000.pt").write_bytes(content)
     refused_or(lambda: pieces.read(next(iter(pieces))), "000000-000")
 
 
 @examples(150)
 @given(content=damaged(PLAN, (b"null", b"{}", b"-1", b"1e400")))
-def test_a_damaged_plan_of_pieces_is_read_or_refused_by_its_folder(folder: Path, content: bytes) -> None:
-    home = folder / "pieces"
+def test_a_damaged_plan_of_pieces_is_read_or_refused_by_its_folder(fuzz_folder: Path, content: bytes) -> None:
+    home = fuzz_folder / "pieces"
     home.mkdir(exist_ok=True)
     (home / "plan.json").write_bytes(content)
     refused_or(lambda: Pieces.open(home), "pieces")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 import os
 import signal
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from driving import Console, wait_for
+from tracing import nations
 
 from kgops.jobs import training as job_names
 from kgops.models.conve import ConvEConfig
@@ -25,13 +25,6 @@ from kgops.training.threads import step_gflop, threads_for
 SMALL = ("--embedding-dim", "32", "--output-channels", "4", "--batch-size", "128", "--device", "cpu")
 EPOCHS = 100  # long enough that a stop, seen within half a second, finds it in the middle
 STEADY = ("--num-epochs", str(EPOCHS), "--resume-every", "0.05", "--checkpoint-frequency", "0", "--seed", "3")
-
-
-def nations() -> Path:
-    """The folder of the graph's files, found without loading PyKEEN."""
-    found = importlib.util.find_spec("pykeen")
-    assert found is not None and found.submodule_search_locations
-    return Path(found.submodule_search_locations[0]) / "datasets" / "nations"
 
 
 def files() -> list[str]:
