@@ -160,3 +160,25 @@ def test_the_document_has_each_figure_with_its_command_and_fingerprint(conn: sql
     assert page.count("Fingerprint " + measurements.fingerprint_key(HERE)) == 2
     assert "Command: `kgops bench claims --quick`." in page and "Command: `kgops bench console" in page
     assert page.count("Not measured here.") == 3 + len(SECTIONS) - 1  # a, c and d, and all but the console
+
+
+def test_what_this_home_has_not_measured_stays_as_the_document_has_it(conn: sqlite3.Connection) -> None:
+    def step(value: float, machine: dict[str, Any]) -> Measurement:
+        return Measurement(
+            "s", "a step", None, value, 3, 4, 5, "ms", "python -m kgops.bench.console", machine, 9.0
+        )
+
+    _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})
+    conn.execute("UPDATE bench SET name = 'claims b (quick): x', command = 'kgops bench claims --quick'")
+    measurements.add_all(conn, [step(3.5, HERE)])
+    first = written(conn)
+    assert written(conn, first) == first
+    conn.execute("DELETE FROM pair")
+    conn.execute("DELETE FROM measurement")
+    conn.execute("DELETE FROM bench")
+    assert "3.5 ms" not in written(conn)
+    assert written(conn, first) == first
+    measurements.add_all(conn, [step(4.5, THERE)])
+    renewed = written(conn, first)
+    assert "4.5 ms" in renewed and "3.5 ms" not in renewed
+    assert "| + vmap | vectorised gradients: 10-20x |" in renewed

@@ -2,8 +2,8 @@
 
     python -m kgops.bench.document [--data DIR] [--only claims] [--out BENCHMARKS.md] [--write-only]
 
-Figures come from the database of the home, where each benchmark keeps them; those of different machines stand under
-headings of their own.
+Figures come from the database of the home, where each benchmark keeps them. What this home has not measured stays as
+the document has it, under the fingerprint it was measured on.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from storage.measurements import Measurement, Wanted
 
 __all__ = ["SECTIONS", "main", "written"]
 
+_NOTHING = "Not measured here."
 BATCH_S = 10.0  # figures of one run of a benchmark are stored within this time
 
 
@@ -97,7 +98,8 @@ def main(argv: list[str] | None = None) -> int:
     home = find_home()
     make_home(home)
     conn = open_writer(home.database)
-    args.out.write_text(written(conn), encoding="utf-8")
+    before = args.out.read_text("utf-8") if args.out.exists() else ""
+    args.out.write_text(written(conn, before), encoding="utf-8")
     print(args.out)
     return 0
 
@@ -123,7 +125,9 @@ def measure(data: Path | None, only: str | None) -> None:
         )
 
 
-def written(conn: Connection) -> str:
+def written(conn: Connection, before: str = "") -> str:
+    """The document; of what this home has not measured the parts that stood in it `before`."""
+    kept = _parts(before)
     held = [
         bench
         for bench in benches.newest(conn, limit=1000)
@@ -141,18 +145,37 @@ def written(conn: Connection) -> str:
         "",
     ]
     for name in TABLES:
-        of_table = _newest_each(bench for bench in held if bench.name.startswith(f"claims {name}"))
-        out += [line for bench in of_table for line in _claims(conn, bench)]
-        if not of_table:
-            out += [f"### ({name}) {TABLES[name]}", "", "Not measured here.", ""]
+        tables = {heading: lines for heading, lines in kept.items() if heading.startswith(f"### {name}")}
+        for bench in _newest_each(bench for bench in held if bench.name.startswith(f"claims {name}")):
+            tables[_heading(bench)] = _claims(conn, bench)
+        for heading in sorted(tables):
+            out += [heading, *tables[heading]]
+        if not tables:
+            out += [f"### ({name}) {TABLES[name]}", "", _NOTHING, ""]
     for section in SECTIONS:
         found = _last_batch(conn, section.stored_as)
+        heading = f"## {section.title}"
         out += [
-            f"## {section.title}",
-            "",
-            *(_figures(conn, found, section) if found else ["Not measured here.", ""]),
+            heading,
+            *(_figures(conn, found, section) if found else kept.get(heading, ["", _NOTHING, ""])),
         ]
     return "\n".join(out)
+
+
+def _parts(document: str) -> dict[str, list[str]]:
+    """The lines below each heading, where they say something."""
+    parts: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in document.split("\n"):
+        if line.startswith("#"):
+            lines = parts[line] = []
+        else:
+            lines.append(line)
+    return {heading: [*lines[:-1], ""] for heading, lines in parts.items() if _NOTHING not in lines}
+
+
+def _heading(bench: Bench) -> str:
+    return f"### {_cell(bench.name.removeprefix('claims '))}"
 
 
 def _claims(conn: Connection, bench: Bench) -> list[str]:
@@ -162,7 +185,6 @@ def _claims(conn: Connection, bench: Bench) -> list[str]:
         cost = f": {_figure(first.seconds.median, 's')}, {_figure(first.memory_mib.median, 'MiB')}"
     judged = judge(conn, bench, shipped())
     return [
-        f"### {_cell(bench.name.removeprefix('claims '))}",
         "",
         f"Beside *{first.variant}*{cost}. Time: {first.seconds_of}. Memory: {first.memory_of}.",
         "",
@@ -190,7 +212,7 @@ def _claim_row(one: Judged) -> str:
 
 
 def _figures(conn: Connection, found: Sequence[Measurement], section: Section) -> list[str]:
-    lines = ["| what | measured | quartiles | n |", "|---|---|---|---|"]
+    lines = ["", "| what | measured | quartiles | n |", "|---|---|---|---|"]
     for m in found:
         spread = "" if m.low is None or m.high is None else f"{_figure(m.low)} – {_figure(m.high)}"
         lines.append(f"| {_cell(m.subject)} | {_figure(m.value, m.unit)} | {spread} | {m.n} |")
