@@ -16,6 +16,7 @@ import pytest
 from kgops.bench.claims import contests
 from kgops.bench.rounds import Contest, Place, hold
 from kgops.bench.ways import LIVE, SECONDS_OF
+from kgops.cli import claims_page
 from kgops.cli.bench_compare import agree
 from kgops.errors import KgopsError
 from kgops.jobs.job import read_job
@@ -105,6 +106,31 @@ def test_labels_and_the_whole_step_are_judged_apart(conn: sqlite3.Connection) ->
         "c.labels.tensor": "confirmed",
         "c.labels.step": "smaller",
     }
+
+
+def test_a_page_of_claims_says_every_verdict_whole_however_narrow_the_terminal(
+    conn: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {
+        "+ cleanup": {**_told(2.0, 100, loss=0.5), "remark": "one " * 60},
+        "+ fp16": {"trouble": "no CUDA device: " + "two " * 60, "figures": {}, "seconds": None},
+    }
+    bench = _bench(conn, "b", _told(1.0, 100, loss=0.25), others)
+    for width in (80, 100, 120):
+        monkeypatch.setattr(claims_page, "columns", lambda width=width: width)
+        lines = claims_page.page(conn, bench)
+        assert max(map(len, lines)) <= width
+        text = "\n".join(lines)
+        for word in (
+            "no effect",
+            "harmful",
+            "cannot be tested here",
+            "claimed: FP16: 2x faster",
+            "loss +0.25",
+        ):
+            assert word in text
+        assert " ".join(text.split()).count("one " * 60) == 1  # not with each claim on the lever
+        assert "two " * 59 + "two" in " ".join(text.split())
 
 
 def test_claims_are_kept_with_their_source_and_written_anew_not_twice(conn: sqlite3.Connection) -> None:

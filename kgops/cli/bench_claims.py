@@ -12,12 +12,11 @@ import click
 
 from kgops.bench.claims import contests
 from kgops.bench.rounds import Place, hold
-from kgops.cli.output import UNKNOWN, duration, figure, print_json, say, table, tell
+from kgops.cli.claims_page import page
+from kgops.cli.output import columns, duration, print_json, say, tell, wrapped
 from kgops.cli.session import Session, for_writing
-from kgops.measured.claims import TABLES, Judged, judge, less_memory, quality, shipped
-from kgops.measured.machine import machine_line
-from kgops.measured.summary import rows
-from kgops.measured.verdicts import RULE, shown
+from kgops.measured.claims import TABLES, judge, shipped
+from kgops.measured.verdicts import RULE
 from storage import claims as record
 from storage.benches import Bench
 
@@ -60,40 +59,13 @@ def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as
         print_json([_as_table(session, bench) for bench in held])
         return
     for bench in held:
-        for line in page(session, bench):
+        for line in page(session.conn, bench):
             say(line)
         say()
-    say(RULE)
+    for line in wrapped(RULE, columns()):
+        say(line)
     tell(
         f"{'Quick: small versions, rough figures. ' if quick else ''}It took {duration(time.monotonic() - begun)}."
-    )
-
-
-def page(session: Session, bench: Bench) -> list[str]:
-    first = rows(session.conn, bench)[0]
-    judged = judge(session.conn, bench, shipped())
-    out = [
-        f"benchmark {bench.id} · {bench.name}, against: {first.variant}",
-        f"  {machine_line(session.conn, bench.fingerprint)}",
-        f"  time: {first.seconds_of or UNKNOWN}; memory: {first.memory_of or UNKNOWN}",
-    ]
-    if first.seconds and first.memory_mib:
-        out[0] += f", {figure(first.seconds.median)} s, {figure(first.memory_mib.median)} MiB"
-    heads = ("LEVER", "CLAIMED", "BY", "MEASURED HERE", "N", "SPEED", "LESS MEMORY", "RESULT", "VERDICT")
-    return [*out, *table(heads, [_cells(one) for one in judged], right=frozenset({"N"}))]
-
-
-def _cells(one: Judged) -> tuple[str, ...]:
-    return (
-        one.variant,
-        one.held.claim.text if one.held else "",
-        one.held.claim.said_by if one.held else "",
-        one.measured or UNKNOWN,
-        str(one.n),
-        f"{one.speed.median:.2f}×" if one.speed else UNKNOWN,
-        less_memory(one) or UNKNOWN,
-        quality(one),
-        shown(one.verdict, one.why),
     )
 
 

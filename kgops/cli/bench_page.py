@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kgops.cli.output import UNKNOWN, figure, moment, table
+from kgops.cli.claims_page import verdicts
+from kgops.cli.output import UNKNOWN, columns, figure, moment, table, wrapped
 from kgops.measured.machine import machine_line
 from kgops.measured.pairs import Spread
 from kgops.measured.summary import Row, rows
@@ -30,7 +31,10 @@ def page(conn: Connection, bench: Bench) -> list[str]:
     heads = ("VARIANT", "TIME", "FASTER", "QUARTILES", "N", "MEMORY", "LESS MEMORY", "VERDICT")
     out += table(heads, [_cells(row) for row in found], right=frozenset({"TIME", "FASTER", "N", "MEMORY"}))
     out += _notes(found)
-    return [*out, "", f"FASTER, LESS MEMORY: {first.variant} over the variant, pair by pair; medians. {RULE}"]
+    claimed = verdicts(conn, bench)
+    out += ["", "What was claimed:", "", *claimed] if claimed else []
+    rule = f"FASTER, LESS MEMORY: {first.variant} over the variant, pair by pair; medians. {RULE}"
+    return [*out, "", *wrapped(rule, columns())]
 
 
 def ratio(one: Spread | None) -> str:
@@ -60,7 +64,7 @@ def _notes(found: list[Row]) -> list[str]:
     for row in found[1:]:
         told = [f"{name} was not in effect: {why}" for name, why in row.ineffective.items()]
         for name, (before, after) in row.quality.items():
-            if before != after:
+            if after is not None and before != after:
                 told.append(f"{name} {figure(before)} → {figure(after)}")
         if told:
             out += [f"  {row.variant}: {'; '.join(told)}"]

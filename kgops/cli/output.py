@@ -62,6 +62,28 @@ def padded(text: str, columns: int, *, right: bool = False) -> str:
     return gap + text if right else text + gap
 
 
+def columns() -> int:
+    """Of the terminal; of a page that goes elsewhere as many as are easy to read."""
+    if not sys.stdout.isatty():
+        return 120
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """On as many lines as it takes, each after the indent."""
+    import textwrap
+
+    return textwrap.wrap(
+        one_line(text, 4000),
+        max(width, 20),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+
+
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()
 ) -> list[str]:
@@ -69,10 +91,8 @@ def table(
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max([width_of(head), *(width_of(row[i]) for row in cells)]) for i, head in enumerate(heads)]
     if sys.stdout.isatty():
-        import shutil
-
         before = sum(widths[:-1]) + 2 * (len(widths) - 1)
-        widths[-1] = max(min(widths[-1], shutil.get_terminal_size().columns - before), 8)
+        widths[-1] = max(min(widths[-1], columns() - before), 8)
     out = []
     for row in [list(heads), *cells]:
         fields = [
