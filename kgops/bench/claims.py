@@ -50,8 +50,13 @@ def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:
         words = [*given, *(small if quick else ["--compile"])]
         return [
             _together(
-                f"claims a{label}: training ConvE{on}, batch 256", "group_training", words, _TRAINING, often
+                f"claims a{label}: training ConvE{on}, batch {batch}",
+                "group_training",
+                [*words, "--batch-size", str(batch)],
+                _TRAINING,
+                often,
             )
+            for batch in ((256,) if quick else (256, 1024))
         ]
     if table == "b":
         small = ["--entities", "6400", "--dim", "32", "--triples", "128", "--training", "30"]
