@@ -18,6 +18,7 @@ from kgops.gpus.facts import CardFacts
 from kgops.jobs import sizes
 from kgops.jobs.job import read_job
 from kgops.jobs.regressing import OPTIMIZERS
+from kgops.plans import formats
 from kgops.plans.budget import peak_live, predict
 from kgops.plans.flight_files import Flights
 from kgops.plans.formats import effective_precision
@@ -47,6 +48,21 @@ def shape_of(
 
 def need(**levers: Any) -> int:
     return predict(shape_of(T4, levers=levers), T4).total
+
+
+def test_a_processor_that_multiplies_bf16_by_tiles_needs_more_unless_it_is_told_not_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def predicted(precision: str, *flags: str) -> int:
+        monkeypatch.setattr(formats, "_cpu_flags", lambda: frozenset(flags))
+        return predict(shape_of(size=32, levers={"precision": precision})).total
+
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    plain = predicted("bf16", "avx512_bf16")
+    assert predicted("bf16", "avx512_bf16", "amx_bf16") > plain
+    assert predicted("fp32", "avx512_bf16", "amx_bf16") == predicted("fp32", "avx512_bf16")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    assert predicted("bf16", "avx512_bf16", "amx_bf16") == plain
 
 
 # ---- beside what is measured ----

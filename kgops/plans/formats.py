@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 
 from kgops.gpus.facts import CardFacts
 
-__all__ = ["effective_precision", "precision_of_products"]
+__all__ = ["cpu_has_tiles", "effective_precision", "precision_of_products"]
 
+_TILES = "amx_bf16"
 _BF16, _FP16 = (8, 0), (7, 0)  # compute capabilities from which `auto` takes them
 
 
 def effective_precision(asked: str, card: CardFacts | None) -> str:
     """What workers make of a number format on that card; an unknown capability is believed to have it."""
     if card is None:
-        return asked if asked == "bf16" and _cpu_has_bf16() else "fp32"
+        return asked if asked == "bf16" and _cpu_flags() & {"avx512_bf16", _TILES} else "fp32"
     capability = card.compute_capability
     if asked == "auto":
         if capability is None:
@@ -36,10 +38,16 @@ def precision_of_products(asked: str, card: CardFacts | None) -> str:
     return asked
 
 
+def cpu_has_tiles() -> bool:
+    """Whether this processor multiplies bf16 by tiles, where nobody told oneDNN not to."""
+    asked = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    return _TILES in _cpu_flags() and (not asked or "AMX" in asked.upper() or asked.upper() == "ALL")
+
+
 @functools.cache
-def _cpu_has_bf16() -> bool:
+def _cpu_flags() -> frozenset[str]:
     try:
-        flags = Path("/proc/cpuinfo").read_text("utf-8", "replace").split("flags", 1)[-1].split("\n", 1)[0]
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
     except OSError:
-        return False
-    return any(flag in flags.split() for flag in ("avx512_bf16", "amx_bf16"))
+        return frozenset()
+    return frozenset(text.split("flags", 1)[-1].split("\n", 1)[0].split())

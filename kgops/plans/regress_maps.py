@@ -1,7 +1,8 @@
 """The image network's encoder as the allocator sees it: maps of its stages, there and back.
 
 After `kgops.models.regression`, and after what torch 2.13 allocates inside its operators: on a CPU oneDNN copies what
-a convolution reads and writes into blocks of channels. What cuDNN takes on a card is not known here.
+a convolution reads and writes into blocks of channels, and where a processor multiplies bf16 by tiles (AMX) once more
+what it made. What cuDNN takes on a card is not known here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _INDEX = 8  # of a place that a pool remembers
 _KERNEL = 9
 _TINY = 20_480  # numbers
 _BORDER = 16 << 10
+_TILES = 96 << 10  # that are prepared for a product; between 46 and 140 KiB, and more for large frames
+_WIDER = 10  # columns by which tiles want a frame wider that is turned around for them
+_LEAST_TURNED, _MOST_TURNED = 28 << 10, 570 << 10
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Maps:
 
     def __init__(self, ledger: Ledger, s: RegressShape, images: int, low: int) -> None:
         self._ledger, self._c, self._images, self._low = ledger, s.model, images, low
-        self._on_card = s.on_card
+        self._on_card, self._tiles = s.on_card, _TILES if s.by_tiles else 0
         # A card's autocast norms in float32, and what follows stays so; a CPU's stays in bf16.
         self._wide = _FULL if s.on_card else low
         self._is_mixed = low != self._wide
@@ -132,11 +136,12 @@ class Maps:
             )
             return self._take(size)
         copies = [self._low * self._entering(number), self._kernels(number)] if number else []
-        inside = [self._take(copy, _WORKSPACE) for copy in copies]
+        inside = [self._take(copy, _WORKSPACE) for copy in (self._tiles, *copies)]
         blocked = self._take(size, _WORKSPACE)
         self._ledger.give(*inside)
+        again = self._take(size if self._tiles else 0, _WORKSPACE)
         convolved = self._take(size)
-        self._ledger.give(blocked)
+        self._ledger.give(blocked, again)
         return convolved
 
     def _small(self, number: int) -> tuple[Held, ...]:
@@ -194,11 +199,12 @@ class Maps:
         made, entering = self._low * self._made(number), self._low * self._entering(number)
         if self._on_card or self._is_tiny(number):
             return self._take(entering)
-        copies = [self._take(size, _WORKSPACE) for size in (made, self._kernels(number))]
+        copies = [self._take(size, _WORKSPACE) for size in (made, self._kernels(number), self._tiles)]
         blocked = self._take(entering, _WORKSPACE)
         self._ledger.give(*copies)
+        again = self._take(entering if self._tiles else 0, _WORKSPACE)
         grad = self._take(entering)
-        self._ledger.give(blocked)
+        self._ledger.give(blocked, again)
         return grad
 
     def _back_to_kernels(self, number: int, arrives: Callable[[], None]) -> None:
@@ -214,6 +220,10 @@ class Maps:
         if self._low != _FULL and not self._on_card:
             # Sums in float32, and a frame turned around twice, with room for a border.
             turned = (made + entering) // self._images + _BORDER
+            if self._tiles:
+                width = max(1, self._c.width >> number)
+                turned = (made + entering) // self._images * (width + _WIDER) // width
+                turned = min(turned + _LEAST_TURNED, _MOST_TURNED)
             self._ledger.flash(_WORKSPACE, 2 * kernels + turned if number else 0)
         self._ledger.give(*inside)
         arrives()
