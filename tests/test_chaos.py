@@ -10,9 +10,9 @@ from mutants import MUTANTS
 _UNCOVERED_BY = {
     "claim_without_lock": (("console", "supervisor"), 4),
     "no_supervisor_means_dead_worker": (("supervisor",), 20),
-    "state_guessed_from_the_pid": (("pid reuse",), 20),
+    "state_guessed_from_the_pid": (("pid reuse",), 6),
     "result_outside_the_transaction": (("everything", "supervisor", "run"), 30),
-    "offset_outside_the_transaction": (("supervisor",), 20),
+    "offset_outside_the_transaction": (("supervisor",), 12),
     "tree_is_not_reaped": (("worker",), 10),
     "success_by_guess": (("gate",), 8),
     "folder_is_no_record": (("launcher",), 40),

@@ -30,7 +30,7 @@ def take_turns(ways: Mapping[str, Way], number: int, *, turns: int = 1, parts: i
     once. In another order each time, drawn by the number: who goes before leaves a cache as it likes it. On one core:
     of two one may be slower for minutes, for what others do there, and a process goes back to where it was before."""
     os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
-    # Else each child loads it with its optimizer, which takes longer than all of its parts.
+    # Else each child loads it, with its optimizer or to be weighed, which takes longer than all of its parts.
     importlib.import_module("torch._dynamo")
     found: dict[str, Told] = {name: [] for name in ways}
     for turn in range(turns):
