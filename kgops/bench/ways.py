@@ -52,13 +52,22 @@ class Taken(Generic[T]):
         return tuple(seconds / units for seconds in self.seconds)
 
 
+class _Weighed(Exception):
+    """Ends a way that was taken for this alone."""
+
+    def __init__(self, mib: float) -> None:
+        self.mib = mib
+
+
 class Turn:
     """A way's turn: so many parts, each done when it is asked for."""
 
-    def __init__(self, parts: int, pause: Callable[[], None]) -> None:
-        """`pause` says that something is done, and returns when the next is asked for."""
+    def __init__(self, parts: int, pause: Callable[[], None], *, is_weighed: bool = False) -> None:
+        """`pause` says that something is done, and returns when the next is asked for. One that `is_weighed` counts
+        what the warm-up and the first part allocate; nothing is timed, and the way ends there."""
         self.parts = parts
         self._pause = pause
+        self._is_weighed = is_weighed
 
     def take(
         self,
@@ -68,12 +77,14 @@ class Turn:
         sweeps: bool = False,
         apart_bytes: int = 0,
     ) -> Taken[T]:
-        """Warms up, then does the parts; `work` is told which. Of what it allocates so much is no memory of the way's.
+        """Warms up, then does the parts; `work` is told which. `apart_bytes` of what is allocated are not counted.
 
         Processor time is not the clock's: what else this machine does makes a single thread wait, and no more work.
         What `sweeps` reads every object there is: once before, since that brings pages into a fork which are no
         memory of its own.
         """
+        if self._is_weighed:
+            raise _Weighed((peak_live_bytes(lambda: (warm_up(), work(0))) - apart_bytes) / MIB)
         if sweeps:
             gc.collect()
         start = reset_peak()
@@ -87,31 +98,6 @@ class Turn:
         peak = peak_mib()
         self._pause()
         return Taken(tuple(seconds), None if start is None or peak is None else peak - start, results)
-
-
-class _Weighed(Exception):
-    """Ends a way that was taken for this alone."""
-
-    def __init__(self, mib: float) -> None:
-        self.mib = mib
-
-
-class _Weighing(Turn):
-    """Of the warm-up and the first part what is allocated is counted, and nothing is timed."""
-
-    def take(
-        self,
-        work: Callable[[int], T],
-        warm_up: Callable[[], object] = lambda: None,
-        *,
-        sweeps: bool = False,
-        apart_bytes: int = 0,
-    ) -> Taken[T]:
-        def both() -> None:
-            warm_up()
-            work(0)
-
-        raise _Weighed((peak_live_bytes(both) - apart_bytes) / MIB)
 
 
 @dataclass(frozen=True)
@@ -146,7 +132,7 @@ Way = Callable[[Turn], Done]
 def weigh(way: Way, parts: int) -> float:
     """MiB that live at the peak of the way's warm-up and its first part."""
     try:
-        way(_Weighing(parts, lambda: None))
+        way(Turn(parts, lambda: None, is_weighed=True))
     except _Weighed as found:
         return found.mib
     raise AssertionError("a way takes its turn")
