@@ -53,6 +53,8 @@ class Batch(NamedTuple):
 
 
 Kind = tuple[str, str, str, str, str, int]  # name, subject, unit, command, machine; 1: of no benchmark
+WORDS = ("name", "subject", "unit")  # of a kind, by which figures can be sorted
+_MACHINE = 4
 
 
 class Known(NamedTuple):
@@ -146,7 +148,7 @@ def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fi
 
 
 def ordered(
-    conn: sqlite3.Connection, machine: str | None = None, *, sort: str = "id", descending: bool = True
+    conn: sqlite3.Connection, machine: str | None = None, sort: str = "id", descending: bool = True
 ) -> array[int]:
     """The numbers of all figures, or of those of one machine."""
     if sort not in SORTABLE:
@@ -156,6 +158,37 @@ def ordered(
     with explained(None):
         rows = conn.execute(f"SELECT id FROM measurement{where} ORDER BY {sort} {way}, id {way}", bound)
         return array("q", (row[0] for row in rows))
+
+
+def ordered_by_words(everything: Known, machine: str | None, sort: str, descending: bool) -> array[int]:
+    """What `ordered` finds by words: by kinds, which are few, where SQLite would sort every figure."""
+    at = WORDS.index(sort)
+    texts = sorted({kind[at] for kind in everything.words}, reverse=descending)
+    ranks = {text: rank for rank, text in enumerate(texts)}
+    of_kind = [
+        ranks[kind[at]] if machine in (None, kind[_MACHINE]) else len(texts) for kind in everything.words
+    ]
+    piles = [array("q") for _ in range(len(texts) + 1)]  # the last: of other machines
+    numbers, kinds = everything.numbers, everything.kinds
+    pairs = (
+        zip(reversed(numbers), reversed(kinds), strict=True)
+        if descending
+        else zip(numbers, kinds, strict=True)
+    )
+    for number, kind in pairs:
+        piles[of_kind[kind]].append(number)
+    out = array("q")
+    for pile in piles[:-1]:
+        out += pile
+    return out
+
+
+def those_of(order: array[int], shown: array[int]) -> array[int]:
+    """Those that are shown, in that order."""
+    is_shown = bytearray(1 + max(max(order, default=0), max(shown, default=0)))
+    for number in shown:
+        is_shown[number] = 1
+    return array("q", compress(order, map(is_shown.__getitem__, order)))
 
 
 def known(conn: sqlite3.Connection, before: Known | None = None) -> Known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from screen_benchmarks import (
     HERE,
     THERE,
@@ -55,3 +56,22 @@ def test_what_came_last_is_found_at_once_and_the_rest_counted(conn: Connection) 
     assert "kgops.bench.console" not in {one.command for one in late}
     assert sum(one.figures for one in everything) == 1_006
     assert {one[:2] for one in late} <= {one[:2] for one in everything}
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("sort", figures.WORDS)
+@pytest.mark.parametrize("machine", [None, key_of(HERE), key_of(THERE), "nobody"])
+def test_by_words_figures_stand_as_the_database_would_sort_them(
+    conn: Connection, sort: str, descending: bool, machine: str | None
+) -> None:
+    add_many(conn, 300)
+    odd = Measurement(
+        "É", "\N{OGHAM SPACE MARK}z", None, 2.0, 1.9, 2.1, 3, "", "kgops bench claims", HERE, 1.0
+    )
+    measurements.add_all(conn, [odd, replace(odd, name="Z", subject="", unit="µs")])
+    everything = figures.known(conn)
+    truth = figures.ordered(conn, machine, sort, descending)
+    assert list(figures.ordered_by_words(everything, machine, sort, descending)) == list(truth)
+    some = figures.having(everything, ["s"], None)
+    kept = [number for number in truth if number in {*some}]
+    assert list(figures.those_of(truth, some)) == kept

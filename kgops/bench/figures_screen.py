@@ -22,6 +22,7 @@ _TYPED = ("memory store 2", "loss variant 3", "tracin paint", "page quick 1")
 _NAMES = ("loss", "memory", "first paint", "page", "key", "tracin", "evaluation")
 _KINDS, _AT_ONCE = 60, 5000
 _OPEN = b"--store --quick"  # shows in the row of every benchmark
+_ORDERED, _ORDERS = b"\xe2\x96", 4  # an arrow in the heading, up or down; columns to sort by
 
 
 def figures_screen(home: Home, count: int, rounds: int = 7) -> list[Line]:
@@ -44,6 +45,7 @@ def figures_screen(home: Home, count: int, rounds: int = 7) -> list[Line]:
         for key in b"GgGg":
             screen.read_for(0.3)
             pages.append(until_shown(screen, bytes([key]), b"of variant"))
+        orders = [until_shown(screen, b">", _ORDERED) for _ in range(_ORDERS)]
         keys = list(_typed(home, screen))
         rss = screen.rss_mb
     called = "figures_screen"
@@ -51,6 +53,7 @@ def figures_screen(home: Home, count: int, rounds: int = 7) -> list[Line]:
         *lines_of("open", f"screen of {count:,} figures: b, a first time", opened, 100, screen=called),
         *lines_of("turn", "screen: from benchmarks to every figure", turned, 100, screen=called),
         *lines_of("page", "screen: another page of figures, or either end", pages, 50, screen=called),
+        *lines_of("order", "screen: figures in another order, a first time", orders, 100, screen=called),
         *lines_of("key", "screen: a key of a filter of figures", keys, 35, screen=called),
         Line(f"{called}_rss", "screen: memory after all that", "MB", (rss,), 60),
     ]

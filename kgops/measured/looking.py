@@ -201,15 +201,16 @@ class Looker:
         found = figures.having(self._known, asked.words, asked.machine or ours)
         if asked.sort == "id":
             return found[::-1] if asked.descending else found
-        shown = set(found)
-        return array("q", (number for number in self._order(conn, None, asked) if number in shown))
+        return figures.those_of(self._order(conn, None, asked), found)
 
     def _order(self, conn: Connection, machine: str | None, asked: Asked) -> array[int]:
-        wanted = machine, asked.sort, asked.descending
+        wanted = machine, *(by := (asked.sort, asked.descending))
         if wanted not in self._orders:
-            self._orders[wanted] = figures.ordered(
-                conn, machine, sort=asked.sort, descending=asked.descending
-            )
+            if asked.sort in figures.WORDS:
+                self._known = self._known or figures.known(conn)
+                self._orders[wanted] = figures.ordered_by_words(self._known, machine, *by)
+            else:
+                self._orders[wanted] = figures.ordered(conn, machine, *by)
         return self._orders[wanted]
 
 
