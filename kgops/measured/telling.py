@@ -39,7 +39,8 @@ def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
     """An entry whole; `looked_at` is the machine whose figures are not foreign."""
     if entry.machine is None:
         claims = tuple(one.claim for one in _claims() if one.table == entry.key)
-        return Told(entry.name, entry.command, state="not measured on this machine", claims=claims)
+        nothing = "not measured on this fingerprint: machine, versions and commit"
+        return Told(entry.name, entry.command, state=nothing, claims=claims)
     told = Told(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
     if not isinstance(entry.key, int):
         return told._replace(figures=tuple(figures.newest_of(conn, entry.command, entry.machine)))

@@ -46,7 +46,8 @@ def shared_by_ray(work: Work, pieces: Pieces, device: str) -> Iterator[SpreadSco
         task = ray.remote(_do_piece).options(max_retries=_RETRIES, **asked)
         left = [piece for piece in pieces if not pieces.is_published(piece)]
         refs = [task.remote(str(work.folder), str(pieces.folder), device, piece.name) for piece in left]
-        work.report.note(f"{len(left):,} pieces for a Ray cluster of {nodes} node{'s' if nodes > 1 else ''}.")
+        some, of = "s" if len(left) != 1 else "", "s" if nodes > 1 else ""
+        work.report.note(f"{len(left):,} piece{some} for a Ray cluster of {nodes} node{of}.")
         yield SpreadScorer(pieces, _RayHands(ray, refs))
     finally:
         ray.shutdown()

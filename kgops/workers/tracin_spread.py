@@ -212,7 +212,9 @@ def spread(
         copied = copying.is_possible_on("cpu")
         made = ", copies of this one" if copied else ", each begun anew as this one has threads by now"
     done = f"; {ready:,} were done before" if ready else ""
-    work.report.note(f"{all_of_them:,} pieces for {len(devices)} processes{made}{done}.")
+    work.report.note(
+        f"{all_of_them:,} piece{'s' if all_of_them != 1 else ''} for {len(devices)} processes{made}{done}."
+    )
     with LocalHands(pieces, devices, copying) as hands:
         yield SpreadScorer(pieces, hands)
 
