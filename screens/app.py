@@ -114,6 +114,8 @@ class KgopsApp(App[None], inherit_bindings=False):
         self.feed.stop()
 
     def on_looked(self, message: Looked) -> None:
+        if not self.is_running:  # it is being left: its screens lose their parts before they go themselves
+            return
         for screen in self.screen_stack:
             if isinstance(screen, Place):
                 screen.show_moment(message.moment)

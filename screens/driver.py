@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
+import signal
 import time
 from codecs import getincrementaldecoder
 from typing import Any
@@ -23,6 +25,12 @@ class QuietDriver(LinuxDriver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._ears, self._nudge = os.pipe()
+
+    def start_application_mode(self) -> None:
+        """A signal may come to any thread, and Python handles it when the main one next wakes up. Nothing here wakes it
+        for nothing: a handler of the loop's makes every signal do so."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self._sigcont_application)
+        super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def run_input_thread(self) -> None:
         parser = XTermParser(self._debug)

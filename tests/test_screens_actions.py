@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driving import Console
@@ -12,11 +13,12 @@ from screen_driving import Seen, look
 from textual.binding import Binding
 
 from screens.actions import ACTIONS, EVERYWHERE, holding
-from screens.app import KgopsApp
+from screens.app import KgopsApp, Looked
 from screens.begin import begin
 from screens.benchmarks import Benchmarks
 from screens.compare import Compare
 from screens.dashboard import Dashboard
+from screens.feed import Moment
 from screens.history import History
 from screens.influences import Influences
 from screens.new_run import NewRun
@@ -185,6 +187,24 @@ def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
         await seen.until_shows("LATELY")
 
     look(run_cli.home, story, (100, 40))
+
+
+def test_a_look_that_comes_while_the_screens_are_taken_down_draws_nothing(home: Path) -> None:
+    """Textual takes a screen's parts, then the screen; a look of another thread may come between."""
+    came = []
+
+    async def story(seen: Seen) -> None:
+        app, prune = seen.app, seen.app._prune
+
+        async def then_a_look(*nodes: Any, **how: Any) -> None:
+            await prune(*nodes, **how)
+            came.append([*app.screen_stack])
+            app.on_looked(Looked(Moment("dashboard")))
+
+        app._prune = then_a_look  # type: ignore[assignment]
+
+    look(home, story, (80, 24))
+    assert [type(screen).__name__ for screen in came[0]] == ["Dashboard"]
 
 
 def test_what_is_begun_instead_of_what_has_not_begun_yet_leaves_nothing_behind(home: Path) -> None:

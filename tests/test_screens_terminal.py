@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import struct
+import sys
 import termios
 import time
 from collections.abc import Callable
@@ -142,6 +143,42 @@ def test_suspended_screens_give_the_shell_its_terminal_and_come_back(
     terminal.wait_for_text(b"still here")
     terminal.type(b"q")
     assert terminal.wait() == 0
+
+
+# The kernel may give a signal to any thread; here never to the main one.
+ELSEWHERE = """
+import signal, sys, threading, time
+threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT, signal.SIGWINCH})
+from kgops.__main__ import main
+sys.argv = ["kgops", "tui"]
+main()
+"""
+
+
+def test_screens_hear_that_they_are_back_and_resized_whichever_thread_the_kernel_tells(
+    run_cli: Console,
+) -> None:
+    sizeless = ["env", "-u", "COLUMNS", "-u", "LINES", sys.executable, "-P", "-c", ELSEWHERE]
+    terminal = Terminal(sizeless, run_cli.environment(), run_cli.cwd)
+    try:
+        terminal.wait_for_text(b"No runs yet")
+        for _ in range(3):
+            settled(terminal)
+            terminal.type(b"\x1a")
+            terminal.wait_for_text(b"\x1b[?1049l")
+            wait_for(lambda: _state(terminal.child.pid) == "T", "it to be stopped")
+            terminal.seen = b""
+            os.kill(terminal.child.pid, signal.SIGCONT)
+            terminal.wait_for_text(b"No runs yet")
+        settled(terminal)
+        terminal.seen = b""
+        resize(terminal, 60, 20)
+        terminal.wait_for_text(b"No runs yet")
+        terminal.type(b"q")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
 
 
 def test_screens_whose_terminal_is_lost_end_though_nobody_tells_them(
