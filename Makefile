@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench chaos soak clients picture gpu-check clean
+.PHONY: demo test lint bench chaos soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -36,6 +36,11 @@ soak: $(VENV)/.ready-dev
 # The wheel, installed where it has never been, and other programs reading what kgops writes: minutes, some 2 GB.
 clients: $(VENV)/.ready-dev
 	$(BIN)/python tests/clients.py $(CLIENTS_FLAGS)
+
+# Every parser under fuzz that is guided by what it reaches, so many seconds each. Needs `pip install atheris`.
+SECONDS ?= 60
+fuzz: $(VENV)/.ready-dev
+	$(BIN)/python tests/guided_fuzz.py --seconds $(SECONDS)
 
 # The one that README shows, from a session that really takes place: a minute.
 picture: $(VENV)/.ready-dev
