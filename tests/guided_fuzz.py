@@ -37,10 +37,15 @@ _MOST_MIB = 2000  # of a process, torch with it
 _LONGEST_S = 10
 
 
+def input_of(parser: str, folder: Path) -> Path:
+    """Some files are known by how their name ends."""
+    return folder / ("input.yaml" if parser == "configuration" else "input")
+
+
 def seeds(parser: str) -> list[bytes]:
     """Whole ones to begin with."""
     if parser in ("triples", "tests"):
-        return [b"a\tr\tb\nb\tr\tc\n", b"a r b\n# x\n\nc\tr\ta\r\n"]
+        return [b"brazil\tembassy\tuk\nusa\tembassy\tchina\n", b"usa\tembassy\tuk\r\n\nuk\tembassy\tusa\n"]
     if parser == "vocabulary":
         return [b"a\t0\nb\t1\n", b"2\na\t0\nb\t1\n"]
     if parser == "job":
@@ -125,7 +130,7 @@ def fuzz(parser: str, folder: Path, seconds: int) -> None:
         from kgops.errors import KgopsError
 
         read = reader(parser)
-    path = folder / "input"
+    path = input_of(parser, folder)
 
     def one(data: bytes) -> None:
         path.write_bytes(data)
