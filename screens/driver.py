@@ -30,7 +30,7 @@ class QuietDriver(LinuxDriver):
         """A signal may come to any thread, and Python handles it when the main one next wakes up. Nothing here wakes it
         for nothing: a handler of the loop's makes every signal do so."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self._sigcont_application)
-        super().start_application_mode()  # type: ignore[no-untyped-call]
+        super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's has no types
 
     def run_input_thread(self) -> None:
         parser = XTermParser(self._debug)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from typing import Any
 
 import pytest
 from driving import Console
 
 from kgops.bench.document import written
+from kgops.cli import bench_page
 from kgops.measured.claims import judge
 from kgops.measured.pairs import Spread, spread_of
 from kgops.measured.summary import rows
@@ -103,6 +105,19 @@ def test_tables_documents_and_screens_say_it_in_the_same_words(
     ]
     assert set(SIGNS) == set(WORDS)
     assert all(word in RULE for word in WORDS)
+
+
+def test_on_a_narrow_terminal_each_verdict_stands_whole_below_its_row(
+    conn: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = held(conn, {"fp32 again": NOISY, "+ cleanup": (1.0,) * 5})
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for width, below in ((80, True), (200, False)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = bench_page.page(conn, bench)
+        assert max(map(len, lines)) <= width
+        assert ("    unsteady (off by up to 27%)" in lines) is below
+        assert "unsteady (off by up to 27%)" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,16 @@ def settled(terminal: Terminal, quiet_s: float = 1.2) -> None:
             size, since = len(terminal.seen), time.monotonic()
 
 
+def away_and_back(terminal: Terminal, shown: bytes) -> None:
+    """Ctrl-Z, and what a shell's `fg` does."""
+    terminal.type(b"\x1a")
+    terminal.wait_for_text(b"\x1b[?1049l")
+    wait_for(lambda: _state(terminal.child.pid) == "T", "it to be stopped")
+    terminal.seen = b""
+    os.kill(terminal.child.pid, signal.SIGCONT)
+    terminal.wait_for_text(shown)
+
+
 def test_kgops_alone_on_a_terminal_opens_the_screens_and_q_leaves(
     run_cli: Console, open_terminal: Open
 ) -> None:
@@ -135,12 +145,7 @@ def test_suspended_screens_give_the_shell_its_terminal_and_come_back(
     run_cli("run", "exec", "--label", "still here", "--", "true")
     terminal = open_terminal("tui")
     terminal.wait_for_text(b"still here")
-    terminal.type(b"\x1a")
-    terminal.wait_for_text(b"\x1b[?1049l")
-    wait_for(lambda: _state(terminal.child.pid) == "T", "it to be stopped")
-    terminal.seen = b""
-    os.kill(terminal.child.pid, signal.SIGCONT)
-    terminal.wait_for_text(b"still here")
+    away_and_back(terminal, b"still here")
     terminal.type(b"q")
     assert terminal.wait() == 0
 
@@ -165,12 +170,7 @@ def test_screens_hear_that_they_are_back_and_resized_whichever_thread_the_kernel
         terminal.wait_for_text(b"No runs yet")
         for _ in range(3):
             settled(terminal)
-            terminal.type(b"\x1a")
-            terminal.wait_for_text(b"\x1b[?1049l")
-            wait_for(lambda: _state(terminal.child.pid) == "T", "it to be stopped")
-            terminal.seen = b""
-            os.kill(terminal.child.pid, signal.SIGCONT)
-            terminal.wait_for_text(b"No runs yet")
+            away_and_back(terminal, b"No runs yet")
         settled(terminal)
         terminal.seen = b""
         resize(terminal, 60, 20)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from kgops.cli.claims_page import verdicts
 from kgops.cli.output import UNKNOWN, columns, figure, moment, table, wrapped
 from kgops.measured.machine import machine_line
@@ -22,19 +24,39 @@ def page(conn: Connection, bench: Bench) -> list[str]:
     state = "" if bench.ended_at else f" · unfinished: {len(pairs)} of {_planned(bench)} pairs"
     out = [
         f"benchmark {bench.id} · {bench.name} · {moment(bench.begun_at)}{state}",
-        f"  command      {bench.command}",
-        f"  fingerprint  {machine_line(conn, bench.fingerprint)}",
-        f"  time         {first.seconds_of or UNKNOWN}",
-        f"  memory       {first.memory_of or UNKNOWN}",
+        *wrapped(f"command      {bench.command}", columns(), "  "),
+        *wrapped(f"fingerprint  {machine_line(conn, bench.fingerprint)}", columns(), "  "),
+        *wrapped(f"time         {first.seconds_of or UNKNOWN}", columns(), "  "),
+        *wrapped(f"memory       {first.memory_of or UNKNOWN}", columns(), "  "),
         "",
+        *_table(found),
     ]
-    heads = ("VARIANT", "TIME", "FASTER", "QUARTILES", "N", "MEMORY", "LESS MEMORY", "VERDICT")
-    out += table(heads, [_cells(row) for row in found], right=frozenset({"TIME", "FASTER", "N", "MEMORY"}))
     out += _notes(found)
     claimed = verdicts(conn, bench)
     out += ["", "What was claimed:", "", *claimed] if claimed else []
     rule = f"FASTER, LESS MEMORY: {first.variant} over the variant, pair by pair; medians. {RULE}"
     return [*out, "", *wrapped(rule, columns())]
+
+
+def _table(found: list[Row]) -> list[str]:
+    """A verdict stands in its row, or on a narrow terminal below it: it is what people came for."""
+    heads = ("VARIANT", "TIME", "FASTER", "QUARTILES", "N", "MEMORY", "LESS MEMORY")
+    right = frozenset({"TIME", "FASTER", "N", "MEMORY"})
+    cells = [_cells(row) for row in found]
+    told = [shown(row.verdict, row.why) for row in found]
+    whole = table(
+        (*heads, "VERDICT"), [(*row, word) for row, word in zip(cells, told, strict=True)], right=right
+    )
+    before = whole[0].index("VERDICT")
+    if not sys.stdout.isatty() or before + max(map(len, told)) <= columns():
+        return whole
+    head, *lines = table(
+        (*heads[:-1], "LESS"), [(*row[:-1], row[-1].split(" ")[0]) for row in cells], right=right
+    )
+    out = [head]
+    for line, word in zip(lines, told, strict=True):
+        out += [line, *wrapped(word, columns(), "    ")]
+    return out
 
 
 def ratio(one: Spread | None) -> str:
@@ -55,7 +77,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(row.seconds.n) if alone and row.seconds else str(row.speed.n) if row.speed else "0",
         figure(row.memory_mib.median if row.memory_mib else None, "MiB"),
         "" if alone else f"{ratio(row.memory)} ({quartiles(row.memory)})" if row.memory else UNKNOWN,
-        shown(row.verdict, row.why),
     )
 
 
