@@ -1,29 +1,104 @@
-"""Durable files: after any of these returns, a power cut does not take the file back."""
+"""Files of ours in folders that others can write to: durable where they are written, harmless where they are read.
+
+A worker owns its run's folder as much as we do, and a person may import a folder from anywhere. So whatever stands
+under one of our names may be a link, a directory, a pipe or a device: it is never followed, never waited for, and
+never ends more than the one run it belongs to.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
+import time
 from pathlib import Path
 from typing import Any
 
+# Troubles of this process or this moment. They say nothing about the file: whoever meets one tries again.
+PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+class NotAFile(OSError):
+    """Something else stands where a regular file was expected; `strerror` says what."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
+        super().__init__(errno.EINVAL, f"it is {kind}, not a file", str(path))
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
+    """A descriptor of the regular file at `path`; NotAFile for anything else, without waiting for a pipe.
+
+    `follow` is for paths that a person typed: those may be symbolic links.
+    """
+    nofollow = 0 if follow else os.O_NOFOLLOW
+    try:
+        # O_NONBLOCK: opening a pipe would wait for whoever writes to it.
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | nofollow, 0o600)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            try:
+                found = path.lstat().st_mode
+            except OSError:
+                raise error from None
+            if not stat.S_ISREG(found):
+                raise NotAFile(path, found) from error
+        raise
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        raise NotAFile(path, mode)
+    return fd
+
+
+def read_regular(path: Path, *, at_most: int | None = None, follow: bool = False) -> bytes:
+    """What the regular file at `path` holds, or its first `at_most` bytes."""
+    with os.fdopen(open_regular(path, follow=follow), "rb") as file:
+        return file.read() if at_most is None else file.read(at_most)
+
+
+def set_aside(path: Path) -> Path | None:
+    """Moves what is no regular file out of the way of one of ours; its new path, None where nothing had to move."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISREG(mode):
+        return None
+    aside = path.with_name(f"{path.name}.not-a-file-{time.time_ns()}")
+    path.rename(aside)
+    return aside
+
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """A reader finds the old file or the new one, never half of one and never none."""
+    """After this returns, a power cut does not take the file back. A reader finds the old one or the new one, never
+    half of one and never none."""
     # A process ID says nothing where other machines write to the same folder.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(6).hex()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.fsync(fd)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        try:
+            os.replace(temporary, path)  # noqa: PTH105 - named for what it promises: replaced in one step
+        except IsADirectoryError:
+            set_aside(path)
+            os.replace(temporary, path)  # noqa: PTH105
     except BaseException:
-        os.close(fd)
         temporary.unlink(missing_ok=True)
         raise
-    os.close(fd)
-    os.replace(temporary, path)  # noqa: PTH105 - named for what it promises: replaced in one step
     sync_folder(path.parent)
 
 
@@ -40,8 +115,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """None where there is no such file or it is not whole."""
+    """None where there is no such file, it is not whole, or it cannot be read now or later."""
     try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return json.loads(read_regular(path))
+    except (ValueError, RecursionError):
+        return None
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
         return None
