@@ -41,7 +41,13 @@ def launch(
 
     `say` hears what hinders an accepted run from starting at once.
     """
-    number = _accept(home, conn, planned)
+    try:
+        number = _accept(home, conn, planned)
+    except CommitUnknown as error:
+        raise Unavailable(
+            f"the disk failed while the run was accepted: {error.message}",
+            "`kgops runs` shows whether it was, once the disk works again",
+        ) from error
     try:
         queue.dispatch(home, conn)
     except (StorageError, KgopsError, OSError) as error:

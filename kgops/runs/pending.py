@@ -18,7 +18,7 @@ from typing import Literal
 from kgops.errors import Unavailable
 from kgops.jobs.files import NotAFile, sync_folder
 from kgops.runs import locks
-from kgops.runs.folder import RunFolder
+from kgops.runs.folder import RunFolder, number_of
 from kgops.settings import Home
 from storage import runs
 from storage.database import Connection
@@ -126,10 +126,14 @@ def folders_past_the_record(home: Home, conn: Connection, *, at_most: int = 5) -
     free = runs.next_number(conn)
     if highest_folder(home) < free:
         return []
-    numbered = [
-        (name, _NUMBERED.fullmatch(name[: name.index("-") + 1])) for name in _names(home.runs) if "-" in name
+    lost = [
+        name
+        for name in _names(home.runs)
+        if (number := number_of(name)) is not None
+        and number >= free
+        and not (home.pending / (name + _suffix("launch"))).exists()
     ]
-    return sorted(name for name, match in numbered if match and int(match[1]) >= free)[:at_most]
+    return sorted(lost)[:at_most]
 
 
 def _highest(folder: Path) -> int:
