@@ -15,6 +15,7 @@ import click
 from kgops import __version__
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.text import lines
+from kgops.streams import output_trouble
 from storage.errors import StorageError
 
 # verb → what it does. The help page is printed from here, so that it imports no verb.
@@ -105,6 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
         _must_be_utf8(sys.argv[1:] if arguments is None else arguments)
         result: Any = group.main(args=arguments, prog_name="kgops", standalone_mode=False)
         sys.stdout.flush()
+        if lost := output_trouble():
+            print(f"Warning: the output could not be written: {lost}", file=sys.stderr)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as ending:
         return ending.exit_code

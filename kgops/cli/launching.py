@@ -26,6 +26,7 @@ from kgops.runs.launch import child_command, launch, rungs_below
 from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
 from kgops.settings import find_home
+from kgops.streams import tolerate_output_trouble
 from storage import reports, runs
 from storage.database import Connection
 from storage.errors import DatabaseMissing
@@ -179,6 +180,7 @@ def _launch(session: Session, resolved: Resolved, given: dict[str, Any]) -> int:
     if not given["force"]:
         refuse_what_cannot_fit(planned)
     number = launch(session.home, session.conn, planned)
+    tolerate_output_trouble()  # whoever is told that it failed would start it again
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
     return number
