@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kgops.cli.finite import FiniteRange
 from kgops.cli.follow import follow
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
@@ -74,12 +75,10 @@ def options(function: F) -> F:
                 type=click.IntRange(1),
                 help="Workers that may be lost before the run is interrupted.",
             ),
-            click.option(
-                "--grace", type=click.FloatRange(0), help="Seconds between asking to stop and killing."
-            ),
+            click.option("--grace", type=FiniteRange(0), help="Seconds between asking to stop and killing."),
             click.option(
                 "--log-limit",
-                type=click.FloatRange(1),
+                type=FiniteRange(1),
                 metavar="MIB",
                 help="Keep this much of the log, the newest part.",
             ),

@@ -10,6 +10,7 @@ from typing import Any
 __all__ = [
     "bounded",
     "finite_json",
+    "finite_number",
     "line_between",
     "mean",
     "median",
@@ -77,6 +78,14 @@ def quotient(value: float, over: float) -> float | None:
     """None where no number holds it."""
     found = value / over if over else math.nan
     return found if math.isfinite(found) else None
+
+
+def finite_number(text: str) -> float:
+    """Raises ValueError also for infinity and NaN, which `float` takes: no limit and no wait can be either."""
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(f"{text!r} is no finite number")
+    return found
 
 
 def finite_json(value: Any) -> Any:
