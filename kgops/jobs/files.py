@@ -66,6 +66,15 @@ def read_regular(path: Path, *, at_most: int | None = None, follow: bool = False
         return file.read() if at_most is None else file.read(at_most)
 
 
+def size_of(path: Path) -> int:
+    """Of a regular file; 0 of anything else, and of nothing."""
+    try:
+        found = path.lstat()
+    except ABSENT:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
 def set_aside(path: Path) -> Path | None:
     """Moves what is no regular file out of the way of one of ours; its new path, None where nothing had to move."""
     try:
