@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -238,8 +239,14 @@ def test_whole_number_does_for_a_number_and_defaults_fill_the_rest() -> None:
         (b"a = " + b"[" * 100_000, "not TOML: "),
         (b"#" * (LARGEST_JOB_FILE + 1), "larger than 4 MiB: this is no job file"),
         (b"", "workload: missing"),
+        # A minute once: each unknown name was looked for among those that are known.
+        (
+            b"workload = 'exec'\n" + b"".join(b"k%d=1\n" % i for i in range(300_000)),
+            "not TOML: more than 20,000 keys",
+        ),
+        (b"a = [" + b"1," * 300_000 + b"]", "not TOML: more than 100,000 values"),
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_file_that_holds_no_job_is_named_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "job.toml"
@@ -251,9 +258,27 @@ def test_file_that_holds_no_job_is_named_with_the_reason(tmp_path: Path, content
 
 
 def test_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
-    for path in (tmp_path / "missing.toml", tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (tmp_path / "missing.toml", tmp_path, tmp_path / "pipe.toml"):
         with pytest.raises(Usage, match="cannot read the job file"):
             read_job_file(path)
+
+
+def test_of_thousands_of_unknown_names_the_first_are_told_and_counted() -> None:
+    levers = {f"k{i}": 1 for i in range(19_000)}
+    with pytest.raises(BadJob) as caught:
+        read_job({"workload": "exec", "exec": {"command": ["true"]}, "levers": levers}, "job")
+    assert caught.value.problems[0].startswith("levers.k0: no such lever")
+    assert caught.value.problems[-1] == "levers: 18,980 more levers that are not known"
+
+
+def test_rungs_of_a_command_are_bounded_in_all() -> None:
+    names = [f"n{i}" for i in range(400)]
+    on_oom = {name: list(range(300)) for name in names}
+    with pytest.raises(BadJob, match=r"on_oom: more than 100,000 values"):
+        read_job(
+            {"workload": "exec", "exec": {"command": [f"{{{n}}}" for n in names], "on_oom": on_oom}}, "job"
+        )
 
 
 # --- levers ---------------------------------------------------------------------------------------

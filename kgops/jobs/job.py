@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kgops.errors import BadJob, Usage
+from kgops.errors import BadJob
 from kgops.jobs import places, toml
 from kgops.jobs.keys import Key, at_least, describe, nearest, read_table, unreadable, unwritable
-from kgops.jobs.levers import LEVERS
+from kgops.jobs.levers import lever_problems
+from kgops.jobs.named_file import read_named
 from kgops.jobs.places import HERE, PlaceAsk
 from kgops.jobs.workloads import WORKLOADS
 
@@ -125,11 +125,7 @@ def read_job(table: object, source: str) -> Job:
     on = read_table("on", top["on"] or {}, places.KEYS, problems)
     problems += places.problems_of(on, str(name))
     levers = dict(top["levers"] or {})
-    for lever, value in levers.items():
-        if lever not in LEVERS:
-            problems.append(f"levers.{lever}: no such lever{nearest(lever, LEVERS)}")
-        elif trouble := LEVERS[lever].trouble(value):
-            problems.append(f"levers.{lever}: {trouble}")
+    problems += lever_problems(levers)
     problems += unwritable(table)
     if problems or workload is None:
         raise BadJob(source, problems)
@@ -149,14 +145,9 @@ def read_job(table: object, source: str) -> Job:
 
 
 def read_job_file(path: Path) -> Job:
+    text = read_named(path, "job file", LARGEST_JOB_FILE)
     try:
-        if path.stat().st_size > LARGEST_JOB_FILE:
-            raise BadJob(str(path), [f"larger than {LARGEST_JOB_FILE >> 20} MiB: this is no job file"])
-        table = toml.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise Usage(f"cannot read the job file {path}: {os.strerror(error.errno or 0)}") from error
-    except UnicodeDecodeError as error:
-        raise BadJob(str(path), [f"not UTF-8 at byte {error.start}"]) from error
+        table = toml.loads(text)
     except ValueError as error:
         raise BadJob(str(path), [f"not TOML: {error}"]) from error
     return read_job(table, str(path))
