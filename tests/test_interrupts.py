@@ -44,7 +44,9 @@ def pressing(console: Console, event: str, word: str, *args: str) -> subprocess.
 def test_second_ctrl_c_does_not_undo_the_first(run_cli: Console) -> None:
     script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     # The second comes while the request of the first is being written.
-    console = pressing(run_cli, "os.rename", "stop.json", "run", "exec", "--", "sh", "-c", script)
+    console = pressing(
+        run_cli, "open", "/0001-exec-x/stop", "run", "exec", "--label", "x", "--", "sh", "-c", script
+    )
     assert console.stderr is not None
     assert console.stderr.readline() == b"ready\n"  # it follows the run
     console.send_signal(signal.SIGINT)
