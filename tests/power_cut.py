@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from driving import Console, all_of, end_all_of, wait_for
+from driving import Console, all_of, wait_for
 from power_cut_disk import WAYS, Disk, Operation, operations
 from preloading import PreloadedConsole, compile_library, python_with
 
@@ -32,7 +32,8 @@ from storage.database import integrity_problems, open_reader
 from storage.errors import DatabaseMissing
 
 ANOTHER_BOOT = "00000000-0000-4000-8000-000000000000"
-_POINTS = """echo again >> ran-$LABEL; for i in 1 2 3 4 5; do echo '{"event": "metric", "name": "loss", "value": 0.5, "step": '$i'}' >> $KGOPS_EVENTS; done"""
+_POINT = """{"event": "metric", "name": "loss", "value": 0.5, "step": '$i'}"""
+_POINTS = f"echo again >> ran-$LABEL; for i in 1 2 3 4 5; do echo '{_POINT}' >> $KGOPS_EVENTS; done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,9 @@ def moments(recorded: Recorded, many: int, seed: int = 0) -> list[Cut]:
     behind = [told.operations for told in recorded.told]
     anywhere = [chance.randrange(len(recorded.operations)) for _ in range(max(many - len(behind), 0))]
     some = chance.sample(behind, min(many // 2, len(behind))) + anywhere
-    return sorted((Cut(at, ways[n % len(ways)], n) for n, at in enumerate(some[:many])), key=lambda cut: cut.after)
+    return sorted(
+        (Cut(at, ways[n % len(ways)], n) for n, at in enumerate(some[:many])), key=lambda cut: cut.after
+    )
 
 
 def judge_all(recorded: Recorded, cuts: list[Cut], folder: Path) -> Iterator[tuple[Cut, list[str]]]:
@@ -185,7 +188,9 @@ def judge(console: Console, recorded: Recorded, cut: Cut) -> list[str]:
                 console("stop", "--grace", "0", str(run["id"]))
         wait_for(lambda: not all_of(console.home), "everybody to leave")
     else:
-        faults.append(f"never ends: {[(run['label'], run['state'], run['reason']) for run in shown.values()]}")
+        faults.append(
+            f"never ends: {[(run['label'], run['state'], run['reason']) for run in shown.values()]}"
+        )
     faults += _against_what_was_told(console, shown, recorded, cut)
     faults += _folders_and_rows(console)
     return faults
@@ -195,7 +200,9 @@ def _against_what_was_told(console: Console, shown: dict, recorded: Recorded, cu
     faults = []
     by_then = [told for told in recorded.told if told.operations <= cut.after]
     deleted = {told.label for told in by_then if told.what == "deleted"}
-    resumed_after = next((t.operations for t in recorded.told if t.what == "ended" and t.label == "waiting"), 1 << 60)
+    resumed_after = next(
+        (t.operations for t in recorded.told if t.what == "ended" and t.label == "waiting"), 1 << 60
+    )
     for told in by_then:
         run = shown.get(told.label)
         if told.label in deleted:
@@ -224,7 +231,7 @@ def _deletion_begins(recorded: Recorded) -> int:
 
 
 def _folders_and_rows(console: Console) -> list[str]:
-    faults = []
+    faults: list[str] = []
     try:
         conn = open_reader(console.home / "kgops.db")
     except DatabaseMissing:  # cut before anything was promised

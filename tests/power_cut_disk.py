@@ -112,7 +112,9 @@ class Disk:
         elif one.kind == "mkdir":
             folder.pending.append(("add", name, _Folder()))
         elif one.kind == "unlink":
-            self._files.pop(one.ino, None)  # its number may be given again; who has it open still writes for nobody
+            self._files.pop(
+                one.ino, None
+            )  # its number may be given again; who has it open still writes for nobody
             folder.pending.append(("remove", name, None))
         elif one.kind == "rename":
             into, other = self._place(one.other)
