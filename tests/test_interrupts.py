@@ -55,12 +55,6 @@ def test_second_ctrl_c_does_not_undo_the_first(run_cli: Console) -> None:
     assert run_cli.ended(1).state == "cancelled"
 
 
-def test_command_that_is_interrupted_at_once_says_so(run_cli: Console) -> None:
-    console = pressing(run_cli, "import", "click", "runs")
-    _, err = console.communicate(timeout=50)
-    assert (console.returncode, err) == (130, b"Aborted.\n")
-
-
 @pytest.mark.parametrize("part", ["supervisor", "gate"])
 def test_signals_by_the_hundred_reach_no_end_but_the_true_one(
     run_cli: Console, tmp_path: Path, part: str
