@@ -103,8 +103,26 @@ def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
         done.ended.append(run.id)
         return
     _open_up(folder)
-    if run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
+    if run.state in runs.WAITING:
+        _commit_what_was_decided(home, conn, run, folder, done)
+    elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
         _recover(home, conn, run.id, folder, done)
+
+
+def _commit_what_was_decided(
+    home: Home, conn: Connection, run: Run, folder: RunFolder, done: Settled
+) -> None:
+    """It was stopped while it waited, and the database was full."""
+    if slot.read_ending(folder.outcome) is None or (lock := take_over(home, run.id, folder)) is None:
+        return
+    try:
+        ending, now = slot.read_ending(folder.outcome), runs.get(conn, run.id)
+        if ending is not None and now is not None and now.state in runs.WAITING:
+            plan = recorded_plan(conn, folder, run.id)
+            commit_decided(conn, folder, plan, ending, new_intake(conn, folder, plan, reads_log=False))
+            done.ended.append(run.id)
+    finally:
+        os.close(lock)
 
 
 def _open_up(folder: RunFolder) -> None:
