@@ -67,7 +67,7 @@ def test_run_that_finds_no_room_for_processes_ends_truly(limited: Limited, most:
 
 
 def test_waiting_runs_do_not_fail_for_a_passing_lack(limited: Limited) -> None:
-    for number in (1, 2, 3):
+    for _ in (1, 2, 3):
         limited.detach("sh", "-c", "while [ ! -e gate ]; do sleep 0.05; done", flags=("--exclusive",))
     limited.running(1)
     # Those who are there may stay; the next supervisor finds no room.
