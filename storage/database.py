@@ -155,6 +155,15 @@ def _closed(path: Path, error: OSError) -> DatabaseOutOfReach:
     )
 
 
+def told_of(error: Exception) -> StorageError:
+    """What an error of SQLite means to a person; the error itself where it is a mistake of ours."""
+    try:
+        with explained(None):
+            raise error
+    except StorageError as told:
+        return told
+
+
 def _is_full(folder: Path) -> bool:
     try:
         disk = os.statvfs(folder)

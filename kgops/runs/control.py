@@ -17,7 +17,7 @@ from kgops.runs.stopping import read_stop, request_stop
 from kgops.settings import Home
 from storage import runs
 from storage.database import Connection
-from storage.errors import DatabaseBusy, StorageError
+from storage.errors import DatabaseBusy, DatabaseFull, DatabaseReadOnly, StorageError
 from storage.runs import Run
 
 _LOOK_EVERY_S = 0.1
@@ -50,6 +50,8 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
         now = runs.get(conn, run.id)
         if now is not None and now.state in runs.WAITING:
             end_without_attempt(conn, folder, run.id, "cancelled", "stopped while it waited")
+    except (DatabaseFull, DatabaseReadOnly):
+        pass  # its folder holds the end, and the next command that can writes it down
     finally:
         os.close(lock)
 

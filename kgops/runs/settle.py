@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kgops.errors import KgopsError, Unavailable
 from kgops.runs import locks, pending, processes, queue, rebuild, slot
-from kgops.runs.conclude import commit_decided, conclude, new_intake, write_end
+from kgops.runs.conclude import commit_decided, conclude, ending_of, new_intake, write_end
 from kgops.runs.deletion import finish_deletion
 from kgops.runs.folder import RunFolder
 from kgops.runs.ownership import must_be_orphaned, take_over
@@ -103,8 +103,26 @@ def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
         done.ended.append(run.id)
         return
     _open_up(folder)
-    if run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
+    if run.state in runs.WAITING:
+        _commit_what_was_decided(home, conn, run, folder, done)
+    elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
         _recover(home, conn, run.id, folder, done)
+
+
+def _commit_what_was_decided(
+    home: Home, conn: Connection, run: Run, folder: RunFolder, done: Settled
+) -> None:
+    """It was stopped while it waited, and the database was full."""
+    if slot.read_ending(folder.outcome) is None or (lock := take_over(home, run.id, folder)) is None:
+        return
+    try:
+        ending, now = slot.read_ending(folder.outcome), runs.get(conn, run.id)
+        if ending is not None and now is not None and now.state in runs.WAITING:
+            plan = recorded_plan(conn, folder, run.id)
+            commit_decided(conn, folder, plan, ending, new_intake(conn, folder, plan, reads_log=False))
+            done.ended.append(run.id)
+    finally:
+        os.close(lock)
 
 
 def _open_up(folder: RunFolder) -> None:
@@ -178,10 +196,7 @@ def _finish_resume(home: Home, conn: Connection, name: str) -> None:
     if lock is None:
         return
     try:
-        ending = slot.Ending(
-            run.state, run.reason, run.exit_code, folder.last_attempt(), run.ended_at or time.time()
-        )
-        write_end(folder, ending)
+        write_end(folder, ending_of(run, folder.last_attempt()))
     finally:
         os.close(lock)
 
