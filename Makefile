@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench chaos soak clients fuzz picture gpu-check clean
+.PHONY: demo test lint bench chaos power-cut soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -27,6 +27,10 @@ bench: $(VENV)/.ready
 N ?= 200
 chaos: $(VENV)/.ready-dev
 	$(BIN)/python tests/chaos.py --kills $(N) $(CHAOS_FLAGS)
+
+# Power cuts: a home's writes replayed, without what no disk had promised to keep. `make power-cut N=300`.
+power-cut: $(VENV)/.ready-dev
+	$(BIN)/python tests/power_cut.py --cuts $(N)
 
 # Screens and a supervisor for a while, with runs coming and going: what grows, and whether it should.
 MINUTES ?= 30

@@ -34,6 +34,12 @@ class CommitUnknown(StorageError):
     """The disk failed while a transaction was committed: it may be there when the database is opened next, or not."""
 
 
+class RunGone(StorageError):
+    """The run was deleted after it had been looked up."""
+
+    exit_code = 2
+
+
 class DatabaseDamaged(StorageError):
     pass
 

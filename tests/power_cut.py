@@ -227,7 +227,8 @@ def _against_what_was_told(console: Console, shown: dict, recorded: Recorded, cu
 
 
 def _deletion_begins(recorded: Recorded) -> int:
-    return next((n for n, one in enumerate(recorded.operations) if one.path.endswith(".delete")), 1 << 60)
+    names = (one.other or one.path for one in recorded.operations)
+    return next((n for n, name in enumerate(names) if name.endswith(".delete")), 1 << 60)
 
 
 def _folders_and_rows(console: Console) -> list[str]:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = ["WAYS", "Disk", "Operation", "operations"]
 
@@ -53,9 +54,25 @@ class _File:
 
 
 @dataclass(slots=True)
+class _Move:
+    """A rename from one folder to another: both have it, or neither, and either's sync settles it."""
+
+    is_kept: bool = True
+    is_durable: bool = False
+
+
+class _Change(NamedTuple):
+    what: str  # add, remove, rename
+    name: str
+    entry: _File | _Folder | None = None
+    other: str = ""
+    move: _Move | None = None
+
+
+@dataclass(slots=True)
 class _Folder:
     durable: dict[str, _File | _Folder] = field(default_factory=dict)
-    pending: list[tuple[str, str, _File | _Folder | None]] = field(default_factory=list)
+    pending: list[_Change] = field(default_factory=list)
 
     def now(self) -> dict[str, _File | _Folder]:
         return _entries(self, len(self.pending))
@@ -85,6 +102,7 @@ class Disk:
     def __init__(self) -> None:
         self._root = _Folder()
         self._files: dict[int, _File] = {}
+        self._moves: list[_Move] = []
 
     def apply(self, one: Operation) -> None:
         if one.kind in ("write", "size", "room"):
@@ -101,6 +119,9 @@ class Disk:
             synced.durable = _content(synced, range(len(synced.pending)))
         elif synced is not None:
             synced.durable = synced.now()
+            for change in synced.pending:
+                if change.move is not None:
+                    change.move.is_durable = True
         if synced is not None:
             synced.pending.clear()
 
@@ -108,19 +129,22 @@ class Disk:
         folder, name = self._place(one.path)
         if one.kind == "create":
             made = self._files[one.ino] = _File()
-            folder.pending.append(("add", name, made))
+            folder.pending.append(_Change("add", name, made))
         elif one.kind == "mkdir":
-            folder.pending.append(("add", name, _Folder()))
+            folder.pending.append(_Change("add", name, _Folder()))
         elif one.kind == "unlink":
             self._files.pop(
                 one.ino, None
             )  # its number may be given again; who has it open still writes for nobody
-            folder.pending.append(("remove", name, None))
+            folder.pending.append(_Change("remove", name))
         elif one.kind == "rename":
             into, other = self._place(one.other)
-            if into is not folder:
-                raise ValueError(f"a rename from one folder to another: {one.path} to {one.other}")
-            folder.pending.append(("rename " + other, name, None))  # one step, as the file system has it
+            if into is folder:
+                folder.pending.append(_Change("rename", name, other=other))
+                return
+            self._moves.append(_Move())
+            into.pending.append(_Change("add", other, folder.now()[name], move=self._moves[-1]))
+            folder.pending.append(_Change("remove", name, move=self._moves[-1]))
 
     def _place(self, path: str) -> tuple[_Folder, str]:
         above, _, name = path.rpartition("/")
@@ -139,7 +163,11 @@ class Disk:
         """Writes a disk that may be left, made by `way`; `seed` chooses where there is a choice."""
         chance = random.Random(seed)
         of_file, of_folder = WAYS[way]
+        for move in self._moves:
+            move.is_kept = move.is_durable or bool(of_folder(chance, 1))
         _write(self._root, into, chance, of_file, of_folder)
+        for move in self._moves:
+            move.is_kept = True  # as they are while the record goes on
 
 
 def _write(folder: _Folder, into: Path, chance: random.Random, of_file: Choice, of_folder: Choice) -> None:
@@ -155,13 +183,15 @@ def _write(folder: _Folder, into: Path, chance: random.Random, of_file: Choice, 
 
 def _entries(folder: _Folder, kept: int) -> dict[str, _File | _Folder]:
     entries = dict(folder.durable)
-    for what, name, entry in folder.pending[:kept]:
-        if what == "add" and entry is not None:
-            entries[name] = entry
-        elif what == "remove":
-            entries.pop(name, None)
-        elif name in entries:
-            entries[what.removeprefix("rename ")] = entries.pop(name)
+    for n, change in enumerate(folder.pending):
+        if not (n < kept if change.move is None else change.move.is_kept):
+            continue
+        if change.what == "add" and change.entry is not None:
+            entries[change.name] = change.entry
+        elif change.what == "remove":
+            entries.pop(change.name, None)
+        elif change.name in entries:
+            entries[change.other] = entries.pop(change.name)
     return entries
 
 
