@@ -14,7 +14,7 @@ from consoles import Answer, Room, call, fresh_room
 from storage import runs
 from storage.database import open_reader, open_writer
 
-__all__ = ["COMMANDS", "Command", "make_templates"]
+__all__ = ["COMMANDS", "Command", "Templates"]
 
 TESTS = Path(__file__).parent.parent
 WORKER = ("/bin/sh", str(Path(__file__).parent / "injected_worker.sh"))
@@ -28,7 +28,12 @@ class Command:
     arguments: tuple[str, ...]
     target: str = "console"
     prepare: Callable[[Room], None] = lambda room: None
-    again: tuple[str, ...] = ("runs", "--json", "--limit", "1000")  # what brings its work to an end afterwards
+    again: tuple[str, ...] = (
+        "runs",
+        "--json",
+        "--limit",
+        "1000",
+    )  # what brings its work to an end afterwards
     wants: tuple[int, ...] = ()  # runs that the command is about
 
     def attack_arguments(self, room: Room) -> tuple[str, ...]:
@@ -68,52 +73,62 @@ COMMANDS = {
 }
 
 
-def make_templates(base: Path) -> dict[str, Path]:
-    """By name: rooms whose processes have all gone."""
-    made = {name: base / name for name in ("ended", "cancelled", "import", "rebuild", "migration")}
-    ended = fresh_room(made["ended"])
-    _must(call(ended, *_launch("--label", "before"), limit_s=PATIENCE_S))
-    _until_ended(ended)
-    cancelled = fresh_room(made["cancelled"], ended.path)
-    _must(call(cancelled, *_launch("--label", "to be stopped"), hold=True, limit_s=PATIENCE_S))
-    _must(call(cancelled, "stop", "2", "--grace", "0", limit_s=PATIENCE_S))
-    _until_ended(cancelled)
-    shutil.rmtree(cancelled.truth)
-    _make_imported(made["import"], ended.path, cancelled)
-    _make_rebuilt(made["rebuild"], cancelled, made["import"])
-    old = fresh_room(made["migration"])
-    _must(call(old, "runs", limit_s=PATIENCE_S))
-    for path in old.path.glob("home/kgops.db*"):
-        path.unlink()
-    old.home.runs.mkdir(parents=True, exist_ok=True)
-    old.home.pending.mkdir(parents=True, exist_ok=True)
-    old.home.path.chmod(0o700)
-    conn = sqlite3.connect(old.home.database, isolation_level=None)
-    conn.executescript((TESTS / "fixtures" / "schema-001.sql").read_text())
-    conn.close()
-    return made
+class Templates:
+    """Rooms whose processes have all gone, each made when it is first asked for."""
 
+    def __init__(self, base: Path) -> None:
+        self._base = base
 
-def _make_imported(path: Path, ended: Path, cancelled: Room) -> None:
-    """A home with one run, beside it another's folder and an export of one more."""
-    room = fresh_room(path, ended)
-    (folder,) = cancelled.home.runs.glob("0002-*")
-    shutil.copytree(folder, path / "elsewhere")
-    other = fresh_room(path.with_name("other"))
-    _must(call(other, *_launch("--label", "exported"), limit_s=PATIENCE_S))
-    _until_ended(other)
-    _must(call(other, "export", "1", "--to", "json", "--out", str(room.path / "export.json"), limit_s=PATIENCE_S))
-    shutil.rmtree(other.path)
+    def room(self, name: str) -> Room:
+        path = self._base / name
+        if not path.exists():
+            making: Callable[[Path], None] = getattr(self, f"_make_{name}")
+            making(path)
+        return Room(path)
 
+    def _make_ended(self, path: Path) -> None:
+        room = fresh_room(path)
+        _must(call(room, *_launch("--label", "before"), limit_s=PATIENCE_S))
+        _until_ended(room)
 
-def _make_rebuilt(path: Path, cancelled: Room, imported: Path) -> None:
-    """Folders of four runs, imported ones too, and a database that has lost their rows."""
-    room = fresh_room(path, cancelled.path)
-    _must(call(room, "import", "--again", str(imported / "export.json"), limit_s=PATIENCE_S))
-    _must(call(room, "import", "--again", str(imported / "elsewhere"), limit_s=PATIENCE_S))
-    for one in path.glob("home/kgops.db*"):
-        one.unlink()
-    open_writer(room.home.database).close()
+    def _make_cancelled(self, path: Path) -> None:
+        room = fresh_room(path, self.room("ended").path)
+        _must(call(room, *_launch("--label", "to be stopped"), hold=True, limit_s=PATIENCE_S))
+        _must(call(room, "stop", "2", "--grace", "0", limit_s=PATIENCE_S))
+        _until_ended(room)
+        shutil.rmtree(room.truth)
+
+    def _make_other(self, path: Path) -> None:
+        """Another home, with one run."""
+        room = fresh_room(path)
+        _must(call(room, *_launch("--label", "exported"), limit_s=PATIENCE_S))
+        _until_ended(room)
+        out = str(path / "export.json")
+        _must(call(room, "export", "1", "--to", "json", "--out", out, limit_s=PATIENCE_S))
+
+    def _make_import(self, path: Path) -> None:
+        """A home with one run, beside it another's folder and an export of one more."""
+        fresh_room(path, self.room("ended").path)
+        (folder,) = self.room("cancelled").home.runs.glob("0002-*")
+        shutil.copytree(folder, path / "elsewhere")
+        shutil.copy(self.room("other").path / "export.json", path)
+
+    def _make_rebuild(self, path: Path) -> None:
+        """Folders of four runs, imported ones too, and a database that has lost their rows."""
+        room, source = fresh_room(path, self.room("cancelled").path), self.room("import").path
+        for name in ("export.json", "elsewhere"):
+            _must(call(room, "import", "--again", str(source / name), limit_s=PATIENCE_S))
+        for one in path.glob("home/kgops.db*"):
+            one.unlink()
+        open_writer(room.home.database).close()
+
+    def _make_migration(self, path: Path) -> None:
+        room = fresh_room(path)
+        for folder in (room.home.path, room.home.runs, room.home.pending):
+            folder.mkdir(mode=0o700)
+        conn = sqlite3.connect(room.home.database, isolation_level=None)
+        conn.executescript((TESTS / "fixtures" / "schema-001.sql").read_text())
+        conn.close()
 
 
 def _must(answer: Answer) -> None:

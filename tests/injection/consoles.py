@@ -1,4 +1,4 @@
-"""`kgops` as a person calls it, in children forked from one process that has imported it: thousands of calls in minutes.
+"""`kgops` as a person calls it, in children of one process that has imported it: thousands of calls in minutes.
 
 That process has the library preloaded; a child that is to be attacked arms it, all others leave it asleep.
 """
@@ -17,8 +17,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+from injected_mutants import MUTANTS
 from interposing import Arming
-from mutants import MUTANTS
 
 import kgops
 import kgops.cli
@@ -28,7 +28,7 @@ from kgops.settings import Home
 
 __all__ = ["Answer", "Room", "call", "fresh_room", "import_everything", "plant", "processes_of"]
 
-TESTS = Path(__file__).parent.parent
+HERE = Path(__file__).parent
 _NEVER_NEEDED = ("kgops.bench", "kgops.models", "kgops.training", "kgops.tracin", "kgops.workers", "kgops.on")
 # A stop is seen within a tick: supervisors that look more often change nothing else.
 _ENTRY = "from kgops.runs import supervise; supervise.TICK_S = 0.05; "
@@ -76,7 +76,9 @@ class Answer:
 def import_everything() -> None:
     """Whatever a console imports, once for all of them. Files that are opened for it are not the home's."""
     for found in pkgutil.walk_packages(kgops.__path__, "kgops."):
-        is_left_out = found.name.startswith((*_NEVER_NEEDED, "kgops.tour", "kgops.cli.bench", "kgops.cli.demo"))
+        is_left_out = found.name.startswith(
+            (*_NEVER_NEEDED, "kgops.tour", "kgops.cli.bench", "kgops.cli.demo")
+        )
         if not is_left_out and not found.name.endswith("__main__"):
             importlib.import_module(found.name)
     importlib.import_module("storage.migrations")
@@ -86,8 +88,11 @@ def import_everything() -> None:
 def plant(fault: str) -> None:
     """A mutant, in the consoles and in each supervisor."""
     global _planted
-    MUTANTS[fault]()
-    _planted = f"sys.path.insert(0, {str(TESTS)!r}); import mutants; mutants.MUTANTS[{fault!r}](); "
+    MUTANTS[fault].plant()
+    _planted = (
+        f"sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]; "
+        f"import injected_mutants; injected_mutants.MUTANTS[{fault!r}].plant(); "
+    )
     spawn.ENTRY = _planted + _ENTRY + "supervise.main()"
 
 
@@ -144,13 +149,17 @@ def _become_console(
     code = 1
     try:
         os.setsid()
-        for number, path, flags in ((0, Path(os.devnull), os.O_RDONLY), (1, out, os.O_WRONLY), (2, err, os.O_WRONLY)):
+        for number, path, flags in (
+            (0, Path(os.devnull), os.O_RDONLY),
+            (1, out, os.O_WRONLY),
+            (2, err, os.O_WRONLY),
+        ):
             fd = os.open(path, flags | os.O_CREAT | os.O_TRUNC, 0o600)
             os.dup2(fd, number)
             os.close(fd)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115 - an open file
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: PTH123, SIM115
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - an open file
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
         os.closerange(3, 1024)
         for name in [name for name in os.environ if name.startswith(("KGOPS", "INJECTED", "LD_PRELOAD"))]:
             del os.environ[name]
@@ -162,7 +171,9 @@ def _become_console(
         sys.argv = ["kgops", *arguments]
         if arming is not None:
             arming.lay_ready()
-            look = f"import os, sys; os.access({arming.path('supervisor')!r}, 0) or sys.exit('not preloaded'); "
+            look = (
+                f"import os, sys; os.access({arming.path('supervisor')!r}, 0) or sys.exit('not preloaded'); "
+            )
             spawn.ENTRY = look + _planted + _ENTRY + "supervise.main()"
             assert os.access(arming.path("console"), 0), "the library is not preloaded"
         code = kgops.cli.main(list(arguments))

@@ -2,52 +2,31 @@
 
 `python tests/injection/inject.py` does all of it and prints what was wrong; `--sample 200` takes an even part,
 `--commands launcher,stop` and `--kinds kill,EIO` those alone, `--only launcher:EIO:17` one again, with what it hit.
-A kind with a plus stays: the file of that call is broken from then on. `--fault NAME` plants a mutant of mutants.py.
+A kind with a plus stays: the file of that call is broken from then on.
+`--mutants` plants the faults of injected_mutants.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import multiprocessing
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from injections import Point, Report, Result, sample
 from interposing import KILL, KINDS, STAYS, Arming, Call, build, compiler, read_calls
 
 HERE = Path(__file__).parent
 SKIPPED = 77  # the exit code where there is no compiler
 _STAYS_FOR_GOOD = 1_000_000
 _STAYS_UNDER_A_SUPERVISOR = 4  # which would, rightly, wait for a better disk for ever
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Point:
-    """One injection: `launcher:EIO:17` is the 17th call of a launcher that can give EIO, or the next that can."""
-
-    command: str
-    kind: str
-    at: int
-
-    def __str__(self) -> str:
-        return f"{self.command}:{self.kind}:{self.at}"
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    point: Point
-    hit: str | None  # None: the process was gone before it came to that call
-    wrong: list[str]
-    took_s: float
-    answered_in_s: float
 
 
 @dataclass(slots=True)
@@ -58,7 +37,7 @@ class Attack:
     limit_s: float
     patience_s: float
     keep: bool
-    templates: dict[str, Path]
+    templates: Any
     calls: dict[str, list[Call]] = field(default_factory=dict)
     expected: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
 
@@ -69,6 +48,9 @@ class Attack:
             raise SystemExit(f"{name} is wrong without any fault: {judge.wrong}")
         self.calls[name] = read_calls(arming.trace)
         self.expected[name] = judge.rows
+
+    def shown(self, path: str) -> str:
+        return path.replace(str(self.base / "traced"), "")
 
     def inject(self, point: Point) -> Result:
         began = time.monotonic()
@@ -87,7 +69,7 @@ class Attack:
         from judging import Before, Judge
 
         command = COMMANDS[point.command]
-        room = fresh_room(path, self.templates[command.template])
+        room = fresh_room(path, self.templates.room(command.template).path)
         command.prepare(room)
         stays = _STAYS_FOR_GOOD if command.target == "console" else _STAYS_UNDER_A_SUPERVISOR
         arming = Arming(
@@ -116,25 +98,21 @@ class Attack:
             _end_all(room)
         return judge, arming
 
-    def points(self, commands: list[str], kinds: list[str]) -> list[Point]:
-        """All of them, in an order that is always the same."""
+    def points(self, commands: list[str], kinds: list[str], wanted: str = "") -> list[Point]:
+        """All of them, in an order that is always the same; of calls like `fsync /home/runs` that `wanted` finds."""
         found = []
         for name in commands:
             for kind in kinds:
                 seen: set[str] = set()
                 for one in self.calls[name]:
-                    is_new, _ = one.path not in seen, seen.add(one.path) if one.can(kind) else None
+                    if not re.search(wanted, f"{one.name} {self.shown(one.path)}"):
+                        continue
                     # A file that stays broken is another case once for each file.
-                    if one.can(kind) and (is_new or not kind.endswith(STAYS)):
+                    is_known = kind.endswith(STAYS) and one.path in seen
+                    if one.can(kind) and not is_known:
+                        seen.add(one.path)
                         found.append(Point(name, kind, one.number))
         return found
-
-
-def sample(points: list[Point], count: int) -> list[Point]:
-    """An even part."""
-    if not 0 < count < len(points):
-        return points
-    return [points[i * len(points) // count] for i in range(count)]
 
 
 def _end_all(room: Any) -> None:
@@ -154,40 +132,6 @@ def _end_all(room: Any) -> None:
         time.sleep(0.02)
 
 
-# --- what was found -------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Report:
-    done: Counter[tuple[str, str]] = field(default_factory=Counter)
-    missed: int = 0
-    wrong: dict[tuple[str, str, str], list[Result]] = field(default_factory=lambda: defaultdict(list))
-    slowest_s: float = 0.0
-
-    def add(self, result: Result) -> None:
-        if result.hit is None:
-            self.missed += 1
-        else:
-            self.done[result.point.command, result.point.kind] += 1
-        self.slowest_s = max(self.slowest_s, result.answered_in_s)
-        for what in result.wrong:
-            self.wrong[result.point.command, result.point.kind, what].append(result)
-
-    def lines(self) -> Iterator[str]:
-        commands = list(dict.fromkeys(command for command, _ in self.done))
-        yield f"{'':14}" + "".join(f"{kind:>9}" for kind in KINDS) + f"{'all':>9}"
-        for command in commands:
-            counts = [self.done[command, kind] for kind in KINDS]
-            yield f"{command:14}" + "".join(f"{count:9}" for count in counts) + f"{sum(counts):9}"
-        yield f"{self.done.total()} injections; {self.missed} calls were not come to; the slowest answer took {self.slowest_s:.1f} s"
-        for (command, kind, what), results in self.wrong.items():
-            numbers = [str(result.point.at) for result in results]
-            more = f" and {len(numbers) - 12} more" if len(numbers) > 12 else ""
-            yield f"WRONG {command}:{kind}:{','.join(numbers[:12])}{more}: {what}"
-            yield f"      hit: {results[0].hit}"
-        yield f"{len({r.point for found in self.wrong.values() for r in found})} injections show something wrong"
-
-
 # --- the program ----------------------------------------------------------------------------------------
 
 
@@ -201,7 +145,9 @@ def _preloaded(base: Path) -> None:
 def _base() -> Path:
     # In memory: a commit waits for a disk otherwise, thousands of times.
     memory = Path("/dev/shm")
-    return Path(tempfile.mkdtemp(prefix="kgops-injection-", dir=memory if os.access(memory, os.W_OK) else None))
+    return Path(
+        tempfile.mkdtemp(prefix="kgops-injection-", dir=memory if os.access(memory, os.W_OK) else None)
+    )
 
 
 _shared: Attack
@@ -212,12 +158,17 @@ def _inject(point: Point) -> Result:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="N of them, evenly; 0 for all")
     parser.add_argument("--commands", default="", metavar="C,…", help="default: all")
     parser.add_argument("--kinds", default=",".join(KINDS), metavar="K,…")
+    parser.add_argument("--calls", default="", metavar="REGEX", help="those like `fsync /home/runs` alone")
     parser.add_argument("--only", action="append", default=[], metavar="COMMAND:KIND:AT")
-    parser.add_argument("--fault", help="a mutant that must be noticed")
+    parser.add_argument(
+        "--mutants", action="store_true", help="plant one fault for each kind: all must be noticed"
+    )
     parser.add_argument("--at-once", type=int, default=2 * (os.cpu_count() or 1), metavar="N")
     parser.add_argument("--limit", type=float, default=10.0, metavar="S", help="for each answer")
     parser.add_argument("--patience", type=float, default=60.0, metavar="S", help="until all has settled")
@@ -247,39 +198,85 @@ def main() -> int:
 def _run(given: argparse.Namespace, base: Path) -> int:
     global _shared
     sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent)]
-    from attacked import COMMANDS, make_templates
-    from consoles import import_everything, plant
+    from attacked import COMMANDS, Templates
+    from consoles import import_everything
+    from injected_mutants import MUTANTS
 
     began = time.monotonic()
     import_everything()
-    _shared = Attack(base, given.limit, given.patience, given.keep, make_templates(base / "templates"))
+    _shared = Attack(base, given.limit, given.patience, given.keep, Templates(base / "templates"))
     only = [Point(command, kind, int(at)) for command, kind, at in (one.split(":") for one in given.only)]
     commands = given.commands.split(",") if given.commands else list(COMMANDS)
     if only:
         commands = list(dict.fromkeys(point.command for point in only))
+    if given.mutants:
+        commands = list(dict.fromkeys(mutant.command for mutant in MUTANTS.values()))
     for name in commands:
         _shared.trace(name)
-    points = only or sample(_shared.points(commands, given.kinds.split(",")), given.sample)
+    if given.mutants:
+        return _attack_mutants(given)
+    points = only or sample(_shared.points(commands, given.kinds.split(","), given.calls), given.sample)
     told = ", ".join(f"{name} {len(calls)}" for name, calls in _shared.calls.items())
-    print(f"calls: {told}; {len(points)} injections; ready after {time.monotonic() - began:.0f} s", flush=True)
+    print(
+        f"calls: {told}; {len(points)} injections; ready after {time.monotonic() - began:.0f} s", flush=True
+    )
     if given.list:
         for name in commands:
             for one in _shared.calls[name]:
-                print(name, one.number, one.name, one.path.replace(str(base), ""), *sorted(one.errors))
+                print(name, one.number, one.name, _shared.shown(one.path), *sorted(one.errors))
         return 0
-    if given.fault:
-        plant(given.fault)
-    report = Report()
-    with multiprocessing.get_context("fork").Pool(given.at_once) as pool, contextlib.suppress(KeyboardInterrupt):
-        for i, result in enumerate(pool.imap(_inject, points), 1):
-            report.add(result)
-            if only or (result.wrong and given.sample):
-                print(f"{result.point} hit {result.hit}: {'; '.join(result.wrong) or 'nothing wrong'}", flush=True)
-            if i % 200 == 0:
-                print(f"{i} after {time.monotonic() - began:.0f} s, {len(report.wrong)} kinds of wrong", flush=True)
+    report = _attack_all(points, given, began)
     print("\n".join(report.lines()))
     print(f"{time.monotonic() - began:.0f} s")
     return 1 if report.wrong else 0
+
+
+def _attack_all(points: list[Point], given: argparse.Namespace, began: float) -> Report:
+    report = Report()
+    with multiprocessing.get_context("fork").Pool(given.at_once) as pool:
+        for i, result in enumerate(pool.imap(_inject, points), 1):
+            report.add(result)
+            if given.only or (result.wrong and given.sample):
+                print(
+                    f"{result.point} hit {result.hit}: {'; '.join(result.wrong) or 'nothing wrong'}",
+                    flush=True,
+                )
+            if i % 200 == 0:
+                print(
+                    f"{i} after {time.monotonic() - began:.0f} s, {len(report.wrong)} kinds of wrong",
+                    flush=True,
+                )
+    return report
+
+
+def _attack_mutants(given: argparse.Namespace) -> int:
+    """Each planted in processes of its own; 1 if one was not noticed."""
+    with multiprocessing.get_context("fork").Pool(given.at_once, maxtasksperchild=1) as pool:
+        found = pool.map(_attack_mutant, _mutants(), chunksize=1)
+    for name, what in found:
+        print(f"{'noticed' if what else 'NOT NOTICED'}: {name}{': ' if what else ''}{what or ''}")
+    return 0 if all(what for _, what in found) else 1
+
+
+def _mutants() -> list[str]:
+    from injected_mutants import MUTANTS
+
+    return list(MUTANTS)
+
+
+def _attack_mutant(name: str) -> tuple[str, str | None]:
+    from consoles import plant
+    from injected_mutants import MUTANTS
+
+    mutant = MUTANTS[name]
+    _shared.patience_s = min(_shared.patience_s, 5.0)  # some never settle, and that is what is looked for
+    plant(name)
+    for point in _shared.points([mutant.command], [mutant.kind], mutant.calls):
+        result = _shared.inject(point)
+        told = [what for what in result.wrong if mutant.told in what]
+        if told:
+            return name, f"{point}: {told[0]}"
+    return name, None
 
 
 if __name__ == "__main__":

@@ -115,6 +115,8 @@ static int is_of_a_process_of_ours(const char *path) {
 
 static int is_counted(const char *path) {
     if (is_in_home(path)) return 1;
+    /* These two touch little, and all of it matters. */
+    if (!strcmp(state.role, "gate") || !strcmp(state.role, "worker-to-be")) return 1;
     for (const char *const *one = SYSTEM; *one; one++)
         if (!strcmp(path, *one)) return 1;
     return !strncmp(path, "/proc/", 6) && is_of_a_process_of_ours(path);
@@ -404,6 +406,7 @@ int linkat(int at, const char *from, int folder, const char *to, int flags) {
     }
 ON_PATH(unlink, EIO)
 ON_PATH(rmdir, EIO)
+ON_PATH(chdir, EIO)
 
 int unlinkat(int folder, const char *path, int flags) {
     REAL(int, "unlinkat", int, const char *, int);

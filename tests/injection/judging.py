@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from attacked import Command
+from chaos_actors import supervisors
 from consoles import Answer, Room, call, processes_of
+from interposing import KILL
 
 from kgops.runs import gate, slot
 from storage import attempts, runs, series
@@ -68,6 +71,8 @@ class Judge:
         return self.wrong
 
     def say(self, what: str) -> None:
+        """Without what differs from one injection to the next, so that the same fault reads the same."""
+        what = re.sub(r"/proc/\d+(/task/\d+)?", "/proc/N", what.replace(str(self.room.path), ""))
         if what not in self.wrong:
             self.wrong.append(what)
 
@@ -104,6 +109,9 @@ class Judge:
             listed = json.loads(answer.out or "[]")
             self.rows = {row["id"]: row for row in listed}
             unfinished = [row for row in listed if row["state"] in runs.UNFINISHED]
+            for row in unfinished:
+                if len(supervisors(self.room.home, row["id"])) > 1:
+                    self.say(f"run {row['id']} has more than one supervisor")
             if not unfinished or may_go_on:
                 return
             if time.monotonic() > deadline:
@@ -128,9 +136,9 @@ class Judge:
                 if changed:
                     self.say(f"run {number} has another {', '.join(changed)}")
         if self.command.name == "launcher" and self.answer.code == 0:
-            number = self.answer.out.strip()
-            if not number.isdecimal() or int(number) not in self.rows:
-                self.say(f"run {number!r} was acknowledged and is lost")
+            told = self.answer.out.strip()
+            if not told.isdecimal() or int(told) not in self.rows:
+                self.say(f"run {told!r} was acknowledged and is lost")
         now_there, known = _folders(self.room), {row["folder"] for row in self.rows.values()}
         for name, files in self.before.folders.items():
             if name not in now_there:
@@ -149,7 +157,9 @@ class Judge:
         name = self.command.name
         new = {number: row for number, row in self.rows.items() if number not in self.before.rows}
         if name == "launcher" and failed and new and not any(f"run {n}" in self.answer.err for n in new):
-            self.say(f"the launch said it failed, and run {sorted(new)} is there ({_last_line(self.answer.err)})")
+            self.say(
+                f"the launch said it failed, and run {sorted(new)} is there ({_last_line(self.answer.err)})"
+            )
         if name in ("supervisor", "gate", "worker-to-be") and not did:
             self.say(f"the launch failed: {_last_line(self.answer.err)}")
         if name == "resume" and did and self.rows.get(2, {}).get("state") not in ("succeeded", "failed"):
@@ -184,7 +194,9 @@ class Judge:
             if self.answer.code == 0 and state != "cancelled":
                 self.say(f"run {number} was stopped and is {state}")
             if state not in (*runs.UNFINISHED, "cancelled"):
-                self.say(f"run {number} was to be stopped and is {state}: {self.rows.get(number, {}).get('reason')}")
+                self.say(
+                    f"run {number} was to be stopped and is {state}: {self.rows.get(number, {}).get('reason')}"
+                )
 
     # --- ends -------------------------------------------------------------------------------------
 
@@ -235,7 +247,8 @@ class Judge:
             self.say(f"run {number} was never asked to stop and is cancelled")
         if state == "cancelled" and self.command.name == "resume" and starts:
             self.say(f"run {number} went on and is cancelled")
-        if state == "failed" and (starts or self.kind == "kill"):
+        is_let_alone = self.kind == KILL or self.command.target == "console"
+        if state == "failed" and (starts or is_let_alone):
             self.say(f"run {number}, whose worker {'began' if starts else 'was let alone'}, failed: {reason}")
         if state in ("interrupted", "out_of_memory"):
             self.say(f"run {number} is {state}: {reason}")
@@ -288,9 +301,14 @@ def _folders(room: Room) -> dict[str, set[str]]:
 
 
 def _last_line(text: str) -> str:
+    """Its error; of a traceback, where in our code it began as well."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "Traceback (most recent call last)" in text:
+        ours = re.findall(r'File ".*/((?:kgops|storage)/[^"]*)", line (\d+), in (\w+)', text)
+        where = " at {}:{} in {}".format(*ours[-1]) if ours else ""
+        return f"{''.join(lines[-1:])[:200]}{where}"
     told = [line for line in lines if line.startswith(("Error:", "Warning:"))] or lines[-1:]
-    return (told[-1] if told and "Traceback" not in text else "".join(lines[-1:]))[:300]
+    return "".join(told[-1:])[:300]
 
 
 def _says_trouble(answer: Answer) -> bool:
