@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -53,21 +54,56 @@ def guard_files() -> int:
 
 
 def make_home(home: Home) -> None:
-    """Makes what is missing, 0700. Raises Unavailable where nothing can be written."""
+    """Makes what is missing, 0700. Raises Unavailable where this person cannot write there.
+
+    A full disk is no reason to refuse a home that is there: stopping and deleting runs needs no room.
+    """
     guard_files()
     try:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _must_be_own(home)
         _close_to_others(home)
         for folder in (home.runs, home.pending):
             folder.mkdir(mode=0o700, exist_ok=True)
-        probe = home.pending / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise OSError(_why_not(folder), os.strerror(_why_not(folder)), str(folder))
     except OSError as error:
         raise Unavailable(
             f"the home {home.path} cannot be written: {os.strerror(error.errno or 0)}",
-            "free or remount the disk, or set KGOPS_HOME to a folder you may write",
+            "set KGOPS_HOME to a folder of yours"
+            if error.errno in (errno.EACCES, errno.EPERM)
+            else "free or remount the disk, or set KGOPS_HOME to a folder you may write",
         ) from error
+
+
+def _why_not(folder: Path) -> int:
+    """The reason behind a False of os.access."""
+    return errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+
+
+def _must_be_own(home: Home) -> None:
+    """What another user, root too, leaves in somebody's home is closed to its owner.
+
+    By the database's owner: a folder that was mounted into a container may be anybody's.
+    """
+    try:
+        owner = home.database.stat().st_uid
+    except FileNotFoundError:
+        return
+    if owner != os.geteuid():
+        raise Unavailable(
+            f"the home {home.path} belongs to user {_name_of(owner)}, and you are {_name_of(os.geteuid())}",
+            f"run it as {_name_of(owner)}, or set KGOPS_HOME to a folder of your own",
+        )
+
+
+def _name_of(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _close_to_others(home: Home) -> None:

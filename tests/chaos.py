@@ -29,6 +29,7 @@ from kgops.jobs.files import read_json
 from kgops.runs import gate, locks, processes
 from kgops.runs.folder import RunFolder
 from kgops.runs.processes import Identity
+from kgops.runs.trees import Tree
 from kgops.settings import Home
 from storage import attempts, runs, series
 from storage.database import integrity_problems, open_reader
@@ -234,7 +235,7 @@ class Chaos:
                     return f"run {run['id']} is {run['state']} and nobody supervises it"
             elif run["state"] in runs.ENDED and run["id"] not in self._seen_ended:
                 last = folder.last_attempt()
-                if f"{folder.path}#{last}" in alive:
+                if last and Tree(folder, last).tag in alive:
                     return f"run {run['id']} is {run['state']} and something of it is alive"
                 if last and not _closed(self.home, run["id"], last):
                     return f"run {run['id']} is {run['state']} and its attempt goes on"

@@ -8,6 +8,7 @@ from kgops.jobs.files import read_json
 from kgops.runs import processes
 from kgops.runs.folder import RunFolder
 from kgops.runs.processes import Identity
+from kgops.runs.trees import Tree
 from kgops.settings import Home
 
 __all__ = ["actors", "supervisors", "variables_of_all", "with_variable"]
@@ -20,7 +21,7 @@ def actors(home: Home, folder: RunFolder, number: int) -> dict[str, list[Identit
     if not last:
         return {"supervisor": of_run}
     door = processes.identity_from(read_json(folder.attempt(last).identity))
-    tree = processes.tagged(f"{folder.path}#{last}")
+    tree = processes.tagged(Tree(folder, last).tag)
     workers = [who for who in tree if _parent(who.pid) == (door.pid if door else -1)]
     return {
         "supervisor": of_run,

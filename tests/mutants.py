@@ -20,7 +20,7 @@ from storage import attempts, database, intake, reports, runs, series
 def claim_without_lock() -> None:
     """Everybody gets the lock, and nobody is ever seen holding one."""
 
-    def take(path: Path) -> int:
+    def take(path: Path, *, patience_s: float = 0.0) -> int:
         return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     locks.take = take

@@ -7,10 +7,10 @@ import sys
 import click
 
 from kgops.cli.output import say
-from kgops.cli.session import for_writing
+from kgops.cli.session import for_changing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
-from kgops.runs.settle import delete_run
+from kgops.runs.deletion import delete_run
 
 
 @click.command(epilog="\b\nExample:  kgops delete 41 42 --yes")
@@ -18,7 +18,7 @@ from kgops.runs.settle import delete_run
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def command(names: tuple[str, ...], yes: bool) -> None:
     """Forget ended runs: rows, folders, checkpoints and results. This cannot be undone."""
-    session = for_writing()
+    session = for_changing()
     wanted = [session.run(name) for name in names]
     for run in wanted:
         if not run.ended:
@@ -30,5 +30,5 @@ def command(names: tuple[str, ...], yes: bool) -> None:
             say(f"run {run.id}  {run.state}  {one_line(run.label, 60)}")
         click.confirm(f"Delete {len(wanted)} run(s) with their folders?", abort=True)
     for run in wanted:
-        if delete_run(session.home, session.conn, run.id):
-            say(f"run {run.id} deleted")
+        delete_run(session.home, session.conn, run.id)
+        say(f"run {run.id} deleted")

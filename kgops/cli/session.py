@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kgops.cli.output import tell
-from kgops.errors import KgopsError, NoSuchRun
+from kgops.errors import KgopsError, NoSuchRun, Unavailable
+from kgops.jobs.text import one_line
 from kgops.runs.folder import RunFolder
 from kgops.runs.unsettled import needs_settling
 from kgops.settings import Home, find_home, make_home
 from storage import runs
 from storage.database import Connection, open_reader, open_writer
-from storage.errors import DatabaseMissing, StorageError
+from storage.errors import DatabaseMissing, DatabaseNewer, StorageError
 from storage.runs import Run
 
 
@@ -42,6 +43,19 @@ def for_writing() -> Session:
     return Session(home, conn)
 
 
+def for_changing() -> Session:
+    """For verbs that have to work on a full or broken disk: what cannot be settled or written is said, and the
+    verb goes on with what can be read."""
+    try:
+        return for_writing()
+    except DatabaseNewer:
+        raise
+    except (Unavailable, StorageError) as error:
+        session = existing()
+        tell(f"Warning: {error.message}")
+        return session
+
+
 def for_reading() -> Session:
     """Raises DatabaseMissing before the first run. Brings runs to a true state where the home can be written."""
     home = find_home()
@@ -68,6 +82,8 @@ def _settle(home: Home, conn: Connection) -> None:
     ):
         for number in numbers:
             tell(f"Note: run {number} {what}.")
+    for trouble in done.troubles:
+        tell(f"Warning: {one_line(trouble, 400)}.")
 
 
 def existing() -> Session:

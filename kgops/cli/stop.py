@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kgops.cli.output import print_json, say
-from kgops.cli.session import for_writing
+from kgops.cli.output import print_json, say, tell
+from kgops.cli.session import for_changing
 from kgops.runs.control import stop_run, wait_for_end
 
 
@@ -20,11 +20,11 @@ from kgops.runs.control import stop_run, wait_for_end
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(names: tuple[str, ...], grace: float | None, no_wait: bool, as_json: bool) -> None:
     """Ask runs to stop: SIGTERM first, so that they can write a checkpoint; what is left after the grace is killed."""
-    session = for_writing()
+    session = for_changing()
     wanted = [session.run(name) for name in names]
     for run in wanted:
         stop_run(session.home, session.conn, run, grace)
-    ended = [run if no_wait else wait_for_end(session.home, session.conn, run.id) for run in wanted]
+    ended = [run if no_wait else wait_for_end(session.home, session.conn, run.id, tell) for run in wanted]
     if as_json:
         print_json([{"id": run.id, "state": run.state, "reason": run.reason} for run in ended])
         return

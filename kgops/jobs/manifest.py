@@ -1,4 +1,7 @@
-"""The result manifest: what makes a run a success. An exit code alone does not."""
+"""The result manifest: what makes a run a success. An exit code alone does not.
+
+It says which attempt of which run wrote it: one that came along with an older results folder proves nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.jobs.files import sync_folder, write_durably
+from kgops.jobs.files import PASSING, NotAFile, open_regular, read_regular, sync_folder, write_durably
+
+# In a worker's environment: the key of its run and the number of its attempt, as `owner` puts them together.
+OWNER = "KGOPS_RESULT_OWNER"
+
+
+def owner(key: str, attempt: int) -> str:
+    return f"{key}#{attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +36,18 @@ class Manifest:
     figures: dict[str, float]
 
 
-def write(path: Path, root: Path, files: Iterable[tuple[Path, str]], figures: dict[str, float]) -> Manifest:
-    """Names files that are complete, with digests, and makes them and itself durable first."""
+def write(
+    path: Path,
+    root: Path,
+    files: Iterable[tuple[Path, str]],
+    figures: dict[str, float],
+    *,
+    written_by: str | None = None,
+) -> Manifest:
+    """Names files that are complete, with digests, and makes them and itself durable first.
+
+    `written_by` is the owner; without it that of this process, where it is a worker.
+    """
     manifest = Manifest(tuple(_describe(root, file, kind) for file, kind in files), figures)
     path.parent.mkdir(exist_ok=True)
     body = {
@@ -35,6 +55,7 @@ def write(path: Path, root: Path, files: Iterable[tuple[Path, str]], figures: di
             {"path": f.path, "kind": f.kind, "sha256": f.sha256, "bytes": f.bytes} for f in manifest.files
         ],
         "figures": {name: value for name, value in figures.items() if math.isfinite(value)},
+        "owner": written_by or os.environ.get(OWNER),
     }
     write_durably(path, json.dumps(body, indent=1).encode())
     return manifest
@@ -56,22 +77,31 @@ def digest_of(file: Path) -> tuple[str, int]:
 
     digest = hashlib.sha256()
     size = 0
-    with file.open("rb") as stream:
+    with os.fdopen(open_regular(file, follow=True), "rb") as stream:
         while chunk := stream.read(1 << 20):
             digest.update(chunk)
             size += len(chunk)
     return digest.hexdigest(), size
 
 
-def read(path: Path) -> tuple[Manifest | None, str | None]:
-    """A manifest that holds, or why there is none. Every file it names is read and compared."""
+def read(path: Path, *, owners: frozenset[str] | None = None) -> tuple[Manifest | None, str | None]:
+    """A manifest that holds, or why there is none. Every file it names is read and compared.
+
+    With `owners`, one that somebody else wrote does not hold.
+    """
     try:
-        body = json.loads(path.read_bytes())
-    except FileNotFoundError:
+        body = json.loads(read_regular(path))
+    except (FileNotFoundError, NotADirectoryError):
         return None, None
     except (ValueError, RecursionError):
         return None, "the result manifest is not JSON"
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
+        return None, f"the result manifest cannot be read: {error.strerror}"
     try:
+        if owners is not None and body.get("owner") not in owners:
+            return None, "the result manifest is of another run or attempt"
         files = tuple(ResultFile(str(f["path"]), f["kind"], f["sha256"], f["bytes"]) for f in body["files"])
         figures = {str(name): float(value) for name, value in body["figures"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -86,10 +116,12 @@ def read(path: Path) -> tuple[Manifest | None, str | None]:
         if not inside:
             return None, f"the result manifest names {file.path!r:.200}, outside the run's folder"
         try:
-            if target.exists() and not target.is_file():  # a pipe would be waited for without end
-                return None, f"{file.path}, named by the result manifest, is no file"
             if digest_of(target) != (file.sha256, file.bytes):
                 return None, f"{file.path} is not what the result manifest says"
+        except NotAFile:
+            return None, f"{file.path}, named by the result manifest, is no file"
         except OSError as error:
+            if error.errno in PASSING:
+                raise
             return None, f"{file.path}, named by the result manifest: {os.strerror(error.errno or 0)}"
     return Manifest(files, figures), None

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import errno
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kgops.jobs import events, manifest
-from kgops.jobs.files import read_json, write_json
+from kgops.jobs.files import PASSING, read_json, write_json
 from kgops.runs import gate, oom, processes, slot, spool
 from kgops.runs.decide import Facts, Verdict, decide
 from kgops.runs.folder import RunFolder
 from kgops.runs.intake import Intake
 from kgops.runs.patterns import LogPatterns
 from kgops.runs.plan_file import Plan
+from kgops.runs.stopping import read_stop
 from storage import attempts, reports, runs
 from storage.database import Connection, transaction
 
@@ -27,12 +28,17 @@ class Seen:
     """What only whoever watched the worker can know; a newcomer knows nothing."""
 
     gate_signal: int | None = None
-    kernel_oom_kill: bool = False
+    kernel_oom_kill: bool = False  # of somebody in the worker's control group, or on the machine
+    orphan_killed: bool = (
+        False  # somebody of the tree whose parent had gone was ended by a SIGKILL that was not ours
+    )
     stop_sent: bool = False
 
 
-def new_intake(conn: Connection, folder: RunFolder, plan: Plan) -> Intake:
-    return Intake(conn, plan.number, folder, LogPatterns(plan.progress_regex, plan.metric_regex))
+def new_intake(conn: Connection, folder: RunFolder, plan: Plan, *, reads_log: bool) -> Intake:
+    """`reads_log`: with the person's patterns, which may take seconds. Supervisors have those, consoles do not."""
+    patterns = LogPatterns(plan.progress_regex, plan.metric_regex) if reads_log else LogPatterns(None, None)
+    return Intake(conn, plan.number, folder, patterns)
 
 
 def conclude(
@@ -48,12 +54,11 @@ def conclude(
         reason=verdict.reason,
         exit_code=left.code if left else None,
         attempt=number,
-        ended_at=left.at if left else time.time(),
+        ended_at=left.at if left else _found_at(folder, number),
     )
     if verdict.next == "end":
-        slot.write_ending(folder.outcome, ending)
-        folder.private.unlink(missing_ok=True)
-    with _room_permitting():
+        write_end(folder, ending)
+    with _as_far_as_possible():
         closed = {"outcome": verdict.outcome, "reason": verdict.reason, "at": ending.ended_at}
         write_json(folder.attempt(number).closed, closed)
     with transaction(conn):
@@ -66,8 +71,8 @@ def conclude(
                 host_mib=left.peak_mib if plan.on != "slurm" else None,
                 cpu_s=None,
             )
-        signal = left.signal if left else seen.gate_signal
-        _commit(conn, plan.number, ending, signal, result, is_end=verdict.next == "end")
+        ended_by = left.signal if left else seen.gate_signal
+        _commit(conn, plan.number, ending, ended_by, result, is_end=verdict.next == "end")
     return verdict
 
 
@@ -79,16 +84,36 @@ def commit_decided(
         intake.take_all(ending.attempt, final=True)
     result = manifest.read(folder.manifest)[0] if ending.state == "succeeded" else None
     left = gate.read_exit(folder.attempt(ending.attempt)) if ending.attempt else None
-    folder.private.unlink(missing_ok=True)
+    _forget_private(folder)
     _commit(conn, plan.number, ending, left.signal if left else None, result, is_end=True)
 
 
 def end_without_attempt(conn: Connection, folder: RunFolder, number: int, state: str, reason: str) -> None:
     """The end of a run of which nothing runs and nothing will."""
     ending = slot.Ending(state, reason, None, 0, time.time())
-    slot.write_ending(folder.outcome, ending)
-    folder.private.unlink(missing_ok=True)
+    write_end(folder, ending)
     _commit(conn, number, ending, None, None, is_end=True)
+
+
+def write_end(folder: RunFolder, ending: slot.Ending) -> None:
+    """Into the folder before the database, which may be full. Where the folder cannot take it the database must."""
+    with _as_far_as_possible():
+        slot.write_ending(folder.outcome, ending)
+    _forget_private(folder)
+
+
+def _forget_private(folder: RunFolder) -> None:
+    with _as_far_as_possible():
+        folder.private.unlink(missing_ok=True)
+    sweep(folder)
+
+
+def sweep(folder: RunFolder) -> None:
+    """Half-written files of processes that were killed. Under the supervisor's lock nobody else writes these."""
+    with _as_far_as_possible():
+        for place in (folder.path, folder.attempt(folder.last_attempt()).path):
+            for half in place.glob(".*.tmp"):
+                half.unlink(missing_ok=True)
 
 
 def _commit(
@@ -136,12 +161,12 @@ def lost_and_stepped_down(conn: Connection, number: int) -> tuple[int, int]:
 
 
 @contextmanager
-def _room_permitting() -> Iterator[None]:
-    """For what the slots already hold: on a full disk the run ends all the same."""
+def _as_far_as_possible() -> Iterator[None]:
+    """For what stands elsewhere too: a full, broken or read-only disk must not keep a run from ending."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in PASSING:
             raise
 
 
@@ -172,9 +197,9 @@ def _gather(
     is_done = plan.is_command and code == 0 and not asked
     if is_done:
         # For a command its exit code is its result; from here on the manifest says so.
-        with _room_permitting():
-            manifest.write(folder.manifest, folder.path, [], {})
-    result, trouble = manifest.read(folder.manifest)
+        with _as_far_as_possible():
+            manifest.write(folder.manifest, folder.path, [], {}, written_by=_owner(plan, number))
+    result, trouble = (None, None) if plan.is_command else _result(folder, plan, number)
     noted = read_json(attempt.identity) or {}
     # Attempts share the log: what an earlier one wrote says nothing of this one.
     tail = spool.last_bytes(folder.log, _TAIL, since=noted.get("log_from", 0))
@@ -182,8 +207,8 @@ def _gather(
     memory, failure = _said(conn, plan.number, number)
     if memory is None and code != 0 and left is not None:
         memory = oom.sign_of_out_of_memory(tail)
-        if memory is None and seen.kernel_oom_kill:
-            memory = "the kernel killed it: host memory ran out"
+    if memory is None and seen.kernel_oom_kill and _was_killed(left, seen, tail):
+        memory = "the kernel killed it: host memory ran out"
     # Without memory for its libraries alone a worker has none on any rung.
     has_started = any(e.attempt == number for e in reports.events(conn, plan.number, kinds=(events.STARTED,)))
     if memory is not None and not has_started and not plan.is_command:
@@ -195,10 +220,10 @@ def _gather(
         result_trouble=trouble,
         exit_code=code,
         exit_signal=number_of_signal,
-        stop_requested=folder.stop.exists(),
+        stop_requested=read_stop(folder) is not None,
         stop_sent=asked,
         out_of_memory=memory,
-        failure=failure,
+        failure=failure or (left.could_not_start if left else None),
         disk_full=code not in (0, None) and oom.says_disk_full(tail),
         rebooted=left is None and identity is not None and identity.boot != processes.boot_id(),
         rungs_left=plan.rungs_left(stepped) if plan.is_command or has_started else 0,
@@ -206,3 +231,37 @@ def _gather(
         attempts_left=max(plan.attempts - lost - 1, 0),
     )
     return facts, result
+
+
+def _found_at(folder: RunFolder, number: int) -> float:
+    """Of an end that nobody saw: now, and not before it began, whatever the clock says."""
+    began = (read_json(folder.attempt(number).identity) or {}).get("at")
+    return max(time.time(), began) if isinstance(began, float) else time.time()
+
+
+def _owner(plan: Plan, attempt: int) -> str | None:
+    return None if plan.key is None else manifest.owner(plan.key, attempt)
+
+
+def _result(folder: RunFolder, plan: Plan, number: int) -> tuple[manifest.Manifest | None, str | None]:
+    """The manifest that this attempt wrote. A worker on a cluster outlives the attempt that gave it away, and an
+    attempt after that may follow it."""
+    if plan.key is None:  # of a run that an older kgops accepted
+        return manifest.read(folder.manifest)
+    attempts_of_it = range(1, number + 1) if plan.on is not None else (number,)
+    return manifest.read(
+        folder.manifest, owners=frozenset(manifest.owner(plan.key, n) for n in attempts_of_it)
+    )
+
+
+def _was_killed(left: gate.Exit | None, seen: Seen, tail: bytes) -> bool:
+    """Whether somebody of the attempt's tree died by a SIGKILL that we did not send."""
+    if left is not None and left.code == 0:
+        return False
+    signals = (left.signal if left else None, seen.gate_signal)
+    return (
+        signal.SIGKILL in signals
+        or (left is not None and left.code == 128 + signal.SIGKILL)  # as shells tell it
+        or seen.orphan_killed
+        or oom.says_killed(tail)
+    )

@@ -52,8 +52,8 @@ class RunFolder(NamedTuple):
 
     @property
     def stop(self) -> Path:
-        """Somebody asked for a stop: how long to wait, and who."""
-        return self.path / "stop.json"
+        """Somebody asked for a stop, and how long to wait: a slot."""
+        return self.path / "stop.slot"
 
     @property
     def outcome(self) -> Path:
@@ -113,6 +113,17 @@ class AttemptFolder(NamedTuple):
         """Exists once a stop was sent: an exit after that is no success of its own."""
         return self.path / "asked-to-stop"
 
+    def reserve_marks(self) -> None:
+        """Takes the room of both marks beforehand: on a full disk a file can be renamed and none can be made."""
+        for mark in (self.begun, self.asked_to_stop):
+            _reserved(mark).touch(0o600)
+
+    def mark_begun(self) -> None:
+        _set(self.begun)
+
+    def mark_asked_to_stop(self) -> None:
+        _set(self.asked_to_stop)
+
     @property
     def exit(self) -> Path:
         """How the worker left, written by its gate."""
@@ -122,6 +133,17 @@ class AttemptFolder(NamedTuple):
     def closed(self) -> Path:
         """What its end meant, for whoever has to rebuild the database."""
         return self.path / "closed.json"
+
+
+def _reserved(mark: Path) -> Path:
+    return mark.with_name(f".{mark.name}.reserved")
+
+
+def _set(mark: Path) -> None:
+    try:
+        _reserved(mark).rename(mark)
+    except FileNotFoundError:  # set already, or removed by whoever owns the folder too
+        mark.touch(0o600)
 
 
 def folder_name(number: int, workload: str, label: str) -> str:

@@ -6,6 +6,7 @@ worker left, so that the exit of a worker whose supervisor was killed is not los
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -13,6 +14,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kgops.jobs.files import NotAFile, open_regular, set_aside
 from kgops.runs import slot
 from kgops.runs.folder import AttemptFolder
 from kgops.runs.processes import host_memory_mib
@@ -20,6 +22,7 @@ from kgops.runs.processes import host_memory_mib
 OPENED = b"!"
 NEVER_OPENED = 97
 COULD_NOT_START = 127
+_FORK_TRIES = 60
 _SURVIVES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -32,6 +35,7 @@ class Exit:
     at: float
     peak_mib: float | None  # of the largest single process of the tree; None where it cannot be told
     asked_to_stop: bool  # whether the stop had been sent by then
+    could_not_start: str | None = None  # why none of the worker's code has run
 
 
 def read_exit(attempt: AttemptFolder) -> Exit | None:
@@ -40,6 +44,22 @@ def read_exit(attempt: AttemptFolder) -> Exit | None:
         return Exit(**table) if table else None
     except TypeError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """One moment on two clocks: people read the one, and somebody may set it; the other only counts seconds."""
+
+    wall_s: float
+    since_boot_s: float
+
+    @classmethod
+    def now(cls) -> Clocks:
+        return cls(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))
+
+    def wall_now(self) -> float:
+        """The present as the wall clock would show it had nobody set it since: never before this moment."""
+        return self.wall_s + time.clock_gettime(time.CLOCK_BOOTTIME) - self.since_boot_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +72,7 @@ class Start:
     environment: dict[str, str]
     umask: int
     log: Path
+    began: Clocks
     memory_limit_mib: int | None = None
 
 
@@ -67,7 +88,11 @@ def _stand(start: Start, opening: int, keep: int) -> None:
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     # O_APPEND and a file, not a pipe: no death of an owner can block the worker or end it by SIGPIPE.
-    out = os.open(start.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        out = _open_log(start.log)
+    except OSError as error:
+        _fill_exit(start, code=COULD_NOT_START, why=f"its log cannot be written: {error.strerror}")
+        os._exit(COULD_NOT_START)
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -79,23 +104,68 @@ def _stand(start: Start, opening: int, keep: int) -> None:
     if os.read(opening, 1) != OPENED:
         os._exit(NEVER_OPENED)  # the supervisor is gone: nothing has run, and nothing will
     os.close(opening)
-    start.attempt.begun.touch()
+    try:
+        start.attempt.mark_begun()
+    except OSError as error:
+        _fill_exit(start, code=COULD_NOT_START, why=f"it could not be marked as begun: {error.strerror}")
+        os._exit(COULD_NOT_START)
     own_mib = host_memory_mib([os.getpid()]) or 0.0
-    worker = os.fork()
+    try:
+        worker = fork_patiently(tries=_FORK_TRIES)
+    except OSError as error:
+        _fill_exit(start, code=COULD_NOT_START, why=f"no process could be made for it: {error.strerror}")
+        os._exit(COULD_NOT_START)
     if worker == 0:
         _become(start, keep)
     _, status, used = os.wait4(worker, 0)
     code = os.waitstatus_to_exitcode(status)
+    # Until its exec the worker was a copy of us: a peak no larger than that says nothing of it.
+    peak_mib = used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > own_mib + 1 else None
+    _fill_exit(start, code=code, peak_mib=peak_mib)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _fill_exit(start: Start, *, code: int, peak_mib: float | None = None, why: str | None = None) -> None:
     left = Exit(
         code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
-        at=time.time(),
-        # Until its exec the worker was a copy of us: a peak no larger than that says nothing of it.
-        peak_mib=used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > own_mib + 1 else None,
+        at=start.began.wall_now(),
+        peak_mib=peak_mib,
         asked_to_stop=start.attempt.asked_to_stop.exists(),
+        could_not_start=why,
     )
-    slot.fill(start.attempt.exit, asdict(left))
-    os._exit(code if code >= 0 else 128 - code)
+    while True:
+        try:
+            slot.fill(start.attempt.exit, asdict(left))
+            return
+        except OSError as error:
+            # Nobody else knows how the worker left: a disk that refuses writes for a while must not lose it.
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return  # the run's folder is gone
+            time.sleep(1.0)
+
+
+def fork_patiently(*, tries: int) -> int:
+    """os.fork; while the machine has no process or memory to spare it is tried again every second."""
+    while True:
+        try:
+            return os.fork()
+        except OSError as error:
+            tries -= 1
+            if error.errno not in (errno.EAGAIN, errno.ENOMEM) or tries <= 0:
+                raise
+        time.sleep(1.0)
+
+
+def _open_log(path: Path) -> int:
+    """To append to; what an earlier attempt put in its place is moved aside."""
+    try:
+        out = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    except NotAFile:
+        set_aside(path)
+        out = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.set_blocking(out, True)  # some programs look how their output was opened
+    return out
 
 
 def _become(start: Start, keep: int) -> None:

@@ -92,7 +92,7 @@ def enter(
         number = max(runs.next_number(conn), pending.highest_number(home) + 1)
         while (name := _free(home, folder_name(number, run["workload"], run["label"]))) is None:
             number += 1
-        until_committed.enter_context(pending.announce(home, name))
+        until_committed.enter_context(pending.announce(home, name, "launch"))
         until_committed.push(lambda kind, *_: _take_back(home.runs / name, staged.path) if kind else None)
         staged.path.rename(home.runs / name)
         sync_folder(home.runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -13,10 +14,10 @@ from kgops.jobs.levers import kind_of
 from kgops.jobs.text import from_bytes
 from kgops.runs import spool
 from kgops.runs.folder import RunFolder
-from kgops.runs.patterns import LogPatterns
+from kgops.runs.patterns import BUDGET_S, LogPatterns, TooSlow, budget
 from kgops.runs.reported import measured_from, traced_from
 from storage import intake as store
-from storage import series
+from storage import reports, series
 from storage.database import Connection
 from storage.measurements import Measurement
 from storage.reports import Artifact, Lever
@@ -26,6 +27,8 @@ _LONGEST_NAME = 200
 _LONGEST_UNIT = 40
 _PER_S = "_per_s"  # what a curve of a rate is called, behind its unit
 _FINGERPRINT = ("python", "packages", "machine", "driver", "cards", "git")
+_GAVE_UP = "gave_up"  # in a note: what of the run is not done any more
+_LAST_BUDGET_S = 30.0  # of CPU time for what is left of a log when its run has ended
 
 
 class Intake:
@@ -37,14 +40,20 @@ class Intake:
         self._folder = folder
         self._patterns = patterns
         self._offsets = store.Offsets()
+        self._gives_up = False  # on the patterns, with the next commit
         # Points of every curve, for metrics whose lines name no step: whoever adopts a run goes on counting.
         self._counted: dict[str, int] = {}
+        self._use_patterns = bool(patterns) and not _gave_up(conn, run)
         self.start_again_from_the_record()
 
+    def use(self, conn: Connection) -> None:
+        """Another connection to the same database."""
+        self._conn = conn
+
     def has_news(self) -> bool:
-        """Whether a file has grown: two cheap questions, for every tick."""
-        return _size(self._folder.events) > self._offsets.events or (
-            bool(self._patterns) and _size(self._folder.log) > self._offsets.log
+        """Whether a file has changed its size: two cheap questions, for every tick."""
+        return _size(self._folder.events) != self._offsets.events or (
+            self._use_patterns and _size(self._folder.log) > self._offsets.log
         )
 
     def take(self, attempt: int, own_points: Sequence[Point] = (), *, final: bool = False) -> bool:
@@ -55,22 +64,47 @@ class Intake:
         batch = store.Batch()
         counted = dict(self._counted)
         now = time.time()
-        lines, events_at = spool.read_lines(self._folder.events, self._offsets.events, final=final)
+        begin = self._where_events_go_on(batch, now)
+        lines, events_at = spool.read_lines(self._folder.events, begin, final=final)
         for line in lines:
             self._read_event(batch, attempt, line, now)
-        log_at = self._offsets.log
-        if self._patterns:
-            log_lines, log_at = spool.read_lines(self._folder.log, log_at, final=final)
-            for line in log_lines:
-                if line:
-                    self._read_log_line(batch, from_bytes(line), now, counted)
+        log_at = self._read_log(batch, now, counted, final=final) if self._use_patterns else self._offsets.log
         batch.points += own_points
         upto = store.Offsets(events_at, log_at)
         more = upto != self._offsets
         if batch or more:
             store.take_in(self._conn, self._run, attempt, batch, upto)
             self._offsets, self._counted = upto, counted
+            self._use_patterns = self._use_patterns and not self._gives_up
         return more
+
+    def _where_events_go_on(self, batch: store.Batch, now: float) -> int:
+        """Where we were, or the end of a file that was cut meanwhile: what is read twice would be counted twice."""
+        size, at = _size(self._folder.events), self._offsets.events
+        if size >= at:
+            return at
+        text = f"events.jsonl shrank from {at:,} to {size:,} bytes: what was reported in between may be lost"
+        batch.events.append((now, events.NOTE, {"text": text}))
+        return size
+
+    def _read_log(self, batch: store.Batch, now: float, counted: dict[str, int], *, final: bool) -> int:
+        """The offset behind what was searched."""
+        lines, upto = spool.read_lines(self._folder.log, self._offsets.log, final=final)
+        try:
+            if not self._gives_up:
+                with budget():
+                    for line in lines:
+                        if line:
+                            self._read_log_line(batch, from_bytes(line), now, counted)
+        except TooSlow:
+            self._gives_up = True
+        if self._gives_up:
+            text = (
+                f"the patterns for this run's log are given up: they took more than {BUDGET_S:g} s for one MiB of it; "
+                "points and progress from the log end here"
+            )
+            batch.events.append((now, events.NOTE, {"text": text, _GAVE_UP: "patterns"}))
+        return upto
 
     def start_again_from_the_record(self) -> None:
         """At the start, and after a transaction that failed: what it would have moved has not moved."""
@@ -80,8 +114,18 @@ class Intake:
         self._rates = {one.name: (one.n, one.last_at or 0.0) for one in known if one.name.endswith(_PER_S)}
 
     def take_all(self, attempt: int, *, final: bool) -> None:
+        begun = time.process_time()
         while self.take(attempt, final=final):
-            pass
+            self._gives_up = self._gives_up or time.process_time() - begun > _LAST_BUDGET_S
+        if final and (trouble := spool.trouble(self._folder.events)) is not None:
+            text = (
+                f"events.jsonl cannot be read: {trouble}; what the worker reported there is not in the record"
+            )
+            if all(event.body.get("text") != text for event in self._notes()):
+                reports.add_event(self._conn, self._run, attempt, time.time(), events.NOTE, {"text": text})
+
+    def _notes(self) -> list[reports.Event]:
+        return reports.events(self._conn, self._run, kinds=(events.NOTE,))
 
     def _read_event(self, batch: store.Batch, attempt: int, line: bytes | None, now: float) -> None:
         if line is None:
@@ -168,10 +212,16 @@ class Intake:
 
 
 def _size(path: Path) -> int:
+    """Of a regular file; 0 of anything else."""
     try:
-        return path.stat().st_size
-    except FileNotFoundError:
+        found = path.lstat()
+    except OSError:
         return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def _gave_up(conn: Connection, run: int) -> bool:
+    return any(_GAVE_UP in event.body for event in reports.events(conn, run, kinds=(events.NOTE,)))
 
 
 def _real(value: Any) -> float | None:

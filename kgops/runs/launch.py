@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from kgops.jobs.secrets import is_masked, masked_arguments
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans.ladder import Rung, ladder, last_resort
 from kgops.plans.worthwhile import Skipped, worth_an_attempt
-from kgops.runs import locks, pending, queue, slot
+from kgops.runs import pending, queue, slot
 from kgops.runs.environment import describe_environment
 from kgops.runs.folder import RunFolder, folder_name
-from kgops.runs.plan_file import Plan, Private, as_table, read_plan, write_plan
+from kgops.runs.ownership import take_over
+from kgops.runs.plan_file import Plan, Private, as_table, recorded_plan, write_plan
 from kgops.runs.planning import Planned
 from kgops.settings import Home, guard_files
 from storage import runs
@@ -69,14 +71,15 @@ def _accept(home: Home, conn: Connection, planned: Planned) -> int:
     masked = _masked(job, shown, cwd)
     environment = describe_environment()
     with ExitStack() as until_committed, transaction(conn):
-        number = max(runs.next_number(conn), pending.highest_number(home) + 1)
+        number = max(
+            runs.next_number(conn), pending.highest_number(home) + 1, pending.highest_folder(home) + 1
+        )
         name = folder_name(number, job.workload, job.label)
         plan = _plan(number, planned, shown, cwd)
         # The marker outlives the transaction: killed before the commit, the folder is the record.
-        until_committed.enter_context(pending.announce(home, name))
-        until_committed.push(_remove_unless_committed(home.runs / name))
+        until_committed.enter_context(pending.announce(home, name, "launch"))
         private = Private(command, dict(os.environ), guard_files())
-        _make_folder(home, name, masked, plan, private, environment)
+        until_committed.enter_context(_folder_made(home, name, masked, plan, private, environment))
         runs.add(
             conn,
             number=number,
@@ -93,16 +96,6 @@ def _accept(home: Home, conn: Connection, planned: Planned) -> int:
             spec=runs.RunSpec(masked.as_table(), as_table(plan), environment),
         )
     return number
-
-
-def _remove_unless_committed(folder: Path) -> Callable[[type[BaseException] | None, object, object], None]:
-    """A job that was refused at the last moment must not be found and started later."""
-
-    def remove(kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    return remove
 
 
 def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
@@ -135,31 +128,59 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         progress_regex=job.settings.get("progress_regex"),
         metric_regex=job.settings.get("metric_regex"),
         choices=[choice.as_table() for choice in planned.choices],
+        key=os.urandom(8).hex(),
     )
 
 
-def _make_folder(
+@contextmanager
+def _folder_made(
     home: Home, name: str, job: Job, plan: Plan, private: Private, environment: dict[str, Any]
-) -> None:
-    """Whole under its name, or not there: it is made beside and renamed."""
-    making = RunFolder(home.runs / f".new-{name}")
+) -> Iterator[None]:
+    """Whole under its name, or not there: it is made beside and renamed. Taken back where the body fails: a job that
+    was refused at the last moment must not be found and started later."""
+    making, made = RunFolder(home.runs / f".new-{name}"), home.runs / name
     try:
-        shutil.rmtree(making.path, ignore_errors=True)
-        for folder in (making.path, making.attempts, making.results):
-            folder.mkdir(mode=0o700)
-        write_durably(making.job, job.as_toml().encode())
-        write_json(making.environment, environment)
-        write_plan(making, plan, private)
-        slot.reserve(making.outcome)
-        making.events.touch(0o600)  # here, since the worker writes it under its person's umask
-        making.path.rename(home.runs / name)
-        sync_folder(home.runs)
+        _fill_folder(making, job, plan, private, environment)
+        making.path.rename(made)
     except OSError as error:
         shutil.rmtree(making.path, ignore_errors=True)
-        raise Unavailable(
-            f"cannot make the run's folder below {home.runs}: {os.strerror(error.errno or 0)}",
-            "free some space: nothing was started",
-        ) from error
+        raise _no_folder(home, error) from error
+    # Only now is the folder of this name ours to remove.
+    try:
+        try:
+            sync_folder(home.runs)
+        except OSError as error:
+            raise _no_folder(home, error) from error
+        yield
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def _fill_folder(
+    making: RunFolder, job: Job, plan: Plan, private: Private, environment: dict[str, Any]
+) -> None:
+    for folder in (making.path, making.attempts, making.results):
+        folder.mkdir(mode=0o700)
+    write_durably(making.job, job.as_toml().encode())
+    write_json(making.environment, environment)
+    write_plan(making, plan, private)
+    slot.reserve(making.outcome)
+    slot.reserve(making.stop)
+    making.events.touch(0o600)  # here, since the worker writes it under its person's umask
+
+
+def _no_folder(home: Home, error: OSError) -> Unavailable:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return Unavailable(
+        f"cannot make the run's folder below {home.runs}: {os.strerror(error.errno or 0)}",
+        "nothing was started; "
+        + (
+            "free some space: `kgops delete` works on a full disk"
+            if full
+            else "`kgops doctor` checks the home"
+        ),
+    )
 
 
 def _commands(job: Job) -> tuple[list[str], list[str]]:
@@ -268,19 +289,34 @@ def resume(home: Home, conn: Connection, number: int) -> None:
             f"run {number} was imported without the files it would go on from",
             f"`kgops run --again {number}` starts its job anew",
         )
-    lock = locks.take(folder.supervisor_lock)
+    lock = take_over(home, number, folder)
     if lock is None:
-        raise Usage(f"run {number} is just being finished by its supervisor", "try again in a second")
+        raise Usage(f"run {number} is just being finished by another process", "try again in a second")
     try:
-        plan = read_plan(folder)
+        run = runs.get(conn, number)  # it may have been deleted or resumed while we had no lock
+        if run is None or not folder.path.is_dir():
+            raise NoSuchRun(f"there is no run {number}: it was just deleted")
+        plan = recorded_plan(conn, folder, number)
         _must_be_repeatable(plan)
-        write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files()))
-        folder.stop.unlink(missing_ok=True)
-        slot.reserve(folder.outcome)  # from here on the folder says: not ended
-        runs.reopen(conn, number)
+        with pending.announce(home, run.folder, "resume"):
+            _reopen(conn, folder, plan)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot resume run {number}: {error.filename or folder.path}: {error.strerror}",
+            "it stays as it is; `kgops doctor` checks the home",
+        ) from error
     finally:
         os.close(lock)
     queue.dispatch(home, conn)
+
+
+def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
+    """Killed at any moment in here, the marker says that somebody has to tidy up: settle.py."""
+    write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files()))
+    slot.reserve(folder.stop)  # empty: nobody asks any more
+    slot.reserve(folder.outcome)  # from here on the folder says: not ended
+    if not runs.reopen(conn, plan.number):
+        raise Usage(f"run {plan.number} was just resumed by another process")
 
 
 def _must_be_repeatable(plan: Plan) -> None:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kgops.errors import Usage
+from kgops.errors import KgopsError, Usage
 from kgops.jobs.keys import nearest
 from kgops.runs.picked import Picked
 from kgops.settings import Home
@@ -192,14 +192,12 @@ class Deleted(NamedTuple):
 
 def delete_marked(home: Home, conn: Connection, numbers: Iterable[int]) -> Iterator[Deleted]:
     """Deletes ended runs with their folders, one for each step of the caller; others are left, and it says why."""
-    from kgops.runs.settle import delete_run  # half of what a listing imports, and seldom needed
+    from kgops.runs.deletion import delete_run  # half of what a listing imports, and seldom needed
 
     for number in numbers:
-        run = runs.get(conn, number)
-        if run is None:
-            yield Deleted(number, False, "it is gone already")
-        elif not run.ended:
-            yield Deleted(number, False, f"it is {run.state}: stop it first")
+        try:
+            delete_run(home, conn, number)
+        except KgopsError as error:
+            yield Deleted(number, False, error.message)
         else:
-            done = delete_run(home, conn, number)
-            yield Deleted(number, done, None if done else "somebody resumed or deleted it just now")
+            yield Deleted(number, True, None)

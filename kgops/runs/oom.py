@@ -20,6 +20,11 @@ _SIGNS = re.compile(
     rb"|^(?:numpy\.(?:core\._exceptions\.)?_?(?:Array)?)?MemoryError\b",
     re.MULTILINE,
 )
+_KILLED = re.compile(
+    rb"\bSIGKILL\b|killed by signal: Killed|^(?:.*: line \d+: +\d+ )?Killed\b|exit ?code:? -9\b|exit ?code:? 137\b"
+    rb"|\bsignal 9\b",
+    re.MULTILINE | re.IGNORECASE,
+)
 _DISK = re.compile(rb"No space left on device|ENOSPC")
 
 
@@ -32,6 +37,11 @@ def sign_of_out_of_memory(log: bytes) -> str | None:
     end = log.find(b"\n", found.end())
     line = log[start : end if end >= 0 else len(log)][:300]
     return line.decode("utf-8", "replace").strip()
+
+
+def says_killed(log: bytes) -> bool:
+    """A process that the worker had started was ended by SIGKILL, in the words of shells, Python and torch."""
+    return _KILLED.search(log) is not None
 
 
 def says_disk_full(log: bytes) -> bool:

@@ -1,11 +1,48 @@
-"""Progress and metrics read out of the log of a command that knows nothing of kgops."""
+"""Progress and metrics read out of the log of a command that knows nothing of kgops.
+
+A person's pattern may take exponential time on a line (`(a+)+$`). It gets a budget of CPU time, which a signal
+enforces: Python's engine looks for signals every few thousand steps, also in the middle of a match.
+"""
 
 from __future__ import annotations
 
 import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 _LONGEST = 2000  # of a line that is searched: a person's pattern may be slow on long ones
+BUDGET_S = 2.0  # of CPU time for a mebibyte of log; ordinary patterns take some 50 ms
+
+
+class TooSlow(Exception):
+    """The patterns used up their budget."""
+
+
+@contextmanager
+def budget(seconds: float = BUDGET_S) -> Iterator[None]:
+    """Raises TooSlow in the body once it has used so much CPU time. For the main thread, which alone gets signals."""
+
+    def stop(number: int, frame: object) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, {signal.SIGVTALRM}
+    )  # a mask is inherited from whoever started us
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def can_be_bounded() -> bool:
+    """Whether this thread can use patterns at all."""
+    return threading.current_thread() is threading.main_thread()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,69 +1,132 @@
-"""Markers for what is being made or deleted right now. One whose lock is free was left by a process that died."""
+"""What is being made, reopened or deleted right now, as entries of one small folder. An entry whose lock is free was
+left by a process that died: whoever looks next finishes its work.
+
+A launch and a resume have a marker, a file. A deletion has the run's folder itself, moved here: to move it needs no
+room on the disk, and from then on nobody else finds it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from kgops.jobs.files import sync_folder
+from kgops.errors import Unavailable
+from kgops.jobs.files import NotAFile, sync_folder
 from kgops.runs import locks
-from kgops.runs.folder import number_of
+from kgops.runs.folder import RunFolder
 from kgops.settings import Home
 
-_NEW, _DELETE = ".new", ".delete"
+__all__ = [
+    "Abandoned",
+    "abandoned",
+    "announce",
+    "highest_folder",
+    "highest_number",
+    "is_being_deleted",
+    "move_back",
+    "move_here",
+]
+
+Work = Literal["launch", "resume", "delete"]
+_SUFFIXES: dict[str, Work] = {".new": "launch", ".resume": "resume", ".delete": "delete"}
+# Somebody who settles may hold a fresh marker's lock for a moment, since it looked abandoned.
+_PATIENCE_S = 10.0
+_NUMBERED = re.compile(r"(?:\.new-)?([0-9]{4,12})-")
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
+class Abandoned:
+    """Work that nobody does any more; `lock` is ours until it is closed."""
+
     path: Path
     lock: int
+    work: Work
 
     @property
     def folder(self) -> str:
-        return self.path.name.removesuffix(_NEW).removesuffix(_DELETE)
-
-    @property
-    def is_deletion(self) -> bool:
-        return self.path.name.endswith(_DELETE)
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
-        os.close(self.lock)
+        """The run's folder, by its name in `runs/`."""
+        return self.path.stem
 
 
 @contextmanager
-def announce(home: Home, folder: str, *, deletion: bool = False) -> Iterator[None]:
+def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
     """The marker stands while the work goes on, and stays if the work does not come to its end."""
-    path = home.pending / (folder + (_DELETE if deletion else _NEW))
-    lock = locks.take(path)
+    path = home.pending / (folder + _suffix(work))
+    lock = locks.take(path, patience_s=_PATIENCE_S)
     if lock is None:
-        raise RuntimeError(f"{path} is somebody else's")
-    sync_folder(home.pending)
+        raise Unavailable(f"{path} is held by another process", "try again in a moment")
     try:
+        sync_folder(home.pending)
         yield
         path.unlink()
     finally:
         os.close(lock)
 
 
-def abandoned(home: Home) -> list[Marker]:
-    markers = []
-    for path in _listed(home):
-        if path.suffix in (_NEW, _DELETE) and (lock := locks.take(path)) is not None:
-            markers.append(Marker(path, lock))
-    return markers
+def move_here(home: Home, folder: str) -> Path:
+    """Where the run's folder is from now on, until it is deleted. Its supervisor's lock must be held."""
+    there = home.pending / (folder + _suffix("delete"))
+    (home.runs / folder).rename(there)
+    sync_folder(home.runs)
+    sync_folder(home.pending)
+    return there
+
+
+def move_back(home: Home, folder: str) -> None:
+    (home.pending / (folder + _suffix("delete"))).rename(home.runs / folder)
+    sync_folder(home.pending)
+    sync_folder(home.runs)
+
+
+def is_being_deleted(home: Home, folder: str) -> bool:
+    return (home.pending / (folder + _suffix("delete"))).exists()
+
+
+def abandoned(home: Home) -> list[Abandoned]:
+    found = []
+    for path in sorted(home.pending / name for name in _names(home.pending)):
+        work = _SUFFIXES.get(path.suffix)
+        if work is None:
+            continue
+        try:
+            lock = locks.take(RunFolder(path).supervisor_lock if work == "delete" else path)
+        except (
+            FileNotFoundError,
+            NotADirectoryError,
+            NotAFile,
+        ):  # finished meanwhile, or none of our entries
+            continue
+        if lock is not None:
+            found.append(Abandoned(path, lock, work))
+    return found
 
 
 def highest_number(home: Home) -> int:
-    """Of all runs being made: their numbers are given though no row has them yet."""
-    return max((number_of(path.name) or 0 for path in _listed(home)), default=0)
+    """Of all runs being made or deleted: their numbers are taken though no row may have them."""
+    return _highest(home.pending)
 
 
-def _listed(home: Home) -> list[Path]:
+def highest_folder(home: Home) -> int:
+    """The same of all folders of runs: a lost or older database knows nothing of some. Lists them all."""
+    return _highest(home.runs)
+
+
+def _highest(folder: Path) -> int:
+    found = (_NUMBERED.match(name) for name in _names(folder))
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def _suffix(work: Work) -> str:
+    return next(suffix for suffix, meant in _SUFFIXES.items() if meant == work)
+
+
+def _names(folder: Path) -> list[str]:
     try:
-        return sorted(home.pending.iterdir())
+        return os.listdir(folder)  # noqa: PTH208 - there may be 100,000
     except FileNotFoundError:
         return []

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kgops.errors import Unavailable
-from kgops.jobs.files import read_json, write_json
+from kgops.jobs.files import PASSING, read_json, read_regular, write_json
 from kgops.runs.folder import RunFolder
+from storage import runs
+from storage.database import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,16 @@ class Plan:
     last_resort: str | None = None  # what a person can try when the last rung has run out too
     memory_limit_mib: int | None = None  # of host memory, for each process of the worker
     choices: list[dict[str, Any]] = field(default_factory=list)  # of levers: who chose what, and rules' say
+    key: str | None = None  # random: a result manifest says by it which run it belongs to
 
     @property
     def is_command(self) -> bool:
         return self.module is None
+
+    @property
+    def reads_log(self) -> bool:
+        """Whether the person gave patterns for its log."""
+        return bool(self.progress_regex or self.metric_regex)
 
     def settings(self, out_of_memory_so_far: int) -> dict[str, Any]:
         return self.rungs[min(out_of_memory_so_far, len(self.rungs) - 1)] if self.rungs else {}
@@ -77,19 +85,31 @@ def as_table(plan: Plan) -> dict[str, Any]:
 
 def read_plan(folder: RunFolder, number: int | None = None) -> Plan:
     """`number` is the row's, where there is one: a folder taken in again may have got another than it had."""
-    table = read_json(folder.plan)
-    try:
-        plan = Plan(**{name: value for name, value in table.items() if name in Plan.__dataclass_fields__})
-    except (TypeError, AttributeError) as error:
-        raise Unavailable(f"{folder.plan} is missing or damaged", "`kgops delete` removes the run") from error
+    plan = _plan_from(read_json(folder.plan), folder)
     return plan if number is None else replace(plan, number=number)
 
 
+def recorded_plan(conn: Connection, folder: RunFolder, number: int) -> Plan:
+    """As the run's row has it: a worker can write to its folder, and nobody but us to the row."""
+    return replace(_plan_from(runs.spec(conn, number).plan, folder), number=number)
+
+
+def _plan_from(table: Any, folder: RunFolder) -> Plan:
+    try:
+        return Plan(**{name: value for name, value in table.items() if name in Plan.__dataclass_fields__})
+    except (TypeError, AttributeError) as error:
+        raise Unavailable(f"{folder.plan} is missing or damaged", "`kgops delete` removes the run") from error
+
+
 def read_private(folder: RunFolder) -> Private | None:
-    """None once the run has ended."""
+    """None once the run has ended, or where it cannot be read."""
     try:
         # surrogateescape: an environment may hold bytes that are not UTF-8, and the worker gets them back.
-        table = json.loads(folder.private.read_bytes().decode("utf-8", "surrogateescape"))
+        table = json.loads(read_regular(folder.private).decode("utf-8", "surrogateescape"))
         return Private(list(table["command"]), dict(table["environment"]), int(table["umask"]))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
+        return None
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
         return None

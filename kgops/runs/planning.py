@@ -6,9 +6,10 @@ import math
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from kgops.errors import WontFit
+from kgops.errors import Unavailable, WontFit
 from kgops.jobs.cards_asked import asked_with_devices
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
@@ -17,7 +18,7 @@ from kgops.plans.planner import Known, Option, Suggestion, need_mib, suggest
 from kgops.plans.resolve import Choice, Resolved
 from kgops.plans.subject import subject_of
 from kgops.plans.targets import Target, processor, target_of_job
-from kgops.settings import Home
+from kgops.settings import Home, make_home
 from storage import forecasts
 from storage.database import Connection
 
@@ -112,7 +113,7 @@ def plan(
         where = "which node Slurm gives it is not known before"
         return Planned(job, resolved.choices, processor(), unknown=where)
     on = target or target_of_job(job.card.gpu, _device(job))
-    remembered = home.path / "counts.json" if home.path.is_dir() else None
+    remembered = _remembered(home)
     subject = subject_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
     if isinstance(subject, str):
         return Planned(job, resolved.choices, on, unknown=subject)
@@ -127,6 +128,18 @@ def plan(
         on,
         suggestion,
     )
+
+
+def _remembered(home: Home) -> Path | None:
+    """Where counts are kept. A folder that a person made for kgops becomes a home by the first thing that is kept
+    there; one that can be no home gets nothing of ours."""
+    if not home.path.is_dir():
+        return None
+    try:
+        make_home(home)
+    except Unavailable:
+        return None
+    return home.path / "counts.json"
 
 
 def known_of(conn: Connection, target: Target, workload: str) -> Known:

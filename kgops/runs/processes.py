@@ -13,6 +13,8 @@ from pathlib import Path
 TAG = "KGOPS_TAG"  # in the environment of every process of an attempt
 SUPERVISOR = "KGOPS_SUPERVISOR"  # in the environment of supervisors: nobody's descendants
 _PROC = Path("/proc")
+_GROUPS = Path("/sys/fs/cgroup")
+MACHINE_OOM_KILLS = _PROC / "vmstat"
 
 
 @cache
@@ -138,6 +140,34 @@ def is_supervisor(pid: int) -> bool:
     return any(variable.startswith(SUPERVISOR.encode() + b"=") for variable in _environment(pid))
 
 
+def supervisors(home: Path, number: int) -> list[Identity]:
+    """Processes that were started as the supervisor of run `number` of this home, and their gates, which are copies of
+    them. Reads all of /proc: for where the lock cannot tell."""
+    found = []
+    for entry in os.listdir(_PROC):  # noqa: PTH208
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        variables = _environment(int(entry))
+        if f"{SUPERVISOR}={number}".encode() in variables and _is_home(variables, home):
+            who = identify(int(entry))
+            found += [who] if who else []
+    return found
+
+
+def _is_home(variables: list[bytes], home: Path) -> bool:
+    path = next((one.partition(b"=")[2] for one in variables if one.startswith(b"KGOPS_HOME=")), b"")
+    try:
+        return home.samefile(os.fsdecode(path))
+    except OSError:
+        return False
+
+
+def is_stopped(pid: int) -> bool:
+    """By SIGSTOP, or by a debugger."""
+    found = _stat(pid)
+    return found is not None and found[0] in (b"T", b"t")
+
+
 def orphans(tag: str) -> list[int]:
     """Children of this supervisor, the subreaper of all that its worker started: also those that have closed
     every file and cleared their environment. Without those of a run that was started inside the run."""
@@ -174,8 +204,8 @@ def holders(lock: Path) -> list[Identity]:
     """Processes that hold this flock: the kernel says so beside each open file. Reads all of /proc."""
     found = []
     try:
-        wanted = lock.stat()
-    except FileNotFoundError:
+        wanted = lock.lstat()
+    except OSError:
         return []
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -226,14 +256,38 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def kernel_oom_kills() -> int | None:
-    """How often the kernel killed for memory on this machine, or in this container where it counts for itself."""
-    for place in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
-        try:
-            text = Path(place).read_bytes()
-        except OSError:
-            continue
-        at = text.find(b"oom_kill ")
-        if at >= 0:
-            return int(text[at + 9 : text.find(b"\n", at)])
-    return None
+def oom_kills(counter: Path | None) -> int | None:
+    if counter is None:
+        return None
+    try:
+        text = counter.read_bytes()
+    except OSError:
+        return None
+    at = text.find(b"oom_kill ")
+    return int(text[at + 9 :].split(b"\n", 1)[0]) if at >= 0 else None
+
+
+def groups_of(pid: int) -> bytes | None:
+    """The control groups it is in, as the kernel writes them; None once it has gone."""
+    try:
+        return (_PROC / str(pid) / "cgroup").read_bytes()
+    except OSError:
+        return None
+
+
+def oom_kill_counter(pid: int) -> Path | None:
+    """Where the kernel counts whom it killed for memory in the control group of `pid`; None where no group counts."""
+    return next((place for place in _counters(pid) if oom_kills(place) is not None), None)
+
+
+def _counters(pid: int) -> list[Path]:
+    """Of either version of control groups, the nearest first."""
+    found = []
+    for line in (groups_of(pid) or b"").decode("utf-8", "surrogateescape").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            found.append(_GROUPS / group.lstrip("/") / "memory.events")
+        elif "memory" in controllers.split(","):
+            found.append(_GROUPS / "memory" / group.lstrip("/") / "memory.oom_control")
+    # In a container the path is the host's, and the root that is seen there is the group.
+    return [*found, _GROUPS / "memory.events", _GROUPS / "memory" / "memory.oom_control"]

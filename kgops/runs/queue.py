@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kgops.errors import Unavailable
 from kgops.jobs.cards_asked import CardsAsked
-from kgops.runs import locks
 from kgops.runs.folder import RunFolder
+from kgops.runs.ownership import take_over
 from kgops.runs.spawn import start_supervisor
 from kgops.settings import Home
 from storage import runs
@@ -44,7 +45,7 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
         if not folder.path.is_dir():
             continue  # somebody removed it; the next command that settles says so
         # Before the claim, so that a claimed run whose lock is free is one whose supervisor died.
-        lock = locks.take(folder.supervisor_lock)
+        lock = _lock(home, conn, run, folder)
         if lock is None:
             continue
         turn = _claim(conn, run, cards, frozenset(wanted_earlier))
@@ -55,9 +56,24 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
                 if turn.waits_for != run.reason:
                     runs.set_waiting_for(conn, run.id, turn.waits_for)
             continue
-        start_supervisor(home, run.id, folder, lock)
+        try:
+            start_supervisor(home, run.id, folder, lock)
+        except Unavailable as error:  # it stays in the queue: whoever looks next tries again
+            runs.set_state(conn, run.id, "queued", error.message)
+            break
         started.append(run.id)
     return started
+
+
+def _lock(home: Home, conn: Connection, run: Run, folder: RunFolder) -> int | None:
+    """None where somebody else holds it, or where it cannot be had: the run's reason says why it waits."""
+    try:
+        return take_over(home, run.id, folder)
+    except (OSError, Unavailable) as error:
+        told = error.message if isinstance(error, Unavailable) else f"{error.filename}: {error.strerror}"
+        if told != run.reason:
+            runs.set_waiting_for(conn, run.id, told)
+        return None
 
 
 def _claim(

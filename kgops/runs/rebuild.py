@@ -7,11 +7,12 @@ from typing import Any
 
 from kgops.errors import BadInput, KgopsError
 from kgops.jobs import toml
-from kgops.jobs.files import read_json
+from kgops.jobs.files import read_json, read_regular
 from kgops.runs import processes, slot
 from kgops.runs.conclude import commit_decided, new_intake
 from kgops.runs.exporting.record import IMPORTED, read_runs
 from kgops.runs.folder import RunFolder, number_of
+from kgops.runs.patterns import can_be_bounded
 from kgops.runs.plan_file import as_table, read_plan
 from kgops.settings import Home
 from storage import attempts, reports, runs, transfer
@@ -26,7 +27,7 @@ def take_in_all(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
         if number_of(path.name) is None or not path.is_dir():
             continue
         try:
-            number = take_in(conn, RunFolder(path))
+            number = take_in(conn, RunFolder(path), reads_log=can_be_bounded())
         except KgopsError as error:
             troubles.append(f"{path.name}: {error}")
             continue
@@ -35,21 +36,25 @@ def take_in_all(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
     return taken, troubles
 
 
-def take_in(conn: Connection, folder: RunFolder) -> int | None:
+def take_in(conn: Connection, folder: RunFolder, *, reads_log: bool = False) -> int | None:
     """The number it got; None where the folder has its row already; BadInput where its files are damaged.
+
+    `reads_log`: also what the person's patterns find in the log, which may take seconds.
 
     The files of a run that has not ended are taken in by whoever supervises it next, from their beginning.
     """
     try:
         with transfer.contradictions_named():
-            return _take_in(conn, folder)
+            return _take_in(conn, folder, reads_log=reads_log)
+    except OSError as error:
+        raise BadInput(f"{error.filename or folder.path}: {error.strerror}") from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         # A file that is JSON and not what we wrote: it may hold anything anywhere.
         told = f"{type(error).__name__}: {error}"
         raise BadInput(f"{folder.path}: its files are not what kgops wrote: {told:.200}") from error
 
 
-def _take_in(conn: Connection, folder: RunFolder) -> int | None:
+def _take_in(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int | None:
     if folder.record.exists():
         return _take_in_record(conn, folder)
     plan = read_plan(folder)
@@ -80,7 +85,9 @@ def _take_in(conn: Connection, folder: RunFolder) -> int | None:
             reports.add_event(conn, number, 0, mark["at"], IMPORTED, mark["body"])
         if ending is not None:
             renumbered = read_plan(folder, number)
-            commit_decided(conn, folder, renumbered, ending, new_intake(conn, folder, renumbered))
+            commit_decided(
+                conn, folder, renumbered, ending, new_intake(conn, folder, renumbered, reads_log=reads_log)
+            )
     return number
 
 
@@ -89,7 +96,7 @@ def _take_in_record(conn: Connection, folder: RunFolder) -> int | None:
     with transaction(conn):
         if runs.with_folder(conn, folder.path.name) is not None:
             return None
-        (rows,) = read_runs(conn, folder.record.read_bytes(), str(folder.record))
+        (rows,) = read_runs(conn, read_regular(folder.record), str(folder.record))
         number = number_of(folder.path.name)
         free = number if number is not None and runs.get(conn, number) is None else None
         return transfer.put_in(conn, rows, folder=folder.path.name, number=free)
@@ -131,5 +138,5 @@ def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> N
 
 def _job(folder: RunFolder) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):  # the job is for people; the plan is what runs
-        return toml.loads(folder.job.read_text())
+        return toml.loads(read_regular(folder.job).decode())
     return {}

@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from kgops.errors import KgopsError, Unavailable
-from kgops.jobs.files import write_json
-from kgops.runs import locks, pending, queue, rebuild, slot
-from kgops.runs.conclude import commit_decided, conclude, new_intake
+from kgops.jobs.files import PASSING
+from kgops.runs import locks, pending, processes, queue, rebuild, slot
+from kgops.runs.conclude import commit_decided, conclude, new_intake, write_end
+from kgops.runs.deletion import finish_deletion
 from kgops.runs.folder import RunFolder
-from kgops.runs.plan_file import Plan, read_plan
+from kgops.runs.ownership import must_be_orphaned, take_over
+from kgops.runs.plan_file import recorded_plan
 from kgops.runs.spawn import start_supervisor
 from kgops.runs.trees import Tree
 from kgops.settings import Home
 from storage import runs
 from storage.database import Connection
+from storage.runs import Run
 
 
 @dataclass(slots=True)
@@ -31,32 +34,65 @@ class Settled:
     restarted: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     started: list[int] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)  # what could not be settled, each with its run
 
 
 def settle(home: Home, conn: Connection) -> Settled:
     done = Settled()
     _finish_pending(home, conn, done)
     for run in runs.in_states(conn, runs.UNFINISHED):
-        folder = RunFolder(home.runs / run.folder)
-        if not folder.path.is_dir():
-            runs.end(
-                conn,
-                run.id,
-                state="interrupted",
-                reason="its folder is gone",
-                exit_code=None,
-                ended_at=time.time(),  # when it was found: nobody knows more
-            )
-            done.ended.append(run.id)
-        elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
-            _recover(home, conn, run.id, folder, done)
+        with _each_by_itself(home, conn, run, done):
+            _settle_run(home, conn, run, done)
     done.started = queue.dispatch(home, conn)
     return done
 
 
+@contextmanager
+def _each_by_itself(home: Home, conn: Connection, run: Run, done: Settled) -> Iterator[None]:
+    """One run's broken files are that run's trouble: all others are settled, and commands go on."""
+    try:
+        yield
+    except (OSError, KgopsError, TypeError, ValueError, KeyError, AttributeError) as error:
+        told = error.message if isinstance(error, KgopsError) else f"{error}"
+        done.troubles.append(f"run {run.id} cannot be settled: {told:.300}")
+        passing = isinstance(error, OSError) and error.errno in PASSING
+        if not passing and not isinstance(error, Unavailable):
+            _end_what_is_broken(home, conn, run, told, done)
+
+
+def _end_what_is_broken(home: Home, conn: Connection, run: Run, trouble: str, done: Settled) -> None:
+    """A run whose files say nothing any more has ended, unless one of its processes is still there."""
+    folder = RunFolder(home.runs / run.folder)
+    try:
+        tag = Tree(folder, folder.last_attempt()).tag
+    except OSError:
+        tag = None
+    if processes.supervisors(home.path, run.id) or (tag is not None and processes.tagged(tag)):
+        return
+    reason = f"its files cannot be used: {trouble:.300}"
+    if runs.end(conn, run.id, state="interrupted", reason=reason, exit_code=None, ended_at=time.time()):
+        done.ended.append(run.id)
+
+
+def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
+    folder = RunFolder(home.runs / run.folder)
+    if not folder.path.is_dir():
+        runs.end(
+            conn,
+            run.id,
+            state="interrupted",
+            reason="its folder is gone",
+            exit_code=None,
+            ended_at=time.time(),  # when it was found: nobody knows more
+        )
+        done.ended.append(run.id)
+    elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
+        _recover(home, conn, run.id, folder, done)
+
+
 def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done: Settled) -> None:
     """A run that is starting or running while its lock is free: its supervisor is dead."""
-    lock = locks.take(folder.supervisor_lock)
+    lock = take_over(home, number, folder)
     if lock is None:
         return
     handed_on = False
@@ -64,17 +100,19 @@ def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done:
         run = runs.get(conn, number)
         if run is None or run.state not in runs.ACTIVE:
             return
+        must_be_orphaned(home, number, folder, "supervisor.lock was replaced")
         last = folder.last_attempt()
         tree = Tree(folder, last)
         ending = slot.read_ending(folder.outcome)
         alive = last > 0 and tree.is_alive()
         dead = last > 0 and not alive and folder.attempt(last).begun.exists()
-        plan = _plan_of(conn, number, folder)
-        intake = new_intake(conn, folder, plan)
+        plan = recorded_plan(conn, folder, number)
+        intake = new_intake(conn, folder, plan, reads_log=False)
         if ending is not None and not alive:
             commit_decided(conn, folder, plan, ending, intake)
             done.ended.append(number)
-        elif dead and not folder.attempt(last).closed.exists():
+        # A log with patterns is left to a supervisor: they may take longer than a person waits for a command.
+        elif dead and not plan.reads_log and not folder.attempt(last).closed.exists():
             if conclude(conn, folder, plan, last, intake).next == "end":
                 done.ended.append(number)
             else:
@@ -82,32 +120,47 @@ def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done:
         else:
             handed_on = True
         if handed_on:
-            (done.adopted if alive else done.restarted).append(number)
             start_supervisor(home, number, folder, lock)
+            (done.adopted if alive else done.restarted).append(number)
     finally:
         if not handed_on:
             os.close(lock)
 
 
-def _plan_of(conn: Connection, number: int, folder: RunFolder) -> Plan:
-    """The row holds the plan too: one lost from its folder must not stop every command that settles."""
-    try:
-        return read_plan(folder, number)
-    except Unavailable:
-        write_json(folder.plan, runs.spec(conn, number).plan)
-        return read_plan(folder, number)
-
-
 def _finish_pending(home: Home, conn: Connection, done: Settled) -> None:
-    """What a launch or a deletion left half done when it was killed."""
-    for marker in pending.abandoned(home):
+    """What a launch, a resume or a deletion left half done when it was killed."""
+    for left in pending.abandoned(home):
         try:
-            if marker.is_deletion:
-                _finish_deletion(home, conn, marker.folder)
+            if left.work == "delete":
+                finish_deletion(home, conn, left.path, left.folder)
+            elif left.work == "resume":
+                _finish_resume(home, conn, left.folder)
+                left.path.unlink(missing_ok=True)
             else:
-                _finish_launch(home, conn, marker.folder, done)
+                _finish_launch(home, conn, left.folder, done)
+                left.path.unlink(missing_ok=True)
+        except (OSError, KgopsError) as error:
+            done.troubles.append(f"{left.path.name} cannot be finished: {error}")
         finally:
-            marker.remove()
+            os.close(left.lock)
+
+
+def _finish_resume(home: Home, conn: Connection, name: str) -> None:
+    """Killed before the row was reopened, the run stays ended: its environment goes, and its folder says so again."""
+    run = runs.with_folder(conn, name)
+    folder = RunFolder(home.runs / name)
+    if run is None or not run.ended or not folder.path.is_dir():
+        return
+    lock = take_over(home, run.id, folder)
+    if lock is None:
+        return
+    try:
+        ending = slot.Ending(
+            run.state, run.reason, run.exit_code, folder.last_attempt(), run.ended_at or time.time()
+        )
+        write_end(folder, ending)
+    finally:
+        os.close(lock)
 
 
 def _finish_launch(home: Home, conn: Connection, name: str, done: Settled) -> None:
@@ -121,28 +174,3 @@ def _finish_launch(home: Home, conn: Connection, name: str, done: Settled) -> No
         return  # `kgops doctor --rebuild` names folders that cannot be read
     if number is not None:
         done.taken_in.append(number)
-
-
-def _finish_deletion(home: Home, conn: Connection, name: str) -> None:
-    if runs.with_folder(conn, name) is None:
-        shutil.rmtree(home.runs / name, ignore_errors=True)
-
-
-def delete_run(home: Home, conn: Connection, number: int) -> bool:
-    """Row and folder, in an order that a kill at any moment leaves whole or gone. False if it has not ended."""
-    run = runs.get(conn, number)
-    if run is None or not run.ended:
-        return False
-    with pending.announce(home, run.folder, deletion=True):
-        if not runs.delete(conn, number):
-            return False
-        _remove(home.runs / run.folder)
-    return True
-
-
-def _remove(folder: Path) -> None:
-    def gone_already(function: Callable[..., object], path: str, error: BaseException) -> None:
-        if not isinstance(error, FileNotFoundError):
-            raise error
-
-    shutil.rmtree(folder, onerror=lambda f, p, info: gone_already(f, p, info[1]))

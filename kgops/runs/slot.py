@@ -1,6 +1,6 @@
 """Slots: small records whose room on disk is taken beforehand, so that a full disk cannot lose them.
 
-A run has one for its end, an attempt one for how its worker left.
+A run has one for its end and one for a request to stop, an attempt one for how its worker left.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from kgops.jobs.files import PASSING, NotAFile, open_regular, read_regular, set_aside
 
 SIZE = 4096
 _LONGEST_REASON = 1000
@@ -54,16 +56,19 @@ def fill(path: Path, table: dict[str, Any]) -> None:
 
 
 def look(path: Path) -> dict[str, Any] | None:
-    """None where the slot is empty, half written or missing."""
+    """None where the slot is empty, half written, missing or damaged."""
     try:
-        head, _, rest = path.read_bytes()[:SIZE].partition(b"\n")
+        head, _, rest = read_regular(path, at_most=SIZE).partition(b"\n")
         name, checksum, length = head.split()
         body = rest[: int(length)]
         if name == b"kgops" and zlib.crc32(body) == int(checksum, 16):
             table = json.loads(body)
             return table if isinstance(table, dict) else None
-    except (FileNotFoundError, ValueError):
+    except (ValueError, RecursionError):
         pass
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
     return None
 
 
@@ -84,4 +89,8 @@ def read_ending(path: Path) -> Ending | None:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        return open_regular(path, os.O_RDWR | os.O_CREAT)
+    except NotAFile:
+        set_aside(path)
+        return open_regular(path, os.O_RDWR | os.O_CREAT)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
 
+from kgops.errors import Unavailable
+from kgops.jobs.files import NotAFile, open_regular, set_aside
 from kgops.runs import processes
 from kgops.runs.folder import RunFolder
 from kgops.runs.worker_environment import RUN_VARIABLES
@@ -15,7 +18,10 @@ from kgops.settings import Home
 ENTRY = "from kgops.runs.supervise import main; main()"
 _PREPARE = """
 import os, sys
-pid = os.fork()
+try:
+    pid = os.fork()
+except OSError as error:
+    os._exit(error.errno)  # the console says it
 if pid:
     os._exit(0)  # the supervisor is nobody's child: no console has to reap it
 os.setsid()
@@ -31,32 +37,59 @@ os.execv(sys.executable, [sys.executable, "-I", "-S", "-OO", "-c", *sys.argv[1:]
 
 
 def start_supervisor(home: Home, number: int, folder: RunFolder, lock: int) -> None:
-    """Starts the supervisor of run `number`, which from now on holds `lock`; the caller's copy is closed."""
-    os.set_inheritable(lock, True)
+    """Starts the supervisor of run `number`, which from now on holds `lock`; the caller's copy is closed.
+
+    Unavailable where no process can be made: nothing was started then.
+    """
     try:
-        log = os.open(
-            folder.supervisor_log,
-            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-            0o600,
-        )
-        try:
-            prelude = f"import sys; sys.path[:0] = {_import_path()!r}; "
-            arguments = [prelude + ENTRY, str(home.path), str(number), str(lock)]
-            first = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-S", "-c", _PREPARE, *arguments],
-                _environment(home, number),
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, log, 1),
-                    (os.POSIX_SPAWN_DUP2, log, 2),
-                ],
-            )
-            os.waitpid(first, 0)
-        finally:
-            os.close(log)
+        os.set_inheritable(lock, True)
+        _spawn(home, number, folder, lock)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot start a process to supervise run {number}: {error.strerror}",
+            "see how many processes you may have: ulimit -u, and the limits of the container",
+        ) from error
     finally:
         os.close(lock)
+
+
+def _spawn(home: Home, number: int, folder: RunFolder, lock: int) -> None:
+    log = _open_log(folder)
+    try:
+        prelude = f"import sys; sys.path[:0] = {_import_path()!r}; "
+        arguments = [prelude + ENTRY, str(home.path), str(number), str(lock)]
+        first = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", "-c", _PREPARE, *arguments],
+            _environment(home, number),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+        )
+    finally:
+        os.close(log)
+    try:
+        _, status = os.waitpid(first, 0)
+    except ChildProcessError:  # whoever started us ignores its children's ends: nothing can be known
+        return
+    code = os.waitstatus_to_exitcode(status)
+    if code != 0:
+        known = 0 < code < 128
+        raise OSError(
+            code if known else errno.ECHILD, os.strerror(code) if known else f"it ended with {code}"
+        )
+
+
+def _open_log(folder: RunFolder) -> int:
+    """To append to; what stands in its place is moved aside."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    try:
+        return open_regular(folder.supervisor_log, flags)
+    except NotAFile:
+        set_aside(folder.supervisor_log)
+        return open_regular(folder.supervisor_log, flags)
 
 
 def _environment(home: Home, number: int) -> dict[str, str]:

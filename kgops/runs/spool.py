@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kgops.jobs.files import PASSING, open_regular
+
 CHUNK = 1 << 20  # also the longest line that is kept
 
 
@@ -13,17 +15,15 @@ def read_lines(path: Path, offset: int, *, final: bool) -> tuple[list[bytes | No
 
     None stands for a piece of a line too long to keep. With `final`, for a file that nobody writes any
     more, an unfinished last line counts. A carriage return ends a line too: progress bars write nothing
-    else for hours. An unchanged offset means there is nothing more yet.
+    else for hours. An unchanged offset means there is nothing more yet, or nothing that can be read:
+    `trouble` tells which.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
+        data, before = _read(path, offset)
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
         return [], offset
-    try:
-        data = os.pread(fd, CHUNK, offset)
-        before = os.pread(fd, 1, offset - 1) if offset else b"\n"
-    finally:
-        os.close(fd)
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
     if end == 0:
         if len(data) == CHUNK:
@@ -39,14 +39,38 @@ def read_lines(path: Path, offset: int, *, final: bool) -> tuple[list[bytes | No
     return lines, offset + end
 
 
-def last_bytes(path: Path, count: int, *, since: int = 0) -> bytes:
-    """At most `count` bytes from the end, none of them before `since`."""
+def trouble(path: Path) -> str | None:
+    """Why nothing of the file can be read; None where it can, or where there is none."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        _read(path, 0)
     except FileNotFoundError:
-        return b""
+        return None
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
+        return error.strerror or str(error)
+    return None
+
+
+def last_bytes(path: Path, count: int, *, since: int = 0) -> bytes:
+    """At most `count` bytes from the end, none of them before `since`; none of what cannot be read."""
     try:
-        size = os.fstat(fd).st_size
-        return os.pread(fd, count, max(since, size - count))
+        fd = open_regular(path)
+        try:
+            size = os.fstat(fd).st_size
+            return os.pread(fd, count, max(since, size - count))
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
+        return b""
+
+
+def _read(path: Path, offset: int) -> tuple[bytes, bytes]:
+    """A chunk from `offset` on, and the byte before it."""
+    fd = open_regular(path)
+    try:
+        return os.pread(fd, CHUNK, offset), os.pread(fd, 1, offset - 1) if offset else b"\n"
     finally:
         os.close(fd)

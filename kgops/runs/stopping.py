@@ -1,11 +1,12 @@
-"""Asking a run to stop: a small file in its folder, which needs no database and outlives every process."""
+"""Asking a run to stop: a slot in its folder, which needs no database, no room on the disk and no living process."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
-from kgops.jobs.files import read_json, write_json
+from kgops.runs import slot
 from kgops.runs.folder import RunFolder
 
 
@@ -17,14 +18,16 @@ class Stop:
 
 def request_stop(folder: RunFolder, grace_s: float) -> None:
     """Asks; whoever supervises the run sees it within a tick. Asking again changes the grace."""
-    write_json(folder.stop, {"grace_s": grace_s, "at": time.time()})
+    slot.fill(folder.stop, {"grace_s": grace_s, "at": time.time()})
 
 
 def read_stop(folder: RunFolder) -> Stop | None:
-    if not folder.stop.exists():
+    """None where nobody asked."""
+    table = slot.look(folder.stop)
+    if table is None:
         return None
-    table = read_json(folder.stop)
     try:
-        return Stop(float(table["grace_s"]), float(table["at"]))
+        stop = Stop(float(table["grace_s"]), float(table["at"]))
     except (TypeError, KeyError, ValueError):
-        return Stop(0.0, time.time())  # the file is there: somebody did ask
+        return Stop(0.0, time.time())  # a whole slot: somebody did ask
+    return stop if math.isfinite(stop.grace_s) else Stop(0.0, stop.at)

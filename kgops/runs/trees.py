@@ -13,6 +13,11 @@ from kgops.runs.folder import RunFolder
 from kgops.runs.processes import Identity
 
 
+def _identity_of(folder: RunFolder) -> str:
+    found = folder.path.stat()
+    return f"{found.st_dev:x}-{found.st_ino:x}"
+
+
 @dataclass(frozen=True, slots=True)
 class Tree:
     """An attempt's processes: the gate, the worker below it, and whatever they started."""
@@ -22,12 +27,19 @@ class Tree:
 
     @property
     def tag(self) -> str:
-        """In the environment of all of them, and of nobody else on this machine."""
-        return f"{self.folder.path}#{self.number}"
+        """In the environment of all of them, and of nobody else on this machine.
+
+        By what the folder is and not by its path: a home may be spelled in many ways, be moved while a run goes on,
+        or be copied, and the copy's runs are not the processes of the original.
+        """
+        return f"{_identity_of(self.folder)}#{self.number}"
 
     def gate(self) -> Identity | None:
-        """As written down before the worker ran; it may be long dead."""
-        return processes.identity_from(read_json(self.folder.attempt(self.number).identity))
+        """As written down before the worker ran; it may be long dead. None in a copy of the folder."""
+        noted = read_json(self.folder.attempt(self.number).identity)
+        if isinstance(noted, dict) and noted.get("tag", self.tag) != self.tag:
+            return None
+        return processes.identity_from(noted)
 
     def is_alive(self) -> bool:
         """Somebody of the tree is left. The lock says so at once; only a process that closed all its

@@ -14,6 +14,13 @@ def needs_settling(home: Home, conn: Connection) -> bool:
     if home.pending.is_dir() and any(home.pending.iterdir()):
         return True
     return any(
-        run.state in runs.WAITING or not locks.is_held(RunFolder(home.runs / run.folder).supervisor_lock)
+        run.state in runs.WAITING or not _is_supervised(RunFolder(home.runs / run.folder))
         for run in runs.in_states(conn, runs.UNFINISHED)
     )
+
+
+def _is_supervised(folder: RunFolder) -> bool:
+    try:
+        return locks.is_held(folder.supervisor_lock)
+    except OSError:  # settling says what is wrong with it
+        return False

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from kgops.jobs import manifest
 from kgops.jobs.placeholders import fill_in
 from kgops.runs import processes
 from kgops.runs.folder import RunFolder
@@ -18,7 +19,7 @@ _STAND_INS = {"slurm": "kgops.on.follow"}
 RUN_VARIABLES = frozenset(
     {
         *("KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_EVENTS", "KGOPS_ATTEMPT", "KGOPS_SETTINGS"),
-        *(processes.TAG, processes.SUPERVISOR),
+        *(processes.TAG, processes.SUPERVISOR, manifest.OWNER),
     }
 )
 
@@ -33,7 +34,7 @@ def worker_environment(
     tag: str,
     card: str | None,
 ) -> tuple[list[str], dict[str, str]]:
-    """The command and environment of attempt `attempt`."""
+    """The command and environment of attempt `attempt`; `home` and `folder` by their full paths."""
     environment = {
         **private.environment,
         "KGOPS_HOME": str(home.path),
@@ -44,6 +45,8 @@ def worker_environment(
         "KGOPS_SETTINGS": json.dumps(settings),
         processes.TAG: tag,
     }
+    if plan.key is not None:
+        environment[manifest.OWNER] = manifest.owner(plan.key, attempt)
     if card is not None:
         environment["CUDA_VISIBLE_DEVICES"] = card
     if plan.module is not None:
