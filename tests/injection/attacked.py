@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from consoles import Answer, Room, call, fresh_room
+from consoles import Answer, Room, call, fresh_room, processes_of
 
 from storage import runs
-from storage.database import open_reader, open_writer
+from storage.database import fold_log, open_writer
 
 __all__ = ["COMMANDS", "Command", "Templates"]
 
@@ -118,6 +118,7 @@ class Templates:
         room, source = fresh_room(path, self.room("cancelled").path), self.room("import").path
         for name in ("export.json", "elsewhere"):
             _must(call(room, "import", "--again", str(source / name), limit_s=PATIENCE_S))
+        _until_ended(room)
         for one in path.glob("home/kgops.db*"):
             one.unlink()
         open_writer(room.home.database).close()
@@ -136,12 +137,12 @@ def _must(answer: Answer) -> None:
 
 
 def _until_ended(room: Room) -> None:
+    """Nothing of the room is left, and the database is one file: each copy begins with the same calls."""
     deadline = time.monotonic() + PATIENCE_S
-    while True:
-        conn = open_reader(room.home.database)
-        unfinished = runs.in_states(conn, runs.UNFINISHED)
-        conn.close()
-        if not unfinished and not room.is_supervised():
-            return
+    while processes_of(room):
         assert time.monotonic() < deadline, "a template's runs do not end"
         time.sleep(0.02)
+    conn = open_writer(room.home.database)
+    assert not runs.in_states(conn, runs.UNFINISHED), "a template's run has not ended"
+    fold_log(conn)
+    conn.close()

@@ -31,7 +31,7 @@ __all__ = ["Answer", "Room", "call", "fresh_room", "import_everything", "plant",
 HERE = Path(__file__).parent
 _NEVER_NEEDED = ("kgops.bench", "kgops.models", "kgops.training", "kgops.tracin", "kgops.workers", "kgops.on")
 # A stop is seen within a tick: supervisors that look more often change nothing else.
-_ENTRY = "from kgops.runs import supervise; supervise.TICK_S = 0.05; "
+_ENTRY = "from kgops.runs import supervise, watch; watch.TICK_S = 0.05; "
 _planted = ""
 
 

@@ -253,9 +253,9 @@ def _attack_mutants(given: argparse.Namespace) -> int:
     """Each planted in processes of its own; 1 if one was not noticed."""
     with multiprocessing.get_context("fork").Pool(given.at_once, maxtasksperchild=1) as pool:
         found = pool.map(_attack_mutant, _mutants(), chunksize=1)
-    for name, what in found:
-        print(f"{'noticed' if what else 'NOT NOTICED'}: {name}{': ' if what else ''}{what or ''}")
-    return 0 if all(what for _, what in found) else 1
+    for name, is_noticed, what in found:
+        print(f"{'noticed' if is_noticed else 'NOT NOTICED'}: {name}: {what}")
+    return 0 if all(is_noticed for _, is_noticed, _ in found) else 1
 
 
 def _mutants() -> list[str]:
@@ -264,19 +264,21 @@ def _mutants() -> list[str]:
     return list(MUTANTS)
 
 
-def _attack_mutant(name: str) -> tuple[str, str | None]:
+def _attack_mutant(name: str) -> tuple[str, bool, str]:
     from consoles import plant
     from injected_mutants import MUTANTS
 
     mutant = MUTANTS[name]
     _shared.patience_s = min(_shared.patience_s, 5.0)  # some never settle, and that is what is looked for
     plant(name)
+    others: list[str] = []
     for point in _shared.points([mutant.command], [mutant.kind], mutant.calls):
         result = _shared.inject(point)
-        told = [what for what in result.wrong if mutant.told in what]
+        told = [what for what in result.wrong if re.search(mutant.told, what)]
         if told:
-            return name, f"{point}: {told[0]}"
-    return name, None
+            return name, True, f"{point}: {told[0]}"
+        others += [f"{point} hit {result.hit}", *result.wrong]
+    return name, False, "; ".join(others)
 
 
 if __name__ == "__main__":

@@ -130,14 +130,19 @@ static void path_of(int fd, char *into, size_t room) {
     into[length < 0 ? 0 : length] = 0;
 }
 
+/* Supervisors stand in their home, and have no other path of it. */
 static void full_path(int folder, const char *path, char *into, size_t room) {
-    if (!path || path[0] == '/' || folder == AT_FDCWD) {
+    if (!path || path[0] == '/') {
         snprintf(into, room, "%s", path ? path : "");
         return;
     }
-    path_of(folder, into, room);
+    if (folder == AT_FDCWD) {
+        long length = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/cwd", into, room - 1);
+        into[length < 0 ? 0 : length] = 0;
+    } else
+        path_of(folder, into, room);
     size_t length = strlen(into);
-    if (path[0]) snprintf(into + length, room - length, "/%s", path);
+    if (path[0] && strcmp(path, ".")) snprintf(into + length, room - length, "/%s", path);
 }
 
 static int can(const int *errors, int wanted) {
@@ -528,7 +533,7 @@ int flock(int fd, int how) {
         void *with = va_arg(more, void *);                                                                             \
         va_end(more);                                                                                                  \
         int frees = what == F_SETLK && ((struct flock *)with)->l_type == F_UNLCK;                                      \
-        if (what == F_SETLK) FAIL_IF(visit_file("lock", fd, frees ? ERRORS(ENOLCK) : ERRORS(ENOLCK, EAGAIN)));         \
+        if (what == F_SETLK) FAIL_IF(visit_file("lock", fd, frees ? NONE : ERRORS(ENOLCK, EAGAIN)        ));         \
         if (what == F_SETLKW) FAIL_IF(visit_file("lock", fd, ERRORS(ENOLCK)));                                         \
         if (what == F_DUPFD || what == F_DUPFD_CLOEXEC) FAIL_IF(visit_file("dup", fd, ERRORS(EMFILE)));                \
         return real(fd, what, with);                                                                                   \
@@ -621,7 +626,7 @@ int kill(pid_t pid, int number) {
 
 pid_t waitpid(pid_t pid, int *status, int options) {
     REAL(pid_t, "waitpid", pid_t, int *, int);
-    (void)visit("waitpid", "", NONE);
+    if (!(options & WNOHANG)) (void)visit("waitpid", "", NONE); /* how often one looks is chance */
     return real(pid, status, options);
 }
 

@@ -21,6 +21,7 @@ from storage.database import integrity_problems, open_reader
 __all__ = ["Before", "Judge"]
 
 _ABOUT_A_RUN = ("id", "workload", "label", "state", "reason", "exit_code", "folder", "attempts")
+_BELONGS = ".reserved"  # room on the disk for a mark that is not made yet
 _NOT_COMPARED = ("supervisor.lock", "worker.lock")
 
 
@@ -273,11 +274,11 @@ class Judge:
         for who in left:
             self.say(f"a process is left: {_command_line(who.pid)}")
         for path in home.path.rglob(".*"):
-            is_import = path.name.startswith(".importing-") or any(
-                part.startswith(".importing-") for part in path.parts
-            )
-            if not (is_import and self.answer.code is None):  # the next import removes it
-                self.say(f"{_plain(path.name)} stays in {_plain(str(path.parent.relative_to(home.path)))}")
+            is_import = any(part.startswith(".importing-") for part in path.parts)
+            if path.name.endswith(_BELONGS) or (is_import and self.answer.code is None):
+                continue  # what a killed import leaves the next one removes
+            name = re.sub(r"(\.\d*-?[0-9a-f]+)(?=\.tmp$)", ".X", path.name)
+            self.say(f"{_plain(name)} stays in {_plain(str(path.parent.relative_to(home.path)))}")
         for path in home.pending.glob("[!.]*"):
             self.say(f"the marker {path.name} stays")
         for path in home.runs.glob("*/supervisor.log"):
