@@ -212,9 +212,11 @@ static void now_written(int fd) {
 
 /* --- opening, closing ----------------------------------------------------------------------------- */
 
-static const int *open_errors(int flags) {
+/* A file that is there needs no room to be opened. */
+static const int *open_errors(int folder, const char *path, int flags) {
     static const int making[] = {EIO, ENOSPC, EMFILE, 0}, reading[] = {EIO, EMFILE, 0};
-    return flags & O_CREAT ? making : reading;
+    if (!state.on || !(flags & O_CREAT)) return reading;
+    return syscall(SYS_faccessat, folder, path, F_OK) == 0 ? reading : making;
 }
 
 #define OPEN(name)                                                                                                     \
@@ -224,7 +226,7 @@ static const int *open_errors(int flags) {
         va_start(more, flags);                                                                                         \
         mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, mode_t) : 0;                                      \
         va_end(more);                                                                                                  \
-        FAIL_IF(visit_path("open", AT_FDCWD, path, open_errors(flags)));                                               \
+        FAIL_IF(visit_path("open", AT_FDCWD, path, open_errors(AT_FDCWD, path, flags)));                                               \
         return real(path, flags, mode);                                                                                \
     }
 OPEN(open)
@@ -237,7 +239,7 @@ OPEN(open64)
         va_start(more, flags);                                                                                         \
         mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, mode_t) : 0;                                      \
         va_end(more);                                                                                                  \
-        FAIL_IF(visit_path("openat", folder, path, open_errors(flags)));                                               \
+        FAIL_IF(visit_path("openat", folder, path, open_errors(folder, path, flags)));                                               \
         return real(folder, path, flags, mode);                                                                        \
     }
 OPENAT(openat)
@@ -301,9 +303,21 @@ ssize_t readv(int fd, const struct iovec *parts, int count) {
 PREAD(pread, off_t)
 PREAD(pread64, off64_t)
 
+/* Nor does what is written over, which is what slots are for. `at` is -1 for wherever the file stands. */
+static const int *write_errors(int fd, size_t size, off_t at) {
+    static const int growing[] = {EIO, ENOSPC, 0}, within[] = {EIO, 0};
+    if (!state.on) return growing;
+    off_t here = lseek(fd, 0, SEEK_CUR), end;
+    if (here < 0) return growing;
+    end = lseek(fd, 0, SEEK_END);
+    lseek(fd, here, SEEK_SET);
+    if (at < 0) at = fcntl(fd, F_GETFL) & O_APPEND ? end : here;
+    return at + (off_t)size <= end ? within : growing;
+}
+
 ssize_t write(int fd, const void *buffer, size_t size) {
     REAL(ssize_t, "write", int, const void *, size_t);
-    FAIL_IF(visit_file("write", fd, ERRORS(EIO, ENOSPC)));
+    FAIL_IF(visit_file("write", fd, write_errors(fd, size, -1)));
     now_written(fd);
     return real(fd, buffer, size);
 }
@@ -318,7 +332,7 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
 #define PWRITE(name, type)                                                                                             \
     ssize_t name(int fd, const void *buffer, size_t size, type offset) {                                               \
         REAL(ssize_t, #name, int, const void *, size_t, type);                                                         \
-        FAIL_IF(visit_file("pwrite", fd, ERRORS(EIO, ENOSPC)));                                                        \
+        FAIL_IF(visit_file("pwrite", fd, write_errors(fd, size, offset)));                                             \
         now_written(fd);                                                                                               \
         return real(fd, buffer, size, offset);                                                                         \
     }
