@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from storage.errors import (
+    CommitUnknown,
     DatabaseBusy,
     DatabaseDamaged,
     DatabaseFull,
@@ -75,11 +76,22 @@ def transaction(conn: sqlite3.Connection) -> Iterator[None]:
     try:
         with explained(None):  # a large transaction meets the full disk before its COMMIT
             yield
-            conn.execute("COMMIT")
+        _commit(conn)
     except BaseException:
         if conn.in_transaction:  # a full disk makes SQLite roll back by itself
             conn.execute("ROLLBACK")
         raise
+
+
+def _commit(conn: sqlite3.Connection) -> None:
+    try:
+        with explained(None):
+            conn.execute("COMMIT")
+    except (DatabaseBusy, DatabaseFull):
+        raise  # taken back whole
+    except StorageError as error:
+        # The log may hold the end of the transaction already; whoever opens the database next goes by that.
+        raise CommitUnknown(f"{error.message} while it was being written", error.hint) from error
 
 
 @contextmanager

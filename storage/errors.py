@@ -26,6 +26,10 @@ class DatabaseReadOnly(StorageError):
     pass
 
 
+class CommitUnknown(StorageError):
+    """The disk failed while a transaction was committed: it may be there when the database is opened next, or not."""
+
+
 class DatabaseDamaged(StorageError):
     pass
 

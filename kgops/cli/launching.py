@@ -23,6 +23,7 @@ from kgops.on.submission import sbatch_lines
 from kgops.plans.ladder import passed_over
 from kgops.plans.resolve import Choice, Resolved, for_worker, resolve
 from kgops.runs.launch import child_command, launch, rungs_below
+from kgops.runs.pending import folders_past_the_record
 from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
 from kgops.settings import find_home
@@ -178,7 +179,9 @@ def _launch(session: Session, resolved: Resolved, given: dict[str, Any]) -> int:
         tell(f"Note: {one_line(str(choice))}")
     if not given["force"]:
         refuse_what_cannot_fit(planned)
-    number = launch(session.home, session.conn, planned)
+    for name in folders_past_the_record(session.home, session.conn):
+        tell(f"Warning: runs/{name} has no row in the database: `kgops doctor --rebuild` gives it back.")
+    number = launch(session.home, session.conn, planned, lambda text: tell(f"Warning: {text}."))
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
     return number

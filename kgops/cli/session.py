@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kgops.cli.output import tell
-from kgops.errors import KgopsError, NoSuchRun, Unavailable
+from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.text import one_line
 from kgops.runs.folder import RunFolder
 from kgops.runs.unsettled import needs_settling
 from kgops.settings import Home, find_home, make_home
 from storage import runs
 from storage.database import Connection, open_reader, open_writer
-from storage.errors import DatabaseMissing, DatabaseNewer, StorageError
+from storage.errors import DatabaseMissing, DatabaseNewer, DatabaseReadOnly, StorageError
 from storage.runs import Run
 
 
@@ -44,13 +44,13 @@ def for_writing() -> Session:
 
 
 def for_changing() -> Session:
-    """For verbs that have to work on a full or broken disk: what cannot be settled or written is said, and the
-    verb goes on with what can be read."""
+    """For verbs that have to work on a full disk: what cannot be settled or written is said, and the verb goes on
+    with what can be read."""
     try:
         return for_writing()
-    except DatabaseNewer:
+    except (DatabaseMissing, DatabaseNewer, DatabaseReadOnly):
         raise
-    except (Unavailable, StorageError) as error:
+    except StorageError as error:
         session = existing()
         tell(f"Warning: {error.message}")
         return session

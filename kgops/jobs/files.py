@@ -124,3 +124,9 @@ def read_json(path: Path) -> Any:
         if error.errno in PASSING:
             raise
         return None
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The JSON object in the file; empty where there is none."""
+    found = read_json(path)
+    return found if isinstance(found, dict) else {}

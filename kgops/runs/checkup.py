@@ -9,12 +9,15 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from kgops.runs import locks
+from kgops.runs.folder import RunFolder, number_of
 from kgops.settings import Home
 from storage import runs
 from storage.database import integrity_problems, library_version, open_reader
@@ -59,6 +62,7 @@ def examine(home: Home) -> list[Finding]:
         _file_system,
         _space,
         _database,
+        _runs,
         lambda _: _logout(),
     )
     return [check(home) for check in checks]
@@ -160,11 +164,64 @@ def _home(home: Home) -> Finding:
         return Finding(
             "home", "trouble", f"{home.path} is open to others ({mode:04o})", f"chmod 700 {home.path}"
         )
-    if not os.access(home.path, os.W_OK):
+    trouble = _trouble_with_writing(home.path)
+    if trouble is not None:
         return Finding(
-            "home", "trouble", f"{home.path} cannot be written", "remount it, or set KGOPS_HOME elsewhere"
+            "home",
+            "trouble",
+            f"{home.path} cannot be written: {trouble}",
+            "free or remount the disk, or set KGOPS_HOME elsewhere",
         )
     return Finding("home", "ok", f"{home.path}, yours alone")
+
+
+def _trouble_with_writing(folder: Path) -> str | None:
+    """Found by writing: a disk with errors may look writable."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    return None
+
+
+def _runs(home: Home) -> Finding:
+    """Folders without a row, and what should not lie about in folders: that is tidied up here."""
+    try:
+        conn = open_reader(home.database)
+    except StorageError:  # the database's own check says why
+        conn = None
+    if conn is None or not home.runs.is_dir():
+        return Finding("runs", "ok", "none yet")
+    try:
+        known = {run.folder: run.ended for run in runs.page(conn, limit=1 << 40)}
+    finally:
+        conn.close()
+    names = [path.name for path in home.runs.iterdir() if number_of(path.name) is not None]
+    removed = sum(_remove_secrets(RunFolder(home.runs / name)) for name in names if known.get(name))
+    tidied = f"; {removed} environments of ended runs were left there: removed" if removed else ""
+    lost = sorted(set(names) - set(known))
+    if lost:
+        many = f"{len(lost)} folders have no row, {lost[0]} for one{tidied}"
+        return Finding("runs", "trouble", many, "`kgops doctor --rebuild` gives them their rows back")
+    return Finding("runs", "note" if removed else "ok", f"every folder has its row{tidied}")
+
+
+def _remove_secrets(folder: RunFolder) -> bool:
+    """private.json is a run's environment, for as long as it may have to be started."""
+    lock = None
+    try:
+        if not folder.private.exists() or (lock := locks.take(folder.supervisor_lock)) is None:
+            return False
+        folder.private.unlink()
+        return True
+    except OSError:
+        return False
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def _file_system(home: Home) -> Finding:

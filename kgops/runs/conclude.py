@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kgops.jobs import events, manifest
-from kgops.jobs.files import PASSING, read_json, write_json
+from kgops.jobs.files import PASSING, read_table, write_json
 from kgops.runs import gate, oom, processes, slot, spool
 from kgops.runs.decide import Facts, Verdict, decide
 from kgops.runs.folder import RunFolder
@@ -200,9 +200,10 @@ def _gather(
         with _as_far_as_possible():
             manifest.write(folder.manifest, folder.path, [], {}, written_by=_owner(plan, number))
     result, trouble = (None, None) if plan.is_command else _result(folder, plan, number)
-    noted = read_json(attempt.identity) or {}
+    noted = read_table(attempt.identity)
     # Attempts share the log: what an earlier one wrote says nothing of this one.
-    tail = spool.last_bytes(folder.log, _TAIL, since=noted.get("log_from", 0))
+    log_from = noted.get("log_from", 0)
+    tail = spool.last_bytes(folder.log, _TAIL, since=log_from if isinstance(log_from, int) else 0)
     number_of_signal = left.signal if left else seen.gate_signal
     memory, failure = _said(conn, plan.number, number)
     if memory is None and code != 0 and left is not None:
@@ -235,7 +236,7 @@ def _gather(
 
 def _found_at(folder: RunFolder, number: int) -> float:
     """Of an end that nobody saw: now, and not before it began, whatever the clock says."""
-    began = (read_json(folder.attempt(number).identity) or {}).get("at")
+    began = read_table(folder.attempt(number).identity).get("at")
     return max(time.time(), began) if isinstance(began, float) else time.time()
 
 

@@ -37,7 +37,10 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
     try:
         request_stop(folder, grace_s)
     except OSError as error:
-        raise Unavailable(f"cannot ask run {run.id} to stop: {folder.stop}: {error.strerror}") from error
+        raise Unavailable(
+            f"cannot ask run {run.id} to stop: {folder.stop}: {error.strerror}",
+            "`kgops doctor` checks the home",
+        ) from error
     wake_supervisor(folder)
     # Whoever holds the lock sees the request. If nobody does, the run waits and nothing of it exists.
     lock = take_over(home, run.id, folder)

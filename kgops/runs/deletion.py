@@ -36,7 +36,7 @@ def delete_run(home: Home, conn: Connection, number: int) -> None:
         _delete_row(home, conn, number)
         return
     except OSError as error:
-        raise Unavailable(f"cannot delete run {number}: {error.filename}: {error.strerror}") from error
+        raise _cannot(number, error) from error
     if lock is None:
         raise Unavailable(
             f"run {number} is being resumed or deleted by another command", "try again in a second"
@@ -48,10 +48,17 @@ def delete_run(home: Home, conn: Connection, number: int) -> None:
         except FileNotFoundError as error:
             raise NoSuchRun(f"run {number} was just deleted by another command") from error
         except OSError as error:
-            raise Unavailable(f"cannot delete run {number}: {folder.path}: {error.strerror}") from error
+            raise _cannot(number, error) from error
         _finish(home, conn, moved, run)
     finally:
         os.close(lock)
+
+
+def _cannot(number: int, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"cannot delete run {number}: {error.filename}: {error.strerror}",
+        "it is whole; `kgops doctor` checks the home",
+    )
 
 
 def finish_deletion(home: Home, conn: Connection, moved: Path, name: str) -> None:

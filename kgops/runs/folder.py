@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from kgops.jobs.files import sync_folder
+
 
 class RunFolder(NamedTuple):
     """`runs/0042-train-nations`: enough to understand the run ten years later."""
@@ -144,6 +146,7 @@ def _set(mark: Path) -> None:
         _reserved(mark).rename(mark)
     except FileNotFoundError:  # set already, or removed by whoever owns the folder too
         mark.touch(0o600)
+    sync_folder(mark.parent)  # a power cut must not take it back while it keeps what came of it
 
 
 def folder_name(number: int, workload: str, label: str) -> str:

@@ -23,7 +23,12 @@ OPENED = b"!"
 NEVER_OPENED = 97
 COULD_NOT_START = 127
 _FORK_TRIES = 60
-_SURVIVES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# What a person, a shell or a cluster may send to a whole group, and timers that a supervisor may have set.
+SURVIVED = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPWR),
+)
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # for itself; a shell's pipes rely on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ def _stand(start: Start, opening: int, keep: int) -> None:
     low, high = sorted((opening, keep))
     for first, end in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
         os.closerange(first, end)
-    for number in _SURVIVES:
+    for number in SURVIVED:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which the worker would inherit
     if os.read(opening, 1) != OPENED:
         os._exit(NEVER_OPENED)  # the supervisor is gone: nothing has run, and nothing will
@@ -170,8 +175,9 @@ def _open_log(path: Path) -> int:
 
 def _become(start: Start, keep: int) -> None:
     try:
-        for number in _SURVIVES:
+        for number in (*SURVIVED, *_PYTHON_IGNORES):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.set_inheritable(keep, True)
         _prefer_as_victim()
         if start.memory_limit_mib is not None:

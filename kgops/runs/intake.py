@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kgops.jobs import events
-from kgops.jobs.files import read_json
+from kgops.jobs.files import read_table
 from kgops.jobs.levers import kind_of
 from kgops.jobs.text import from_bytes
 from kgops.runs import spool
@@ -53,7 +53,7 @@ class Intake:
     def has_news(self) -> bool:
         """Whether a file has changed its size: two cheap questions, for every tick."""
         return _size(self._folder.events) != self._offsets.events or (
-            self._use_patterns and _size(self._folder.log) > self._offsets.log
+            self._use_patterns and _size(self._folder.log) != self._offsets.log
         )
 
     def take(self, attempt: int, own_points: Sequence[Point] = (), *, final: bool = False) -> bool:
@@ -64,7 +64,7 @@ class Intake:
         batch = store.Batch()
         counted = dict(self._counted)
         now = time.time()
-        begin = self._where_events_go_on(batch, now)
+        begin = self._where_to_go_on(self._folder.events, self._offsets.events, batch, now)
         lines, events_at = spool.read_lines(self._folder.events, begin, final=final)
         for line in lines:
             self._read_event(batch, attempt, line, now)
@@ -78,18 +78,21 @@ class Intake:
             self._use_patterns = self._use_patterns and not self._gives_up
         return more
 
-    def _where_events_go_on(self, batch: store.Batch, now: float) -> int:
-        """Where we were, or the end of a file that was cut meanwhile: what is read twice would be counted twice."""
-        size, at = _size(self._folder.events), self._offsets.events
+    @staticmethod
+    def _where_to_go_on(file: Path, at: int, batch: store.Batch, now: float) -> int:
+        """Where we were, or the end of a file that was cut meanwhile, by its writer or by a power cut: what is read
+        twice would be counted twice."""
+        size = _size(file)
         if size >= at:
             return at
-        text = f"events.jsonl shrank from {at:,} to {size:,} bytes: what was reported in between may be lost"
+        text = f"{file.name} shrank from {at:,} to {size:,} bytes: what was written in between may be missing here"
         batch.events.append((now, events.NOTE, {"text": text}))
         return size
 
     def _read_log(self, batch: store.Batch, now: float, counted: dict[str, int], *, final: bool) -> int:
         """The offset behind what was searched."""
-        lines, upto = spool.read_lines(self._folder.log, self._offsets.log, final=final)
+        begin = self._where_to_go_on(self._folder.log, self._offsets.log, batch, now)
+        lines, upto = spool.read_lines(self._folder.log, begin, final=final)
         try:
             if not self._gives_up:
                 with budget():
@@ -187,7 +190,7 @@ class Intake:
             )
 
     def _measured(self, event: events.Event) -> Measurement | None:
-        told: dict[str, Any] = read_json(self._folder.environment) or {}
+        told = read_table(self._folder.environment)
         machine = {name: told.get(name) for name in _FINGERPRINT}
         again = f"kgops run --again {self._run}"
         return measured_from(event.fields, event.at, self._run, again, machine)

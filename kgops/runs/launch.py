@@ -7,13 +7,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kgops.errors import NoSuchRun, Unavailable, Usage
+from kgops.errors import KgopsError, NoSuchRun, Unavailable, Usage
 from kgops.jobs.cards_asked import CardsAsked
 from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.jobs.job import Job
@@ -31,12 +31,27 @@ from kgops.runs.planning import Planned
 from kgops.settings import Home, guard_files
 from storage import runs
 from storage.database import Connection, transaction
+from storage.errors import CommitUnknown, StorageError
 
 
-def launch(home: Home, conn: Connection, planned: Planned) -> int:
-    """The number of the new run, which is starting, or waiting for what its row says."""
-    number = _accept(home, conn, planned)
-    queue.dispatch(home, conn)
+def launch(
+    home: Home, conn: Connection, planned: Planned, say: Callable[[str], None] = lambda text: None
+) -> int:
+    """The number of the new run, which is starting, or waiting for what its row says.
+
+    `say` hears what hinders an accepted run from starting at once.
+    """
+    try:
+        number = _accept(home, conn, planned)
+    except CommitUnknown as error:
+        raise Unavailable(
+            f"the disk failed while the run was accepted: {error.message}",
+            "`kgops runs` shows whether it was, once the disk works again",
+        ) from error
+    try:
+        queue.dispatch(home, conn)
+    except (StorageError, KgopsError, OSError) as error:
+        say(f"run {number} is accepted and not started yet: {error}; the next command tries again")
     return number
 
 
@@ -152,6 +167,8 @@ def _folder_made(
         except OSError as error:
             raise _no_folder(home, error) from error
         yield
+    except CommitUnknown:
+        raise  # the row may be there: the next command goes by what it finds
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
@@ -168,6 +185,7 @@ def _fill_folder(
     slot.reserve(making.outcome)
     slot.reserve(making.stop)
     making.events.touch(0o600)  # here, since the worker writes it under its person's umask
+    sync_folder(making.path)
 
 
 def _no_folder(home: Home, error: OSError) -> Unavailable:

@@ -18,15 +18,19 @@ from typing import Literal
 from kgops.errors import Unavailable
 from kgops.jobs.files import NotAFile, sync_folder
 from kgops.runs import locks
-from kgops.runs.folder import RunFolder
+from kgops.runs.folder import RunFolder, number_of
 from kgops.settings import Home
+from storage import runs
+from storage.database import Connection
 
 __all__ = [
     "Abandoned",
     "abandoned",
     "announce",
+    "folders_past_the_record",
     "highest_folder",
     "highest_number",
+    "is_anything",
     "is_being_deleted",
     "move_back",
     "move_here",
@@ -72,15 +76,16 @@ def move_here(home: Home, folder: str) -> Path:
     """Where the run's folder is from now on, until it is deleted. Its supervisor's lock must be held."""
     there = home.pending / (folder + _suffix("delete"))
     (home.runs / folder).rename(there)
-    sync_folder(home.runs)
-    sync_folder(home.pending)
     return there
 
 
 def move_back(home: Home, folder: str) -> None:
     (home.pending / (folder + _suffix("delete"))).rename(home.runs / folder)
-    sync_folder(home.pending)
-    sync_folder(home.runs)
+
+
+def is_anything(home: Home) -> bool:
+    """Whether somebody is at work here, or left something."""
+    return any(Path(name).suffix in _SUFFIXES for name in _names(home.pending))
 
 
 def is_being_deleted(home: Home, folder: str) -> bool:
@@ -114,6 +119,21 @@ def highest_number(home: Home) -> int:
 def highest_folder(home: Home) -> int:
     """The same of all folders of runs: a lost or older database knows nothing of some. Lists them all."""
     return _highest(home.runs)
+
+
+def folders_past_the_record(home: Home, conn: Connection, *, at_most: int = 5) -> list[str]:
+    """Folders of numbers that the database has not given yet: it was lost, or an older one was put in its place."""
+    free = runs.next_number(conn)
+    if highest_folder(home) < free:
+        return []
+    lost = [
+        name
+        for name in _names(home.runs)
+        if (number := number_of(name)) is not None
+        and number >= free
+        and not (home.pending / (name + _suffix("launch"))).exists()
+    ]
+    return sorted(lost)[:at_most]
 
 
 def _highest(folder: Path) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kgops.errors import BadInput, KgopsError
 from kgops.jobs import toml
-from kgops.jobs.files import read_json, read_regular
+from kgops.jobs.files import read_json, read_regular, read_table
 from kgops.runs import processes, slot
 from kgops.runs.conclude import commit_decided, new_intake
 from kgops.runs.exporting.record import IMPORTED, read_runs
@@ -77,7 +77,7 @@ def _take_in(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int | N
             reserved_mib=plan.reserved_mib,
             exclusive=plan.exclusive,
             predicted_mib=plan.predicted_mib,
-            spec=runs.RunSpec(_job(folder), as_table(plan), read_json(folder.environment) or {}),
+            spec=runs.RunSpec(_job(folder), as_table(plan), read_table(folder.environment)),
         )
         for n in range(1, last + 1):
             _take_in_attempt(conn, folder, number, n)
@@ -103,7 +103,7 @@ def _take_in_record(conn: Connection, folder: RunFolder) -> int | None:
 
 
 def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> None:
-    noted: dict[str, Any] = read_json(folder.attempt(n).identity) or {}
+    noted = read_table(folder.attempt(n).identity)
     identity = processes.identity_from(noted)
     if identity is None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -23,6 +24,16 @@ from kgops.settings import Home
 from storage import runs
 from storage.database import Connection
 from storage.runs import Run
+
+# Troubles of this process. With other rights, or in a second, somebody may settle the run.
+_SAY_NOTHING_OF_THE_RUN = PASSING | {
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOLCK,
+    errno.EROFS,
+    errno.ENOSPC,
+    errno.EDQUOT,
+}
 
 
 @dataclass(slots=True)
@@ -55,8 +66,9 @@ def _each_by_itself(home: Home, conn: Connection, run: Run, done: Settled) -> It
     except (OSError, KgopsError, TypeError, ValueError, KeyError, AttributeError) as error:
         told = error.message if isinstance(error, KgopsError) else f"{error}"
         done.troubles.append(f"run {run.id} cannot be settled: {told:.300}")
-        passing = isinstance(error, OSError) and error.errno in PASSING
-        if not passing and not isinstance(error, Unavailable):
+        if not isinstance(error, Unavailable) and not (
+            isinstance(error, OSError) and error.errno in _SAY_NOTHING_OF_THE_RUN
+        ):
             _end_what_is_broken(home, conn, run, told, done)
 
 
@@ -86,8 +98,16 @@ def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
             ended_at=time.time(),  # when it was found: nobody knows more
         )
         done.ended.append(run.id)
-    elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
+        return
+    _open_up(folder)
+    if run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
         _recover(home, conn, run.id, folder, done)
+
+
+def _open_up(folder: RunFolder) -> None:
+    """A worker may have closed the folder to its own person."""
+    if not os.access(folder.path, os.R_OK | os.W_OK | os.X_OK) and folder.path.stat().st_uid == os.geteuid():
+        folder.path.chmod(0o700)
 
 
 def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done: Settled) -> None:

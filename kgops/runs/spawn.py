@@ -11,6 +11,7 @@ from kgops.errors import Unavailable
 from kgops.jobs.files import NotAFile, open_regular, set_aside
 from kgops.runs import processes
 from kgops.runs.folder import RunFolder
+from kgops.runs.gate import SURVIVED
 from kgops.runs.worker_environment import RUN_VARIABLES
 from kgops.settings import Home
 
@@ -62,6 +63,7 @@ def _spawn(home: Home, number: int, folder: RunFolder, lock: int) -> None:
             sys.executable,
             [sys.executable, "-I", "-S", "-c", _PREPARE, *arguments],
             _environment(home, number),
+            setsigmask=SURVIVED,  # until the supervisor ignores them
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log, 1),

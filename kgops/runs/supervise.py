@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from kgops.jobs.files import read_json
+from kgops.jobs.files import read_table
 from kgops.runs import gate, locks, slot
 from kgops.runs.begin import Beginning, full_path_of_home
 from kgops.runs.conclude import (
@@ -46,10 +46,11 @@ def main() -> None:
     home = Home(Path())
     os.umask(0o077)
     os.set_inheritable(lock, False)
-    for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+    for ignored in (*gate.SURVIVED, signal.SIGPIPE):
         # A console's hang-up is not ours. At a shutdown the worker gets its own SIGTERM, and somebody
         # has to be there to write down what came of it.
         signal.signal(ignored, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # spawn.py held them back until here
     conn = insistently(lambda: open_writer(home.database, busy_timeout_s=5.0))
     run = runs.get(conn, number)
     if run is not None and not run.ended:
@@ -182,19 +183,20 @@ class Supervisor:
         runs.set_state(conn, self._plan.number, "starting", reason)
 
     def _record_beginning(self, number: int, identity: Identity) -> None:
-        noted = read_json(self._folder.attempt(number).identity) or {}
+        noted = read_table(self._folder.attempt(number).identity)
+        settings, began = noted.get("settings"), noted.get("at")
         self._record.insist(
             lambda conn: attempts.begin(
                 conn,
                 self._plan.number,
                 number,
-                settings=noted.get("settings", {}),
+                settings=settings if isinstance(settings, dict) else {},
                 card=self._card,
                 boot_id=identity.boot,
                 worker_pid=identity.pid,
                 worker_started=identity.started,
                 supervisor_pid=os.getpid(),
-                started_at=noted.get("at", time.time()),
+                started_at=began if isinstance(began, float) else time.time(),
             )
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kgops.runs import locks
+from kgops.runs import locks, pending
 from kgops.runs.folder import RunFolder
 from kgops.settings import Home
 from storage import runs
@@ -11,7 +11,7 @@ from storage.database import Connection
 
 def needs_settling(home: Home, conn: Connection) -> bool:
     """Something is half made, waits for its turn, or is unfinished without a supervisor."""
-    if home.pending.is_dir() and any(home.pending.iterdir()):
+    if pending.is_anything(home):
         return True
     return any(
         run.state in runs.WAITING or not _is_supervised(RunFolder(home.runs / run.folder))

@@ -42,7 +42,7 @@ class Watch:
         self._samples: list[Sample] = []
         self._next_sample = self._next_commit = self._next_write = 0.0
         self._kill_at: float | None = None
-        self._asked_at: float | None = None
+        self._grace_s: float | None = None
         self._orphan_killed = False
         self._card_way: str | None = None
 
@@ -92,9 +92,10 @@ class Watch:
         now = time.monotonic()
         kills.look()
         stop = read_stop(self._folder)
-        if stop is not None and stop.at != self._asked_at:
+        if stop is not None and stop.grace_s != self._grace_s:
+            # Another grace counts from now; the same one again does not put off the end.
             is_first = self._kill_at is None
-            self._kill_at, self._asked_at = now + stop.grace_s, stop.at  # asking again changes the grace
+            self._kill_at, self._grace_s = now + stop.grace_s, stop.grace_s
             if is_first:
                 self._ask_to_stop()
         if now >= self._next_sample:
