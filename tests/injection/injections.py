@@ -87,7 +87,14 @@ class Report:
 
 
 def sample(points: list[Point], count: int) -> list[Point]:
-    """An even part."""
+    """An even part of each command's: how many calls one has does not move those of another."""
     if not 0 < count < len(points):
         return points
-    return [points[i * len(points) // count] for i in range(count)]
+    of_command: dict[str, list[Point]] = defaultdict(list)
+    for point in points:
+        of_command[point.command].append(point)
+    chosen: set[Point] = set()
+    for i, found in enumerate(sorted(of_command.values(), key=len)):  # what the shortest lack the others give
+        share = min((count - len(chosen)) // (len(of_command) - i), len(found))
+        chosen |= {found[n * len(found) // share] for n in range(share)}
+    return [point for point in points if point in chosen]
