@@ -24,7 +24,6 @@ from injections import Point, Report, Result, sample
 from interposing import KILL, KINDS, STAYS, Arming, Call, build, compiler, read_calls
 
 HERE = Path(__file__).parent
-SKIPPED = 77  # the exit code where there is no compiler
 _STAYS_FOR_GOOD = 1_000_000
 _STAYS_UNDER_A_SUPERVISOR = 4  # which would, rightly, wait for a better disk for ever
 
@@ -182,7 +181,7 @@ def main() -> int:
     if "INJECTION_BASE" not in os.environ:
         if compiler() is None:
             print("there is no C compiler (cc): nothing was injected")
-            return SKIPPED
+            return 0
         _preloaded(_base())
     base = Path(os.environ.pop("INJECTION_BASE"))
     del os.environ["LD_PRELOAD"]
