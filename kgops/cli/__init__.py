@@ -15,6 +15,7 @@ import click
 from kgops import __version__
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.text import lines
+from kgops.streams import output_trouble
 from storage.errors import StorageError
 
 # verb → what it does. The help page is printed from here, so that it imports no verb.
@@ -105,6 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
         _must_be_utf8(sys.argv[1:] if arguments is None else arguments)
         result: Any = group.main(args=arguments, prog_name="kgops", standalone_mode=False)
         sys.stdout.flush()
+        if lost := output_trouble():
+            print(f"Warning: the output could not be written: {lost}", file=sys.stderr)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as ending:
         return ending.exit_code
@@ -116,14 +119,25 @@ def main(arguments: list[str] | None = None) -> int:
         if error.hint:
             print(f"Hint: {lines(error.hint)}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            return _without_readers()
+        # The disk, the rights or the limits of this machine: no mistake of ours that a traceback would help to find.
+        where = f"{lines(str(error.filename))}: " if error.filename is not None else ""
+        print(f"Error: {where}{error.strerror or error}", file=sys.stderr)
+        print("Hint: `kgops doctor` checks home, disk and database", file=sys.stderr)
+        return 1
     except (click.Abort, KeyboardInterrupt):
         print("Aborted.", file=sys.stderr)
         return ABORTED
-    except (BrokenPipeError, SystemExit):
-        # SystemExit is click's answer to the same.
-        # Whoever read our output has gone, as `| head` does. Python would complain once more while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit:  # click's answer to a broken pipe
+        return _without_readers()
+
+
+def _without_readers() -> int:
+    """Whoever read our output has gone, as `| head` does. Python would complain once more while closing stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _must_be_utf8(words: list[str]) -> None:

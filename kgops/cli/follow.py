@@ -13,6 +13,7 @@ from kgops.plans.ladder import stepped_down, told
 from kgops.runs import spool
 from kgops.runs.control import stop_run
 from kgops.runs.settle import settle
+from kgops.streams import tolerate_output_trouble
 from storage import attempts, reports, runs
 from storage.runs import Run
 
@@ -30,6 +31,7 @@ class _Detached(Exception):
 
 def follow(session: Session, number: int, *, quiet: bool = False, log_from: int = 0) -> int:
     """The exit code that tells how the run ended; 0 if the person detached. The log is shown from `log_from` on."""
+    tolerate_output_trouble()  # how the run ended is what the caller is waiting for
     line = _progress_line() if not quiet else None
     try:
         with line if line is not None else _Nothing():

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kgops.cli.finite import FiniteRange
 from kgops.cli.follow import follow
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
@@ -27,6 +28,7 @@ from kgops.runs.pending import folders_past_the_record
 from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
 from kgops.settings import find_home
+from kgops.streams import tolerate_output_trouble
 from storage import reports, runs
 from storage.database import Connection
 from storage.errors import DatabaseMissing
@@ -74,12 +76,10 @@ def options(function: F) -> F:
                 type=click.IntRange(1),
                 help="Workers that may be lost before the run is interrupted.",
             ),
-            click.option(
-                "--grace", type=click.FloatRange(0), help="Seconds between asking to stop and killing."
-            ),
+            click.option("--grace", type=FiniteRange(0), help="Seconds between asking to stop and killing."),
             click.option(
                 "--log-limit",
-                type=click.FloatRange(1),
+                type=FiniteRange(1),
                 metavar="MIB",
                 help="Keep this much of the log, the newest part.",
             ),
@@ -182,6 +182,7 @@ def _launch(session: Session, resolved: Resolved, given: dict[str, Any]) -> int:
     for name in folders_past_the_record(session.home, session.conn):
         tell(f"Warning: runs/{name} has no row in the database: `kgops doctor --rebuild` gives it back.")
     number = launch(session.home, session.conn, planned, lambda text: tell(f"Warning: {text}."))
+    tolerate_output_trouble()  # whoever is told that it failed would start it again
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
     return number

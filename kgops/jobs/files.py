@@ -15,8 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-# Troubles of this process or this moment. They say nothing about the file: whoever meets one tries again.
-PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISLNK, "a symbolic link"),
@@ -31,6 +29,10 @@ class NotAFile(OSError):
     def __init__(self, path: Path, mode: int) -> None:
         kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
         super().__init__(errno.EINVAL, f"it is {kind}, not a file", str(path))
+
+
+# Nothing of ours is there. Any other OSError says that it cannot be known, now: whoever meets one tries again.
+ABSENT = (FileNotFoundError, NotADirectoryError, NotAFile)
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
@@ -62,6 +64,15 @@ def read_regular(path: Path, *, at_most: int | None = None, follow: bool = False
     """What the regular file at `path` holds, or its first `at_most` bytes."""
     with os.fdopen(open_regular(path, follow=follow), "rb") as file:
         return file.read() if at_most is None else file.read(at_most)
+
+
+def size_of(path: Path) -> int:
+    """Of a regular file; 0 of anything else, and of nothing."""
+    try:
+        found = path.lstat()
+    except ABSENT:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def set_aside(path: Path) -> Path | None:
@@ -115,14 +126,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """None where there is no such file, it is not whole, or it cannot be read now or later."""
+    """None where there is no such file or it is not whole. An OSError says that nobody knows what it holds."""
     try:
         return json.loads(read_regular(path))
-    except (ValueError, RecursionError):
-        return None
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
+    except (*ABSENT, ValueError, RecursionError):
         return None
 
 

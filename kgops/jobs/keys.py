@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -61,12 +62,25 @@ def read_table(path: str, table: object, keys: tuple[Key, ...], problems: list[s
             found[key.name] = key.default
             continue
         if key.type == "float":
-            value = float(value)
-        trouble = key.check(value) if key.check else None
+            value = _as_float(value)
+        trouble = _not_finite(value) or (key.check(value) if key.check else None)
         if trouble:
             problems.append(f"{where}: {trouble}")
         found[key.name] = value
     return found
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf if value > 0 else -math.inf
+
+
+def _not_finite(value: object) -> str | None:
+    """TOML and YAML have infinity and NaN; no key means anything by them."""
+    is_wrong = isinstance(value, float) and not math.isfinite(value)
+    return f"must be a finite number, found {value}" if is_wrong else None
 
 
 def unreadable(table: object) -> list[str]:
@@ -171,10 +185,10 @@ def _fits(value: object, wanted: str) -> bool:
 
 
 def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
-    """And finite: neither a column nor a clock holds infinity."""
+    """And no more than a column holds exactly."""
 
     def check(value: float) -> str | None:
-        if not value >= lowest:  # NaN is not
+        if value < lowest:
             return f"must be at least {lowest:g}, found {value}"
         return None if value <= at_most else f"must be at most {at_most:g}, found {value}"
 
@@ -182,14 +196,7 @@ def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
 
 
 def above(lowest: float) -> Check:
-    """And finite."""
-
-    def check(value: float) -> str | None:
-        if not value > lowest:
-            return f"must be above {lowest:g}, found {value}"
-        return None if value < float("inf") else "must be finite, found infinity"
-
-    return check
+    return lambda value: None if value > lowest else f"must be above {lowest:g}, found {value}"
 
 
 def device_name(value: str) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.files import set_aside, sync_folder, write_json
+from kgops.jobs.files import set_aside, size_of, sync_folder, write_json
 from kgops.runs import gate, locks, processes, slot
 from kgops.runs.folder import RunFolder
 from kgops.runs.plan_file import Plan, Private
@@ -51,7 +51,7 @@ class Beginning:
         noted = {
             "settings": self.settings,
             "at": began.wall_s,
-            "log_from": _size(self.folder.log),
+            "log_from": size_of(self.folder.log),
             "tag": tree.tag,
         }
         start = self._start(tree, began)
@@ -122,10 +122,3 @@ def _fork(waits: Callable[[str], bool]) -> int:
             if not passing or not waits(f"waits for a process: {error.strerror}"):
                 raise
         time.sleep(1.0)
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.lstat().st_size
-    except FileNotFoundError:
-        return 0

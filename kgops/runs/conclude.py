@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kgops.jobs import events, manifest
-from kgops.jobs.files import PASSING, read_table, write_json
+from kgops.jobs.files import read_table, write_json
 from kgops.runs import gate, oom, processes, slot, spool
 from kgops.runs.decide import Facts, Verdict, decide
 from kgops.runs.folder import RunFolder
@@ -111,8 +111,8 @@ def _forget_private(folder: RunFolder) -> None:
 def sweep(folder: RunFolder) -> None:
     """Half-written files of processes that were killed. Under the supervisor's lock nobody else writes these."""
     with _as_far_as_possible():
-        for place in (folder.path, folder.attempt(folder.last_attempt()).path):
-            for half in place.glob(".*.tmp"):
+        for pattern in (".*.tmp", "attempts/*/.*.tmp"):
+            for half in folder.path.glob(pattern):
                 half.unlink(missing_ok=True)
 
 
@@ -165,9 +165,8 @@ def _as_far_as_possible() -> Iterator[None]:
     """For what stands elsewhere too: a full, broken or read-only disk must not keep a run from ending."""
     try:
         yield
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
+    except OSError:
+        pass
 
 
 def _said(conn: Connection, run: int, number: int) -> tuple[str | None, str | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kgops.errors import Unavailable
-from kgops.jobs.files import PASSING, read_json, read_regular, write_json
+from kgops.jobs.files import ABSENT, read_json, read_regular, write_json
 from kgops.runs.folder import RunFolder
 from storage import runs
 from storage.database import Connection
@@ -102,14 +102,10 @@ def _plan_from(table: Any, folder: RunFolder) -> Plan:
 
 
 def read_private(folder: RunFolder) -> Private | None:
-    """None once the run has ended, or where it cannot be read."""
+    """None once the run has ended."""
     try:
         # surrogateescape: an environment may hold bytes that are not UTF-8, and the worker gets them back.
         table = json.loads(read_regular(folder.private).decode("utf-8", "surrogateescape"))
         return Private(list(table["command"]), dict(table["environment"]), int(table["umask"]))
-    except (ValueError, KeyError, TypeError):
-        return None
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
+    except (*ABSENT, ValueError, KeyError, TypeError):
         return None

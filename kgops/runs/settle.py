@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kgops.errors import KgopsError, Unavailable
-from kgops.jobs.files import PASSING
 from kgops.runs import locks, pending, processes, queue, rebuild, slot
 from kgops.runs.conclude import commit_decided, conclude, new_intake, write_end
 from kgops.runs.deletion import finish_deletion
@@ -26,14 +25,12 @@ from storage.database import Connection
 from storage.runs import Run
 
 # Troubles of this process. With other rights, or in a second, somebody may settle the run.
-_SAY_NOTHING_OF_THE_RUN = PASSING | {
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENOLCK,
-    errno.EROFS,
-    errno.ENOSPC,
-    errno.EDQUOT,
-}
+_SAY_NOTHING_OF_THE_RUN = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOLCK),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR),
+    }
+)
 
 
 @dataclass(slots=True)
@@ -65,9 +62,15 @@ def _each_by_itself(home: Home, conn: Connection, run: Run, done: Settled) -> It
         yield
     except (OSError, KgopsError, TypeError, ValueError, KeyError, AttributeError) as error:
         told = error.message if isinstance(error, KgopsError) else f"{error}"
-        done.troubles.append(f"run {run.id} cannot be settled: {told:.300}")
-        if not isinstance(error, Unavailable) and not (
-            isinstance(error, OSError) and error.errno in _SAY_NOTHING_OF_THE_RUN
+        reason = f"cannot be settled: {told:.300}"
+        done.troubles.append(f"run {run.id} {reason}")
+        if isinstance(error, (OSError, Unavailable)) and reason != run.reason:
+            runs.set_state(
+                conn, run.id, run.state, reason
+            )  # what cannot be read now may be readable in a second
+        elif (
+            not isinstance(error, Unavailable)
+            and getattr(error, "errno", None) not in _SAY_NOTHING_OF_THE_RUN
         ):
             _end_what_is_broken(home, conn, run, told, done)
 

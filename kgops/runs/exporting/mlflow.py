@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kgops.jobs.moments import is_moment
+from kgops.jobs.numbers import finite_json
 from kgops.jobs.text import one_line
 from kgops.runs.exporting.places import must_be_free, plain_name
 from kgops.runs.exporting.record import write_runs
@@ -100,11 +102,12 @@ def _meta(rows: Rows, uuid: str, experiment: str, place: Path) -> dict[str, Any]
 
 def _write_metrics(rows: Rows, folder: Path) -> None:
     taken: set[str] = set()
+    began = _ms(rows.run["submitted_at"]) or 0
     for curve in rows.curves:
         points = zip(curve.times, curve.values, whole_steps(curve), strict=True)
-        lines = (f"{_ms(at)} {math.nan if v is None else v!r} {step}\n" for at, v, step in points)
+        lines = (f"{_ms(at) or began} {math.nan if v is None else v!r} {step}\n" for at, v, step in points)
         (folder / plain_name(curve.name, taken)).write_text("".join(lines), encoding="utf-8")
-    at = _ms(rows.run["ended_at"] or rows.run["submitted_at"])
+    at = _ms(rows.run["ended_at"]) or began
     for row in rows.tables["figure"]:
         name = row["name"] if plain_name(row["name"], set()) not in taken else f"{row['name']} final"
         (folder / plain_name(name, taken)).write_text(f"{at} {row['value']!r} 0\n", encoding="utf-8")
@@ -139,7 +142,7 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict):
             yield from _flat(value, where)
         else:
-            yield where, value if isinstance(value, str) else json.dumps(value)
+            yield where, value if isinstance(value, str) else json.dumps(finite_json(value))
 
 
 def _write_all(folder: Path, told: Iterator[tuple[str, str]]) -> None:
@@ -149,7 +152,7 @@ def _write_all(folder: Path, told: Iterator[tuple[str, str]]) -> None:
 
 
 def _ms(at: float | None) -> int | None:
-    return None if at is None or not math.isfinite(at) else int(at * 1000)
+    return None if at is None or not is_moment(at) else int(at * 1000)
 
 
 def _yaml(table: Mapping[str, Any]) -> str:

@@ -23,7 +23,13 @@ def must_be_free(path: Path, *, force: bool) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name once it is whole."""
+    """A file that takes its name once it is whole, also where the name is a link's. What is no file, as a pipe or
+    /dev/stdout, has to stay what it is."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()
     half = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with half.open("wb") as file:
