@@ -26,6 +26,10 @@ class DatabaseReadOnly(StorageError):
     pass
 
 
+class DatabaseOutOfReach(StorageError):
+    """The disk, or its permissions, do not let it be opened or read; the database itself may be sound."""
+
+
 class CommitUnknown(StorageError):
     """The disk failed while a transaction was committed: it may be there when the database is opened next, or not."""
 

@@ -115,23 +115,32 @@ def main(arguments: list[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (KgopsError, StorageError) as error:
-        print(f"Error: {lines(error.message)}", file=sys.stderr)
-        if error.hint:
-            print(f"Hint: {lines(error.hint)}", file=sys.stderr)
-        return error.exit_code
+        return _refused(error.message, error.hint, error.exit_code)
+    except BrokenPipeError:
+        return _without_readers()
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            return _without_readers()
         # The disk, the rights or the limits of this machine: no mistake of ours that a traceback would help to find.
-        where = f"{lines(str(error.filename))}: " if error.filename is not None else ""
-        print(f"Error: {where}{error.strerror or error}", file=sys.stderr)
-        print("Hint: `kgops doctor` checks home, disk and database", file=sys.stderr)
-        return 1
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return _refused(f"{where}{error.strerror or error}", "`kgops doctor` checks home, disk and database")
     except (click.Abort, KeyboardInterrupt):
         print("Aborted.", file=sys.stderr)
         return ABORTED
     except SystemExit:  # click's answer to a broken pipe
         return _without_readers()
+    except Exception as error:
+        if type(error).__module__ != "sqlite3":
+            raise
+        from storage.database import told_of
+
+        told = told_of(error)
+        return _refused(told.message, told.hint, told.exit_code)
+
+
+def _refused(message: str, hint: str | None, exit_code: int = 1) -> int:
+    print(f"Error: {lines(message)}", file=sys.stderr)
+    if hint:
+        print(f"Hint: {lines(hint)}", file=sys.stderr)
+    return exit_code
 
 
 def _without_readers() -> int:

@@ -19,6 +19,7 @@ from kgops.cli.tag import check_tags
 from kgops.errors import BadJob
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.places import PLACES
+from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import lines, one_line
 from kgops.on.submission import sbatch_lines
 from kgops.plans.ladder import passed_over
@@ -146,7 +147,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
         changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in tried)
         changed += "".join(f"\n# not tried after an out-of-memory: {one}" for one in not_tried)
         changed += "".join(f"\n# {line}" for line in sbatch_lines(job))
-        text = f"{job.as_toml().rstrip()}{changed}\n# {shlex.join(child_command(job))}"
+        text = f"{_masked(job).as_toml().rstrip()}{changed}\n# {shlex.join(child_command(job))}"
         say(lines(text) if sys.stdout.isatty() else text)
         return 0
     session = for_writing()
@@ -226,6 +227,13 @@ def _print_influences(session: Session, number: int) -> None:
     if run is not None and run.state == "succeeded":
         for line in summary(session, run):
             say(line)
+
+
+def _masked(job: Job) -> Job:
+    """What is printed may be kept, as a terminal's log or a file."""
+    if "command" not in job.settings:
+        return job
+    return replace(job, settings={**job.settings, "command": masked_arguments(job.settings["command"])})
 
 
 def _with_flags(job: Job, given: dict[str, Any]) -> Job:

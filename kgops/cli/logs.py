@@ -14,7 +14,8 @@ import click
 
 from kgops.cli.output import tell
 from kgops.cli.session import Session, existing
-from kgops.errors import Usage
+from kgops.errors import Unavailable, Usage
+from kgops.jobs.files import NotAFile, open_regular
 from kgops.jobs.text import from_bytes, one_line
 from kgops.runs import spool
 from kgops.runs.log_lines import LEVELS, Level, level_of
@@ -117,10 +118,20 @@ def _print_from(
         run = session.run(str(run.id))
 
 
+def _opened(log: Path) -> int:
+    try:
+        return open_regular(log)
+    except NotAFile as error:
+        raise Unavailable(
+            f"{log}: {error.strerror}",
+            "its worker put that in the place of its log; `kgops show` has the rest",
+        ) from error
+
+
 def _copy(log: Path, offset: int, out: BinaryIO) -> int:
     """Every byte as it is, whatever it calls a line."""
     try:
-        fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = _opened(log)
     except FileNotFoundError:
         return offset
     try:
@@ -135,7 +146,7 @@ def _copy(log: Path, offset: int, out: BinaryIO) -> int:
 def _beginning(log: Path, count: int | None) -> int:
     """Offset from which the wanted lines begin: read backwards, so that a huge log costs nothing."""
     try:
-        fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = _opened(log)
     except FileNotFoundError:
         return 0
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kgops.cli.follow import follow
-from kgops.cli.output import say
+from kgops.cli.output import say, tell
 from kgops.cli.session import for_writing
 from kgops.jobs.files import size_of
 from kgops.runs.launch import resume
@@ -23,7 +23,7 @@ def command(ctx: click.Context, name: str, detach: bool) -> None:
     run = session.run(name)
     log = session.folder(run).log
     log_from = size_of(log)
-    resume(session.home, session.conn, run.id)
+    resume(session.home, session.conn, run.id, lambda text: tell(f"Warning: {text}."))
     tolerate_output_trouble()
     if detach:
         say(str(run.id))

@@ -47,7 +47,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) 
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             try:
-                found = path.lstat().st_mode
+                found = (path.stat() if follow else path.lstat()).st_mode
             except OSError:
                 raise error from None
             if not stat.S_ISREG(found):
@@ -125,10 +125,10 @@ def write_json(path: Path, value: Any) -> None:
     write_durably(path, json.dumps(value, indent=1, ensure_ascii=False).encode("utf-8", "surrogateescape"))
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *, follow: bool = False) -> Any:
     """None where there is no such file or it is not whole. An OSError says that nobody knows what it holds."""
     try:
-        return json.loads(read_regular(path))
+        return json.loads(read_regular(path, follow=follow))
     except (*ABSENT, ValueError, RecursionError):
         return None
 

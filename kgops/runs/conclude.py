@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -96,16 +96,29 @@ def end_without_attempt(conn: Connection, folder: RunFolder, number: int, state:
 
 
 def write_end(folder: RunFolder, ending: slot.Ending) -> None:
-    """Into the folder before the database, which may be full. Where the folder cannot take it the database must."""
-    with _as_far_as_possible():
-        slot.write_ending(folder.outcome, ending)
+    """Into the folder before the database, which may be full. Where the folder cannot take it the database must, and
+    `kgops doctor` mends the folder."""
+    _as_hard_as_possible(lambda: slot.write_ending(folder.outcome, ending))
     _forget_private(folder)
 
 
+def ending_of(run: runs.Run, last_attempt: int) -> slot.Ending:
+    """What an ended run's row says, as its folder should."""
+    return slot.Ending(run.state, run.reason, run.exit_code, last_attempt, run.ended_at or time.time())
+
+
 def _forget_private(folder: RunFolder) -> None:
-    with _as_far_as_possible():
-        folder.private.unlink(missing_ok=True)
+    _as_hard_as_possible(lambda: folder.private.unlink(missing_ok=True))
     sweep(folder)
+
+
+def _as_hard_as_possible(write: Callable[[], None]) -> None:
+    for pause_s in (0.1, 0.5, 0.0):
+        try:
+            write()
+            return
+        except OSError:
+            time.sleep(pause_s)  # a disk that fails once may not fail twice
 
 
 def sweep(folder: RunFolder) -> None:

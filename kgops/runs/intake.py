@@ -46,8 +46,9 @@ class Intake:
         self.start_again_from_the_record()
 
     def use(self, conn: Connection) -> None:
-        """Another connection to the same database."""
+        """Another connection to the same database. What the last one wrote at the end may be there or not."""
         self._conn = conn
+        self.start_again_from_the_record()
 
     def has_news(self) -> bool:
         """Whether a file has changed its size: two cheap questions, for every tick."""

@@ -48,11 +48,15 @@ def launch(
             f"the disk failed while the run was accepted: {error.message}",
             "`kgops runs` shows whether it was, once the disk works again",
         ) from error
+    _start_what_may(home, conn, number, "accepted", say)
+    return number
+
+
+def _start_what_may(home: Home, conn: Connection, number: int, what: str, say: Callable[[str], None]) -> None:
     try:
         queue.dispatch(home, conn)
     except (StorageError, KgopsError, OSError) as error:
-        say(f"run {number} is accepted and not started yet: {error}; the next command tries again")
-    return number
+        say(f"run {number} is {what} and not started yet: {error}; the next command tries again")
 
 
 def child_command(job: Job) -> list[str]:
@@ -292,7 +296,7 @@ def _must_not_limit_a_card(job: Job) -> None:
         )
 
 
-def resume(home: Home, conn: Connection, number: int) -> None:
+def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None) -> None:
     """An ended run goes on with a new attempt, from its last checkpoint where it has one."""
     run = runs.get(conn, number)
     if run is None:
@@ -325,7 +329,7 @@ def resume(home: Home, conn: Connection, number: int) -> None:
         ) from error
     finally:
         os.close(lock)
-    queue.dispatch(home, conn)
+    _start_what_may(home, conn, number, "open again", say)
 
 
 def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:

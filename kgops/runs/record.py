@@ -24,22 +24,29 @@ class Record:
     No trouble of the database ends a supervisor: the worker waits for nobody, and what it reports is on disk.
     """
 
-    intake: Intake
-
     def __init__(self, database: Path) -> None:
         self._database = database
         self._conn: Connection | None = None
+        self._intake: Intake | None = None
         self._said = ""
 
     @property
     def conn(self) -> Connection:
         """Raises a StorageError where the database cannot be opened."""
         if self._conn is None:
-            self._conn = open_writer(self._database, busy_timeout_s=5.0)
+            conn = open_writer(self._database, busy_timeout_s=5.0)
+            if self._intake is not None:
+                self._intake.use(conn)
+            self._conn = conn
         return self._conn
 
+    @property
+    def intake(self) -> Intake:
+        assert self._intake is not None  # fill_from comes first
+        return self._intake
+
     def fill_from(self, folder: RunFolder, plan: Plan) -> None:
-        self.intake = self.insist(lambda conn: new_intake(conn, folder, plan, reads_log=True))
+        self._intake = self.insist(lambda conn: new_intake(conn, folder, plan, reads_log=True))
 
     def insist(self, write: Callable[[Connection], T]) -> T:
         """A database that is busy, full, moved or out of reach only delays us."""
@@ -57,16 +64,9 @@ class Record:
         if error.message != self._said:
             self._said = error.message
             say(f"will try again: {error.message}")
-        if isinstance(error, (DatabaseBusy, DatabaseFull)) or self._conn is None:
-            return
-        self._conn.close()
-        self._conn = None
-        try:
-            conn = self.conn
-        except StorageError:
-            return  # the next try opens it
-        if hasattr(self, "intake"):
-            self.intake.use(conn)
+        if not isinstance(error, (DatabaseBusy, DatabaseFull)) and self._conn is not None:
+            self._conn.close()
+            self._conn = None
 
 
 def say(text: str) -> None:

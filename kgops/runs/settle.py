@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kgops.errors import KgopsError, Unavailable
 from kgops.runs import locks, pending, processes, queue, rebuild, slot
-from kgops.runs.conclude import commit_decided, conclude, new_intake, write_end
+from kgops.runs.conclude import commit_decided, conclude, ending_of, new_intake, write_end
 from kgops.runs.deletion import finish_deletion
 from kgops.runs.folder import RunFolder
 from kgops.runs.ownership import must_be_orphaned, take_over
@@ -178,10 +178,7 @@ def _finish_resume(home: Home, conn: Connection, name: str) -> None:
     if lock is None:
         return
     try:
-        ending = slot.Ending(
-            run.state, run.reason, run.exit_code, folder.last_attempt(), run.ended_at or time.time()
-        )
-        write_end(folder, ending)
+        write_end(folder, ending_of(run, folder.last_attempt()))
     finally:
         os.close(lock)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kgops.jobs.files import NotAFile, read_regular
 from kgops.jobs.moments import is_moment
 from kgops.jobs.numbers import finite_json
 from kgops.jobs.text import one_line
@@ -25,6 +26,7 @@ _EXPERIMENT = "kgops"
 _EXPERIMENT_ID = "716000042"  # of that name, wherever nothing else has the number
 _STATUS = {"succeeded": 3, "cancelled": 5, "interrupted": 5, "queued": 2, "starting": 1, "running": 1}
 _FAILED = 4
+_LARGEST_META = 1 << 16
 _LOCAL = 4  # MLflow's word for a source that is no project, notebook or job
 # YAML has no place for these, whatever they are escaped as in JSON.
 _NOT_PRINTABLE = re.compile("[^\t\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -40,7 +42,7 @@ def write_mlflow(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
 def _experiment(target: Path) -> Path:
     """The store's experiment of our name, made where there is none."""
     for meta in sorted(target.glob("*/meta.yaml")):
-        if re.search(rf"^name: ['\"]?{_EXPERIMENT}['\"]?$", meta.read_text(encoding="utf-8"), re.MULTILINE):
+        if re.search(rf"^name: ['\"]?{_EXPERIMENT}['\"]?$", _text(meta), re.MULTILINE):
             return meta.parent
     number = int(_EXPERIMENT_ID)
     while (target / str(number)).exists():
@@ -55,6 +57,14 @@ def _experiment(target: Path) -> Path:
     }
     (folder / "meta.yaml").write_text(_yaml(told), encoding="utf-8")
     return folder
+
+
+def _text(meta: Path) -> str:
+    """Of a store that others write, too."""
+    try:
+        return read_regular(meta, at_most=_LARGEST_META, follow=True).decode("utf-8", "replace")
+    except NotAFile:
+        return ""
 
 
 def _write_run(rows: Rows, experiment: Path, *, force: bool) -> None:

@@ -30,9 +30,9 @@ def written(path: Path) -> Iterator[IO[bytes]]:
             yield file
         return
     path = path.resolve()
-    half = path.with_name(f".{path.name}.{os.getpid()}.part")
+    half = path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
     try:
-        with half.open("wb") as file:
+        with half.open("xb") as file:  # in a folder of everybody's somebody may have put a link under a name
             yield file
         half.replace(path)
     finally:
