@@ -23,6 +23,7 @@ from storage.database import integrity_problems, open_reader
 __all__ = ["Before", "Judge"]
 
 _ABOUT_A_RUN = ("id", "workload", "label", "state", "reason", "exit_code", "folder", "attempts")
+_LAUNCHES = ("launcher", "supervisor", "gate", "worker-to-be")
 _BELONGS = ".reserved"  # room on the disk for a mark that is not made yet
 _NOT_COMPARED = ("supervisor.lock", "worker.lock")
 
@@ -145,7 +146,7 @@ class Judge:
                 changed = [name for name in _ABOUT_A_RUN if now.get(name) != row[name]]
                 if changed:
                     self.say(f"run {number} has another {', '.join(changed)}")
-        if self.command.name == "launcher" and self.answer.code == 0:
+        if self.command.name in _LAUNCHES and self.answer.code == 0:
             told = self.answer.out.strip()
             if not told.isdecimal() or int(told) not in self.rows:
                 self.say(f"run {told!r} was acknowledged and is lost")
@@ -181,7 +182,7 @@ class Judge:
             self.say(
                 f"the launch said it failed, and run {sorted(new)} is there ({_last_line(self.answer.err)})"
             )
-        if name in ("supervisor", "gate", "worker-to-be") and not did:
+        if name in _LAUNCHES and name != "launcher" and not did:
             self.say(f"the launch failed: {_last_line(self.answer.err)}")
         if name == "resume" and did and self.rows.get(2, {}).get("state") not in ("succeeded", "failed"):
             self.say(f"the run was resumed and is {self.rows.get(2, {}).get('state')}")
