@@ -83,7 +83,7 @@ class Beginning:
         return gate.Start(
             self.folder.attempt(self.number),
             command,
-            Path(self.plan.cwd),
+            Path(self.private.cwd),
             environment,
             self.private.umask,
             self.folder.log,

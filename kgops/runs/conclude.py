@@ -124,7 +124,7 @@ def _as_hard_as_possible(write: Callable[[], None]) -> None:
 def sweep(folder: RunFolder) -> None:
     """Half-written files of processes that were killed. Under the supervisor's lock nobody else writes these."""
     with _as_far_as_possible():
-        for pattern in (".*.tmp", "attempts/*/.*.tmp"):
+        for pattern in (".*.tmp", "attempts/*/.*.tmp", "results/.manifest.json.*.tmp"):
             for half in folder.path.glob(pattern):
                 half.unlink(missing_ok=True)
 

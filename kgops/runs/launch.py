@@ -18,7 +18,7 @@ from kgops.jobs.cards_asked import CardsAsked
 from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.placeholders import fill_in, rungs
-from kgops.jobs.secrets import is_masked, masked_arguments
+from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans.ladder import Rung, ladder, last_resort
 from kgops.plans.worthwhile import Skipped, worth_an_attempt
@@ -97,7 +97,7 @@ def _accept(home: Home, conn: Connection, planned: Planned) -> int:
         plan = _plan(number, planned, shown, cwd)
         # The marker outlives the transaction: killed before the commit, the folder is the record.
         until_committed.enter_context(pending.announce(home, name, "launch"))
-        private = Private(command, dict(os.environ), guard_files())
+        private = Private(command, dict(os.environ), guard_files(), str(cwd))
         until_committed.enter_context(_folder_made(home, name, masked, plan, private, environment))
         runs.add(
             conn,
@@ -128,7 +128,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         profile=job.profile,
         submitted_at=time.time(),
         command=shown,
-        cwd=str(cwd),
+        cwd=masked_text(str(cwd)),
         gpu=planned.gpu,
         reserved_mib=planned.reserved_mib,
         predicted_mib=planned.predicted_mib,
@@ -224,7 +224,7 @@ def _masked(job: Job, shown: list[str], cwd: Path) -> Job:
     """What the record keeps. A command belongs to its folder: repeated from elsewhere it runs there again."""
     if "command" not in job.settings:
         return job
-    return replace(job, settings={**job.settings, "command": shown, "cwd": str(cwd)})
+    return replace(job, settings={**job.settings, "command": shown, "cwd": masked_text(str(cwd))})
 
 
 def _working_folder(job: Job) -> Path:
@@ -334,7 +334,7 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
 
 def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
     """Killed at any moment in here, the marker says that somebody has to tidy up: settle.py."""
-    write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files()))
+    write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files(), plan.cwd))
     slot.reserve(folder.stop)  # empty: nobody asks any more
     slot.reserve(folder.outcome)  # from here on the folder says: not ended
     if not runs.reopen(conn, plan.number):
@@ -342,7 +342,7 @@ def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
 
 
 def _must_be_repeatable(plan: Plan) -> None:
-    if is_masked(plan.command):
+    if is_masked([*plan.command, plan.cwd]):
         raise Usage(
             f"run {plan.number} was started with a secret among its arguments, which the record does not keep",
             "start it anew, with the secret in the environment",
