@@ -19,3 +19,15 @@ def test_stream_of_small_runs_does_not_pass_an_exclusive_one(run_cli: Console) -
     for number in (exclusive, *small):
         assert run_cli.ended(number).state == "succeeded"
     assert (run_cli.cwd / "order").read_text().split() == ["exclusive", *["small"] * 4]
+
+
+def test_stop_of_a_waiting_run_lets_those_behind_it_go_on(run_cli: Console) -> None:
+    going = run_cli.detach("sh", "-c", UNTIL_GATE)
+    run_cli.running(going)
+    exclusive = run_cli.detach("true", flags=("--exclusive",))
+    behind = run_cli.detach("true")
+    stopped = run_cli("stop", str(exclusive))
+    assert "cancelled" in stopped.out
+    assert run_cli.ended(behind).state == "succeeded"  # with no console looking
+    current = run_cli.run(going)
+    assert current is not None and current.state == "running"

@@ -53,8 +53,9 @@ class Beginning:
             "at": began.wall_s,
             "log_from": size_of(self.folder.log),
             "tag": tree.tag,
+            "mark": (mark := processes.new_mark()),
         }
-        start = self._start(tree, began)
+        start = self._start(tree, began, mark)
         lock = self._worker_lock()
         opening, opener = os.pipe()
         try:
@@ -74,7 +75,7 @@ class Beginning:
             os.close(opening)
         return identity, opener
 
-    def _start(self, tree: Tree, began: gate.Clocks) -> gate.Start:
+    def _start(self, tree: Tree, began: gate.Clocks, mark: int | None) -> gate.Start:
         home = Home(full_path_of_home(self.spelled_home))
         folder = RunFolder(home.runs / self.folder.path.name)
         command, environment = worker_environment(
@@ -88,6 +89,7 @@ class Beginning:
             self.private.umask,
             self.folder.log,
             began,
+            mark,
             # Our workers limit themselves once their libraries are loaded: those fail in every way but the honest one.
             self.plan.memory_limit_mib if self.plan.is_command else None,
         )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from kgops.errors import NoSuchRun, Unavailable
-from kgops.runs import processes, slot
+from kgops.runs import processes, queue, slot
 from kgops.runs.conclude import end_without_attempt
 from kgops.runs.folder import RunFolder
 from kgops.runs.ownership import take_over, wake_supervisor
@@ -54,6 +54,10 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
         pass  # its folder holds the end, and the next command that can writes it down
     finally:
         os.close(lock)
+    try:
+        queue.dispatch(home, conn)  # it may have been in the way of others
+    except (StorageError, OSError):
+        pass  # the next command does
 
 
 def wait_for_end(
