@@ -13,7 +13,7 @@ from power_cut_disk import Disk, Operation
 
 def test_power_cuts_take_back_nothing_that_was_told(tmp_path: Path) -> None:
     recorded = record(tmp_path)
-    cuts = moments(recorded, 8)
+    cuts = moments(recorded, 6)
     wrong = {cut: faults for cut, faults in judge_all(recorded, cuts, tmp_path) if faults}
     assert wrong == {}
 

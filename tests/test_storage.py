@@ -276,6 +276,6 @@ def test_columns_of_the_dataclasses_are_those_of_the_tables(conn: sqlite3.Connec
 def test_notes_and_tags_of_a_run_deleted_meanwhile_say_so(conn: sqlite3.Connection) -> None:
     with pytest.raises(RunGone, match="run 77 has just been deleted"):
         reports.add_note(conn, 77, 5.0, "x")
-    for add, remove in ((["x"], []), ([], ["x"])):
+    for added, removed in ((["x"], []), ([], ["x"])):
         with pytest.raises(RunGone, match="run 77 has just been deleted"):
-            reports.change_tags(conn, 77, add=add, remove=remove)
+            reports.change_tags(conn, 77, add=added, remove=removed)

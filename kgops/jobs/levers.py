@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kgops.jobs.keys import joined, unknown_names
-
 Kind = Literal["exact", "numeric", "approximate"]
 
 
@@ -99,6 +97,8 @@ LEVERS: dict[str, Lever] = {
 
 def lever_problems(levers: Mapping[Any, Any], *, path: str = "levers") -> list[str]:
     """What is wrong with these names and values, each with its key."""
+    from kgops.jobs.keys import joined, unknown_names  # here: supervisors read kinds alone
+
     troubles = [
         f"{joined(path, name)}: {trouble}"
         for name, value in levers.items()

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -201,6 +202,7 @@ def _runs(home: Home) -> Finding:
         known = {run.folder: run for run in runs.page(conn, limit=1 << 40)}
     finally:
         conn.close()
+    _sweep(home)
     names = [path.name for path in home.runs.iterdir() if number_of(path.name) is not None]
     mended = sum(_mend(RunFolder(home.runs / name), known[name]) for name in names if name in known)
     said = f"; {mended} folders of ended runs said otherwise: mended" if mended else ""
@@ -209,6 +211,16 @@ def _runs(home: Home) -> Finding:
         many = f"{len(lost)} folders have no row, {lost[0]} for one{said}"
         return Finding("runs", "trouble", many, "`kgops doctor --rebuild` gives them their rows back")
     return Finding("runs", "note" if mended else "ok", f"every folder has its row{said}")
+
+
+def _sweep(home: Home) -> None:
+    """Half-written files of killed commands; nobody writes one for an hour."""
+    for half in (*home.path.glob(".*.tmp"), *home.path.glob(".doctor-*")):
+        try:
+            if time.time() - half.lstat().st_mtime > 3600:
+                half.unlink()
+        except OSError:
+            continue  # gone, or for the next time
 
 
 def _mend(folder: RunFolder, run: Run) -> bool:

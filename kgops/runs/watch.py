@@ -91,7 +91,6 @@ class Watch:
 
     def _tick(self, sampler: Sampler, kills: KernelKills) -> None:
         now = time.monotonic()
-        kills.look()
         stop = read_stop(self._folder)
         if stop is not None and stop.grace_s != self._grace_s:
             # Another grace counts from now; the same one again does not put off the end.
@@ -101,6 +100,7 @@ class Watch:
                 self._ask_to_stop()
         if now >= self._next_sample:
             self._next_sample = now + SAMPLE_EVERY_S
+            kills.look()
             if self._plan.on != "slurm":  # who stands here for a worker elsewhere is not what is measured
                 self._samples.append(sampler.take())
             self._orphan_killed |= _reap_orphans(leave=sampler.gate_pid)
