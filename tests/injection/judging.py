@@ -61,7 +61,7 @@ class Judge:
     def judge(self) -> list[str]:
         self._answered(self.command.name, self.answer, may_fail=True)
         if self.command.name == "stop":
-            self._settle(may_go_on=True)
+            self._settle(may_go_on=self.answer.code != 0)  # what was said to be stopped ends by itself
             self._stopped_as_told()
             self._clean("stop", "3", "2", "--grace", "0")
         if self.command.again[0] != "runs":
