@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench chaos soak clients fuzz picture gpu-check clean
+.PHONY: demo test lint bench chaos inject power-cut soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -27,6 +27,16 @@ bench: $(VENV)/.ready
 N ?= 200
 chaos: $(VENV)/.ready-dev
 	$(BIN)/python tests/chaos.py --kills $(N) $(CHAOS_FLAGS)
+
+# Power cuts: a home's writes replayed, without what no disk had promised to keep. `make power-cut N=300`.
+power-cut: $(VENV)/.ready-dev
+	$(BIN)/python tests/power_cut.py --cuts $(N)
+
+# Every call on files and processes of nine commands, killed or failed: half an hour on two cores, for a release. A part
+# of it in minutes: `make inject INJECT_FLAGS="--sample 1000"`; one again: `INJECT_FLAGS="--only launcher:EIO:17"`.
+inject: $(VENV)/.ready-dev
+	$(BIN)/python tests/injection/inject.py --mutants
+	$(BIN)/python tests/injection/inject.py $(INJECT_FLAGS)
 
 # Screens and a supervisor for a while, with runs coming and going: what grows, and whether it should.
 MINUTES ?= 30

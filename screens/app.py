@@ -233,6 +233,10 @@ class KgopsApp(App[None], inherit_bindings=False):
         return done
 
 
-def open_screens(in_browser: tuple[int, int] | None = None) -> None:
-    """`kgops tui`: comes back when the person leaves. A browser tells its columns and lines, and has all signs."""
-    KgopsApp(find_home(), unicode=True if in_browser else None).run(size=in_browser)
+def open_screens(in_browser: tuple[int, int] | None = None) -> int:
+    """`kgops tui`: comes back when the person leaves, with 0, or when the screens crash, with another exit code.
+
+    A browser tells its columns and lines, and has all signs."""
+    app = KgopsApp(find_home(), unicode=True if in_browser else None)
+    app.run(size=in_browser)
+    return app.return_code or 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kgops.cli.output import figure, fitted, padded
+from kgops.jobs.moments import clock
 from kgops.jobs.text import one_line
 from screens.rows import Piece, Row, said
 from screens.widgets.curve import braille
@@ -49,9 +49,7 @@ def over_time(told: Told, width: int) -> list[Row]:
     values = [value for _, value in told.over_time]
     if len(values) < 2:
         return []
-    first, last = (
-        time.strftime("%d %b %Y", time.localtime(at)) for at, _ in (told.over_time[0], told.over_time[-1])
-    )
+    first, last = (clock(at, "%d %b %Y") for at, _ in (told.over_time[0], told.over_time[-1]))
     title = f"{len(values):,} TIMES ON THIS MACHINE"
     spots = [(float(i), value) for i, value in enumerate(values)]
     return [said(title, width, "head"), *_chart([spots], width, by_factors=False, ends=(first, last))]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from kgops.cli.output import figure, padded
+from kgops.jobs.moments import NO_MOMENT, is_moment
 from kgops.jobs.text import one_line
 from screens.rows import Column, Columns, Piece, Row, said, title
 from storage.figures import Figure
@@ -183,6 +184,8 @@ def _figure_columns(width: int, machines: bool) -> Columns:
 
 def _when(at: float, now: float) -> str:
     """As much as tells it from others: the time, the day of a week, the date."""
+    if not is_moment(at):
+        return NO_MOMENT
     when, today = time.localtime(at), time.localtime(now)
     if when[:3] == today[:3]:
         return time.strftime("%H:%M", when)

@@ -13,6 +13,7 @@ from kgops.cli.tag import check_tags
 from kgops.errors import NoSuchRun, Usage
 from kgops.jobs.job import read_job
 from kgops.jobs.lent import lent
+from kgops.jobs.secrets import masked_text
 from kgops.jobs.text import one_line
 from kgops.runs.control import stop_run
 from kgops.settings import Home, make_home
@@ -122,7 +123,7 @@ def note(session: Session, run: Run, text: str) -> str:
     _must_be_there(session, run)
     if not text.strip():
         raise Usage("the note is empty")
-    reports.add_note(session.conn, run.id, time.time(), text)
+    reports.add_note(session.conn, run.id, time.time(), masked_text(text))
     return f"noted on run {run.id}"
 
 

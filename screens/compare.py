@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 
 from kgops.errors import KgopsError, NoSuchRun
+from kgops.jobs.numbers import middle
 from kgops.runs.comparing import Comparison, compare
 from kgops.settings import Home
 from screens import compare_page
@@ -168,7 +169,7 @@ def _curve(conn: Connection, chosen: Sequence[Run], name: str) -> Curves:
     by_clock = all(one[0].first_step > at - _SKEW_S for one, at in zip(found, began, strict=True) if one)
     zeros = began if by_clock else [0.0] * len(chosen)
     spots = (
-        tuple(((bucket.first_step + bucket.last_step) / 2 - zero, bucket.mean) for bucket in one)
+        tuple((middle(bucket.first_step, bucket.last_step) - zero, bucket.mean) for bucket in one)
         for one, zero in zip(found, zeros, strict=True)
     )
     return Curves(name, tuple(spots), by_clock)

@@ -205,6 +205,8 @@ def _in(value: float | None, width: int) -> str:
 def _ratio(ratio: float | None) -> str:
     if ratio is None:
         return ""
+    if abs(ratio) >= 1e4:
+        return f"{ratio:.0e}×"
     return f"{ratio:.2f}×" if ratio == 0 or abs(ratio) >= 0.01 else f"{ratio:.1g}×"
 
 

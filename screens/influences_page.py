@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kgops.cli.output import fitted
 from kgops.errors import Unavailable, Usage
+from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.runs.found import Found, Step
 from screens.rows import Column, Columns, Piece, Row, said
@@ -174,7 +175,7 @@ def _words(found: Found, *labels: str) -> str:
 
 
 def _bar(score: float, largest: float) -> Piece:
-    length = max(round(_BAR * abs(score) / largest), 1) if largest and score else 0
+    length = max(round(_BAR * share_between(abs(score), 0.0, largest)), 1) if largest and score else 0
     filled = "▇" * length
     left, right = (filled, "") if score < 0 else ("", filled)
     return Piece(fitted(f"{left:>{_BAR}}│{right:<{_BAR}}", 2 * _BAR + 1), "accent")

@@ -12,6 +12,8 @@ from kgops.cli.suggest_page import accuracy_page
 from kgops.errors import BadJob, KgopsError
 from kgops.gpus.facts import facts_of_reading
 from kgops.gpus.readings import CardReading
+from kgops.jobs.files import read_regular
+from kgops.jobs.job import LARGEST_JOB_FILE
 from kgops.jobs.text import one_line
 from kgops.plans import profiles
 from kgops.plans.profiles import Profile
@@ -146,7 +148,12 @@ def _told(profile: Profile, name: str, cards: tuple[CardReading, ...] | None) ->
 
 
 def _text(path: Path) -> tuple[str, ...]:
-    return tuple(path.read_bytes().decode(errors="replace").rstrip().splitlines())
+    return tuple(
+        read_regular(path, at_most=LARGEST_JOB_FILE, follow=True)
+        .decode(errors="replace")
+        .rstrip()
+        .splitlines()
+    )
 
 
 def _accuracy(home: Home) -> list[str]:

@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kgops.cli.output import UNKNOWN, duration, figure, fitted, moment, width_of
+from kgops.cli.output import UNKNOWN, duration, figure, fitted, moment, off_by, width_of
+from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.runs.overview import eta_s
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
@@ -115,7 +116,8 @@ def _of_what(known: Dossier) -> str:
     on_card, predicted = known.forecast["on_card"], known.run.predicted_mib
     measured = known.run.peak_card_mib if on_card else _above_libraries(known)
     what = " on the card" if on_card else " above libraries"
-    return f"{what} ({measured / predicted - 1:+.1%} measured)" if measured and predicted else what
+    off = off_by(measured, predicted) if measured and predicted else None
+    return f"{what} ({off} measured)" if off else what
 
 
 def _budget(known: Dossier, width: int) -> list[Row]:
@@ -137,7 +139,7 @@ def _budget(known: Dossier, width: int) -> list[Row]:
     measured = {c.name.removesuffix("_mib"): c.last for c in known.curves if c.name.endswith("_mib")}
     rows = [columns.heading()]
     for name, mib in parts:
-        drawn = "▇" * round(mib / largest * _BAR)
+        drawn = "▇" * round(share_between(mib, 0.0, largest) * _BAR)
         found = measured.get(name)
         took = "" if found is None else f"{found:,.1f}"
         rows.append(columns.row((Piece(name), Piece(f"{mib:,.1f}"), Piece(took), Piece(drawn, "accent"))))
@@ -147,7 +149,7 @@ def _budget(known: Dossier, width: int) -> list[Row]:
 
 def _progress(run: Run, bar: int) -> Iterator[Piece]:
     if run.total:
-        yield from share_bar(min((run.done or 0) / run.total, 1.0), bar)
+        yield from share_bar(run.done or 0.0, run.total, bar)
         yield Piece("  ")
     yield Piece(progress_of(run))
     if pace_of(run):

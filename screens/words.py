@@ -6,6 +6,7 @@ import time
 
 from kgops.cli.output import UNKNOWN, duration, figure, fitted, width_of
 from kgops.errors import KgopsError
+from kgops.jobs.moments import clock
 from kgops.jobs.text import one_line
 from screens.rows import Piece
 from storage.errors import StorageError
@@ -33,6 +34,7 @@ _SIGNS = {
     "starting": ("›", "accent"),
     "running": ("›", "accent"),
 }
+_MANY = 1e15  # of which nobody reads every digit
 _OF_WHAT = ("valid_", "val_", "test_", "train_")
 _ES = ("ches", "shes", "sses", "xes")  # endings of many that are of one without two letters
 _NAMES = {"cancelled": "stopped", "out_of_memory": "out of memory", "queued": "waiting"}
@@ -70,7 +72,7 @@ def pace_of(run: Run) -> str:
     unit = one_line(run.unit or "it")
     if 0 < run.rate < 1:
         return f"{_seconds(1 / run.rate)}/{_one_of(unit)}"
-    return f"{run.rate:,.1f} {unit}/s"
+    return f"{run.rate:,.1f} {unit}/s" if abs(run.rate) < _MANY else f"{figure(run.rate)} {unit}/s"
 
 
 def metric_of(run: Run, width: int = 40) -> str:
@@ -95,9 +97,8 @@ def since(run: Run) -> str:
     """When it started: unlike how long it has been running, it changes nothing on the screen."""
     if run.started_at is None:
         return ""
-    when = time.localtime(run.started_at)
-    today = when[:3] == time.localtime(time.time())[:3]
-    return time.strftime("since %H:%M" if today else "since %d %b", when)
+    today = clock(run.started_at, "%Y-%m-%d") == clock(time.time(), "%Y-%m-%d")
+    return clock(run.started_at, "since %H:%M" if today else "since %d %b")
 
 
 def short_figure(value: float | None) -> str:
@@ -105,7 +106,9 @@ def short_figure(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     size = abs(value)
-    if size >= 1000 or value == int(value):
+    if size >= _MANY:
+        return figure(value)
+    if size >= 1000 or float(value).is_integer():
         return f"{value:,.0f}"
     if size >= 100:
         return f"{value:.1f}"
@@ -124,4 +127,6 @@ def _one_of(unit: str) -> str:
 
 
 def _count(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+    if abs(value) >= _MANY:
+        return figure(value)
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"

@@ -6,6 +6,7 @@ reads and then writes fails at once under another writer, whatever its timeout.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -20,6 +21,7 @@ from storage.errors import (
     DatabaseFull,
     DatabaseMissing,
     DatabaseNewer,
+    DatabaseOutOfReach,
     DatabaseReadOnly,
     StorageError,
 )
@@ -45,7 +47,7 @@ def open_writer(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite
 
 def open_reader(path: Path, *, busy_timeout_s: float = 5.0) -> sqlite3.Connection:
     """A connection that cannot write. Raises DatabaseMissing where there is none yet."""
-    if not path.exists():
+    if not _is_there(path):
         raise DatabaseMissing(f"there is no database at {path} yet")
     with explained(path):
         conn = _open_for_reading(path, busy_timeout_s)
@@ -122,11 +124,44 @@ def explained(path: Path | None) -> Iterator[None]:
                 "move it away and run `kgops doctor --rebuild`: the run folders hold the record too",
             ) from error
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
-            raise StorageError(
+            _must_be_readable(path)
+            raise DatabaseOutOfReach(
                 f"{where} cannot be used: {text}",
                 "check the disk, and that the home is on a local file system",
             ) from error
         raise
+
+
+def _is_there(path: Path) -> bool:
+    """Raises DatabaseOutOfReach where that cannot be told, as in another person's home."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise _closed(path, error) from error
+
+
+def _must_be_readable(path: Path | None) -> None:
+    """SQLite does not say why it cannot open a file. It is not opened here: to close it would let go of locks that
+    SQLite holds on it in this process."""
+    if path is not None and _is_there(path) and not os.access(path, os.R_OK):
+        raise _closed(path, PermissionError(errno.EACCES, ""))
+
+
+def _closed(path: Path, error: OSError) -> DatabaseOutOfReach:
+    closed = error.errno in (errno.EACCES, errno.EPERM)
+    return DatabaseOutOfReach(
+        f"the database {path} cannot be opened: {os.strerror(error.errno or 0)}",
+        "it is somebody else's: set KGOPS_HOME to a folder of your own" if closed else "check the disk",
+    )
+
+
+def told_of(error: Exception) -> StorageError:
+    """What an error of SQLite means to a person; the error itself where it is a mistake of ours."""
+    try:
+        with explained(None):
+            raise error
+    except StorageError as told:
+        return told
 
 
 def _is_full(folder: Path) -> bool:
@@ -166,7 +201,7 @@ def changed_since(conn: sqlite3.Connection, seen: int | None) -> tuple[bool, int
 
 def _version(path: Path, busy_timeout_s: float) -> int:
     """The schema's number; 0 where there is no database."""
-    if not path.exists():
+    if not _is_there(path):
         return 0
     with explained(path):
         conn = _open_for_reading(path, busy_timeout_s)

@@ -26,8 +26,18 @@ class DatabaseReadOnly(StorageError):
     pass
 
 
+class DatabaseOutOfReach(StorageError):
+    """The disk, or its permissions, do not let it be opened or read; the database itself may be sound."""
+
+
 class CommitUnknown(StorageError):
     """The disk failed while a transaction was committed: it may be there when the database is opened next, or not."""
+
+
+class RunGone(StorageError):
+    """The run was deleted after it had been looked up."""
+
+    exit_code = 2
 
 
 class DatabaseDamaged(StorageError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -48,6 +47,8 @@ def fingerprint_key(body: dict[str, Any]) -> str:
         "machine": _without(machine, "host"),
         "cards": [_without(card, "uuid") for card in cards] if isinstance(cards, list) else cards,
     }
+    import hashlib  # here: OpenSSL takes 3 MB, and of all supervisors few need it
+
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from storage import search
 from storage.database import explained, transaction
+from storage.errors import RunGone
 
 CARD_MEMORY_BY = "card_memory_by"  # event of the supervisor: how it told the run's share of a card
 
@@ -136,6 +137,7 @@ def known_tags(conn: sqlite3.Connection) -> list[str]:
 
 def change_tags(conn: sqlite3.Connection, run: int, *, add: list[str], remove: list[str]) -> None:
     with transaction(conn):
+        _must_be_there(conn, run)
         conn.executemany(
             "INSERT INTO tag (run, tag) VALUES (?, ?) ON CONFLICT DO NOTHING", [(run, t) for t in add]
         )
@@ -151,5 +153,12 @@ def notes(conn: sqlite3.Connection, run: int) -> list[Note]:
 
 def add_note(conn: sqlite3.Connection, run: int, at: float, text: str) -> None:
     with transaction(conn):
+        _must_be_there(conn, run)
         conn.execute("INSERT INTO note (run, at, text) VALUES (?, ?, ?)", (run, at, text))
         search.index(conn, run)
+
+
+def _must_be_there(conn: sqlite3.Connection, run: int) -> None:
+    """Inside the transaction: another console may have deleted it since it was looked up."""
+    if conn.execute("SELECT 1 FROM run WHERE id = ?", (run,)).fetchone() is None:
+        raise RunGone(f"run {run} has just been deleted", "`kgops runs` lists what there is")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 WIDTHS = (64, 4096)  # points per rollup bucket
+# Of floats. A sum ends here, not in infinity: of two infinities SQLite would make NULL, and the sum begin anew.
+_LARGEST = 1.7976931348623157e308
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +78,21 @@ def _roll_up(conn: sqlite3.Connection, series: int, width: int, bucket: int, poi
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n,"
         " min = min(coalesce(min, excluded.min), coalesce(excluded.min, min)),"
         " max = max(coalesce(max, excluded.max), coalesce(excluded.max, max)),"
-        " sum = coalesce(sum, 0) + coalesce(excluded.sum, 0), last_step = excluded.last_step",
+        " sum = max(min(coalesce(sum, 0) + coalesce(excluded.sum, 0), ?), ?), last_step = excluded.last_step",
         (
             *(series, width, bucket, len(values)),
-            *((min(values), max(values), sum(values)) if values else (None, None, None)),
+            *((min(values), max(values), _sum(values)) if values else (None, None, None)),
             *(points[0].step, points[-1].step),
+            *(_LARGEST, -_LARGEST),
         ),
     )
+
+
+def _sum(values: Sequence[float]) -> float:
+    total = sum(values)
+    if not math.isfinite(total):
+        total = sum(value / len(values) for value in values) * len(values)
+    return max(min(total, _LARGEST), -_LARGEST)
 
 
 def of_run(conn: sqlite3.Connection, run: int) -> list[Series]:
@@ -102,8 +113,9 @@ def curve(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) 
         points = conn.execute("SELECT step, value FROM point WHERE series = ? ORDER BY n", (series,))
         return [Bucket(int(value is not None), value, value, value, step, step) for step, value in points]
     rows = conn.execute(
-        "SELECT n, min, max, sum / nullif(n, 0), first_step, last_step FROM rollup"
-        " WHERE series = ? AND width = ? ORDER BY bucket",
+        # A sum that ended at the largest number tells of a mean no more than that it is between least and most.
+        "SELECT n, min, max, max(min(coalesce(sum / nullif(n, 0), min / 2 + max / 2), max), min),"
+        " first_step, last_step FROM rollup WHERE series = ? AND width = ? ORDER BY bucket",
         (series, width),
     )
     return [Bucket(*row) for row in rows]

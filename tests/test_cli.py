@@ -64,6 +64,27 @@ def test_console_commands_load_nothing_heavy(run_cli: Console) -> None:
     assert done.stdout.endswith("HEAVY []\n"), done.stdout + done.stderr
 
 
+def test_supervisor_loads_no_module_that_it_does_not_need() -> None:
+    """It idles for days: each of these is a half to three megabytes."""
+    root = Path(__file__).parents[1]
+    unwanted = (
+        "difflib",
+        "threading",
+        "hashlib",
+        "ctypes",
+        "subprocess",
+        "shutil",
+        "kgops.jobs.keys",
+        *HEAVY,
+    )
+    code = (
+        f"import sys; sys.path[:0] = [{str(root)!r}]; from kgops.runs import supervise; "
+        f"print([name for name in {unwanted!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
 # --- exit codes -----------------------------------------------------------------------------------
 
 

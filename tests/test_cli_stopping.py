@@ -89,6 +89,26 @@ def test_stop_ends_the_whole_tree_after_the_grace(
     wait_for(lambda: not all_of(run_cli.home), "the supervisor to leave")
 
 
+def test_whoever_survives_supervisor_gate_and_worker_is_ended(run_cli: Console) -> None:
+    """All of these die at once, and nobody knows any more whose child the others were."""
+    number = run_cli.detach(*QUICK, FAMILY, flags=("--grace", "0.3", "--attempts", "1"))
+    family = {name: identity_in(run_cli.cwd / name) for name in MEMBERS}
+    run_cli.running(number)
+    try:
+        kept = {family["ghost"], family["forgetful"]}
+        while found := all_of(run_cli.home) - kept:
+            for who in found:
+                processes.send(who, signal.SIGKILL)
+        assert all(who.is_alive() for who in kept)
+        assert run_cli("runs").code == 0
+        assert run_cli.ended(number).state == "interrupted"
+        left = [name for name, who in family.items() if who.is_alive()]
+    finally:
+        for who in family.values():
+            processes.send(who, signal.SIGKILL)
+    assert left == []
+
+
 def test_what_a_worker_leaves_running_ends_with_it(run_cli: Console) -> None:
     script = "setsid sleep 300 & echo $! > child; exit 0"
     number = run_cli.detach("sh", "-c", script)

@@ -22,6 +22,7 @@ def test_a_sound_machine_gets_exit_code_0_and_every_subject_is_named(run_cli: Co
         "file system",
         "disk",
         "database",
+        "runs",
         "logout",
     }
     assert found.keys() == subjects

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kgops.jobs import events
+from kgops.jobs.moments import LAST
 from kgops.runs.folder import RunFolder
 from kgops.runs.intake import Intake
 from kgops.runs.patterns import LogPatterns
@@ -215,7 +216,7 @@ JSON = st.recursive(
 
 
 @settings(deadline=None)
-@given(at=st.floats(0, 1e12), text=st.text(st.characters(codec="utf-8")), extra=JSON)
+@given(at=st.floats(0, LAST), text=st.text(st.characters(codec="utf-8")), extra=JSON)
 def test_what_is_written_is_read_as_it_was(at: float, text: str, extra: object) -> None:
     line = events.write(events.NOTE, at, text=text, extra=extra)
     assert line.endswith(b"\n")

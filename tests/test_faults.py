@@ -3,7 +3,6 @@ a clear message, the right exit code, and nothing lost."""
 
 from __future__ import annotations
 
-import errno
 import os
 import shlex
 import signal
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from disks import Disk, small_disk
 from driving import QUICK, Console, all_of, end_all_of, files_of_runs, is_clear, wait_for
 
 from kgops.runs import processes
@@ -22,49 +22,11 @@ from storage import intake, reports, runs, series
 from storage.database import open_reader, open_writer
 from storage.errors import DatabaseFull
 
-# --- disks ----------------------------------------------------------------------------------------
-
-
-class Disk:
-    """A small file system of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._ballast = path / "ballast"
-
-    def fill(self) -> None:
-        with self._ballast.open("ab", buffering=0) as file:
-            for size in (1 << 16, 4096, 1):
-                try:
-                    while file.write(bytes(size)):
-                        pass
-                except OSError as error:
-                    assert error.errno == errno.ENOSPC
-
-    def free(self) -> None:
-        self._ballast.unlink()
-
-    def remount(self, how: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,{how}", str(self.path)], check=True)
-
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m,mode=0700", "kgops-test", str(path)],
-        capture_output=True,
-        text=True,
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small disk here: {mounted.stderr.strip()}")
-    try:
-        yield Disk(path)
-    finally:
-        end_all_of(path / "kgops")
-        if subprocess.run(["umount", str(path)], capture_output=True).returncode:
-            subprocess.run(["umount", "--lazy", str(path)], check=True)
+    with small_disk(tmp_path / "disk") as made:
+        yield made
 
 
 @pytest.fixture

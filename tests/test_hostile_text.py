@@ -29,6 +29,16 @@ def events_that_mean_harm() -> str:
         {"event": "progress", "phase": EVIL, "done": 1, "total": 2, "unit": EVIL, "rate": 1},
         {"event": "lever", "name": EVIL, "requested": EVIL, "effective": EVIL, "reason": EVIL},
         {"event": "artifact", "path": f"results/{EVIL}", "kind": EVIL},
+        {"event": "note", "text": EVIL},
+        {"event": "predicted", "mib": 1, "of": EVIL, "by": EVIL},
+        {
+            "event": "traced",
+            "test": 1,
+            "triple": [EVIL] * 3,
+            "found": [[1, *[EVIL] * 3, 0.5]],
+            "names": {EVIL: EVIL},
+        },
+        {"event": "measured", "name": EVIL, "subject": EVIL, "value": 1, "n": 3, "unit": EVIL},
         {"event": "failed", "reason": EVIL},
     ]
     return "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in events)
@@ -62,8 +72,46 @@ def test_text_from_outside_never_reaches_a_terminal_raw(
         assert harmful(terminal.seen) == [], args
         assert LITERAL in terminal.seen, args
         terminal.close()
-    assert run_cli("logs", "1").raw == (tmp_path / "log").read_bytes()
+    assert run_cli("logs", "1", "--raw").raw == (tmp_path / "log").read_bytes()
     assert run_cli.show(1)["label"] == EVIL
+
+
+def test_text_from_outside_never_reaches_a_pipe_raw(run_cli: Console, tmp_path: Path) -> None:
+    """It may end on a terminal: `kgops logs 1 | less -R`."""
+    (tmp_path / "events").write_text(events_that_mean_harm())
+    log = EVIL.encode() + b"\n\xff\xfe\x9b2J\x1b[2J\xf0\x9f no newline"
+    (tmp_path / "log").write_bytes(log)
+    script = "cat events >> $KGOPS_EVENTS; cat log; exit 1"
+    run = run_cli("run", "exec", "--label", EVIL, "--", "sh", "-c", script)
+    assert harmful(run.raw + run.err.encode()) == []
+    assert run_cli("note", "1", EVIL).code == 0
+    commands = (
+        *(
+            "logs 1",
+            "logs 1 -n 5",
+            "logs 1 -f",
+            "logs 1 --grep bold",
+            "logs 1 --level info",
+            "runs",
+            "show 1",
+        ),
+        *("show 1 --json", "note 1", "tag 1", "runs --csv", "runs --json", "bench show", "resume 1"),
+        *(
+            "compare 1 2 --all",
+            "report 1 --output /dev/stdout --force",
+            "export 1 --to json --out /dev/stdout",
+        ),
+        *("influences 1", "influences 1 --json", "stop 1", "delete 2 --yes"),
+    )
+    run_cli("run", "exec", "--label", EVIL, "--", "true")
+    for words in commands:
+        done = run_cli(*words.split())
+        assert "Traceback" not in done.err
+        assert harmful(done.raw + done.err.encode()) == [], words
+    assert run_cli("export", "1", "--to", "csv", "--out", "tables").code == 0
+    assert [harmful(path.read_bytes()) for path in (tmp_path / "tables").iterdir()] == [[], [], []]
+    for flags in ((), ("--grep", "bold"), ("-f",)):
+        assert log.splitlines()[0] in run_cli("logs", "1", "--raw", *flags).raw
 
 
 def test_job_file_that_means_harm_cannot_speak_to_the_terminal(
@@ -91,7 +139,7 @@ def test_invalid_utf8_from_a_worker_is_kept_as_it_came(run_cli: Console) -> None
     event = b'{"event": "note", "text": "\xff"}\n\xfe\xfe\n{"event": "note", "text": "good"}\n'
     worker = f"import os, sys\nos.write(1, {raw!r})\nopen(os.environ['KGOPS_EVENTS'], 'wb').write({event!r})"
     assert run_cli("run", "exec", "--", *QUICK, worker).code == 0
-    assert run_cli("logs", "1").raw == raw
+    assert run_cli("logs", "1", "--raw").raw == raw
     kinds = [(e["kind"], e["body"]["text"]) for e in run_cli.show(1)["event"]]
     assert kinds == [
         ("log", '{"event": "note", "text": "\ufffd"}'),

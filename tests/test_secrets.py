@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import stat
 import subprocess
@@ -23,6 +24,11 @@ ARGUMENTS = (
     "--token=hunter6-in-the-arguments",
     "DB_PASSWORD=hunter7-in-the-arguments",
     *("-password", "hunter8-in-the-arguments"),
+    *("--passwd", "hunter11-in-the-arguments", "--auth=hunter12-in-the-arguments"),
+    "https://me:hunter13-in-an-address@localhost/x",
+    *("-H", "Authorization: Bearer hunter14-in-a-header", "X-Api-Key: hunter15-in-a-header"),
+    '{"api_key": "hunter16-in-json"}',
+    f"--plain={SECRETS['HF_TOKEN']}",
 )
 
 
@@ -56,6 +62,41 @@ def test_secrets_are_in_no_file_once_the_run_has_ended(run_cli: Console, tmp_pat
     again = run_cli("run", "--again", str(number))
     assert (again.code, is_clear(again.err)) == (2, True)
     assert run_cli("resume", str(number)).code == 2
+
+
+def test_the_value_of_a_secret_variable_stays_in_nothing_a_person_types(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    secret = SECRETS["HF_TOKEN"]
+    place = tmp_path / secret
+    place.mkdir()
+    dry = run_cli(
+        "run", "exec", "--label", f"x {secret}", "--dry-run", "--", "echo", f"a-{secret}", env=SECRETS
+    )
+    assert dry.code == 0 and "hunter" not in dry.out + dry.err
+    told = ("run", "exec", "--label", f"x {secret}", "--", "echo")
+    assert (
+        run_cli(*told, env={**SECRETS, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:/{secret}"}).code
+        == 0
+    )
+    assert run_cli("note", "1", f"with {secret} in it", env=SECRETS).code == 0
+    tag = run_cli("tag", "1", f"x-{secret}", env=SECRETS)
+    assert (tag.code, is_clear(tag.err)) == (2, True) and "hunter" not in tag.err
+    for settings in (
+        ("--train", str(place / "t.txt")),
+        ("--dataset", "nations", "--on", "slurm", f"--sbatch=--a={secret}"),
+    ):
+        done = run_cli("run", "train", *settings, env=SECRETS)
+        assert done.code == 2 and "which the record would keep" in done.err and "hunter" not in done.err
+    for path in run_cli.home.rglob("*"):
+        assert "hunter" not in path.name
+        assert not path.is_file() or b"hunter" not in path.read_bytes(), path
+    assert run_cli("export", "1", "--to", "json").code == 0 and run_cli("report", "1").code == 0
+    for name in ("run-1.json", "run-1.html"):
+        assert (
+            "hunter" not in (tmp_path / name).read_text()
+            and "&lt;***&gt;" in (tmp_path / "run-1.html").read_text()
+        )
 
 
 def test_home_and_all_in_it_are_private_whatever_the_umask(run_cli: Console, tmp_path: Path) -> None:

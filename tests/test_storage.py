@@ -19,7 +19,7 @@ from storage.database import (
     open_writer,
     transaction,
 )
-from storage.errors import DatabaseBusy, DatabaseReadOnly
+from storage.errors import DatabaseBusy, DatabaseReadOnly, RunGone
 
 # --- round trips ----------------------------------------------------------------------------------
 
@@ -271,3 +271,11 @@ def test_columns_of_the_dataclasses_are_those_of_the_tables(conn: sqlite3.Connec
         == runs.COLUMNS
         == tuple(row[0] for row in conn.execute("SELECT * FROM run").description)
     )
+
+
+def test_notes_and_tags_of_a_run_deleted_meanwhile_say_so(conn: sqlite3.Connection) -> None:
+    with pytest.raises(RunGone, match="run 77 has just been deleted"):
+        reports.add_note(conn, 77, 5.0, "x")
+    for added, removed in ((["x"], []), ([], ["x"])):
+        with pytest.raises(RunGone, match="run 77 has just been deleted"):
+            reports.change_tags(conn, 77, add=added, remove=removed)

@@ -29,6 +29,7 @@ from kgops.bench.quality import Silent
 from kgops.bench.train_step import Contender, measure, synthetic
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
+from kgops.jobs.numbers import finite_number
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
@@ -55,7 +56,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--data", type=Path, help="folder with the train.txt of FB15k-237")
     parser.add_argument("--quick", action="store_true", help="three rounds")
-    parser.add_argument("--seconds", type=float, default=280, help="what would begin later is left out")
+    parser.add_argument(
+        "--seconds", type=finite_number, default=280, help="what would begin later is left out"
+    )
     parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():

@@ -23,6 +23,7 @@ from kgops.bench.measure import Line, quietness, store, table
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.simple_paths import edges_on_short_paths
 from kgops.graphs.triples import Graph, read_graph
+from kgops.jobs.numbers import finite_number
 
 TARGET = 100.0  # at length 4
 
@@ -149,7 +150,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder with train.txt and test.txt")
     parser.add_argument("--pairs", type=int, default=30, help="test triples that networkx is asked for")
     parser.add_argument("--length", type=int, default=4, help="of the paths networkx lists")
-    parser.add_argument("--patience", type=float, default=20.0, help="seconds before networkx is ended")
+    parser.add_argument(
+        "--patience", type=finite_number, default=20.0, help="seconds before networkx is ended"
+    )
     parser.add_argument("--store", action="store_true", help="keep the figures in the database")
     args = parser.parse_args(argv)
     graph = read_graph(args.data / "train.txt", None, args.data / "test.txt")

@@ -21,6 +21,7 @@ import torch
 from kgops.bench import rivals
 from kgops.bench.entry import run
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.jobs.numbers import finite_number
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import from_pykeen_state
 from kgops.training.evaluate import Evaluator
@@ -114,8 +115,8 @@ def main(argv: list[str] | None = None) -> int:
     what.add_argument("--data", type=Path, help="folder with train.txt, valid.txt, test.txt")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--learning-rate", type=float, default=0.003)
-    parser.add_argument("--label-smoothing", type=float, default=0.1)
+    parser.add_argument("--learning-rate", type=finite_number, default=0.003)
+    parser.add_argument("--label-smoothing", type=finite_number, default=0.1)
     parser.add_argument("--embedding-dim", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="every outcome as JSON instead of lines")

@@ -23,6 +23,7 @@ from kgops.bench.measure import Line, quietness, table
 from kgops.bench.scale_bed import Bed, Quiet, draw_graph, on_cores, waited
 from kgops.bench.scale_costs import measure
 from kgops.bench.simulation import Case, Costs, Cut, Fleet, Outcome, simulate
+from kgops.jobs.numbers import finite_number
 from kgops.tracin.parts import Parts
 from kgops.tracin.pieces import shares_for
 from kgops.tracin.scan import Settings
@@ -70,11 +71,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="of each tracing that is predicted")
     parser.add_argument("--measure", type=Path, metavar="FILE", help="measure, keep the costs there, and end")
     parser.add_argument("--costs", type=Path, metavar="FILE", help="costs as --measure has kept them")
-    parser.add_argument("--card", type=float, default=200, help="a card's speed in cores (assumed)")
+    parser.add_argument("--card", type=finite_number, default=200, help="a card's speed in cores (assumed)")
     parser.add_argument("--entities", type=int, default=10_000_000, help="of the large graph (assumed)")
     parser.add_argument("--checkpoints", type=int, default=10, help="of the large tracing (assumed)")
-    parser.add_argument("--bandwidth", type=float, default=5, help="GB/s of the file system (assumed)")
-    parser.add_argument("--latency", type=float, default=1, help="ms of a call of it (assumed)")
+    parser.add_argument(
+        "--bandwidth", type=finite_number, default=5, help="GB/s of the file system (assumed)"
+    )
+    parser.add_argument("--latency", type=finite_number, default=1, help="ms of a call of it (assumed)")
     return parser.parse_args(argv)
 
 

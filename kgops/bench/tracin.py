@@ -38,6 +38,7 @@ from kgops.bench.tracin_ways import (
 )
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
+from kgops.jobs.numbers import finite_number
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
@@ -217,7 +218,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--curves", action="store_true", help="cost against triples, tests and checkpoints")
     parser.add_argument("--batch", action="store_true", help="20 filtered test triples, as one batch")
-    parser.add_argument("--full", type=float, metavar="SHARE", help="this share of all tests x all training")
+    parser.add_argument(
+        "--full", type=finite_number, metavar="SHARE", help="this share of all tests x all training"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--store", action="store_true", help="keep the figures in the database")
     parser.add_argument("--json", action="store_true", help="the rows as JSON instead of a table")

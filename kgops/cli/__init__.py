@@ -15,6 +15,7 @@ import click
 from kgops import __version__
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.text import lines
+from kgops.streams import output_trouble
 from storage.errors import StorageError
 
 # verb → what it does. The help page is printed from here, so that it imports no verb.
@@ -105,6 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
         _must_be_utf8(sys.argv[1:] if arguments is None else arguments)
         result: Any = group.main(args=arguments, prog_name="kgops", standalone_mode=False)
         sys.stdout.flush()
+        if lost := output_trouble():
+            print(f"Warning: the output could not be written: {lost}", file=sys.stderr)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as ending:
         return ending.exit_code
@@ -112,18 +115,38 @@ def main(arguments: list[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (KgopsError, StorageError) as error:
-        print(f"Error: {lines(error.message)}", file=sys.stderr)
-        if error.hint:
-            print(f"Hint: {lines(error.hint)}", file=sys.stderr)
-        return error.exit_code
+        return _refused(error.message, error.hint, error.exit_code)
+    except BrokenPipeError:
+        return _without_readers()
+    except OSError as error:
+        # The disk, the rights or the limits of this machine: no mistake of ours that a traceback would help to find.
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return _refused(f"{where}{error.strerror or error}", "`kgops doctor` checks home, disk and database")
     except (click.Abort, KeyboardInterrupt):
         print("Aborted.", file=sys.stderr)
         return ABORTED
-    except (BrokenPipeError, SystemExit):
-        # SystemExit is click's answer to the same.
-        # Whoever read our output has gone, as `| head` does. Python would complain once more while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit:  # click's answer to a broken pipe
+        return _without_readers()
+    except Exception as error:
+        if type(error).__module__ != "sqlite3":
+            raise
+        from storage.database import told_of
+
+        told = told_of(error)
+        return _refused(told.message, told.hint, told.exit_code)
+
+
+def _refused(message: str, hint: str | None, exit_code: int = 1) -> int:
+    print(f"Error: {lines(message)}", file=sys.stderr)
+    if hint:
+        print(f"Hint: {lines(hint)}", file=sys.stderr)
+    return exit_code
+
+
+def _without_readers() -> int:
+    """Whoever read our output has gone, as `| head` does. Python would complain once more while closing stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _must_be_utf8(words: list[str]) -> None:

@@ -103,5 +103,7 @@ def _measured(one: Figure) -> Sequence[str]:
         if spread is not None:
             text += f" ({figure(spread[0])}–{figure(spread[1])})"
         ratio = one.ratio(i) if i else None
-        cells.append(text if ratio is None else f"{text}  {ratio:.2f}x")
+        cells.append(
+            text if ratio is None else f"{text}  {figure(ratio) if abs(ratio) >= 1000 else f'{ratio:.2f}'}x"
+        )
     return (one.name, *cells)

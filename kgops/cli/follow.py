@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from kgops.cli.output import duration, figure, say, tell
@@ -13,6 +15,7 @@ from kgops.plans.ladder import stepped_down, told
 from kgops.runs import spool
 from kgops.runs.control import stop_run
 from kgops.runs.settle import settle
+from kgops.streams import tolerate_output_trouble
 from storage import attempts, reports, runs
 from storage.runs import Run
 
@@ -30,10 +33,11 @@ class _Detached(Exception):
 
 def follow(session: Session, number: int, *, quiet: bool = False, log_from: int = 0) -> int:
     """The exit code that tells how the run ended; 0 if the person detached. The log is shown from `log_from` on."""
+    tolerate_output_trouble()  # how the run ended is what the caller is waiting for
     line = _progress_line() if not quiet else None
     try:
-        with line if line is not None else _Nothing():
-            run = _follow(session, number, line, quiet, log_from)
+        with line if line is not None else _Nothing(), _Interrupts() as interrupts:
+            run = _follow(session, number, line, interrupts, quiet, log_from)
     except _Detached:
         say(f"run {number} goes on; `kgops logs -f {number}` follows it, `kgops stop {number}` stops it")
         return 0
@@ -42,7 +46,9 @@ def follow(session: Session, number: int, *, quiet: bool = False, log_from: int 
     return EXIT_CODES[run.state]
 
 
-def _follow(session: Session, number: int, line: Status | None, quiet: bool, offset: int) -> Run:
+def _follow(
+    session: Session, number: int, line: Status | None, interrupts: _Interrupts, quiet: bool, offset: int
+) -> Run:
     run = _get(session, number)
     log = session.folder(run).log
     next_settle = time.monotonic() + _SETTLE_EVERY_S
@@ -70,10 +76,11 @@ def _follow(session: Session, number: int, line: Status | None, quiet: bool, off
                 next_settle = time.monotonic() + _SETTLE_EVERY_S
             time.sleep(_LOOK_EVERY_S)
         except KeyboardInterrupt:
-            if _wants_to_detach(line):
+            if _wants_to_detach(line, interrupts):
                 raise _Detached from None
             tell(f"stopping run {number} …")
             stop_run(session.home, session.conn, _get(session, number), None)
+            interrupts.allow()
 
 
 def _announce_attempt(session: Session, run: Run, line: Status | None) -> None:
@@ -169,7 +176,7 @@ def _show_log_line(raw: bytes | None, line: Status | None) -> None:
         line.console.print(text, markup=False, emoji=False, soft_wrap=True)
 
 
-def _wants_to_detach(line: Status | None) -> bool:
+def _wants_to_detach(line: Status | None, interrupts: _Interrupts) -> bool:
     """Asks once; without a terminal there is nobody to ask, and Ctrl-C means stop."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
@@ -179,7 +186,9 @@ def _wants_to_detach(line: Status | None) -> bool:
         tell("")
         sys.stderr.write("Leave the run going (d), or stop it (s)? [d] ")
         sys.stderr.flush()
+        interrupts.allow()
         answer = sys.stdin.readline().strip().lower()
+        interrupts.hold()
     except KeyboardInterrupt:
         return True  # in a hurry: leaving loses nothing
     finally:
@@ -190,6 +199,34 @@ def _wants_to_detach(line: Status | None) -> bool:
 
 def _get(session: Session, number: int) -> Run:
     return session.run(str(number))
+
+
+class _Interrupts:
+    """The first Ctrl-C interrupts; those behind it wait until it has been answered, or they would undo the answer."""
+
+    def __init__(self) -> None:
+        self._held = False
+
+    def allow(self) -> None:
+        self._held = False
+
+    def hold(self) -> None:
+        self._held = True
+
+    def __enter__(self) -> _Interrupts:
+        self._before = signal.getsignal(signal.SIGINT)
+        if self._before is signal.default_int_handler:  # not where whoever started us has it ignored
+            signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if not self._held:
+            self._held = True
+            raise KeyboardInterrupt
 
 
 class _Nothing:

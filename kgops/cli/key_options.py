@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from kgops.cli.finite import FiniteRange
 from kgops.jobs.keys import Key
 
-_TYPES = {"str": str, "int": int, "float": float, "strings": str}
+_TYPES: dict[str, Any] = {"str": str, "int": int, "float": FiniteRange(), "strings": str}
 _ALSO = {"num-epochs": ("--epochs",)}  # what people type first
 
 

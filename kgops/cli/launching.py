@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kgops.cli.finite import FiniteRange
 from kgops.cli.follow import follow
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
@@ -18,6 +19,7 @@ from kgops.cli.tag import check_tags
 from kgops.errors import BadJob
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.places import PLACES
+from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import lines, one_line
 from kgops.on.submission import sbatch_lines
 from kgops.plans.ladder import passed_over
@@ -27,6 +29,7 @@ from kgops.runs.pending import folders_past_the_record
 from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
 from kgops.settings import find_home
+from kgops.streams import tolerate_output_trouble
 from storage import reports, runs
 from storage.database import Connection
 from storage.errors import DatabaseMissing
@@ -74,12 +77,10 @@ def options(function: F) -> F:
                 type=click.IntRange(1),
                 help="Workers that may be lost before the run is interrupted.",
             ),
-            click.option(
-                "--grace", type=click.FloatRange(0), help="Seconds between asking to stop and killing."
-            ),
+            click.option("--grace", type=FiniteRange(0), help="Seconds between asking to stop and killing."),
             click.option(
                 "--log-limit",
-                type=click.FloatRange(1),
+                type=FiniteRange(1),
                 metavar="MIB",
                 help="Keep this much of the log, the newest part.",
             ),
@@ -146,7 +147,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
         changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in tried)
         changed += "".join(f"\n# not tried after an out-of-memory: {one}" for one in not_tried)
         changed += "".join(f"\n# {line}" for line in sbatch_lines(job))
-        text = f"{job.as_toml().rstrip()}{changed}\n# {shlex.join(child_command(job))}"
+        text = f"{_masked(job).as_toml().rstrip()}{changed}\n# {shlex.join(child_command(job))}"
         say(lines(text) if sys.stdout.isatty() else text)
         return 0
     session = for_writing()
@@ -182,6 +183,7 @@ def _launch(session: Session, resolved: Resolved, given: dict[str, Any]) -> int:
     for name in folders_past_the_record(session.home, session.conn):
         tell(f"Warning: runs/{name} has no row in the database: `kgops doctor --rebuild` gives it back.")
     number = launch(session.home, session.conn, planned, lambda text: tell(f"Warning: {text}."))
+    tolerate_output_trouble()  # whoever is told that it failed would start it again
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
     return number
@@ -225,6 +227,13 @@ def _print_influences(session: Session, number: int) -> None:
     if run is not None and run.state == "succeeded":
         for line in summary(session, run):
             say(line)
+
+
+def _masked(job: Job) -> Job:
+    """What is printed may be kept, as a terminal's log or a file."""
+    if "command" not in job.settings:
+        return job
+    return replace(job, settings={**job.settings, "command": masked_arguments(job.settings["command"])})
 
 
 def _with_flags(job: Job, given: dict[str, Any]) -> Job:

@@ -1,4 +1,4 @@
-"""`kgops logs`: the log as it is, made harmless for a terminal."""
+"""`kgops logs`: the log, made harmless for whoever reads it; or as it is, for who asks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import click
 
 from kgops.cli.output import tell
 from kgops.cli.session import Session, existing
-from kgops.errors import Usage
+from kgops.errors import Unavailable, Usage
+from kgops.jobs.files import NotAFile, open_regular
 from kgops.jobs.text import from_bytes, one_line
 from kgops.runs import spool
 from kgops.runs.log_lines import LEVELS, Level, level_of
@@ -24,6 +25,7 @@ from storage.runs import Run
 _LOOK_EVERY_S = 0.2
 _SETTLE_EVERY_S = 2.0
 _BLOCK = 1 << 16
+_PLAIN = re.compile(rb"[\x20-\x7e]*")  # most lines: nothing in them could be made more harmless
 
 
 @click.command(epilog="\b\nExample:  kgops logs -f last --grep loss")
@@ -44,12 +46,13 @@ _BLOCK = 1 << 16
     type=click.Choice(LEVELS),
     help="Only lines that sound like this; may be repeated.",
 )
+@click.option("--raw", is_flag=True, help="The bytes as they are, terminal escapes among them.")
 def command(
-    name: str, following: bool, count: int | None, grep: str | None, levels: tuple[Level, ...]
+    name: str, following: bool, count: int | None, grep: str | None, levels: tuple[Level, ...], raw: bool
 ) -> None:
-    """Print a run's log.
+    """Print a run's log, with each control character as �: what a worker wrote cannot act on a terminal.
 
-    A terminal gets control characters as �; a file or a pipe gets the bytes as they are."""
+    A file or a pipe gets the same, since it may end on a terminal; --raw gets the bytes as they are."""
     session = existing()
     run = session.run(name)
     try:
@@ -61,7 +64,7 @@ def command(
         tell(f"Run {run.id} has no log yet.")
     offset = _beginning(log, 20 if count is None and following else count)
     wanted = None if pattern is None and not levels else _test(pattern, levels)
-    _print_from(session, run, log, offset, wanted, following)
+    _print_from(session, run, log, offset, wanted, following, raw)
 
 
 def _test(pattern: re.Pattern[str] | None, levels: tuple[Level, ...]) -> Callable[[str], bool]:
@@ -80,25 +83,32 @@ def _print_from(
     offset: int,
     wanted: Callable[[str], bool] | None,
     following: bool,
+    raw: bool,
 ) -> None:
-    raw_out = sys.stdout.buffer
-    to_terminal = sys.stdout.isatty()
+    out = sys.stdout.buffer
     next_settle = time.monotonic() + _SETTLE_EVERY_S
+    cut = False
     while True:
         ended = run.ended or not following
-        if not to_terminal and wanted is None:
-            offset = _copy(log, offset, raw_out)
+        if raw and wanted is None:
+            offset = _copy(log, offset, out)
         while True:
             lines, behind = spool.read_lines(log, offset, final=ended)
             if behind == offset:
                 break
             offset = behind
-            for line in lines:
+            for i, line in enumerate(lines):
+                if line is None and i == 0 and cut:
+                    continue  # another piece of it
+                cut = line is None
                 shown = b"(a line longer than 1 MiB)" if line is None else line
                 if wanted is not None and not wanted(from_bytes(shown)):
                     continue
-                raw_out.write((one_line(from_bytes(shown)).encode() if to_terminal else shown) + b"\n")
-        raw_out.flush()
+                out.write(
+                    (shown if raw or _PLAIN.fullmatch(shown) else one_line(from_bytes(shown)).encode())
+                    + b"\n"
+                )
+        out.flush()
         if ended:
             return
         time.sleep(_LOOK_EVERY_S)
@@ -108,10 +118,20 @@ def _print_from(
         run = session.run(str(run.id))
 
 
+def _opened(log: Path) -> int:
+    try:
+        return open_regular(log)
+    except NotAFile as error:
+        raise Unavailable(
+            f"{log}: {error.strerror}",
+            "its worker put that in the place of its log; `kgops show` has the rest",
+        ) from error
+
+
 def _copy(log: Path, offset: int, out: BinaryIO) -> int:
     """Every byte as it is, whatever it calls a line."""
     try:
-        fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = _opened(log)
     except FileNotFoundError:
         return offset
     try:
@@ -126,7 +146,7 @@ def _copy(log: Path, offset: int, out: BinaryIO) -> int:
 def _beginning(log: Path, count: int | None) -> int:
     """Offset from which the wanted lines begin: read backwards, so that a huge log costs nothing."""
     try:
-        fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = _opened(log)
     except FileNotFoundError:
         return 0
     try:

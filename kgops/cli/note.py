@@ -10,6 +10,7 @@ import click
 from kgops.cli.output import moment, print_json, say
 from kgops.cli.session import existing, for_writing
 from kgops.errors import Usage
+from kgops.jobs.secrets import masked_text
 from kgops.jobs.text import lines
 from storage import reports
 
@@ -29,7 +30,7 @@ def command(name: str, text: str | None, as_json: bool) -> None:
     session = for_writing() if text is not None else existing()
     run = session.run(name)
     if text is not None:
-        reports.add_note(session.conn, run.id, time.time(), text)
+        reports.add_note(session.conn, run.id, time.time(), masked_text(text))
     notes = reports.notes(session.conn, run.id)
     if as_json:
         print_json([asdict(note) for note in notes])

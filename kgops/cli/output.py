@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kgops.jobs.moments import clock
+from kgops.jobs.numbers import finite_json
 from kgops.jobs.text import one_line
 
 UNKNOWN = "n/a"
+_LONGEST_DAYS = 9999
+_GROUPED = 1e15  # from here on thousands are no longer grouped: nobody counts so many digits
+_FURTHEST = 1e4  # times a prediction: beyond it a percentage says nothing
 
 
 def print_json(value: Any) -> None:
     """ASCII only: JSON's escapes are harmless on a terminal, raw C1 controls are not.
 
     A list has an element on each line: easy to read and cut, and written by json's fast half.
+    What a record holds of infinity is written as exports write it.
     """
-    if isinstance(value, list):
-        text = "[" + ",\n ".join(json.dumps(element) for element in value) + "]"
-    else:
-        text = json.dumps(value, indent=1)
+    try:
+        text = _as_json(value)
+    except (
+        ValueError
+    ):  # JSON has no infinity: few records have one, and all others need not be looked through
+        text = _as_json(finite_json(value))
     sys.stdout.write(text + "\n")
+
+
+def _as_json(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ",\n ".join(json.dumps(element, allow_nan=False) for element in value) + "]"
+    return json.dumps(value, indent=1, allow_nan=False)
 
 
 def say(text: str = "") -> None:
@@ -104,9 +119,11 @@ def table(
 
 
 def duration(seconds: float | None) -> str:
-    """`0:41`, `1:02:09`, `3d 4:05:06`."""
-    if seconds is None:
+    """`0:41`, `1:02:09`, `3d 4:05:06`; `>9999d` for all that is longer."""
+    if seconds is None or math.isnan(seconds):
         return UNKNOWN
+    if seconds >= (_LONGEST_DAYS + 1) * 86400:
+        return f">{_LONGEST_DAYS}d"
     whole = int(max(seconds, 0))
     minutes, second = divmod(whole, 60)
     hours, minute = divmod(minutes, 60)
@@ -120,14 +137,19 @@ def moment(at: float | None) -> str:
     """Local time; without the day where it is today."""
     if at is None:
         return UNKNOWN
-    when = time.localtime(at)
-    today = when[:3] == time.localtime(time.time())[:3]
-    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", when)
+    day = "%Y-%m-%d"
+    return clock(at, "%H:%M:%S" if clock(at, day) == clock(time.time(), day) else f"{day} %H:%M")
 
 
 def figure(value: float | None, unit: str = "") -> str:
     """Four significant digits, thousands grouped; `n/a` for what is not known."""
     if value is None:
         return UNKNOWN
-    shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    shown = f"{value:,.0f}" if 1000 <= abs(value) < _GROUPED else f"{value:.4g}"
     return f"{shown} {unit}".rstrip()
+
+
+def off_by(measured: float, predicted: float) -> str | None:
+    """`+3.2%`: how far what was measured is from what was predicted; None where a percentage says nothing."""
+    times = measured / predicted if predicted else math.inf
+    return f"{times - 1:+.1%}" if abs(times) < _FURTHEST else None

@@ -14,6 +14,8 @@ from kgops.gpus.facts import CardFacts, facts_of_known
 from kgops.gpus.known import known_by_name, known_by_short_name
 from kgops.gpus.readings import CardReading
 from kgops.gpus.sampler import CardSampler
+from kgops.jobs.job import LARGEST_JOB_FILE
+from kgops.jobs.named_file import read_named
 from kgops.jobs.text import lines
 from kgops.plans import profiles
 from kgops.plans.profiles import Profile
@@ -46,7 +48,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 def show(name: str) -> None:
     """Print a profile with the reason for each value."""
     profile = profiles.find(name)
-    text = profile.path.read_text().rstrip()
+    text = read_named(profile.path, "profile", LARGEST_JOB_FILE).rstrip()
     say(lines(text) if sys.stdout.isatty() else text)
 
 
@@ -80,7 +82,7 @@ def write_copy(profile: Profile, path: Path | None = None) -> Path:
     target = path or Path(f"my-{profile.name}.toml")
     if target.suffix != ".toml":
         raise Usage(f"{target}: a profile's file ends in .toml")
-    _, _, rest = profile.path.read_text().partition("\n")
+    _, _, rest = read_named(profile.path, "profile", LARGEST_JOB_FILE).partition("\n")
     try:
         with target.open("x") as file:
             file.write(f"# kgops run --profile {target}\n{rest}")

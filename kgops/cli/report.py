@@ -9,8 +9,9 @@ import click
 
 from kgops.cli.output import say
 from kgops.cli.session import existing
-from kgops.errors import Unavailable, Usage
+from kgops.errors import Unavailable
 from kgops.runs.dossier import LogTail, dossier
+from kgops.runs.exporting.places import must_be_free, written
 from kgops.runs.exporting.record import IMPORTED
 from kgops.runs.found import TRACES, of_run
 from kgops.runs.report_page import page
@@ -33,10 +34,9 @@ def command(name: str, output: Path | None, force: bool) -> None:
     imported = reports.events(session.conn, run.id, kinds=(IMPORTED,))
     target = output or Path(f"run-{run.id}.html")
     try:
-        with target.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(page(found, log, forecast, traced, imported))
-    except FileExistsError as error:
-        raise Usage(f"{target} is there already", "--force writes over it") from error
+        must_be_free(target, force=force)
+        with written(target) as file:
+            file.write(page(found, log, forecast, traced, imported).encode())
     except OSError as error:
         raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
     say(str(target))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 
 from kgops.cli.follow import follow
-from kgops.cli.output import say
+from kgops.cli.output import say, tell
 from kgops.cli.session import for_writing
+from kgops.jobs.files import size_of
 from kgops.runs.launch import resume
+from kgops.streams import tolerate_output_trouble
 
 
 @click.command(epilog="\b\nExample:  kgops resume 42 --detach")
@@ -20,8 +22,9 @@ def command(ctx: click.Context, name: str, detach: bool) -> None:
     session = for_writing()
     run = session.run(name)
     log = session.folder(run).log
-    log_from = log.stat().st_size if log.exists() else 0
-    resume(session.home, session.conn, run.id)
+    log_from = size_of(log)
+    resume(session.home, session.conn, run.id, lambda text: tell(f"Warning: {text}."))
+    tolerate_output_trouble()
     if detach:
         say(str(run.id))
         return

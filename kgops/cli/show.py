@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.output import UNKNOWN, duration, figure, moment, print_json, say, table
+from kgops.cli.output import UNKNOWN, duration, figure, moment, off_by, print_json, say, table
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
 from kgops.plans.ladder import passed_over
@@ -101,7 +101,8 @@ def _predicted(session: Session, run: Run) -> str:
         return f"{told} of tensors"
     if run.peak_card_mib is None:
         return f"{told} on the card"
-    return f"{told} on the card ({run.peak_card_mib / run.predicted_mib - 1:+.1%} measured)"
+    off = off_by(run.peak_card_mib, run.predicted_mib)
+    return f"{told} on the card" + (f" ({off} measured)" if off else "")
 
 
 def _beside(session: Session, run: Run, traced: Mapping[str, Any]) -> str:
@@ -110,7 +111,8 @@ def _beside(session: Session, run: Run, traced: Mapping[str, Any]) -> str:
     step = traced.get("step_mib")
     if held is None or not step:
         return ""
-    return f" ({figure(held, 'MiB')} measured, {held / step - 1:+.1%})"
+    off = off_by(held, step)
+    return f" ({figure(held, 'MiB')} measured" + (f", {off})" if off else ")")
 
 
 def _attempts(session: Session, run: Run) -> list[str]:

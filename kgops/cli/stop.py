@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kgops.cli.finite import FiniteRange
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_changing
 from kgops.runs.control import stop_run, wait_for_end
@@ -13,7 +14,7 @@ from kgops.runs.control import stop_run, wait_for_end
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @click.option(
     "--grace",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     help="Seconds between asking and killing; default from the run's job.",
 )
 @click.option("--no-wait", is_flag=True, help="Ask, and do not wait for the end.")

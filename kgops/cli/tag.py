@@ -7,6 +7,7 @@ import click
 from kgops.cli.output import print_json, say
 from kgops.cli.session import existing, for_writing
 from kgops.errors import Usage
+from kgops.jobs.secrets import masked_text
 from kgops.jobs.text import one_line
 from storage import reports
 
@@ -17,6 +18,8 @@ def check_tags(tags: tuple[str, ...]) -> None:
     for tag in tags:
         if not tag.strip() or any(c.isspace() for c in tag) or len(tag) > _LONGEST:
             raise Usage(f"{tag!r:.60} is no tag", f"a tag is one word of at most {_LONGEST} characters")
+        if masked_text(tag) != tag:
+            raise Usage("a tag holds a secret, which the record would keep", "give another word")
 
 
 @click.command(epilog="\b\nExample:  kgops tag 42 paper baseline --remove draft")

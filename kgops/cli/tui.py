@@ -50,7 +50,8 @@ def open_screens() -> None:
     gc.enable()
     for name in ours:
         del os.environ[name]  # no run started from here shall have it
-    show(_browser_size() if in_browser else None)
+    if code := show(_browser_size() if in_browser else None):
+        raise click.exceptions.Exit(code)
 
 
 def _browser_size() -> tuple[int, int]:

@@ -6,15 +6,15 @@ it is listed in the job as `left_out`, with the reason, and the run says so.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
-from kgops.jobs.keys import describe, joined, nearest, unreadable
-from kgops.jobs.levers import LEVERS
+from kgops.jobs.keys import describe, nearest, unknown_names, unreadable
+from kgops.jobs.levers import lever_problems
+from kgops.jobs.named_file import read_named
 from kgops.jobs.regressing import KEYS, LEVERS_OF_REGRESS
 
 __all__ = ["LEFT_OUT", "job_table", "names", "read"]
@@ -57,23 +57,13 @@ def read(name: str) -> dict[str, Any]:
     elif not name.endswith(_SUFFIXES):
         near = nearest(name, dict.fromkeys(names()))
         raise Usage(f"there is no configuration {name!r:.60}{near}", "a file's name ends in .yaml")
-    try:
-        if path.stat().st_size > LARGEST:
-            raise BadJob(str(path), [f"larger than {LARGEST >> 10} KiB: this is no configuration"])
-        text = path.read_bytes().decode()
-    except OSError as error:
-        raise Usage(f"cannot read the configuration {path}: {os.strerror(error.errno or 0)}") from error
-    except UnicodeDecodeError as error:
-        raise BadJob(str(path), [f"not UTF-8 at byte {error.start}"]) from error
-    return _parsed(text, str(path))
+    return _parsed(read_named(path, "configuration", LARGEST), str(path))
 
 
 def job_table(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Keys as a configuration names them, as the table of a job; every problem of them at once."""
     given = {name: value for name, value in given.items() if value is not None}
-    problems = [
-        f"{name!s:.60}: no such key{nearest(str(name), _KNOWN)}" for name in given if name not in _KNOWN
-    ]
+    problems = unknown_names("", given, _KNOWN, "key")
     settings = {name: _value(name, value) for name, value in given.items() if name in _SETTINGS}
     levers = {name: value for name, value in given.items() if name in LEVERS_OF_REGRESS}
     if isinstance(given.get("architecture"), Mapping):
@@ -84,9 +74,7 @@ def job_table(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     if _COMPILE[0] in given:
         mode = given.get(_COMPILE[1], "default") if _switch(given, _COMPILE[0], problems) else "off"
         levers.setdefault("compile", mode)
-    problems += [
-        f"{name}: {trouble}" for name, value in levers.items() if (trouble := LEVERS[name].trouble(value))
-    ]
+    problems += lever_problems(levers, path="")
     if problems:
         raise BadJob(source, problems)
     left_out = [f"{name}: {LEFT_OUT[name]}" for name, value in given.items() if name in LEFT_OUT and value]
@@ -97,11 +85,7 @@ def job_table(given: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 def _architecture(table: Mapping[str, Any], problems: list[str]) -> Any:
     known = {"name": None}
-    problems += [
-        f"{joined('architecture', str(name))}: no such key{nearest(str(name), known)}"
-        for name in table
-        if name not in known
-    ]
+    problems += unknown_names("architecture", table, known, "key")
     if "name" not in table:
         problems.append("architecture.name: missing; expected text")
     return table.get("name")

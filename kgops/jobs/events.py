@@ -13,6 +13,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from kgops.jobs.moments import is_moment
+
 STARTED = "started"
 LEVER = "lever"
 PROGRESS = "progress"
@@ -120,7 +122,8 @@ def read(line: bytes, now: float) -> Event:
         missing = value is None and (not required or (kind == METRIC and name == "value"))
         if not missing and not _is(value, wanted):
             return _as_log(line, now)
-    return Event(kind, float(at), body)
+    # What it says holds, whatever its clock says: no list, page or store could show that moment.
+    return Event(kind, float(at) if is_moment(at) else now, body)
 
 
 def is_figure(value: object) -> bool:

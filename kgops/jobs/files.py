@@ -15,8 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-# Troubles of this process or this moment. They say nothing about the file: whoever meets one tries again.
-PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISLNK, "a symbolic link"),
@@ -33,6 +31,10 @@ class NotAFile(OSError):
         super().__init__(errno.EINVAL, f"it is {kind}, not a file", str(path))
 
 
+# Nothing of ours is there. Any other OSError says that it cannot be known, now: whoever meets one tries again.
+ABSENT = (FileNotFoundError, NotADirectoryError, NotAFile)
+
+
 def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
     """A descriptor of the regular file at `path`; NotAFile for anything else, without waiting for a pipe.
 
@@ -45,7 +47,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) 
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             try:
-                found = path.lstat().st_mode
+                found = (path.stat() if follow else path.lstat()).st_mode
             except OSError:
                 raise error from None
             if not stat.S_ISREG(found):
@@ -62,6 +64,15 @@ def read_regular(path: Path, *, at_most: int | None = None, follow: bool = False
     """What the regular file at `path` holds, or its first `at_most` bytes."""
     with os.fdopen(open_regular(path, follow=follow), "rb") as file:
         return file.read() if at_most is None else file.read(at_most)
+
+
+def size_of(path: Path) -> int:
+    """Of a regular file; 0 of anything else, and of nothing."""
+    try:
+        found = path.lstat()
+    except ABSENT:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def set_aside(path: Path) -> Path | None:
@@ -114,15 +125,11 @@ def write_json(path: Path, value: Any) -> None:
     write_durably(path, json.dumps(value, indent=1, ensure_ascii=False).encode("utf-8", "surrogateescape"))
 
 
-def read_json(path: Path) -> Any:
-    """None where there is no such file, it is not whole, or it cannot be read now or later."""
+def read_json(path: Path, *, follow: bool = False) -> Any:
+    """None where there is no such file or it is not whole. An OSError says that nobody knows what it holds."""
     try:
-        return json.loads(read_regular(path))
-    except (ValueError, RecursionError):
-        return None
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
+        return json.loads(read_regular(path, follow=follow))
+    except (*ABSENT, ValueError, RecursionError):
         return None
 
 

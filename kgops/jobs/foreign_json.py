@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadInput
+from kgops.jobs.files import NotAFile, read_regular
 
 __all__ = ["read_any", "read_table"]
 
@@ -23,12 +24,14 @@ def read_table(path: Path) -> dict[str, Any]:
 
 def read_any(path: Path) -> Any:
     """NaN and infinity, which Python writes and JSON has not, are no values."""
-    if path.stat().st_size > _LARGEST:
+    try:
+        text = read_regular(path, at_most=_LARGEST + 1, follow=True)
+    except NotAFile as error:
+        raise BadInput(f"{path}: {error.strerror}", "give the file itself") from error
+    if len(text) > _LARGEST:
         raise BadInput(f"{path}: larger than {_LARGEST >> 30} GiB")
     try:
-        body = json.loads(
-            path.read_bytes().decode("utf-8"), parse_constant=lambda _: None, parse_float=_finite
-        )
+        body = json.loads(text.decode("utf-8"), parse_constant=lambda _: None, parse_float=_finite)
         json.dumps(body, ensure_ascii=False).encode("utf-8")
         return body
     except UnicodeDecodeError as error:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kgops.errors import BadJob, Usage
+from kgops.errors import BadJob
 from kgops.jobs import places, toml
-from kgops.jobs.keys import Key, at_least, describe, nearest, read_table, unreadable, unwritable
-from kgops.jobs.levers import LEVERS
+from kgops.jobs.keys import Key, at_least, describe, joined, nearest, read_table, unreadable, unwritable
+from kgops.jobs.levers import lever_problems
+from kgops.jobs.named_file import read_named
 from kgops.jobs.places import HERE, PlaceAsk
+from kgops.jobs.secrets import masked_arguments, masked_text, secret_in
 from kgops.jobs.workloads import WORKLOADS
 
 LARGEST_JOB_FILE = 4 << 20
@@ -125,12 +126,9 @@ def read_job(table: object, source: str) -> Job:
     on = read_table("on", top["on"] or {}, places.KEYS, problems)
     problems += places.problems_of(on, str(name))
     levers = dict(top["levers"] or {})
-    for lever, value in levers.items():
-        if lever not in LEVERS:
-            problems.append(f"levers.{lever}: no such lever{nearest(lever, LEVERS)}")
-        elif trouble := LEVERS[lever].trouble(value):
-            problems.append(f"levers.{lever}: {trouble}")
+    problems += lever_problems(levers)
     problems += unwritable(table)
+    problems += _secrets_in(workload.name, settings, on["options"] or ()) if workload else []
     if problems or workload is None:
         raise BadJob(source, problems)
     if limits["attempts"] is None:
@@ -138,7 +136,7 @@ def read_job(table: object, source: str) -> Job:
     made = workload.label(settings)[:LONGEST_LABEL]
     return Job(
         workload=workload.name,
-        label=top["label"] or (made if made.strip() else workload.name),
+        label=masked_text(top["label"] or "")[:LONGEST_LABEL] or (made if made.strip() else workload.name),
         settings=settings,
         profile=top["profile"],
         levers=levers,
@@ -148,15 +146,25 @@ def read_job(table: object, source: str) -> Job:
     )
 
 
+def _secrets_in(name: str, settings: Mapping[str, Any], options: Sequence[str]) -> list[str]:
+    """What a worker reads as it stands cannot be masked. A command can: it is kept apart while its run goes on."""
+    why = "of your environment, which the record would keep"
+    problems = [
+        f"{joined(name, key)}: holds the value of a secret variable {why}"
+        for key, value in settings.items()
+        if key != "command" and secret_in(value)
+    ]
+    if masked_arguments([*options]) != [*options]:
+        problems.append(
+            "on.options: holds a secret, which the record would keep; Slurm hands your environment on"
+        )
+    return problems
+
+
 def read_job_file(path: Path) -> Job:
+    text = read_named(path, "job file", LARGEST_JOB_FILE)
     try:
-        if path.stat().st_size > LARGEST_JOB_FILE:
-            raise BadJob(str(path), [f"larger than {LARGEST_JOB_FILE >> 20} MiB: this is no job file"])
-        table = toml.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise Usage(f"cannot read the job file {path}: {os.strerror(error.errno or 0)}") from error
-    except UnicodeDecodeError as error:
-        raise BadJob(str(path), [f"not UTF-8 at byte {error.start}"]) from error
+        table = toml.loads(text)
     except ValueError as error:
         raise BadJob(str(path), [f"not TOML: {error}"]) from error
     return read_job(table, str(path))

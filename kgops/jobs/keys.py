@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 Check = Callable[[Any], str | None]
 _MOST_TOLD = 20
+_LONGEST_NAME = 200  # that is compared with those that are known
 _MOST_VALUES = 1 << 20  # of a file: a list that YAML repeats by reference can be endless
 _DEEPEST = 32
 _NESTED = (Mapping, list, tuple, set)
@@ -43,10 +45,7 @@ def read_table(path: str, table: object, keys: tuple[Key, ...], problems: list[s
         problems.append(f"{path or 'the file'}: expected a table, found {describe(table)}")
         return {key.name: key.default for key in keys}
     known = {key.name: key for key in keys}
-    strange = [name for name in table if name not in known]
-    problems += [f"{joined(path, name)}: no such key{nearest(name, known)}" for name in strange[:_MOST_TOLD]]
-    if len(strange) > _MOST_TOLD:
-        problems.append(f"{path or 'the file'}: {len(strange) - _MOST_TOLD:,} more keys that are not known")
+    problems += unknown_names(path, table, known, "key")
     found: dict[str, Any] = {}
     for key in keys:
         where = joined(path, key.name)
@@ -61,12 +60,45 @@ def read_table(path: str, table: object, keys: tuple[Key, ...], problems: list[s
             found[key.name] = key.default
             continue
         if key.type == "float":
-            value = float(value)
-        trouble = key.check(value) if key.check else None
+            value = _as_float(value)
+        trouble = _not_finite(value) or (key.check(value) if key.check else None)
         if trouble:
             problems.append(f"{where}: {trouble}")
         found[key.name] = value
     return found
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf if value > 0 else -math.inf
+
+
+def _not_finite(value: object) -> str | None:
+    """TOML and YAML have infinity and NaN; no key means anything by them."""
+    is_wrong = isinstance(value, float) and not math.isfinite(value)
+    return f"must be a finite number, found {value}" if is_wrong else None
+
+
+def unknown_names(path: str, names: Iterable[object], known: Mapping[str, object], what: str) -> list[str]:
+    """What is wrong with those that are not known."""
+    strange = [str(name) for name in names if name not in known]
+    return first_of(
+        strange,
+        lambda name: f"{joined(path, name)}: no such {what}{nearest(name, known)}",
+        f"{what}s",
+        path or "the file",
+    )
+
+
+def first_of(strange: Sequence[str], told: Callable[[str], str], what: str, where: str) -> list[str]:
+    """A problem for each of the first, and one that counts the others: looking for what is near takes a millisecond,
+    and a file may have thousands."""
+    problems = [told(one) for one in strange[:_MOST_TOLD]]
+    if len(strange) > _MOST_TOLD:
+        problems.append(f"{where}: {len(strange) - _MOST_TOLD:,} more {what} that are not known")
+    return problems
 
 
 def unreadable(table: object) -> list[str]:
@@ -132,12 +164,12 @@ def _is_utf8(text: str) -> bool:
 
 def nearest(name: str, known: Mapping[str, object]) -> str:
     """`; did you mean 'x'?`, or nothing when nothing is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f"; known here: {', '.join(known)}" if known else ""
 
 
 def joined(path: str, name: str) -> str:
-    shown = name if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) else f"{name!r:.60}"
+    shown = name if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) else f"{name!r:.100}"
     return f"{path}.{shown}" if path else shown
 
 
@@ -171,10 +203,10 @@ def _fits(value: object, wanted: str) -> bool:
 
 
 def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
-    """And finite: neither a column nor a clock holds infinity."""
+    """And no more than a column holds exactly."""
 
     def check(value: float) -> str | None:
-        if not value >= lowest:  # NaN is not
+        if value < lowest:
             return f"must be at least {lowest:g}, found {value}"
         return None if value <= at_most else f"must be at most {at_most:g}, found {value}"
 
@@ -182,14 +214,7 @@ def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
 
 
 def above(lowest: float) -> Check:
-    """And finite."""
-
-    def check(value: float) -> str | None:
-        if not value > lowest:
-            return f"must be above {lowest:g}, found {value}"
-        return None if value < float("inf") else "must be finite, found infinity"
-
-    return check
+    return lambda value: None if value > lowest else f"must be above {lowest:g}, found {value}"
 
 
 def device_name(value: str) -> str | None:

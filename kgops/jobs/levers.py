@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -92,6 +93,18 @@ LEVERS: dict[str, Lever] = {
         Lever("num_workers", "exact", "processes that load data; data lives on the device here", (0, int)),
     )
 }
+
+
+def lever_problems(levers: Mapping[Any, Any], *, path: str = "levers") -> list[str]:
+    """What is wrong with these names and values, each with its key."""
+    from kgops.jobs.keys import joined, unknown_names  # here: supervisors read kinds alone
+
+    troubles = [
+        f"{joined(path, name)}: {trouble}"
+        for name, value in levers.items()
+        if name in LEVERS and (trouble := LEVERS[name].trouble(value))
+    ]
+    return unknown_names(path, levers, LEVERS, "lever") + troubles
 
 
 def kind_of(name: str) -> Kind:

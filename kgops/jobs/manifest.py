@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.jobs.files import PASSING, NotAFile, open_regular, read_regular, sync_folder, write_durably
+from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, sync_folder, write_durably
 
 # In a worker's environment: the key of its run and the number of its attempt, as `owner` puts them together.
 OWNER = "KGOPS_RESULT_OWNER"
@@ -91,14 +91,12 @@ def read(path: Path, *, owners: frozenset[str] | None = None) -> tuple[Manifest 
     """
     try:
         body = json.loads(read_regular(path))
-    except (FileNotFoundError, NotADirectoryError):
+    except NotAFile as error:
+        return None, f"the result manifest cannot be read: {error.strerror}"
+    except ABSENT:
         return None, None
     except (ValueError, RecursionError):
         return None, "the result manifest is not JSON"
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
-        return None, f"the result manifest cannot be read: {error.strerror}"
     try:
         if owners is not None and body.get("owner") not in owners:
             return None, "the result manifest is of another run or attempt"
@@ -120,8 +118,6 @@ def read(path: Path, *, owners: frozenset[str] | None = None) -> tuple[Manifest 
                 return None, f"{file.path} is not what the result manifest says"
         except NotAFile:
             return None, f"{file.path}, named by the result manifest, is no file"
-        except OSError as error:
-            if error.errno in PASSING:
-                raise
+        except FileNotFoundError as error:
             return None, f"{file.path}, named by the result manifest: {os.strerror(error.errno or 0)}"
     return Manifest(files, figures), None

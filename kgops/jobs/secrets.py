@@ -1,22 +1,94 @@
-"""Secrets kept out of the record: environment variables and arguments whose names say what they are."""
+"""Secrets kept out of the record: what a name says is one, and the value of such a variable wherever it stands.
+
+`***` stands for a whole value, `<***>` for a part of a longer text. What a worker prints or reports is kept as it came.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "HIDDEN",
+    "MASK",
+    "is_masked",
+    "is_secret",
+    "masked_arguments",
+    "masked_environment",
+    "masked_text",
+    "secret_in",
+]
 
 MASK = "***"
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
+HIDDEN = "<***>"  # unmistakable within a text, where three stars may be anybody's
+# Not `tokenizer`, `keyword` or `author`. Of the short words only whole ones: `--pass`, DB_PASS, --auth, MYSQL_PWD.
+_NAME = (
+    r"(?:TOKEN(?!I[SZ])|(?<!MON)KEY(?!WORD|BOARD|FRAME|MAP|PRESS)|SECRET|PASSW(?:OR)?D|PASSPHRASE|PASSCODE|CREDENTIAL|BEARER"
+    r"|(?<![A-Z])(?:PASS|AUTH|AUTHORIZATION|AUTHENTICATION)(?![A-Z])|(?<=[A-Z0-9]_)PWD(?![A-Z]))"
+)
+_SECRET = re.compile(_NAME, re.IGNORECASE)
 _OPTION = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 # In a line for a shell, where a word alone does not show it. Capitals only: `key=` is any Python's.
-_ASSIGNED = re.compile(
-    r"\b([A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD)[A-Z0-9_]*)=(?!\$)(\"[^\"]*\"|'[^']*'|[^\s;&|()<>\"']+)"
+_VALUE = r"\"[^\"]*\"|'[^']*'|[^\s;&|()<>\"']+"
+_ASSIGNED = re.compile(rf"\b((?=[A-Z0-9_]*{_NAME})[A-Z0-9_]+)=(?!\$|\"\$)({_VALUE})")
+_SHELL_OPTION = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)(=|[ \t]+)(?![-$]|\"\$)({_VALUE})")
+_KEYWORD = re.compile(
+    r"\b(\w{0,40}(?:password|passwd|passphrase|api_?key|secret|credential|(?:access|auth)_?token)\w{0,20})(\s{0,9}=\s{0,9})"
+    r"([\"'])(?!\$)(.{1,2000}?)\3",
+    re.IGNORECASE | re.DOTALL,
 )
+# scheme://user:X@host, and the token alone before a host, as in what git is given.
+_URL = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]{0,20}://)([^\s/:@?#\"']*):([^\s/@\"']+)@")
+_URL_TOKEN = re.compile(r"(\bhttps?://)([^\s/:@?#\"']{16,})@", re.IGNORECASE)
+_QUERY = re.compile(r"([?&])([\w.-]+)=([^&\s#\"';|<>]+)")
+_BEARER = re.compile(r"\b(Bearer)([ \t]+)([A-Za-z0-9._~+/=-]{4,})", re.IGNORECASE)
+# A header, with or without the word that says how; to the end of its text, for some have spaces.
+_HEADER = re.compile(
+    r"\b((?:Proxy-)?Authorization|(?:X-)?[\w-]{0,40}(?:Api-?Key|Auth-?Token|-Token|-Secret|-Key)|(?:Set-)?Cookie)"
+    r"(:[ \t]*+)((?:Basic|Bearer|Digest|Token|Negotiate)[ \t]++)?+"
+    r"(?!\$|<\*|(?:Basic|Bearer|Digest|Token|Negotiate)[ \t])"
+    r"([^\"'\r\n\\]+)",
+    re.IGNORECASE,
+)
+# All are bounded: a script may be long, and a repetition that is looked at again from every letter takes minutes.
+# JSON, also within a text that is quoted itself.
+_JSON = re.compile(
+    r"(\\{0,8}[\"'])([\w. -]{1,80})\1(\s{0,9}:\s{0,9})(\\{0,8}[\"'])(.{1,2000}?)(?<!\\)\4", re.DOTALL
+)
+_YAML = re.compile(
+    r"\b(\w{0,40}(?:password|passwd|passphrase|api_?key|secret|credential|token)s?)(:[ \t]+)([^\s\"',;{}()\[\]]+)",
+    re.IGNORECASE,
+)
+# -p is a port, a path or a profile to most programs. Of these it is known what their options mean: name → those with
+# the secret behind them (in the same word or the next), and those with `user:secret`.
+_P = (("-p",), ())
+_PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlshow", "mysqlcheck"), _P),
+    **dict.fromkeys(
+        ("mariadb", "mariadb-dump", "mariadb-admin", "mariadb-import", "sshpass", "7z", "7za"), _P
+    ),
+    "curl": ((), ("-u", "--user", "-U", "--proxy-user")),
+    "redis-cli": (("-a",), ()),
+    "sqlcmd": (("-P",), ()),
+    "ldapsearch": (("-w",), ()),
+    "unzip": (("-P",), ()),
+    "zip": (("-P",), ()),
+}
+_SAME_WORD_ALONE = frozenset(name for name in _PROGRAMS if name.startswith(("mysql", "mariadb", "7z")))
+_IN_SHELL = re.compile(
+    r"(?<![\w./-])((?:[\w.-]*/)*("
+    + "|".join(map(re.escape, _PROGRAMS))
+    + r"))(?=\s)((?:\"[^\"]*\"|'[^']*'|[^;&|\n\"'])*)"
+)
+_WORD = re.compile(r"(\s+)((?:\"[^\"]*\"|'[^']*'|[^\s\"'])+)")
 # Recorded because they change what a run does; everything else a person has set is nobody's business.
 _WORTH_KEEPING = re.compile(
     r"(CUDA|NVIDIA|NCCL|PYTORCH|TORCH|TRITON|OMP|MKL|OPENBLAS|GOMP|KMP|MALLOC|PYTHON|PYKEEN|SLURM|RAY|KGOPS)_?.*"
     r"|LD_LIBRARY_PATH|LD_PRELOAD|PATH|LANG|LC_ALL|TZ|VIRTUAL_ENV|CONDA_DEFAULT_ENV|CONDA_PREFIX|HOSTNAME"
 )
+_SHORTEST = 8  # of a variable's value that is looked for: `1`, `true` and `none` stand everywhere
 
 
 def is_secret(name: str) -> bool:
@@ -26,30 +98,147 @@ def is_secret(name: str) -> bool:
 def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What is worth recording, and the names alone of what is secret."""
     return {
-        name: MASK if is_secret(name) else value
+        name: MASK if is_secret(name) else masked_text(value, environment)
         for name, value in sorted(environment.items())
         if is_secret(name) or _WORTH_KEEPING.fullmatch(name)
     }
 
 
-def masked_arguments(arguments: list[str]) -> list[str]:
-    """`--api-key X`, `--api-key=X`, `API_KEY=X` and `export API_KEY=X; …` without X."""
+def masked_arguments(arguments: list[str], environment: Mapping[str, str] | None = None) -> list[str]:
+    """A command without what its options, headers, addresses and scripts give away, and without any value that a
+    variable of this process (or of `environment`) has whose name says that it is secret."""
+    values = _values(environment)
     masked: list[str] = []
-    previous_names_secret = False
+    expected: str | None = None  # the option whose value is next; "" is one whose name alone says so
+    program = ""
     for argument in arguments:
-        option = _OPTION.fullmatch(argument)
-        if previous_names_secret and not argument.startswith("-"):
-            masked.append(MASK)
-            previous_names_secret = False
+        before, expected = expected, None
+        if before is not None and not argument.startswith("-"):
+            masked.append(_pair(argument) if before else MASK)
             continue
-        if option and is_secret(option[1]):
-            masked.append(f"{option[1]}={MASK}")
-        else:
-            masked.append(_ASSIGNED.sub(rf"\1={MASK}", argument))
-        previous_names_secret = argument.startswith("-") and option is None and is_secret(argument)
+        name = argument.rpartition("/")[2]
+        if name in _PROGRAMS:
+            program = name
+        shown, expected = _option_of(program, argument)
+        if shown is not None and program == "sshpass":
+            program = ""  # what follows is another's
+        if shown is None:
+            option = _OPTION.fullmatch(argument)
+            if option and is_secret(option[1]):
+                shown = f"{option[1]}={MASK}"
+            else:
+                shown = _without(argument, values)
+                if argument.startswith("-") and option is None and is_secret(argument):
+                    expected = ""
+        masked.append(shown)
     return masked
+
+
+def masked_text(text: str, environment: Mapping[str, str] | None = None) -> str:
+    """A label, a note or a folder, without any secret in it."""
+    return _without(text, _values(environment))
+
+
+def secret_in(value: Any, environment: Mapping[str, str] | None = None) -> bool:
+    """Whether a text, or one in a table or a list, holds the value of a secret variable."""
+    values = _values(environment)
+    waiting = [value]
+    while waiting and values:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            waiting += one.values()
+        elif isinstance(one, (list, tuple)):
+            waiting += one
+        elif isinstance(one, str) and any(secret in one for secret in values):
+            return True
+    return False
 
 
 def is_masked(arguments: list[str]) -> bool:
     """Whether something was left out of these: they cannot be run as they stand."""
-    return any(argument == MASK or f"={MASK}" in argument for argument in arguments)
+    return any(argument == MASK or f"={MASK}" in argument or HIDDEN in argument for argument in arguments)
+
+
+def _values(environment: Mapping[str, str] | None) -> list[str]:
+    """Of variables whose names say that they are secret, the longest first: one may be a part of another."""
+    given = os.environ if environment is None else environment
+    found = {
+        value
+        for name, value in given.items()
+        if len(value) >= _SHORTEST and is_secret(name) and not _is_a_place(value)
+    }
+    return sorted(found, key=len, reverse=True)
+
+
+def _is_a_place(value: str) -> bool:
+    """SSH_KEY=/home/me/.ssh/id names where a secret is; its folder may be that of the run."""
+    return value.startswith(("/", "~/", "./")) and os.path.lexists(os.path.expanduser(value))  # noqa: PTH111
+
+
+def _option_of(program: str, argument: str) -> tuple[str | None, str | None]:
+    """An option that means a secret to this program: as it is shown, and what its next word is."""
+    secret, pairs = _PROGRAMS.get(program, ((), ()))
+    for names, kind in ((secret, ""), (pairs, "user")):
+        for name in names:
+            if argument == name:
+                return name, None if program in _SAME_WORD_ALONE else kind
+            if argument.startswith(f"{name}=") and name.startswith("--"):
+                return f"{name}={_pair(argument[len(name) + 1 :])}", None
+            if argument.startswith(name) and not name.startswith("--"):
+                rest = argument[len(name) :]
+                return name + (_pair(rest) if kind else HIDDEN), None
+    return None, None
+
+
+def _pair(text: str) -> str:
+    user, colon, secret = text.partition(":")
+    return f"{user}:{HIDDEN}" if colon and secret and not secret.startswith("$") else text
+
+
+def _without(text: str, values: list[str]) -> str:
+    for value in values:
+        text = text.replace(value, HIDDEN)
+    if len(text) < 4:  # too short for anything below
+        return text
+    if "://" in text:
+        text = _URL.sub(rf"\1\2:{HIDDEN}@", text)
+        text = _URL_TOKEN.sub(rf"\1{HIDDEN}@", text)
+    if "?" in text:
+        text = _QUERY.sub(lambda m: _if_secret(m[2], m, f"{m[1]}{m[2]}={HIDDEN}"), text)
+    if ":" in text:
+        text = _JSON.sub(lambda m: _if_secret(m[2], m, f"{m[1]}{m[2]}{m[1]}{m[3]}{m[4]}{HIDDEN}{m[4]}"), text)
+        text = _HEADER.sub(lambda m: f"{m[1]}{m[2]}{m[3] or ''}{HIDDEN}", text)
+        text = _YAML.sub(lambda m: m[0] if m[3].startswith(("$", "<*")) else f"{m[1]}{m[2]}{HIDDEN}", text)
+    text = _BEARER.sub(rf"\1\2{HIDDEN}", text)
+    if "=" in text:
+        text = _ASSIGNED.sub(rf"\1={MASK}", text)
+        text = _KEYWORD.sub(rf"\1\2\3{HIDDEN}\3", text)
+    if any(space in text for space in " \t\n"):
+        text = _SHELL_OPTION.sub(lambda m: _if_secret(m[1], m, f"{m[1]}{m[2]}{HIDDEN}"), text)
+        text = _IN_SHELL.sub(lambda m: m[1] + _in_program(m[2], m[3]), text)
+    return text
+
+
+def _if_secret(name: str, found: re.Match[str], shown: str) -> str:
+    return shown if is_secret(name) and HIDDEN not in found[0] else found[0]
+
+
+def _in_program(program: str, words: str) -> str:
+    """The words of one program in a line for a shell."""
+    expected: str | None = None
+
+    def shown(found: re.Match[str]) -> str:
+        nonlocal expected
+        quote = found[2][0] if found[2][0] in "\"'" and found[2][-1] == found[2][0] else ""
+        word = found[2].strip(quote) if quote else found[2]
+        before, expected = expected, None
+        if before is not None and not word.startswith("-"):
+            secret = _pair(word) if before else HIDDEN
+            return found[0] if word.startswith("$") else found[1] + quote + secret + quote
+        told, expected = _option_of(program, word)
+        # Behind the dash and its letter: a variable is no secret, and what is hidden already stays.
+        if told is None or word[2:].lstrip("\"'").startswith(("$", "<*")):
+            return found[0]
+        return found[1] + quote + told + quote
+
+    return _WORD.sub(shown, words)

@@ -6,9 +6,9 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from kgops.jobs.numbers import median, quotient
 from kgops.measured.pairs import Spread, ratios, spread_of, troubles
 from kgops.measured.verdicts import (
     FEWEST,
@@ -199,7 +199,7 @@ def _figure_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
         ((pair.baseline.get("figures") or {}).get(name), (pair.measured.get("figures") or {}).get(name))
         for pair in pairs
     ]
-    return [a / b for a, b in both if a and b]
+    return [found for a, b in both if a and b and (found := quotient(a, b))]
 
 
 def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:

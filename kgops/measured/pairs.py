@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median, quantiles
 from typing import Literal
 
+from kgops.jobs.numbers import median, quartiles
 from storage.benches import Pair
 
 __all__ = ["Quantity", "Spread", "ratios", "spread_of", "troubles"]
 
 Quantity = Literal["speed", "memory"]
+# No ratio says more than these; their inverses and logarithms are numbers, those of 0 and infinity are not.
+_LEAST, _MOST = 1e-300, 1e300
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,7 @@ def spread_of(values: Sequence[float]) -> Spread | None:
         return None
     if len(values) == 1:
         return Spread(values[0], values[0], values[0], 1)
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return Spread(median(values), low, high, len(values))
+    return Spread(median(values), *quartiles(values), len(values))
 
 
 def ratios(pairs: Iterable[Pair], quantity: Quantity) -> list[float]:
@@ -39,7 +40,7 @@ def ratios(pairs: Iterable[Pair], quantity: Quantity) -> list[float]:
     for pair in pairs:
         before, after = _figures(pair, quantity)
         if before is not None and after is not None and before > 0 and after > 0:
-            found.append(before / after)
+            found.append(min(max(before / after, _LEAST), _MOST))
     return found
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
+from kgops.jobs.numbers import median
 from kgops.measured.pairs import Spread, ratios, spread_of, troubles
 from kgops.measured.verdicts import Noise, Verdict, is_control, noises, of_both, steadiness
 from storage import benches, measurements

@@ -13,6 +13,7 @@ from typing import Any
 
 from kgops.errors import BadInput
 from kgops.jobs.foreign_json import read_any
+from kgops.jobs.moments import is_moment
 from kgops.jobs.shape import ANY, Maybe, misfit_in
 from kgops.measured.summary import as_measurements
 from storage import benches, measurements
@@ -69,7 +70,6 @@ _FIGURE = {
     "fingerprint": _MACHINE,
     "at": float,
 }
-_LAST_MOMENT = 253402300799.0  # of the year 9999
 
 
 @dataclass(frozen=True)
@@ -166,4 +166,4 @@ def _twice(found: list[Pair]) -> str | None:
 
 
 def _no_moment(at: float) -> str | None:
-    return None if 0 <= at <= _LAST_MOMENT else f"no moment: {at!r}"
+    return None if is_moment(at) else f"no moment: {at!r}"

@@ -176,7 +176,7 @@ def _built(recipe: PykeenRecipe, triples: torch.Tensor | None) -> Any:
 def _config_near(path: Path) -> dict[str, Any] | None:
     """The run's config.json: beside its final weights, one folder above its checkpoints."""
     for folder in (path.parent, path.parent.parent):
-        config = read_json(folder / "config.json")
+        config = read_json(folder / "config.json", follow=True)
         if isinstance(config, dict) and {"model", "training"} <= config.keys():
             return config
     return None

@@ -15,12 +15,13 @@ from pathlib import Path
 from types import FrameType
 
 from kgops.errors import KgopsError, Unavailable
-from kgops.jobs import events
-from kgops.jobs.files import read_json, write_json
+from kgops.jobs import events, manifest
+from kgops.jobs.files import open_regular, read_json, read_regular, write_json
 from kgops.jobs.job import Job, read_job_file
 from kgops.on import slurm
 from kgops.on.script import script
 from kgops.on.submission import Submission, submissions
+from kgops.runs import spool
 from kgops.runs.folder import RunFolder
 
 __all__ = ["main"]
@@ -30,7 +31,10 @@ _FIRST_ASKS_S, _LATER_ASKS_S = 1.0, 10.0  # of the controller: often at first, t
 _OFTEN_FOR_S = 60.0
 _SHARE_OF_GRACE = 0.7
 _NETWORK_S = 15.0  # that a file may take to be seen from another machine
-_GIVEN = ("KGOPS_HOME", "KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_ATTEMPT", "KGOPS_SETTINGS")
+_GIVEN = (
+    *("KGOPS_HOME", "KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_ATTEMPT", "KGOPS_SETTINGS"),
+    manifest.OWNER,
+)
 
 
 def main() -> int:
@@ -64,22 +68,53 @@ class Voice:
 
 
 @dataclass
-class _Tail:
-    """Whole lines of a file that grows somewhere else, from where we were."""
+class _Log:
+    """A log that grows somewhere else, from where we were: its bytes as they are, in whole lines where it has any."""
 
     path: Path
     at: int = 0
 
-    def new(self) -> bytes:
+    def new(self, *, final: bool) -> bytes:
+        """A chunk of it; with `final` an unfinished last line counts, too. Nothing: there is no more yet."""
         try:
-            with self.path.open("rb") as file:
-                file.seek(self.at)
-                text = file.read(1 << 20)
+            fd = open_regular(self.path)
         except FileNotFoundError:
             return b""
-        whole = text.rfind(b"\n") + 1
+        try:
+            text = os.pread(fd, spool.CHUNK, self.at)
+        finally:
+            os.close(fd)
+        # Progress bars write carriage returns alone, for hours.
+        whole = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+        if whole == 0 and (final or len(text) == spool.CHUNK):
+            whole = len(text)
         self.at += whole
         return text[:whole]
+
+
+@dataclass
+class _Events:
+    """Lines of an events file that grows somewhere else, from where we were."""
+
+    path: Path
+    at: int = 0
+    _told: bool = False  # that a part of the line we are in was left out
+
+    def new(self, *, final: bool) -> list[bytes] | None:
+        """About a chunk of lines, each with its line feed; None where there is no more yet."""
+        lines, behind = spool.read_lines(self.path, self.at, final=final)
+        if behind == self.at:
+            return None
+        self.at = behind
+        return [one for line in lines if (one := self._handed_on(line))]
+
+    def _handed_on(self, line: bytes | None) -> bytes:
+        if line is not None:
+            self._told = False
+            return line + b"\n" if line else b""
+        told, self._told = self._told, True
+        text = "A part of an event longer than 1 MiB was left out."
+        return b"" if told else events.write(events.NOTE, time.time(), text=text)
 
 
 @dataclass
@@ -92,9 +127,9 @@ class _Following:
     _asked: set[int] = field(default_factory=set)
     _gone: set[int] = field(default_factory=set)
     _shown: str = ""
-    _events: _Tail = field(init=False)
-    _log: _Tail = field(init=False)
-    _tasks: dict[Path, _Tail] = field(default_factory=dict)
+    _events: _Events = field(init=False)
+    _log: _Log = field(init=False)
+    _tasks: dict[Path, _Events] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         signal.signal(signal.SIGTERM, self._ask_to_stop)
@@ -102,7 +137,7 @@ class _Following:
 
     def to_its_end(self) -> int:
         number, merge = self._earlier() or self._submit()
-        self._events, self._log = _Tail(self._dir / "events.all.jsonl"), _Tail(self._dir / "log.all")
+        self._events, self._log = _Events(self._dir / "events.all.jsonl"), _Log(self._dir / "log.all")
         begun = time.monotonic()
         asked = 0.0
         followed = merge or number
@@ -195,12 +230,12 @@ class _Following:
         )
         return path
 
-    def _relay(self) -> None:
-        """What the worker has said since, and what it printed."""
-        while lines := self._events.new():
-            self.voice.hand_on(lines)
-        while lines := self._log.new():
-            sys.stdout.buffer.write(lines)
+    def _relay(self, *, final: bool = False) -> None:
+        """What the worker has said since, and what it printed; `final` once nobody writes any more."""
+        while (lines := self._events.new(final=final)) is not None:
+            self.voice.hand_on(b"".join(lines))
+        while printed := self._log.new(final=final):
+            sys.stdout.buffer.write(printed)
             sys.stdout.buffer.flush()
 
     def _tell(self, text: str) -> None:
@@ -219,7 +254,7 @@ class _Following:
     def _trouble_of_tasks(self) -> bytes | None:
         """What one task cannot do, no other can: its last words, as it said them."""
         for path in self._dir.glob("events.*.jsonl"):
-            for line in self._tasks.setdefault(path, _Tail(path)).new().splitlines(keepends=True):
+            for line in self._tasks.setdefault(path, _Events(path)).new(final=False) or ():
                 if events.read(line, 0.0).kind in (events.OUT_OF_MEMORY, events.FAILED):
                     return line
         return None
@@ -243,9 +278,9 @@ class _Following:
             if time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_S)
-        self._relay()
+        self._relay(final=True)
         if left.exists():
-            code = int(left.read_text())
+            code = int(read_regular(left))
             if code > 128:
                 _die_of(code - 128)
             return code

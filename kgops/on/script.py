@@ -31,7 +31,7 @@ pid=$!
 # Slurm queues it again by itself; one that has left by then waits two minutes more.
 taken=0
 trap 'again=1; kill -TERM $pid 2>/dev/null' USR2
-trap '[ -e "$KGOPS_RUN_FOLDER/stop.json" ] || taken=1; kill -TERM $pid 2>/dev/null' TERM
+trap 'grep -qa "^kgops " "$KGOPS_RUN_FOLDER/stop.slot" || taken=1; kill -TERM $pid 2>/dev/null' TERM
 wait $pid; code=$?
 while kill -0 $pid 2>/dev/null; do wait $pid; code=$?; done
 if [ $again = 1 ] && [ $code -ne 0 ]; then

@@ -7,6 +7,7 @@ remembered by path, size and time of change. None where nobody can know without 
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.files import read_json, write_json
+from kgops.jobs.files import open_regular, read_json, write_json
 from kgops.plans.blocks import Groups
 from kgops.plans.ranked import Ranked
 
@@ -215,7 +216,7 @@ def _ranks(labels: dict[bytes, int]) -> list[int]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as raw:
+    with os.fdopen(open_regular(path, follow=True), "rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         with gzip.open(raw) if packed else raw as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from kgops.jobs.files import open_regular
 from kgops.jobs.regressing import image_size
 
 __all__ = ["Flights", "flights_in", "flights_of"]
@@ -73,15 +75,23 @@ def _shapes(folder: Path) -> Iterator[tuple[str, tuple[tuple[int, int, int], int
     hdf5 = []
     for path in sorted(folder.iterdir()):
         if path.suffix == ".npz":
-            with zipfile.ZipFile(path) as archive, archive.open(f"{_FRAMES}.npy") as file:
+            with (
+                _opened(path) as raw,
+                zipfile.ZipFile(raw) as archive,
+                archive.open(f"{_FRAMES}.npy") as file,
+            ):
                 yield path.stem, _header(file)
         elif path.suffix in _HDF5:
             hdf5.append(path)
         elif (path / f"{_FRAMES}.npy").is_file():
-            with (path / f"{_FRAMES}.npy").open("rb") as file:
+            with _opened(path / f"{_FRAMES}.npy") as file:
                 yield path.stem, _header(file)
     if hdf5:
         yield from _hdf5(hdf5)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return os.fdopen(open_regular(path, follow=True), "rb")
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, int, int], int]:

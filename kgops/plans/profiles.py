@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -13,8 +12,9 @@ from kgops.errors import BadJob, Usage
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
-from kgops.jobs.keys import Key, joined, nearest, read_table, unreadable, unwritable
-from kgops.jobs.levers import LEVERS
+from kgops.jobs.keys import Key, first_of, joined, nearest, read_table, unreadable, unwritable
+from kgops.jobs.levers import lever_problems
+from kgops.jobs.named_file import read_named
 from kgops.jobs.regressing import LEVERS_OF_REGRESS
 
 _KEYS = (
@@ -77,29 +77,22 @@ def _shipped() -> Iterator[Path]:
 
 
 def _read(path: Path, name: str) -> Profile:
+    text = read_named(path, "profile", LARGEST_JOB_FILE)
     try:
-        if path.stat().st_size > LARGEST_JOB_FILE:
-            raise BadJob(str(path), [f"larger than {LARGEST_JOB_FILE >> 20} MiB: this is no profile"])
-        table = toml.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise Usage(f"cannot read the profile {path}: {os.strerror(error.errno or 0)}") from error
-    except UnicodeDecodeError as error:
-        raise BadJob(str(path), [f"not UTF-8 at byte {error.start}"]) from error
+        table = toml.loads(text)
     except ValueError as error:
         raise BadJob(str(path), [f"not TOML: {error}"]) from error
     if problems := unreadable(table):
         raise BadJob(str(path), problems)
     found = read_table("", table, _KEYS, problems)
-    for lever, value in found["levers"].items():
-        if lever not in LEVERS:
-            problems.append(f"levers.{lever}: no such lever{nearest(lever, LEVERS)}")
-        elif trouble := LEVERS[lever].trouble(value):
-            problems.append(f"levers.{lever}: {trouble}")
-    problems += [
-        f"cards: there is no card {card!r:.60}{nearest(card, dict.fromkeys(short_names()))}"
-        for card in found["cards"]
-        if known_by_short_name(card) is None
-    ]
+    problems += lever_problems(found["levers"])
+    known = dict.fromkeys(short_names())
+    problems += first_of(
+        [card for card in found["cards"] if known_by_short_name(card) is None],
+        lambda card: f"cards: there is no card {card!r:.60}{nearest(card, known)}",
+        "cards",
+        "cards",
+    )
     for variable, value in found["environment"].items():
         if not isinstance(value, str):
             problems.append(f"{joined('environment', variable)}: expected text")

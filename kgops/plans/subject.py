@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from kgops.gpus.facts import CardFacts
 from kgops.jobs.conve_config import ConvEConfig
-from kgops.jobs.files import read_json
+from kgops.jobs.files import open_regular, read_json
 from kgops.jobs.job import Job
 from kgops.jobs.pipelining import TRACED, tracin_settings, train_settings
 from kgops.plans.conve_models import model_of_config, model_of_settings
@@ -166,7 +167,7 @@ def _config_beside(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     if settings["model_path"]:
         places.append(Path(settings["model_path"]).parent / "config.json")
     for place in places:
-        table = read_json(place)
+        table = read_json(place, follow=True)
         if isinstance(table, dict):
             return table
     return None
@@ -186,7 +187,7 @@ def _tests(settings: Mapping[str, Any], counts: Counts) -> int:
     found = counts.test
     if settings["test_triples"]:
         try:
-            with Path(settings["test_triples"]).open("rb") as file:
+            with os.fdopen(open_regular(Path(settings["test_triples"]), follow=True), "rb") as file:
                 found = sum(1 for line in file if line.strip())
         except OSError:
             found = 1  # the worker says what is wrong with the file

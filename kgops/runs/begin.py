@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.files import set_aside, sync_folder, write_json
+from kgops.jobs.files import set_aside, size_of, sync_folder, write_json
 from kgops.runs import gate, locks, processes, slot
 from kgops.runs.folder import RunFolder
 from kgops.runs.plan_file import Plan, Private
@@ -51,10 +51,11 @@ class Beginning:
         noted = {
             "settings": self.settings,
             "at": began.wall_s,
-            "log_from": _size(self.folder.log),
+            "log_from": size_of(self.folder.log),
             "tag": tree.tag,
+            "mark": (mark := processes.new_mark()),
         }
-        start = self._start(tree, began)
+        start = self._start(tree, began, mark)
         lock = self._worker_lock()
         opening, opener = os.pipe()
         try:
@@ -74,7 +75,7 @@ class Beginning:
             os.close(opening)
         return identity, opener
 
-    def _start(self, tree: Tree, began: gate.Clocks) -> gate.Start:
+    def _start(self, tree: Tree, began: gate.Clocks, mark: int | None) -> gate.Start:
         home = Home(full_path_of_home(self.spelled_home))
         folder = RunFolder(home.runs / self.folder.path.name)
         command, environment = worker_environment(
@@ -83,11 +84,12 @@ class Beginning:
         return gate.Start(
             self.folder.attempt(self.number),
             command,
-            Path(self.plan.cwd),
+            Path(self.private.cwd),
             environment,
             self.private.umask,
             self.folder.log,
             began,
+            mark,
             # Our workers limit themselves once their libraries are loaded: those fail in every way but the honest one.
             self.plan.memory_limit_mib if self.plan.is_command else None,
         )
@@ -122,10 +124,3 @@ def _fork(waits: Callable[[str], bool]) -> int:
             if not passing or not waits(f"waits for a process: {error.strerror}"):
                 raise
         time.sleep(1.0)
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.lstat().st_size
-    except FileNotFoundError:
-        return 0

@@ -10,18 +10,21 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from kgops.runs import locks
+from kgops.runs import locks, slot
+from kgops.runs.conclude import ending_of, write_end
 from kgops.runs.folder import RunFolder, number_of
 from kgops.settings import Home
 from storage import runs
 from storage.database import integrity_problems, library_version, open_reader
 from storage.errors import DatabaseMissing, StorageError
+from storage.runs import Run
 
 Level = Literal["ok", "note", "trouble"]
 _OLDEST_TORCH = (2, 10)  # below it, weights_only can be got around
@@ -196,32 +199,44 @@ def _runs(home: Home) -> Finding:
     if conn is None or not home.runs.is_dir():
         return Finding("runs", "ok", "none yet")
     try:
-        known = {run.folder: run.ended for run in runs.page(conn, limit=1 << 40)}
+        known = {run.folder: run for run in runs.page(conn, limit=1 << 40)}
     finally:
         conn.close()
+    _sweep(home)
     names = [path.name for path in home.runs.iterdir() if number_of(path.name) is not None]
-    removed = sum(_remove_secrets(RunFolder(home.runs / name)) for name in names if known.get(name))
-    tidied = f"; {removed} environments of ended runs were left there: removed" if removed else ""
+    mended = sum(_mend(RunFolder(home.runs / name), known[name]) for name in names if name in known)
+    said = f"; {mended} folders of ended runs said otherwise: mended" if mended else ""
     lost = sorted(set(names) - set(known))
     if lost:
-        many = f"{len(lost)} folders have no row, {lost[0]} for one{tidied}"
+        many = f"{len(lost)} folders have no row, {lost[0]} for one{said}"
         return Finding("runs", "trouble", many, "`kgops doctor --rebuild` gives them their rows back")
-    return Finding("runs", "note" if removed else "ok", f"every folder has its row{tidied}")
+    return Finding("runs", "note" if mended else "ok", f"every folder has its row{said}")
 
 
-def _remove_secrets(folder: RunFolder) -> bool:
-    """private.json is a run's environment, for as long as it may have to be started."""
-    lock = None
+def _sweep(home: Home) -> None:
+    """Half-written files of killed commands; nobody writes one for an hour."""
+    for half in (*home.path.glob(".*.tmp"), *home.path.glob(".doctor-*")):
+        try:
+            if time.time() - half.lstat().st_mtime > 3600:
+                half.unlink()
+        except OSError:
+            continue  # gone, or for the next time
+
+
+def _mend(folder: RunFolder, run: Run) -> bool:
+    """What a disk refused when the run ended: its environment goes, and its folder says how it ended."""
+    if not run.ended or folder.record.exists():
+        return False
+    is_whole = not folder.private.exists() and slot.read_ending(folder.outcome) is not None
+    if is_whole or (lock := locks.take(folder.supervisor_lock)) is None:
+        return False
     try:
-        if not folder.private.exists() or (lock := locks.take(folder.supervisor_lock)) is None:
-            return False
-        folder.private.unlink()
+        write_end(folder, ending_of(run, folder.last_attempt()))
         return True
     except OSError:
-        return False
+        return False  # as it was: the home's own check says what is wrong with the disk
     finally:
-        if lock is not None:
-            os.close(lock)
+        os.close(lock)
 
 
 def _file_system(home: Home) -> Finding:

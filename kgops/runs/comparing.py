@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median, quantiles
 from typing import Any
 
+from kgops.jobs.numbers import median, quartiles, quotient
 from kgops.jobs.pipelining import halves
 from storage import reports, runs, series
 from storage.database import Connection
@@ -46,7 +46,7 @@ class Figure:
     def ratio(self, i: int) -> float | None:
         """Over the first run's."""
         first, value = self.values[0], self.values[i]
-        return None if first is None or value is None or first == 0 else value / first
+        return None if first is None or value is None else quotient(value, first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,4 @@ def _epoch_seconds(conn: Connection, run: Run) -> list[float]:
 
 
 def _quartiles(values: list[float]) -> tuple[float, float] | None:
-    if len(values) < 3:
-        return None
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return low, high
+    return quartiles(values) if len(values) >= 3 else None

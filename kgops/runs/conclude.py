@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kgops.jobs import events, manifest
-from kgops.jobs.files import PASSING, read_table, write_json
+from kgops.jobs.files import read_table, write_json
 from kgops.runs import gate, oom, processes, slot, spool
 from kgops.runs.decide import Facts, Verdict, decide
 from kgops.runs.folder import RunFolder
@@ -96,23 +96,36 @@ def end_without_attempt(conn: Connection, folder: RunFolder, number: int, state:
 
 
 def write_end(folder: RunFolder, ending: slot.Ending) -> None:
-    """Into the folder before the database, which may be full. Where the folder cannot take it the database must."""
-    with _as_far_as_possible():
-        slot.write_ending(folder.outcome, ending)
+    """Into the folder before the database, which may be full. Where the folder cannot take it the database must, and
+    `kgops doctor` mends the folder."""
+    _as_hard_as_possible(lambda: slot.write_ending(folder.outcome, ending))
     _forget_private(folder)
 
 
+def ending_of(run: runs.Run, last_attempt: int) -> slot.Ending:
+    """What an ended run's row says, as its folder should."""
+    return slot.Ending(run.state, run.reason, run.exit_code, last_attempt, run.ended_at or time.time())
+
+
 def _forget_private(folder: RunFolder) -> None:
-    with _as_far_as_possible():
-        folder.private.unlink(missing_ok=True)
+    _as_hard_as_possible(lambda: folder.private.unlink(missing_ok=True))
     sweep(folder)
+
+
+def _as_hard_as_possible(write: Callable[[], None]) -> None:
+    for pause_s in (0.1, 0.5, 0.0):
+        try:
+            write()
+            return
+        except OSError:
+            time.sleep(pause_s)  # a disk that fails once may not fail twice
 
 
 def sweep(folder: RunFolder) -> None:
     """Half-written files of processes that were killed. Under the supervisor's lock nobody else writes these."""
     with _as_far_as_possible():
-        for place in (folder.path, folder.attempt(folder.last_attempt()).path):
-            for half in place.glob(".*.tmp"):
+        for pattern in (".*.tmp", "attempts/*/.*.tmp", "results/.manifest.json.*.tmp"):
+            for half in folder.path.glob(pattern):
                 half.unlink(missing_ok=True)
 
 
@@ -165,9 +178,8 @@ def _as_far_as_possible() -> Iterator[None]:
     """For what stands elsewhere too: a full, broken or read-only disk must not keep a run from ending."""
     try:
         yield
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
+    except OSError:
+        pass
 
 
 def _said(conn: Connection, run: int, number: int) -> tuple[str | None, str | None]:

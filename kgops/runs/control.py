@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from kgops.errors import NoSuchRun, Unavailable
-from kgops.runs import processes, slot
+from kgops.runs import processes, queue, slot
 from kgops.runs.conclude import end_without_attempt
 from kgops.runs.folder import RunFolder
 from kgops.runs.ownership import take_over, wake_supervisor
@@ -17,7 +17,7 @@ from kgops.runs.stopping import read_stop, request_stop
 from kgops.settings import Home
 from storage import runs
 from storage.database import Connection
-from storage.errors import DatabaseBusy, StorageError
+from storage.errors import DatabaseBusy, DatabaseFull, DatabaseReadOnly, StorageError
 from storage.runs import Run
 
 _LOOK_EVERY_S = 0.1
@@ -50,8 +50,14 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
         now = runs.get(conn, run.id)
         if now is not None and now.state in runs.WAITING:
             end_without_attempt(conn, folder, run.id, "cancelled", "stopped while it waited")
+    except (DatabaseFull, DatabaseReadOnly):
+        pass  # its folder holds the end, and the next command that can writes it down
     finally:
         os.close(lock)
+    try:
+        queue.dispatch(home, conn)  # it may have been in the way of others
+    except (StorageError, OSError):
+        pass  # the next command does
 
 
 def wait_for_end(

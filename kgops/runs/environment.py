@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.secrets import masked_environment
+from kgops.jobs.secrets import masked_environment, masked_text
 
 _PACKAGES = ("kgops", "torch", "pykeen", "numpy", "nvidia-ml-py", "textual", "sqlite-utils")
 
@@ -28,7 +28,7 @@ def describe_environment() -> dict[str, Any]:
         },
         **_cards(),
         "git": git_commit(Path.cwd()),
-        "cwd": str(Path.cwd()),
+        "cwd": masked_text(str(Path.cwd())),
         "variables": masked_environment(os.environ),
     }
 

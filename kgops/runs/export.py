@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from kgops.jobs.numbers import finite_json
 from kgops.jobs.text import one_line
 from storage import reports, runs, scores
 from storage.database import Connection
@@ -30,7 +31,7 @@ def as_json(conn: Connection, numbers: Sequence[int], figures: Sequence[str] = (
         element = {name: value for name, value in row.items() if name not in figures}
         element["tags"] = row["tags"].split()
         element["figures"] = {name: row[name] for name in figures}
-        yield before + json.dumps(element)
+        yield before + json.dumps(finite_json(element))
         before = ",\n "
     yield "]\n" if before != "[" else "[]\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kgops.errors import NoSuchRun, Unavailable
+from kgops.jobs.files import open_regular
 from kgops.runs.folder import RunFolder
 from kgops.runs.plan_file import read_plan
 from kgops.settings import Home
@@ -81,7 +83,7 @@ def training_neighbours(home: Home, run: Run) -> Neighbours:
     try:
         if path.stat().st_size > _LARGEST:
             raise Unavailable(f"{path.name} is too large to look for paths in here")
-        with path.open(encoding="utf-8-sig") as file:
+        with os.fdopen(open_regular(path, follow=True), encoding="utf-8-sig") as file:
             for line in file:
                 parts = line.rstrip("\r\n").split("\t")
                 if len(parts) < 3:

@@ -17,7 +17,7 @@ from pathlib import Path
 from kgops.jobs.files import NotAFile, open_regular, set_aside
 from kgops.runs import slot
 from kgops.runs.folder import AttemptFolder
-from kgops.runs.processes import host_memory_mib
+from kgops.runs.processes import host_memory_mib, set_mark
 
 OPENED = b"!"
 NEVER_OPENED = 97
@@ -78,6 +78,7 @@ class Start:
     umask: int
     log: Path
     began: Clocks
+    mark: int | None  # of processes.set_mark
     memory_limit_mib: int | None = None
 
 
@@ -179,6 +180,8 @@ def _become(start: Start, keep: int) -> None:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.set_inheritable(keep, True)
+        if start.mark is not None:
+            set_mark(start.mark)
         _prefer_as_victim()
         if start.memory_limit_mib is not None:
             _limit_memory(start.memory_limit_mib)

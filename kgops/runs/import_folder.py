@@ -6,18 +6,16 @@ What a supervisor measured by itself (memory over time) stands in the database a
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from kgops.errors import BadInput, Unavailable, Usage
 from kgops.jobs import manifest
-from kgops.jobs.files import read_json, write_json
+from kgops.jobs.files import NotAFile, read_json, write_json
 from kgops.runs import locks, rebuild, slot
 from kgops.runs.folder import RunFolder
+from kgops.runs.import_files import copy_files, files_below
 from kgops.runs.import_record import NOT_ENDED, enter, host_of, origin, staging
 from kgops.runs.import_shape import misfit
 from kgops.runs.plan_file import Plan, as_table, read_plan
@@ -25,9 +23,9 @@ from kgops.settings import Home
 from storage import transfer
 from storage.database import Connection
 
-__all__ = ["copy_files", "describe", "import_folder", "must_be_still"]
+__all__ = ["describe", "import_folder", "must_be_still"]
 
-_LEFT_BEHIND = ("private.json", "supervisor.lock", "worker.lock", "stop.json", "supervisor.log")
+_LEFT_BEHIND = ("private.json", "supervisor.lock", "worker.lock", "stop.slot", "supervisor.log")
 
 
 def must_be_still(folder: RunFolder) -> None:
@@ -61,7 +59,9 @@ def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -
     """The number it got, and what about its files is not as its record says."""
     troubles: list[str] = []
     with staging(home) as staged:
-        copy_files(source.path, _files_of(source.path), staged.path)
+        others: list[Path] = []
+        copy_files(source.path, _files_of(source.path, others), staged.path)
+        troubles += _told(others, source.path)
         if slot.read_ending(staged.outcome) is None:
             slot.write_ending(staged.outcome, _unended(staged))
         _, trouble = manifest.read(staged.manifest)
@@ -107,33 +107,17 @@ def _unended(folder: RunFolder) -> slot.Ending:
     return slot.Ending("interrupted", NOT_ENDED.format("imported"), None, folder.last_attempt(), last)
 
 
-def _files_of(folder: Path) -> Iterator[Path]:
-    """Regular files alone: a link may lead anywhere, and a pipe would be waited for."""
-    for root, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(root, name)
-            is_own = path.parent == folder and (name in _LEFT_BEHIND or name.startswith("."))
-            if stat.S_ISREG(path.lstat().st_mode) and not is_own:
-                yield path
+def _files_of(folder: Path, others: list[Path]) -> Iterator[Path]:
+    """Those of the run, without what belonged to whoever ran it."""
+    for path in files_below(folder, others):
+        if path.parent != folder or not (path.name in _LEFT_BEHIND or path.name.startswith(".")):
+            yield path
 
 
-def copy_files(source: Path, files: Iterator[Path], target: Path) -> None:
-    """Copies of `files` under the names they have below `source`; refused before the disk is full."""
-    found = list(files)
-    need, free = sum(path.lstat().st_size for path in found), shutil.disk_usage(target).free
-    if need > free:
-        raise Unavailable(
-            f"{source} holds {need / (1 << 30):,.2f} GiB; {free / (1 << 30):,.2f} GiB are free in the home",
-            "free some space, or import an export of the run: it has no files",
-        )
-    for path in found:
-        wanted = target / path.relative_to(source)
-        wanted.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            shutil.copy2(path, wanted, follow_symlinks=False)
-        except OSError as error:
-            raise Unavailable(
-                f"cannot copy {path}: {error.strerror or error}", "nothing was imported"
-            ) from error
-        wanted.chmod(0o600)
+def _told(others: list[Path], folder: Path) -> list[str]:
+    """What was left out, as far as a person has to know."""
+    if not others:
+        return []
+    first = NotAFile(others[0], others[0].lstat().st_mode)
+    many = f", and {len(others) - 1:,} more like it" if len(others) > 1 else ""
+    return [f"{others[0].relative_to(folder)} is left out{many}: {first.strerror}"]

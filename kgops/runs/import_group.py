@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadInput, Usage
 from kgops.jobs import manifest
+from kgops.jobs.files import NotAFile
 from kgops.jobs.foreign_json import read_any, read_table
 from kgops.jobs.job import LONGEST_LABEL
 from kgops.jobs.levers import kind_of
 from kgops.jobs.text import one_line
 from kgops.runs.import_curves import figures_in, history_in
+from kgops.runs.import_files import must_be_files
 from kgops.runs.import_scores import Scores, is_scores
 from kgops.runs.import_traces import traces, trouble_of
 from storage.transfer import TABLES, Curve, Rows
@@ -65,9 +68,11 @@ def is_output(folder: Path) -> bool:
 
 def read_output(folder: Path) -> Output:
     """BadInput names the file that cannot be read, and why."""
+    must_be_files(folder / name for name in (CONFIG, HISTORY, TEST, SUMMARY))
     files = _files(folder)
     newest = max((path.stat().st_mtime for path, _ in files), default=0.0)
     found = _Found(folder, newest)
+    found.troubles += _left_out(folder)
     found.read({path.name: path for path, _ in files if path.parent == folder})
     for path, kind in files:
         if kind == "influences" and path.suffix == ".csv" and is_scores(path):
@@ -227,16 +232,29 @@ def _shown(value: Any) -> str | None:
 
 def _files(folder: Path) -> list[tuple[Path, str]]:
     """What such a folder is known to hold; whatever else lies there is not the run's."""
-    found = []
+    return [(path, kind) for path, kind in _named(folder) if stat.S_ISREG(path.lstat().st_mode)]
+
+
+def _left_out(folder: Path) -> list[str]:
+    """What is called like one of its files and is none."""
+    return [
+        f"{path.relative_to(folder)} is left out: {NotAFile(path, mode).strerror}"
+        for path, _ in _named(folder)
+        if not stat.S_ISREG(mode := path.lstat().st_mode)
+    ]
+
+
+def _named(folder: Path) -> Iterator[tuple[Path, str]]:
     for path in sorted(folder.iterdir()):
-        if path.is_symlink() or not path.is_file():
-            continue
         name = path.name
         is_traced = name.startswith("triple_") or "tracin" in name or "influence" in name
         if kind := _KINDS.get(name) or (_BY_SUFFIX.get(path.suffix) if is_traced else None):
-            found.append((path, kind))
-    checkpoints = sorted((folder / "checkpoints").glob("*.pt"))
-    return found + [(path, "checkpoint") for path in checkpoints if path.is_file() and not path.is_symlink()]
+            yield path, kind
+    checkpoints = folder / "checkpoints"
+    if checkpoints.is_symlink() or (checkpoints.exists() and not checkpoints.is_dir()):
+        yield checkpoints, "checkpoint"
+    else:
+        yield from ((path, "checkpoint") for path in sorted(checkpoints.glob("*.pt")))
 
 
 def _artifacts(folder: Path, files: list[tuple[Path, str]]) -> tuple[list[dict[str, Any]], str]:

@@ -15,7 +15,7 @@ from typing import Any
 from kgops import __version__
 from kgops.errors import BadInput, Unavailable
 from kgops.jobs import toml
-from kgops.jobs.files import sync_folder, write_durably, write_json
+from kgops.jobs.files import NotAFile, sync_folder, write_durably, write_json
 from kgops.runs import locks, pending
 from kgops.runs.exporting.record import IMPORTED, write_runs
 from kgops.runs.folder import RunFolder, folder_name
@@ -23,6 +23,7 @@ from kgops.runs.import_shape import misfit
 from kgops.settings import Home
 from storage import runs, transfer
 from storage.database import Connection, transaction
+from storage.errors import CommitUnknown
 from storage.runs import ENDED
 from storage.transfer import Rows
 
@@ -93,7 +94,7 @@ def enter(
         while (name := _free(home, folder_name(number, run["workload"], run["label"]))) is None:
             number += 1
         until_committed.enter_context(pending.announce(home, name, "launch"))
-        until_committed.push(lambda kind, *_: _take_back(home.runs / name, staged.path) if kind else None)
+        until_committed.push(lambda kind, *_: _take_back(kind, home.runs / name, staged.path))
         staged.path.rename(home.runs / name)
         sync_folder(home.runs)
         put(conn, name, number)
@@ -104,12 +105,18 @@ def enter(
 def staging(home: Home) -> Iterator[RunFolder]:
     """A folder in the home for a run to come; gone afterwards unless it was entered."""
     _sweep(home)
-    folder = RunFolder(home.runs / f"{_STAGED}{os.getpid()}")
+    folder = RunFolder(home.runs / f"{_STAGED}{os.urandom(6).hex()}")
     lock = None
     try:
-        folder.path.mkdir(mode=0o700)
-        lock = locks.take(folder.supervisor_lock)
+        while lock is None:
+            folder.path.mkdir(mode=0o700, exist_ok=True)
+            try:
+                lock = locks.take(folder.supervisor_lock)
+            except FileNotFoundError:  # swept by another import, which took it for one that was killed
+                continue
         yield folder
+    except NotAFile:
+        raise
     except OSError as error:
         raise Unavailable(
             f"cannot make the run's folder below {home.runs}: {error.strerror or error}",
@@ -124,8 +131,13 @@ def staging(home: Home) -> Iterator[RunFolder]:
 def _sweep(home: Home) -> None:
     """What an import left that was killed."""
     for path in home.runs.glob(f"{_STAGED}*"):
-        if not locks.is_held(RunFolder(path).supervisor_lock):
+        try:
+            lock = locks.take(RunFolder(path).supervisor_lock)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if lock is not None:
             shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
 
 
 def _free(home: Home, name: str) -> str | None:
@@ -133,8 +145,9 @@ def _free(home: Home, name: str) -> str | None:
     return None if (home.runs / name).exists() else name
 
 
-def _take_back(folder: Path, staged: Path) -> None:
-    if folder.is_dir():
+def _take_back(kind: type[BaseException] | None, folder: Path, staged: Path) -> None:
+    """Unless it was entered, or nobody knows whether it was: the next command goes by what it finds."""
+    if kind is not None and not issubclass(kind, CommitUnknown) and folder.is_dir():
         folder.rename(staged)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import heapq
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadInput
+from kgops.jobs.files import open_regular
 
 __all__ = ["HEADER", "MOST", "MOST_TESTS", "Scores", "Test", "Triple", "is_scores"]
 
@@ -63,7 +65,7 @@ class Scores:
     def read(self, path: Path) -> None:
         """BadInput names the file and the line of the first thing in it that cannot be."""
         try:
-            with path.open(encoding="utf-8", newline="") as file:
+            with os.fdopen(open_regular(path), encoding="utf-8", newline="") as file:
                 self._read_rows(path, csv.reader(file, strict=True))
         except UnicodeDecodeError as error:
             raise BadInput(f"{path}: not UTF-8") from error
@@ -115,5 +117,5 @@ class Scores:
 
 def is_scores(path: Path) -> bool:
     """By its first line; `tracin_self_influence.csv` and others have another."""
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         return file.readline(4096).startswith(b",".join(name.encode() for name in HEADER[:6]))

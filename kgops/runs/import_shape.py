@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kgops.jobs import events
+from kgops.jobs.moments import is_moment
 from kgops.jobs.shape import ANY, Maybe, misfit_in
 from storage.transfer import Rows
 
@@ -50,7 +51,6 @@ _EVENTS: dict[str, Any] = {
 # Moments that are shown as dates: no calendar has those outside of these.
 _MOMENTS = {"attempt": ("started_at", "ended_at"), "note": ("at",)}
 _RUN_MOMENTS = ("submitted_at", "started_at", "ended_at", "reported_at")
-_LAST_MOMENT = 253402300799.0  # of the year 9999
 
 
 def misfit(rows: Rows) -> str | None:
@@ -67,4 +67,4 @@ def misfit(rows: Rows) -> str | None:
 
 def _no_moment(row: Mapping[str, Any], name: str, table: str) -> str | None:
     at = row[name]
-    return None if at is None or 0 <= at <= _LAST_MOMENT else f"{table}.{name} is no moment: {at!r}"
+    return None if at is None or is_moment(at) else f"{table}.{name} is no moment: {at!r}"

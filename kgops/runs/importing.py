@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from kgops.errors import BadInput, Unavailable, Usage
+from kgops.jobs.files import NotAFile, read_regular
 from kgops.runs import rebuild
 from kgops.runs.exporting.record import IMPORTED, read_runs
 from kgops.runs.folder import RunFolder
-from kgops.runs.import_folder import copy_files, describe, import_folder, must_be_still
+from kgops.runs.import_files import copy_files, no_file, not_as_ours
+from kgops.runs.import_folder import describe, import_folder, must_be_still
 from kgops.runs.import_group import is_output, read_output
 from kgops.runs.import_record import host_of, origin, put_record
 from kgops.runs.import_shape import misfit
@@ -38,6 +41,8 @@ def import_from(home: Home, conn: Connection, path: Path, *, again: bool = False
     """Every run at `path`: an export, a run's folder, or an output folder of the group's scripts."""
     try:
         return _import_from(home, conn, path, again=again)
+    except NotAFile as error:
+        raise no_file(error) from error
     except OSError as error:
         raise Unavailable(f"cannot read {error.filename or path}: {error.strerror or error}") from error
 
@@ -45,12 +50,14 @@ def import_from(home: Home, conn: Connection, path: Path, *, again: bool = False
 def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
     if path.is_file():
         return _from_export(home, conn, path, again=again)
-    if RunFolder(path).plan.is_file():
+    if os.path.lexists(RunFolder(path).plan) or os.path.lexists(RunFolder(path).record):
         return [_from_folder(home, conn, RunFolder(path), again=again)]
     if path.is_dir() and is_output(path):
         return [_from_output(home, conn, path, again=again)]
     if not path.exists():
         raise Usage(f"there is nothing at {path}", "give an export, a run's folder, or an output folder")
+    if not path.is_dir():
+        raise NotAFile(path, path.stat().st_mode)
     raise Usage(
         f"{path} holds no run that kgops knows",
         "a run's folder has plan.json, an output folder a training_history.json, a summary or TracIn's CSV; of exports "
@@ -60,9 +67,10 @@ def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> li
 
 def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
     """All of them are read before the first is put in: a file that is damaged at its end adds nothing."""
-    if path.stat().st_size > _LARGEST_EXPORT:
+    text = read_regular(path, at_most=_LARGEST_EXPORT + 1, follow=True)
+    if len(text) > _LARGEST_EXPORT:
         raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: this is no export")
-    found = read_runs(conn, path.read_bytes(), str(path))
+    found = read_runs(conn, text, str(path))
     for i, rows in enumerate(found):
         refuse_made_up(rows, str(path))
         if trouble := misfit(rows):
@@ -72,6 +80,7 @@ def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> li
 
 def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool) -> Imported:
     """One that lies in this home and has lost its row gets it back, where it is."""
+    not_as_ours(folder)
     must_be_still(folder)
     refuse_made_up_folder(folder)
     if folder.record.is_file():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kgops.jobs import events
-from kgops.jobs.files import read_table
+from kgops.jobs.files import read_table, size_of
 from kgops.jobs.levers import kind_of
 from kgops.jobs.text import from_bytes
 from kgops.runs import spool
@@ -47,13 +46,14 @@ class Intake:
         self.start_again_from_the_record()
 
     def use(self, conn: Connection) -> None:
-        """Another connection to the same database."""
+        """Another connection to the same database. What the last one wrote at the end may be there or not."""
         self._conn = conn
+        self.start_again_from_the_record()
 
     def has_news(self) -> bool:
         """Whether a file has changed its size: two cheap questions, for every tick."""
-        return _size(self._folder.events) != self._offsets.events or (
-            self._use_patterns and _size(self._folder.log) != self._offsets.log
+        return size_of(self._folder.events) != self._offsets.events or (
+            self._use_patterns and size_of(self._folder.log) != self._offsets.log
         )
 
     def take(self, attempt: int, own_points: Sequence[Point] = (), *, final: bool = False) -> bool:
@@ -82,7 +82,7 @@ class Intake:
     def _where_to_go_on(file: Path, at: int, batch: store.Batch, now: float) -> int:
         """Where we were, or the end of a file that was cut meanwhile, by its writer or by a power cut: what is read
         twice would be counted twice."""
-        size = _size(file)
+        size = size_of(file)
         if size >= at:
             return at
         text = f"{file.name} shrank from {at:,} to {size:,} bytes: what was written in between may be missing here"
@@ -212,15 +212,6 @@ class Intake:
             counted[name] = counted.get(name, 0) + 1
             batch.points.append(Point(name, counted[name] if step is None else step, value, now))
             batch.metric = (name, value)
-
-
-def _size(path: Path) -> int:
-    """Of a regular file; 0 of anything else."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def _gave_up(conn: Connection, run: int) -> bool:

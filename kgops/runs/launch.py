@@ -18,7 +18,7 @@ from kgops.jobs.cards_asked import CardsAsked
 from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.placeholders import fill_in, rungs
-from kgops.jobs.secrets import is_masked, masked_arguments
+from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans.ladder import Rung, ladder, last_resort
 from kgops.plans.worthwhile import Skipped, worth_an_attempt
@@ -48,11 +48,15 @@ def launch(
             f"the disk failed while the run was accepted: {error.message}",
             "`kgops runs` shows whether it was, once the disk works again",
         ) from error
+    _start_what_may(home, conn, number, "accepted", say)
+    return number
+
+
+def _start_what_may(home: Home, conn: Connection, number: int, what: str, say: Callable[[str], None]) -> None:
     try:
         queue.dispatch(home, conn)
     except (StorageError, KgopsError, OSError) as error:
-        say(f"run {number} is accepted and not started yet: {error}; the next command tries again")
-    return number
+        say(f"run {number} is {what} and not started yet: {error}; the next command tries again")
 
 
 def child_command(job: Job) -> list[str]:
@@ -93,7 +97,7 @@ def _accept(home: Home, conn: Connection, planned: Planned) -> int:
         plan = _plan(number, planned, shown, cwd)
         # The marker outlives the transaction: killed before the commit, the folder is the record.
         until_committed.enter_context(pending.announce(home, name, "launch"))
-        private = Private(command, dict(os.environ), guard_files())
+        private = Private(command, dict(os.environ), guard_files(), str(cwd))
         until_committed.enter_context(_folder_made(home, name, masked, plan, private, environment))
         runs.add(
             conn,
@@ -124,7 +128,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         profile=job.profile,
         submitted_at=time.time(),
         command=shown,
-        cwd=str(cwd),
+        cwd=masked_text(str(cwd)),
         gpu=planned.gpu,
         reserved_mib=planned.reserved_mib,
         predicted_mib=planned.predicted_mib,
@@ -220,7 +224,7 @@ def _masked(job: Job, shown: list[str], cwd: Path) -> Job:
     """What the record keeps. A command belongs to its folder: repeated from elsewhere it runs there again."""
     if "command" not in job.settings:
         return job
-    return replace(job, settings={**job.settings, "command": shown, "cwd": str(cwd)})
+    return replace(job, settings={**job.settings, "command": shown, "cwd": masked_text(str(cwd))})
 
 
 def _working_folder(job: Job) -> Path:
@@ -292,7 +296,7 @@ def _must_not_limit_a_card(job: Job) -> None:
         )
 
 
-def resume(home: Home, conn: Connection, number: int) -> None:
+def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None) -> None:
     """An ended run goes on with a new attempt, from its last checkpoint where it has one."""
     run = runs.get(conn, number)
     if run is None:
@@ -325,12 +329,12 @@ def resume(home: Home, conn: Connection, number: int) -> None:
         ) from error
     finally:
         os.close(lock)
-    queue.dispatch(home, conn)
+    _start_what_may(home, conn, number, "open again", say)
 
 
 def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
     """Killed at any moment in here, the marker says that somebody has to tidy up: settle.py."""
-    write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files()))
+    write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files(), plan.cwd))
     slot.reserve(folder.stop)  # empty: nobody asks any more
     slot.reserve(folder.outcome)  # from here on the folder says: not ended
     if not runs.reopen(conn, plan.number):
@@ -338,7 +342,7 @@ def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
 
 
 def _must_be_repeatable(plan: Plan) -> None:
-    if is_masked(plan.command):
+    if is_masked([*plan.command, plan.cwd]):
         raise Usage(
             f"run {plan.number} was started with a secret among its arguments, which the record does not keep",
             "start it anew, with the secret in the environment",

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from kgops.jobs.files import open_regular
 from kgops.runs.log_lines import LONGEST, shown
 from kgops.runs.logs import first_kept
 
@@ -189,7 +190,7 @@ def reading(path: Path) -> Iterator[int | None]:
     """An open file, or None where there is none. No link is followed, and nobody waits for whoever writes a
     pipe: the worker may have put one there."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = open_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         yield None
         return

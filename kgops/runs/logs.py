@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+
+from kgops.jobs.files import open_regular
 
 _BLOCK = 4096
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
@@ -15,8 +18,10 @@ def keep_newest(log: Path, mib: float) -> int:
     Returns the bytes given back: 0 where nothing had to be done or the file system cannot.
     """
     try:
-        status = log.stat()
+        status = log.lstat()
     except FileNotFoundError:
+        return 0
+    if not stat.S_ISREG(status.st_mode):
         return 0
     limit = int(mib * (1 << 20))
     # Half is kept, so that this happens once per half, not at every look.
@@ -39,7 +44,7 @@ def _punch(log: Path, length: int) -> bool:
 
     fallocate = ctypes.CDLL(None, use_errno=True).fallocate
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    fd = os.open(log, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = open_regular(log, os.O_WRONLY)
     try:
         done: bool = fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, 0, length) == 0
         return done

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from kgops.gpus.readings import CardReading
+from kgops.jobs.numbers import mean
 from kgops.runs.dossier import LIBRARIES
 from kgops.runs.on_cards import Owners
 from kgops.settings import Home
@@ -106,11 +107,11 @@ def overview(
 
 
 def eta_s(run: Run) -> float | None:
-    """As of the last report; None where nothing tells."""
+    """As of the last report, and infinity beyond all numbers; None where nothing tells."""
     if run.done is None or run.total is None or run.done > run.total:
         return None
     rate = run.rate or _rate_so_far(run)
-    return (run.total - run.done) / rate if rate else None
+    return (run.total - run.done) / rate if rate and rate > 0 else None
 
 
 def is_ineffective(lever: Lever) -> bool:
@@ -160,7 +161,7 @@ def _thinned(values: list[float | None], count: int) -> tuple[float | None, ...]
         return tuple(values)
     cuts = [i * len(values) // count for i in range(count + 1)]
     shares = ([v for v in values[a:b] if v is not None] for a, b in pairwise(cuts))
-    return tuple(sum(known) / len(known) if known else None for known in shares)
+    return tuple(mean(known) if known else None for known in shares)
 
 
 def _ended(conn: Connection, run: Run) -> Ended:

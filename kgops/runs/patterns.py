@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +41,8 @@ def budget(seconds: float = BUDGET_S) -> Iterator[None]:
 
 def can_be_bounded() -> bool:
     """Whether this thread can use patterns at all."""
+    import threading  # here: no supervisor asks
+
     return threading.current_thread() is threading.main_thread()
 
 

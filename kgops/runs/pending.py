@@ -76,11 +76,21 @@ def move_here(home: Home, folder: str) -> Path:
     """Where the run's folder is from now on, until it is deleted. Its supervisor's lock must be held."""
     there = home.pending / (folder + _suffix("delete"))
     (home.runs / folder).rename(there)
+    _sync_both(home)  # before its row goes: a power cut must not leave a folder without one
     return there
 
 
 def move_back(home: Home, folder: str) -> None:
     (home.pending / (folder + _suffix("delete"))).rename(home.runs / folder)
+    _sync_both(home)
+
+
+def _sync_both(home: Home) -> None:
+    try:
+        sync_folder(home.runs)
+        sync_folder(home.pending)
+    except OSError:
+        pass  # a disk that promises nothing keeps nobody from deleting
 
 
 def is_anything(home: Home) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kgops.errors import Unavailable
-from kgops.jobs.files import PASSING, read_json, read_regular, write_json
+from kgops.jobs.files import ABSENT, read_json, read_regular, write_json
 from kgops.runs.folder import RunFolder
 from storage import runs
 from storage.database import Connection
@@ -71,11 +71,17 @@ class Private:
     command: list[str]
     environment: dict[str, str]
     umask: int  # the person's: a worker's files are theirs, not kgops'
+    cwd: str  # a folder may be named by a secret, too
 
 
 def write_plan(folder: RunFolder, plan: Plan, private: Private) -> None:
     write_json(folder.plan, as_table(plan))
-    told = {"command": private.command, "environment": private.environment, "umask": private.umask}
+    told = {
+        "command": private.command,
+        "environment": private.environment,
+        "umask": private.umask,
+        "cwd": private.cwd,
+    }
     write_json(folder.private, told)
 
 
@@ -102,14 +108,11 @@ def _plan_from(table: Any, folder: RunFolder) -> Plan:
 
 
 def read_private(folder: RunFolder) -> Private | None:
-    """None once the run has ended, or where it cannot be read."""
+    """None once the run has ended."""
     try:
         # surrogateescape: an environment may hold bytes that are not UTF-8, and the worker gets them back.
         table = json.loads(read_regular(folder.private).decode("utf-8", "surrogateescape"))
-        return Private(list(table["command"]), dict(table["environment"]), int(table["umask"]))
-    except (ValueError, KeyError, TypeError):
-        return None
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
+        command, environment = list(table["command"]), dict(table["environment"])
+        return Private(command, environment, int(table["umask"]), str(table["cwd"]))
+    except (*ABSENT, ValueError, KeyError, TypeError):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterable
@@ -14,6 +15,8 @@ TAG = "KGOPS_TAG"  # in the environment of every process of an attempt
 SUPERVISOR = "KGOPS_SUPERVISOR"  # in the environment of supervisors: nobody's descendants
 _PROC = Path("/proc")
 _GROUPS = Path("/sys/fs/cgroup")
+_MARK = 10  # RLIMIT_LOCKS
+_LARGEST_MARK = 1 << 62
 MACHINE_OOM_KILLS = _PROC / "vmstat"
 
 
@@ -197,6 +200,36 @@ def tagged(tag: str) -> list[Identity]:
             who = identify(int(entry))
             if who is not None:
                 found.append(who)
+    return found
+
+
+def new_mark() -> int | None:
+    """A number for an attempt's processes that they cannot take off: see `set_mark`. None where none is left."""
+    _, most = resource.getrlimit(_MARK)
+    most = _LARGEST_MARK if most == resource.RLIM_INFINITY else min(most, _LARGEST_MARK)
+    # In the upper half of what is left: a run that is started inside this one needs a lower one.
+    return most // 2 + int.from_bytes(os.urandom(8)) % (most // 2) if most > 1 << 20 else None
+
+
+def set_mark(mark: int) -> None:
+    """Marks this process and all that come from it. The limit of file locks has bounded nothing since Linux 2.4.25, is
+    inherited through everything, and can be lowered by anybody and raised by root alone."""
+    resource.setrlimit(_MARK, (mark, mark))
+
+
+def marked(mark: int) -> list[Identity]:
+    """Every process with this mark, but for supervisors of runs that were started inside this one. Asks for all."""
+    found = []
+    for entry in os.listdir(_PROC):  # noqa: PTH208
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            is_ours = resource.prlimit(int(entry), _MARK)[1] == mark
+        except (PermissionError, ProcessLookupError):
+            continue
+        if is_ours and not is_supervisor(int(entry)):
+            who = identify(int(entry))
+            found += [who] if who else []
     return found
 
 

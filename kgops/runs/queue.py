@@ -42,8 +42,6 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
     wanted_earlier: set[str] = set()
     for run in waiting:
         folder = RunFolder(home.runs / run.folder)
-        if not folder.path.is_dir():
-            continue  # somebody removed it; the next command that settles says so
         # Before the claim, so that a claimed run whose lock is free is one whose supervisor died.
         lock = _lock(home, conn, run, folder)
         if lock is None:
@@ -69,6 +67,8 @@ def _lock(home: Home, conn: Connection, run: Run, folder: RunFolder) -> int | No
     """None where somebody else holds it, or where it cannot be had: the run's reason says why it waits."""
     try:
         return take_over(home, run.id, folder)
+    except FileNotFoundError:  # somebody removed its folder; the next command that settles says so
+        return None
     except (OSError, Unavailable) as error:
         told = error.message if isinstance(error, Unavailable) else f"{error.filename}: {error.strerror}"
         if told != run.reason:

@@ -10,55 +10,63 @@ from typing import TypeVar
 
 from kgops.runs.conclude import new_intake
 from kgops.runs.folder import RunFolder
+from kgops.runs.intake import Intake
 from kgops.runs.plan_file import Plan
-from storage.database import Connection, open_writer
-from storage.errors import DatabaseBusy, DatabaseFull, DatabaseReadOnly, StorageError
-
-PASSING = (DatabaseBusy, DatabaseFull, DatabaseReadOnly)  # troubles that may be gone in a second
+from storage.database import Connection, explained, open_writer
+from storage.errors import DatabaseBusy, DatabaseFull, StorageError
 
 T = TypeVar("T")
 
 
-def insistently(write: Callable[[], T]) -> T:
-    """A database that is busy or full only delays us: the record is on disk, the worker waits for nobody."""
-    while True:
-        try:
-            return write()
-        except PASSING as error:
-            say(f"will try again: {error}")
-            time.sleep(1.0)
-
-
 class Record:
-    """One run's part of the database, and the intake that fills it."""
+    """A connection that is opened again where it has to be, and the intake of one run.
 
-    def __init__(self, conn: Connection, database: Path, folder: RunFolder, plan: Plan) -> None:
-        self.conn = conn
+    No trouble of the database ends a supervisor: the worker waits for nobody, and what it reports is on disk.
+    """
+
+    def __init__(self, database: Path) -> None:
         self._database = database
-        self.intake = new_intake(conn, folder, plan, reads_log=True)
+        self._conn: Connection | None = None
+        self._intake: Intake | None = None
+        self._said = ""
+
+    @property
+    def conn(self) -> Connection:
+        """Raises a StorageError where the database cannot be opened."""
+        if self._conn is None:
+            conn = open_writer(self._database, busy_timeout_s=5.0)
+            if self._intake is not None:
+                self._intake.use(conn)
+            self._conn = conn
+        return self._conn
+
+    @property
+    def intake(self) -> Intake:
+        assert self._intake is not None  # fill_from comes first
+        return self._intake
+
+    def fill_from(self, folder: RunFolder, plan: Plan) -> None:
+        self._intake = self.insist(lambda conn: new_intake(conn, folder, plan, reads_log=True))
 
     def insist(self, write: Callable[[Connection], T]) -> T:
-        """As `insistently`, also through a home that is moved meanwhile."""
+        """A database that is busy, full, moved or out of reach only delays us."""
         while True:
             try:
-                return write(self.conn)
-            except PASSING as error:
+                with explained(None):
+                    return write(self.conn)
+            except StorageError as error:
                 self.has_failed(error)
                 time.sleep(1.0)
 
     def has_failed(self, error: StorageError) -> None:
-        """SQLite refuses to write a database whose path does not lead to it any more; ours is found from the home."""
-        say(f"will try again: {error}")
-        if not isinstance(error, DatabaseReadOnly):
-            return
-        try:
-            conn = open_writer(self._database, busy_timeout_s=5.0)
-        except (StorageError, OSError) as trouble:
-            say(f"cannot open the database again: {trouble}")
-            return
-        self.conn.close()
-        self.conn = conn
-        self.intake.use(conn)
+        """A connection that met more than a full disk may be good for nothing any more: SQLite keeps it read-only
+        where the home was moved, or where a file beside the database could not be made for a moment."""
+        if error.message != self._said:
+            self._said = error.message
+            say(f"will try again: {error.message}")
+        if not isinstance(error, (DatabaseBusy, DatabaseFull)) and self._conn is not None:
+            self._conn.close()
+            self._conn = None
 
 
 def say(text: str) -> None:

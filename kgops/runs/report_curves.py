@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
+from kgops.jobs.numbers import middle, share_between
 from kgops.jobs.text import one_line
 from kgops.runs.dossier import Curve
 from storage.series import Bucket
@@ -47,7 +48,7 @@ def draw(curve: Curve, clock: Clock) -> str:
     y = _axis(min(low, *y_ticks), max(high, *y_ticks), _HEIGHT - _BOTTOM, _TOP)
 
     def at(bucket: Bucket) -> float:
-        return x(((bucket.first_step + bucket.last_step) / 2 - shift) / scale)
+        return x((middle(bucket.first_step, bucket.last_step) - shift) / scale)
 
     parts = [*_grid(x_ticks, y_ticks, x, y, unit), *_lines(curve.buckets, at, y)]
     caption = f"{curve.name}: {short(low)} to {short(high)}, last {short(curve.last)}, {curve.n:,} points"
@@ -112,10 +113,9 @@ def _time_axis(seen: Sequence[Bucket], clock: Clock) -> tuple[float, float, str]
 
 def _axis(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
     """Where a value lies between two ends of the picture; a single value lies in the middle."""
-    span = high - low
-    if not math.isfinite(span) or span == 0:
+    if not low < high:
         return lambda _: (start + end) / 2
-    return lambda value: start + (end - start) * (value - low) / span
+    return lambda value: start + (end - start) * share_between(value, low, high)
 
 
 def _ticks(low: float, high: float, at_most: int, *, least: float = 0.0, around: bool = False) -> list[float]:
@@ -129,7 +129,7 @@ def _ticks(low: float, high: float, at_most: int, *, least: float = 0.0, around:
         return [low, high]
     outside = (math.floor(low / step), math.ceil(high / step))
     first, last = outside if around else (math.ceil(low / step), math.floor(high / step))
-    found = [n * step for n in range(first, last + 1)]
+    found = [tick for n in range(first, last + 1) if math.isfinite(tick := n * step)]
     return found if len(found) > 1 else [low, high]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from kgops import __version__
 from kgops.jobs import toml
+from kgops.jobs.moments import clock
+from kgops.jobs.numbers import share_between
 from kgops.jobs.text import lines, one_line
 from kgops.runs.dossier import Dossier
 from kgops.runs.found import Found
@@ -135,7 +137,7 @@ def _bar(parts: Mapping[str, float]) -> str:
     total = sum(parts.values()) or 1.0
     x, pieces, names = 0.0, [], []
     for i, (name, mib) in enumerate(sorted(parts.items(), key=lambda part: -part[1])):
-        width = _WIDTH * mib / total
+        width = _WIDTH * share_between(mib, 0.0, total)
         grey = 40 + 28 * (i % 7)
         pieces.append(
             f'<rect x="{x:.1f}" y="0" width="{max(width - 1, 0):.1f}" height="16" fill="rgb({grey},{grey},{grey})"/>'
@@ -235,4 +237,4 @@ def _mib(value: float | None) -> str:
 
 
 def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    return clock(at, "%Y-%m-%d %H:%M:%S")

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kgops.errors import KgopsError, Unavailable
-from kgops.jobs.files import PASSING
 from kgops.runs import locks, pending, processes, queue, rebuild, slot
-from kgops.runs.conclude import commit_decided, conclude, new_intake, write_end
+from kgops.runs.conclude import commit_decided, conclude, ending_of, new_intake, write_end
 from kgops.runs.deletion import finish_deletion
 from kgops.runs.folder import RunFolder
 from kgops.runs.ownership import must_be_orphaned, take_over
@@ -26,14 +25,12 @@ from storage.database import Connection
 from storage.runs import Run
 
 # Troubles of this process. With other rights, or in a second, somebody may settle the run.
-_SAY_NOTHING_OF_THE_RUN = PASSING | {
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENOLCK,
-    errno.EROFS,
-    errno.ENOSPC,
-    errno.EDQUOT,
-}
+_SAY_NOTHING_OF_THE_RUN = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOLCK),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR),
+    }
+)
 
 
 @dataclass(slots=True)
@@ -65,9 +62,15 @@ def _each_by_itself(home: Home, conn: Connection, run: Run, done: Settled) -> It
         yield
     except (OSError, KgopsError, TypeError, ValueError, KeyError, AttributeError) as error:
         told = error.message if isinstance(error, KgopsError) else f"{error}"
-        done.troubles.append(f"run {run.id} cannot be settled: {told:.300}")
-        if not isinstance(error, Unavailable) and not (
-            isinstance(error, OSError) and error.errno in _SAY_NOTHING_OF_THE_RUN
+        reason = f"cannot be settled: {told:.300}"
+        done.troubles.append(f"run {run.id} {reason}")
+        if isinstance(error, (OSError, Unavailable)) and reason != run.reason:
+            runs.set_state(
+                conn, run.id, run.state, reason
+            )  # what cannot be read now may be readable in a second
+        elif (
+            not isinstance(error, Unavailable)
+            and getattr(error, "errno", None) not in _SAY_NOTHING_OF_THE_RUN
         ):
             _end_what_is_broken(home, conn, run, told, done)
 
@@ -100,8 +103,26 @@ def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
         done.ended.append(run.id)
         return
     _open_up(folder)
-    if run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
+    if run.state in runs.WAITING:
+        _commit_what_was_decided(home, conn, run, folder, done)
+    elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
         _recover(home, conn, run.id, folder, done)
+
+
+def _commit_what_was_decided(
+    home: Home, conn: Connection, run: Run, folder: RunFolder, done: Settled
+) -> None:
+    """It was stopped while it waited, and the database was full."""
+    if slot.read_ending(folder.outcome) is None or (lock := take_over(home, run.id, folder)) is None:
+        return
+    try:
+        ending, now = slot.read_ending(folder.outcome), runs.get(conn, run.id)
+        if ending is not None and now is not None and now.state in runs.WAITING:
+            plan = recorded_plan(conn, folder, run.id)
+            commit_decided(conn, folder, plan, ending, new_intake(conn, folder, plan, reads_log=False))
+            done.ended.append(run.id)
+    finally:
+        os.close(lock)
 
 
 def _open_up(folder: RunFolder) -> None:
@@ -175,10 +196,7 @@ def _finish_resume(home: Home, conn: Connection, name: str) -> None:
     if lock is None:
         return
     try:
-        ending = slot.Ending(
-            run.state, run.reason, run.exit_code, folder.last_attempt(), run.ended_at or time.time()
-        )
-        write_end(folder, ending)
+        write_end(folder, ending_of(run, folder.last_attempt()))
     finally:
         os.close(lock)
 

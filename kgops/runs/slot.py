@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.files import PASSING, NotAFile, open_regular, read_regular, set_aside
+from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, set_aside
 
 SIZE = 4096
 _LONGEST_REASON = 1000
@@ -56,7 +56,7 @@ def fill(path: Path, table: dict[str, Any]) -> None:
 
 
 def look(path: Path) -> dict[str, Any] | None:
-    """None where the slot is empty, half written, missing or damaged."""
+    """None where the slot is empty, half written or missing."""
     try:
         head, _, rest = read_regular(path, at_most=SIZE).partition(b"\n")
         name, checksum, length = head.split()
@@ -64,11 +64,8 @@ def look(path: Path) -> dict[str, Any] | None:
         if name == b"kgops" and zlib.crc32(body) == int(checksum, 16):
             table = json.loads(body)
             return table if isinstance(table, dict) else None
-    except (ValueError, RecursionError):
+    except (*ABSENT, ValueError, RecursionError):
         pass
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kgops.jobs.files import PASSING, open_regular
+from kgops.jobs.files import ABSENT, NotAFile, open_regular
 
 CHUNK = 1 << 20  # also the longest line that is kept
 
@@ -15,14 +15,12 @@ def read_lines(path: Path, offset: int, *, final: bool) -> tuple[list[bytes | No
 
     None stands for a piece of a line too long to keep. With `final`, for a file that nobody writes any
     more, an unfinished last line counts. A carriage return ends a line too: progress bars write nothing
-    else for hours. An unchanged offset means there is nothing more yet, or nothing that can be read:
-    `trouble` tells which.
+    else for hours. An unchanged offset means there is nothing more yet, or no such file: `trouble`
+    tells what stands there instead.
     """
     try:
         data, before = _read(path, offset)
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
+    except ABSENT:
         return [], offset
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
     if end == 0:
@@ -40,15 +38,13 @@ def read_lines(path: Path, offset: int, *, final: bool) -> tuple[list[bytes | No
 
 
 def trouble(path: Path) -> str | None:
-    """Why nothing of the file can be read; None where it can, or where there is none."""
+    """What stands in the place of the file; None where there is one, or nothing."""
     try:
         _read(path, 0)
-    except FileNotFoundError:
+    except NotAFile as error:
+        return error.strerror
+    except ABSENT:
         return None
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
-        return error.strerror or str(error)
     return None
 
 
@@ -61,9 +57,7 @@ def last_bytes(path: Path, count: int, *, since: int = 0) -> bytes:
             return os.pread(fd, count, max(since, size - count))
         finally:
             os.close(fd)
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
+    except ABSENT:
         return b""
 
 

@@ -25,13 +25,13 @@ from kgops.runs.conclude import (
 from kgops.runs.folder import RunFolder
 from kgops.runs.plan_file import Plan, read_private, recorded_plan
 from kgops.runs.processes import Identity
-from kgops.runs.record import Record, insistently, say
+from kgops.runs.record import Record, say
 from kgops.runs.stopping import read_stop
 from kgops.runs.trees import Tree
 from kgops.runs.watch import LEFTOVERS_GRACE_S, Watch, reap
 from kgops.settings import Home
 from storage import attempts, reports, runs
-from storage.database import Connection, open_writer
+from storage.database import Connection
 
 _TRIES = (
     60  # of what the disk refuses, one a second; after that the next command of a person says what is wrong
@@ -51,18 +51,17 @@ def main() -> None:
         # has to be there to write down what came of it.
         signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # spawn.py held them back until here
-    conn = insistently(lambda: open_writer(home.database, busy_timeout_s=5.0))
-    run = runs.get(conn, number)
+    record = Record(home.database)
+    run = record.insist(lambda conn: runs.get(conn, number))
     if run is not None and not run.ended:
         folder = RunFolder(home.runs / run.folder)
-        plan = recorded_plan(conn, folder, number)
-        record = Record(conn, home.database, folder, plan)
+        plan = record.insist(lambda conn: recorded_plan(conn, folder, number))
+        record.fill_from(folder, plan)
         if not _bring_to_its_end(Supervisor(record, folder, plan, run.card, spelled)):
             sys.exit(1)
-        conn = record.conn
     from kgops.runs import queue  # only now: what idles for days should be small
 
-    insistently(lambda: queue.dispatch(Home(full_path_of_home(spelled)), conn))
+    record.insist(lambda conn: queue.dispatch(Home(full_path_of_home(spelled)), conn))
 
 
 def _bring_to_its_end(supervisor: Supervisor) -> bool:
@@ -74,6 +73,7 @@ def _bring_to_its_end(supervisor: Supervisor) -> bool:
         except OSError as error:
             say(f"will try again: {error}")
             time.sleep(1.0)
+            supervisor.start_again()
     return False
 
 
@@ -86,6 +86,10 @@ class Supervisor:
         self._plan = plan
         self._card = card
         self._spelled_home = spelled_home  # as its person writes it
+
+    def start_again(self) -> None:
+        """What a transaction that failed would have moved has not moved."""
+        self._record.insist(lambda conn: self._record.intake.start_again_from_the_record())
 
     def bring_to_its_end(self) -> None:
         ending = slot.read_ending(self._folder.outcome)
@@ -142,12 +146,13 @@ class Supervisor:
             else:
                 self._end("failed", f"cannot start a worker: {os.strerror(error.errno or 0)}")
             return False
-        self._record_beginning(number, identity)
         try:
+            self._record_beginning(number, identity)
             os.write(opener, gate.OPENED)
         except BrokenPipeError:
             pass  # the gate has ended: the watch will see it
-        os.close(opener)
+        finally:
+            os.close(opener)  # a gate that was not opened goes away
         return self._watch_and_conclude(number, identity)
 
     def _waits(self, why: str) -> bool:

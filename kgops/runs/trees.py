@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kgops.jobs.files import read_json
+from kgops.jobs.files import read_table
 from kgops.runs import locks, processes
 from kgops.runs.folder import RunFolder
 from kgops.runs.processes import Identity
@@ -36,8 +36,8 @@ class Tree:
 
     def gate(self) -> Identity | None:
         """As written down before the worker ran; it may be long dead. None in a copy of the folder."""
-        noted = read_json(self.folder.attempt(self.number).identity)
-        if isinstance(noted, dict) and noted.get("tag", self.tag) != self.tag:
+        noted = read_table(self.folder.attempt(self.number).identity)
+        if noted.get("tag", self.tag) != self.tag:
             return None
         return processes.identity_from(noted)
 
@@ -49,7 +49,9 @@ class Tree:
         gate = self.gate()
         if gate is not None and gate.boot != processes.boot_id():
             return False
-        return (gate is not None and gate.is_alive()) or bool(processes.tagged(self.tag))
+        return (
+            (gate is not None and gate.is_alive()) or bool(processes.tagged(self.tag)) or bool(self._marked())
+        )
 
     def members(self) -> list[Identity]:
         """Everybody but the gate."""
@@ -62,7 +64,13 @@ class Tree:
         if not found and locks.is_held(self.folder.worker_lock):
             # Somebody wrote over its environment; the lock it inherited still gives it away.
             found = {who for who in processes.holders(self.folder.worker_lock) if who != gate}
-        return list(found)
+        return list(found or self._marked())
+
+    def _marked(self) -> list[Identity]:
+        """Those that closed all files, cleared their environment and left the session, when nobody knows their parent
+        any more."""
+        mark = read_table(self.folder.attempt(self.number).identity).get("mark")
+        return processes.marked(mark) if isinstance(mark, int) and self.gate() is not None else []
 
     def ask_to_stop(self, *, everybody: bool) -> None:
         """SIGTERM to the worker; to all of the tree where nothing is known of what the worker passes on."""

@@ -13,12 +13,13 @@ from kgops.runs.conclude import Seen
 from kgops.runs.folder import RunFolder
 from kgops.runs.plan_file import Plan
 from kgops.runs.processes import Identity
-from kgops.runs.record import PASSING, Record, say
+from kgops.runs.record import Record, say
 from kgops.runs.samples import Sample, Sampler
 from kgops.runs.stopping import read_stop
 from kgops.runs.trees import Tree
 from storage import attempts, reports
 from storage.database import transaction
+from storage.errors import StorageError
 from storage.series import Point
 
 TICK_S = 0.5  # at 0.25 an idle supervisor took 0.23 % of a core; a stop is seen within this time
@@ -90,7 +91,6 @@ class Watch:
 
     def _tick(self, sampler: Sampler, kills: KernelKills) -> None:
         now = time.monotonic()
-        kills.look()
         stop = read_stop(self._folder)
         if stop is not None and stop.grace_s != self._grace_s:
             # Another grace counts from now; the same one again does not put off the end.
@@ -100,6 +100,7 @@ class Watch:
                 self._ask_to_stop()
         if now >= self._next_sample:
             self._next_sample = now + SAMPLE_EVERY_S
+            kills.look()
             if self._plan.on != "slurm":  # who stands here for a worker elsewhere is not what is measured
                 self._samples.append(sampler.take())
             self._orphan_killed |= _reap_orphans(leave=sampler.gate_pid)
@@ -145,9 +146,9 @@ class Watch:
                         host_mib=max((s.host_mib for s in samples if s.host_mib is not None), default=None),
                         cpu_s=samples[-1].cpu_s,
                     )
-        except PASSING as error:
+        except StorageError as error:
             record.has_failed(error)
-            record.intake.start_again_from_the_record()
+            record.insist(lambda conn: record.intake.start_again_from_the_record())
             return False
         self._card_way = next((s.card_way for s in reversed(samples) if s.card_way), self._card_way)
         return True

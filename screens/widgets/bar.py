@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kgops.jobs.numbers import share_between
 from screens.rows import Piece
 
 __all__ = ["memory_bar", "share_bar"]
@@ -27,11 +28,11 @@ def memory_bar(used: float | None, reserved: float, total: float | None, width: 
     ]
 
 
-def share_bar(done: float, width: int) -> list[Piece]:
-    """How much of something is done, 0 to 1."""
-    full = _columns(done, 1.0, width)
+def share_bar(done: float, total: float, width: int) -> list[Piece]:
+    """How much of something is done."""
+    full = _columns(done, total, width)
     return [Piece("▇" * full, "accent"), Piece("░" * (width - full), "dim")]
 
 
 def _columns(part: float, whole: float, width: int) -> int:
-    return min(max(round(part / whole * width), 1 if part > 0 else 0), width)
+    return min(max(round(share_between(part, 0.0, whole) * width), 1 if part > 0 else 0), width)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kgops.jobs.numbers import line_between, mean, share_between
+
 __all__ = ["braille", "level_of", "sparkline", "spread_over"]
 
 _LEFT = (0x40, 0x04, 0x02, 0x01)  # dots of the left column, from the bottom
@@ -58,7 +60,7 @@ def spread_over(values: Values, count: int) -> list[float | None]:
     for i in range(count):
         start, stop = i * have // count, (i + 1) * have // count
         known = [value for value in values[start:stop] if value is not None]
-        out.append(sum(known) / len(known) if known else None)
+        out.append(mean(known) if known else None)
     return out
 
 
@@ -67,10 +69,10 @@ def _between(values: Values, at: float) -> float | None:
     left, right = values[here], values[min(here + 1, len(values) - 1)]
     if left is None or right is None:
         return left if at - here < 0.5 else right
-    return left + (right - left) * (at - here)
+    return line_between(left, right, at - here)
 
 
 def level_of(value: float, low: float, high: float, levels: int) -> int:
     if high <= low:
         return levels // 2 - 1 if levels > 1 else 0
-    return min(max(int((value - low) / (high - low) * levels), 0), levels - 1)
+    return min(int(share_between(value, low, high) * levels), levels - 1)

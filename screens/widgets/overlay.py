@@ -7,6 +7,7 @@ from functools import reduce
 from itertools import groupby
 from operator import or_
 
+from kgops.jobs.numbers import line_between, share_between
 from screens.rows import Piece
 from screens.widgets.curve import Values, braille
 
@@ -20,16 +21,15 @@ _BLANK = 0x2800
 def on_axis(places: Sequence[Spot], low: float, high: float, count: int) -> list[float | None]:
     """A value for each of `count` points between two steps: straight lines between those that there are."""
     out: list[float | None] = [None] * count
-    per_step = (count - 1) / (high - low) if high > low else 0.0
     before: tuple[int, float] | None = None
     for step, value in places:
-        at = round((step - low) * per_step)
+        at = round(share_between(step, low, high) * (count - 1))
         if value is None:
             before = None
             continue
         if before is not None and at - before[0] > 1:
             for x in range(before[0] + 1, at):
-                out[x] = before[1] + (value - before[1]) * (x - before[0]) / (at - before[0])
+                out[x] = line_between(before[1], value, (x - before[0]) / (at - before[0]))
         out[at] = value
         before = at, value
     return out

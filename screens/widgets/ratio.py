@@ -14,6 +14,7 @@ __all__ = ["Scale", "axis", "ratio_bar", "scale_of"]
 
 _ENDS = (1.5, 2.0, 4.0, 10.0)  # a ratio beyond the last is cut, and its number stands beside the bar
 _NARROWEST = 3  # columns on a side
+_FURTHEST = 1e300  # infinity has a logarithm of which there are no columns
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL, _HALF, _SHADE, _LINE, _ACROSS, _CLAIM = "█", "▐", "░", "│", "┃", "◆"
 _BEYOND = ("‹", "›")
@@ -68,7 +69,7 @@ def ratio_bar(one: Spread | None, claim: float | None, scale: Scale, tone: str) 
 
 def _side(low: float, high: float, width: int, per_e: float, tone: str, *, rightwards: bool) -> list[Cell]:
     """From the line outwards: filled up to `low`, shaded up to `high`, where these are above 1."""
-    sure, most = (max(math.log(value), 0.0) * per_e for value in (low, high))
+    sure, most = (math.log(min(max(value, 1.0), _FURTHEST)) * per_e for value in (low, high))
     full, eighths = divmod(round(min(sure, width) * 8), 8)
     end = _EIGHTHS[eighths] if rightwards else _HALF if eighths >= 4 else " "
     text = _FULL * full + (end if end != " " else "")

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kgops.jobs.files import NotAFile, read_regular
+from kgops.jobs.moments import is_moment
+from kgops.jobs.numbers import finite_json
 from kgops.jobs.text import one_line
 from kgops.runs.exporting.places import must_be_free, plain_name
 from kgops.runs.exporting.record import write_runs
@@ -23,6 +26,7 @@ _EXPERIMENT = "kgops"
 _EXPERIMENT_ID = "716000042"  # of that name, wherever nothing else has the number
 _STATUS = {"succeeded": 3, "cancelled": 5, "interrupted": 5, "queued": 2, "starting": 1, "running": 1}
 _FAILED = 4
+_LARGEST_META = 1 << 16
 _LOCAL = 4  # MLflow's word for a source that is no project, notebook or job
 # YAML has no place for these, whatever they are escaped as in JSON.
 _NOT_PRINTABLE = re.compile("[^\t\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -38,7 +42,7 @@ def write_mlflow(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
 def _experiment(target: Path) -> Path:
     """The store's experiment of our name, made where there is none."""
     for meta in sorted(target.glob("*/meta.yaml")):
-        if re.search(rf"^name: ['\"]?{_EXPERIMENT}['\"]?$", meta.read_text(encoding="utf-8"), re.MULTILINE):
+        if re.search(rf"^name: ['\"]?{_EXPERIMENT}['\"]?$", _text(meta), re.MULTILINE):
             return meta.parent
     number = int(_EXPERIMENT_ID)
     while (target / str(number)).exists():
@@ -53,6 +57,14 @@ def _experiment(target: Path) -> Path:
     }
     (folder / "meta.yaml").write_text(_yaml(told), encoding="utf-8")
     return folder
+
+
+def _text(meta: Path) -> str:
+    """Of a store that others write, too."""
+    try:
+        return read_regular(meta, at_most=_LARGEST_META, follow=True).decode("utf-8", "replace")
+    except NotAFile:
+        return ""
 
 
 def _write_run(rows: Rows, experiment: Path, *, force: bool) -> None:
@@ -100,11 +112,12 @@ def _meta(rows: Rows, uuid: str, experiment: str, place: Path) -> dict[str, Any]
 
 def _write_metrics(rows: Rows, folder: Path) -> None:
     taken: set[str] = set()
+    began = _ms(rows.run["submitted_at"]) or 0
     for curve in rows.curves:
         points = zip(curve.times, curve.values, whole_steps(curve), strict=True)
-        lines = (f"{_ms(at)} {math.nan if v is None else v!r} {step}\n" for at, v, step in points)
+        lines = (f"{_ms(at) or began} {math.nan if v is None else v!r} {step}\n" for at, v, step in points)
         (folder / plain_name(curve.name, taken)).write_text("".join(lines), encoding="utf-8")
-    at = _ms(rows.run["ended_at"] or rows.run["submitted_at"])
+    at = _ms(rows.run["ended_at"]) or began
     for row in rows.tables["figure"]:
         name = row["name"] if plain_name(row["name"], set()) not in taken else f"{row['name']} final"
         (folder / plain_name(name, taken)).write_text(f"{at} {row['value']!r} 0\n", encoding="utf-8")
@@ -139,7 +152,7 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict):
             yield from _flat(value, where)
         else:
-            yield where, value if isinstance(value, str) else json.dumps(value)
+            yield where, value if isinstance(value, str) else json.dumps(finite_json(value))
 
 
 def _write_all(folder: Path, told: Iterator[tuple[str, str]]) -> None:
@@ -149,7 +162,7 @@ def _write_all(folder: Path, told: Iterator[tuple[str, str]]) -> None:
 
 
 def _ms(at: float | None) -> int | None:
-    return None if at is None or not math.isfinite(at) else int(at * 1000)
+    return None if at is None or not is_moment(at) else int(at * 1000)
 
 
 def _yaml(table: Mapping[str, Any]) -> str:

@@ -23,10 +23,16 @@ def must_be_free(path: Path, *, force: bool) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name once it is whole."""
-    half = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """A file that takes its name once it is whole, also where the name is a link's. What is no file, as a pipe or
+    /dev/stdout, has to stay what it is."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()
+    half = path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
     try:
-        with half.open("wb") as file:
+        with half.open("xb") as file:  # in a folder of everybody's somebody may have put a link under a name
             yield file
         half.replace(path)
     finally:

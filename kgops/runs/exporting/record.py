@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from kgops import __version__
 from kgops.errors import BadInput
+from kgops.jobs.numbers import finite_json
 from kgops.runs.exporting.places import must_be_free, written
 from storage import transfer
 from storage.database import Connection
@@ -42,7 +43,11 @@ def write_runs(runs: Iterator[Rows]) -> Iterator[str]:
     yield json.dumps(head)[:-1] + ', "runs": ['
     before = "\n"
     for rows in runs:
-        yield before + json.dumps(_as_table(rows), allow_nan=False)
+        table = _as_table(rows)
+        try:
+            yield before + json.dumps(table, allow_nan=False)
+        except ValueError:  # a job or a plan that was imported may hold one
+            yield before + json.dumps(finite_json(table))
         before = ",\n"
     yield "\n]}\n"
 

@@ -1,0 +1,92 @@
+"""One home under many names, moved, or copied: a run has one supervisor and one worker, and a copy none of them."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+from driving import Console, all_of, identity_in, wait_for
+
+from kgops.runs import processes
+
+_BEGUN = 'echo $$ > pid-$KGOPS_ATTEMPT; echo "$KGOPS_ATTEMPT" >> starts; '
+
+
+def _linked(console: Console, tmp_path: Path) -> Console:
+    """The same home by another name."""
+    link = tmp_path / "link"
+    link.symlink_to(console.home, target_is_directory=True)
+    return Console(link, console.cwd)
+
+
+def test_home_by_two_names_has_one_worker_after_a_kill(run_cli: Console, tmp_path: Path) -> None:
+    other = _linked(run_cli, tmp_path)
+    # Nobody but its environment gives this worker away: it closed the lock and left the session.
+    script = _BEGUN + "exec setsid sh -c 'echo $$ > own; exec sleep 300' 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-"
+    number = run_cli.detach("sh", "-c", script)
+    worker = identity_in(run_cli.cwd / "own")
+    run_cli.running(number)
+    for who in all_of(run_cli.home):
+        if who != worker:
+            processes.send(who, signal.SIGKILL)
+    assert other("runs").code == 0
+    wait_for(
+        lambda: len((run_cli.cwd / "starts").read_text().splitlines()) == 2 or worker.is_alive(), "a decision"
+    )
+    assert other("stop", str(number), "--grace", "0").code == 0
+    wait_for(lambda: not worker.is_alive(), "the first worker to be ended, by either name")
+    other.close()
+
+
+def test_stop_by_another_name_of_the_home_ends_the_whole_tree(run_cli: Console, tmp_path: Path) -> None:
+    other = _linked(run_cli, tmp_path)
+    number = run_cli.detach("sh", "-c", _BEGUN + "setsid sleep 300 & wait")
+    worker = identity_in(run_cli.cwd / "pid-1")
+    assert other("stop", str(number), "--grace", "0").code == 0
+    assert run_cli.show(number)["state"] == "cancelled"
+    assert not worker.is_alive()
+    wait_for(lambda: not all_of(run_cli.home), "everybody to leave")
+    other.close()
+
+
+def test_home_moved_while_a_run_goes_on_keeps_its_end(run_cli: Console, tmp_path: Path) -> None:
+    point = """echo '{"event": "metric", "name": "x", "value": 1, "step": 1}' >&9"""
+    script = f"exec 9>> $KGOPS_EVENTS; {_BEGUN} while [ ! -e go ]; do sleep 0.05; done; {point}; exit 7"
+    number = run_cli.detach("sh", "-c", script)
+    identity_in(run_cli.cwd / "pid-1")
+    run_cli.running(number)
+    moved = Console(tmp_path / "moved", run_cli.cwd)
+    run_cli.home.rename(moved.home)
+    assert moved("runs").code == 0
+    (run_cli.cwd / "go").touch()
+    run = moved.ended(number)
+    assert (run.state, run.exit_code, run.attempts) == ("failed", 7, 1)
+    assert [s["n"] for s in moved.show(number)["series"] if s["name"] == "x"] == [1]
+    moved.close()
+
+
+def test_copy_of_a_home_leaves_the_original_run_alone(run_cli: Console, tmp_path: Path) -> None:
+    number = run_cli.detach(
+        "sh", "-c", _BEGUN + "while [ ! -e go ]; do sleep 0.05; done", flags=("--attempts", "1")
+    )
+    worker = identity_in(run_cli.cwd / "pid-1")
+    run_cli.running(number)
+    copy = Console(tmp_path / "copy", run_cli.cwd)
+    shutil.copytree(run_cli.home, copy.home)
+    wait_for(lambda: copy("runs", "--json").json()[0]["state"] == "interrupted", "the copy's run to be over")
+    assert worker.is_alive()
+    assert (run_cli.cwd / "starts").read_text() == "1\n"
+    (run_cli.cwd / "go").touch()
+    assert run_cli.ended(number).state == "succeeded"
+    copy.close()
+
+
+def test_first_command_of_any_kind_makes_a_home(run_cli: Console, tmp_path: Path) -> None:
+    home = tmp_path / "given"
+    home.mkdir(mode=0o755)
+    console = Console(home, tmp_path)
+    assert console("suggest", "train", "--dataset", "nations").code == 0
+    assert console("run", "exec", "--", "true").code == 0
+    assert home.stat().st_mode & 0o777 == 0o700
+    console.close()
