@@ -23,6 +23,7 @@ from typing import Any
 
 from chaos_actors import actors, supervisors, variables_of_all, with_variable
 from chaos_report import Report, figures
+from mutants import BEFORE_THE_ROW, WAITING_LAUNCHERS
 
 from kgops.bench.measure import store
 from kgops.jobs.files import read_json
@@ -55,6 +56,7 @@ class Chaos:
         self.random = random.Random(seed)
         self.home = Home(base / "home")
         self.truth = base / "truth"
+        self._before_the_row = base / "before-the-row"
         self.report = Report()
         self._fault = fault
         self._unit_s = unit_s
@@ -76,8 +78,9 @@ class Chaos:
             return [sys.executable, "-P", "-m", "kgops", *arguments]
         return [sys.executable, str(HERE / "mutants.py"), self._fault, *arguments]
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "KGOPS_HOME": str(self.home.path), "PYTHONPATH": str(HERE.parent)}
+        environment |= variables
         return subprocess.Popen(
             self.command(*arguments),
             env=environment,
@@ -169,11 +172,22 @@ class Chaos:
             "console": ["runs", "--json"],
             "follower": ["logs", "-f", str(run["id"])],
         }[kind]
-        process = self.start(*arguments)
-        time.sleep(self.random.random() * (0.5 if kind != "console" else 0.2))
+        waits = kind == "launcher" and self._fault in WAITING_LAUNCHERS
+        process = self.start(*arguments, **({BEFORE_THE_ROW: str(self._before_the_row)} if waits else {}))
+        if waits:
+            self._wait_for_the_gap(process)
+        else:
+            time.sleep(self.random.random() * (0.5 if kind != "console" else 0.2))
         process.kill()
         process.communicate()
         return True
+
+    def _wait_for_the_gap(self, launcher: subprocess.Popen[str]) -> None:
+        """Until the launcher's job has its folder and no row: where to kill is known, and not left to luck."""
+        deadline = time.monotonic() + 60
+        while not self._before_the_row.exists() and launcher.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._before_the_row.unlink(missing_ok=True)
 
     def _all(self, folder: RunFolder, number: int) -> list[Identity]:
         return [who for group in actors(self.home, folder, number).values() for who in group]

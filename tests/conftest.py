@@ -24,6 +24,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 # Whoever starts tests in the background has them ignore Ctrl-C, and what they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# So it is with a hang-up under nohup. A handler is not inherited, and keeps the tests themselves alive as nohup should.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # The compiler's helpers would be started with the home of one test, and ended with it under the next one's feet.
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"

@@ -15,7 +15,7 @@ _UNCOVERED_BY = {
     "offset_outside_the_transaction": (("supervisor",), 12),
     "tree_is_not_reaped": (("worker",), 10),
     "success_by_guess": (("gate",), 8),
-    "folder_is_no_record": (("launcher",), 40),
+    "folder_is_no_record": (("launcher",), 2),
 }
 
 

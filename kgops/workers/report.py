@@ -50,11 +50,10 @@ class Reporter:
         if name in self.stepped_down:
             requested, chosen_by = self.stepped_down[name], "ladder"
             reason = "; ".join(filter(None, ["an earlier attempt ran out of memory", reason]))
-        if name in self.earlier and self.earlier[name]["effective"] != effective:
-            before = self.earlier[name]
-            requested = before["asked"]
-            effective = f"{before['effective']}, then {effective}"
-            reason = "; ".join(filter(None, ["first training, then TracIn", before["reason"], reason]))
+        if name in self.earlier:
+            # A stage is not always told of every lever, so only the first one knows what was asked for.
+            requested = self.earlier[name]["asked"]
+            effective, reason = _beside(self.earlier[name], effective, reason)
         self.levers[name] = {"asked": requested, "effective": effective, "reason": reason}
         fields = {"reason": reason, "chosen_by": chosen_by}
         known = {field: value for field, value in fields.items() if value is not None}
@@ -97,3 +96,12 @@ class Reporter:
 
     def failed(self, reason: str) -> None:
         self.send(events.FAILED, reason=reason)
+
+
+def _beside(before: dict[str, Any], effective: Any, reason: str | None) -> tuple[Any, str | None]:
+    """What two stages made of a lever, and why: once where it is the same."""
+    reasons = [before["reason"], reason]
+    if before["effective"] != effective:
+        effective = f"{before['effective']}, then {effective}"
+        reasons.insert(0, "first training, then TracIn")
+    return effective, "; ".join(dict.fromkeys(filter(None, reasons))) or None
