@@ -22,13 +22,14 @@ WAITING_LAUNCHERS = frozenset({"folder_is_no_record"})
 
 
 def claim_without_lock() -> None:
-    """Everybody gets the lock, and nobody is ever seen holding one."""
+    """Everybody gets the lock, nobody is ever seen holding one, and the list of processes is not asked either."""
 
     def take(path: Path, *, patience_s: float = 0.0) -> int:
         return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     locks.take = take
     locks.is_held = lambda path: False
+    vars(settle)["must_be_orphaned"] = lambda *given: None
 
 
 def no_supervisor_means_dead_worker() -> None:

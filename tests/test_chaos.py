@@ -20,9 +20,9 @@ _UNCOVERED_BY = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)  # a guard: how long it takes is for the machine to say
 def test_after_any_kill_no_run_is_lost_and_no_state_is_a_lie() -> None:
-    report = run_chaos(kills=40, seed=20261121, limit_s=200)
+    report = run_chaos(kills=40, seed=20261121, limit_s=1100)
     print("\n".join(report.lines()))
     assert report.wrong == []
     assert report.killed >= 40
@@ -30,7 +30,7 @@ def test_after_any_kill_no_run_is_lost_and_no_state_is_a_lie() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("fault", sorted(MUTANTS))
 def test_the_kills_notice_a_supervisor_with(fault: str) -> None:
     kinds, kills = _UNCOVERED_BY[fault]

@@ -327,6 +327,11 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
             f"cannot resume run {number}: {error.filename or folder.path}: {error.strerror}",
             "it stays as it is; `kgops doctor` checks the home",
         ) from error
+    except CommitUnknown as error:
+        raise Unavailable(
+            f"the disk failed while run {number} was opened again: {error.message}",
+            "`kgops runs` shows whether it was, once the disk works again",
+        ) from error
     finally:
         os.close(lock)
     _start_what_may(home, conn, number, "open again", say)

@@ -146,9 +146,13 @@ class Watch:
                         host_mib=max((s.host_mib for s in samples if s.host_mib is not None), default=None),
                         cpu_s=samples[-1].cpu_s,
                     )
-        except StorageError as error:
-            record.has_failed(error)
+        except (StorageError, OSError) as error:
+            # What was taken in by this transaction has not moved, whatever the intake remembers.
+            if isinstance(error, StorageError):
+                record.has_failed(error)
             record.insist(lambda conn: record.intake.start_again_from_the_record())
+            if isinstance(error, OSError):
+                raise
             return False
         self._card_way = next((s.card_way for s in reversed(samples) if s.card_way), self._card_way)
         return True
