@@ -35,6 +35,6 @@ def test_after_any_kill_no_run_is_lost_and_no_state_is_a_lie() -> None:
 def test_the_kills_notice_a_supervisor_with(fault: str) -> None:
     kinds, kills = _UNCOVERED_BY[fault]
     report = run_chaos(
-        kills=kills, seed=7, fault=fault, kinds=kinds, patience_s=4, limit_s=200, unit_s=0.1, keep=False
+        kills=kills, seed=7, fault=fault, kinds=kinds, patience_s=4, limit_s=1100, unit_s=0.1, keep=False
     )
     assert report.wrong, f"{report.killed} kills did not uncover it"
