@@ -323,13 +323,14 @@ def claim(conn: sqlite3.Connection, number: int, *, card: str | None) -> bool:
     return changed == 1
 
 
-def set_waiting_for(conn: sqlite3.Connection, number: int, reason: str | None) -> None:
+def set_reason(conn: sqlite3.Connection, number: int, state: str, reason: str | None) -> None:
+    """Why the run is still in this state, if it is: whoever holds no lock may be late."""
     with transaction(conn):
-        conn.execute("UPDATE run SET reason = ? WHERE id = ? AND state = 'queued'", (reason, number))
+        conn.execute("UPDATE run SET reason = ? WHERE id = ? AND state = ?", (reason, number, state))
 
 
 def set_state(conn: sqlite3.Connection, number: int, state: str, reason: str | None) -> None:
-    """For moves that neither start nor end a run: starting → running, and back to queued."""
+    """For moves that neither start nor end a run, by whoever holds its supervisor's lock."""
     with transaction(conn):
         conn.execute("UPDATE run SET state = ?, reason = ? WHERE id = ?", (state, reason, number))
 

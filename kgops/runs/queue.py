@@ -52,12 +52,13 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
             if turn is not None:
                 wanted_earlier |= turn.wants
                 if turn.waits_for != run.reason:
-                    runs.set_waiting_for(conn, run.id, turn.waits_for)
+                    runs.set_reason(conn, run.id, "queued", turn.waits_for)
             continue
         try:
             start_supervisor(home, run.id, folder, lock)
         except Unavailable as error:  # it stays in the queue: whoever looks next tries again
             runs.set_state(conn, run.id, "queued", error.message)
+            os.close(lock)
             break
         started.append(run.id)
     return started
@@ -72,7 +73,7 @@ def _lock(home: Home, conn: Connection, run: Run, folder: RunFolder) -> int | No
     except (OSError, Unavailable) as error:
         told = error.message if isinstance(error, Unavailable) else f"{error.filename}: {error.strerror}"
         if told != run.reason:
-            runs.set_waiting_for(conn, run.id, told)
+            runs.set_reason(conn, run.id, "queued", told)
         return None
 
 

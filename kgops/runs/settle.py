@@ -65,9 +65,8 @@ def _each_by_itself(home: Home, conn: Connection, run: Run, done: Settled) -> It
         reason = f"cannot be settled: {told:.300}"
         done.troubles.append(f"run {run.id} {reason}")
         if isinstance(error, (OSError, Unavailable)) and reason != run.reason:
-            runs.set_state(
-                conn, run.id, run.state, reason
-            )  # what cannot be read now may be readable in a second
+            # What cannot be read now may be readable in a second.
+            runs.set_reason(conn, run.id, run.state, reason)
         elif (
             not isinstance(error, Unavailable)
             and getattr(error, "errno", None) not in _SAY_NOTHING_OF_THE_RUN
@@ -136,7 +135,7 @@ def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done:
     lock = take_over(home, number, folder)
     if lock is None:
         return
-    handed_on = False
+    is_ours = True
     try:
         run = runs.get(conn, number)
         if run is None or run.state not in runs.ACTIVE:
@@ -152,19 +151,17 @@ def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done:
         if ending is not None and not alive:
             commit_decided(conn, folder, plan, ending, intake)
             done.ended.append(number)
+            return
         # A log with patterns is left to a supervisor: they may take longer than a person waits for a command.
-        elif dead and not plan.reads_log and not folder.attempt(last).closed.exists():
-            if conclude(conn, folder, plan, last, intake).next == "end":
-                done.ended.append(number)
-            else:
-                handed_on = True
-        else:
-            handed_on = True
-        if handed_on:
-            start_supervisor(home, number, folder, lock)
-            (done.adopted if alive else done.restarted).append(number)
+        can_end_here = dead and not plan.reads_log and not folder.attempt(last).closed.exists()
+        if can_end_here and conclude(conn, folder, plan, last, intake).next == "end":
+            done.ended.append(number)
+            return
+        start_supervisor(home, number, folder, lock)
+        is_ours = False
+        (done.adopted if alive else done.restarted).append(number)
     finally:
-        if not handed_on:
+        if is_ours:
             os.close(lock)
 
 

@@ -40,18 +40,17 @@ os.execv(sys.executable, [sys.executable, "-I", "-S", "-OO", "-c", *sys.argv[1:]
 def start_supervisor(home: Home, number: int, folder: RunFolder, lock: int) -> None:
     """Starts the supervisor of run `number`, which from now on holds `lock`; the caller's copy is closed.
 
-    Unavailable where no process can be made: nothing was started then.
+    Unavailable where no process can be made: nothing was started then, and the lock is still the caller's.
     """
+    os.set_inheritable(lock, True)
     try:
-        os.set_inheritable(lock, True)
         _spawn(home, number, folder, lock)
     except OSError as error:
         raise Unavailable(
             f"cannot start a process to supervise run {number}: {error.strerror}",
             "see how many processes you may have: ulimit -u, and the limits of the container",
         ) from error
-    finally:
-        os.close(lock)
+    os.close(lock)
 
 
 def _spawn(home: Home, number: int, folder: RunFolder, lock: int) -> None:
