@@ -190,6 +190,7 @@ def test_a_log_that_is_no_file_is_told_and_not_waited_for(
         assert (done.code, is_clear(done.err)) == (1, True), done.err
         assert "worker.log: it is " in done.err
     assert run_cli("show", "1").code == 0
+    assert run_cli("report", "1").code == 0
 
 
 @pytest.mark.parametrize("by", KINDS)

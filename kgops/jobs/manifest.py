@@ -6,12 +6,12 @@ It says which attempt of which run wrote it: one that came along with an older r
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kgops.jobs.events import is_figure
 from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, sync_folder, write_durably
 
 # In a worker's environment: the key of its run and the number of its attempt, as `owner` puts them together.
@@ -54,7 +54,7 @@ def write(
         "files": [
             {"path": f.path, "kind": f.kind, "sha256": f.sha256, "bytes": f.bytes} for f in manifest.files
         ],
-        "figures": {name: value for name, value in figures.items() if math.isfinite(value)},
+        "figures": {name: value for name, value in figures.items() if is_figure(value)},
         "owner": written_by or os.environ.get(OWNER),
     }
     write_durably(path, json.dumps(body, indent=1).encode())

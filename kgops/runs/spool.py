@@ -31,7 +31,9 @@ def read_lines(path: Path, offset: int, *, final: bool) -> tuple[list[bytes | No
         end = len(data)
         lines: list[bytes | None] = [data]
     else:
-        lines = list(data[:end].replace(b"\r", b"\n").split(b"\n")[:-1])
+        lines = list(data[:end].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")[:-1])
+        if before == b"\r" and data.startswith(b"\n"):
+            del lines[0]  # the second half of an end of line that was cut in two
     if before not in b"\r\n":
         lines[0] = None  # the rest of a line whose beginning was too long to keep
     return lines, offset + end
