@@ -101,7 +101,7 @@ def test_one_benchmark_at_a_time_and_ctrl_c_stops_the_run_that_is_going_on(run_c
     other = run_cli("bench", "matrix", str(path), "--vary", "s=1,2")
     assert other.code == 2 and "another benchmark is going on" in other.err
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 130, err
     run = run_cli.run(1)
     assert run is not None and run.state == "cancelled"

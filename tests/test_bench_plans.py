@@ -12,7 +12,7 @@ from storage import measurements
 
 
 def _outcome(kind: str, predicted: int, measured: int = 1000) -> Outcome:
-    return Outcome(kind, 1, predicted, measured, predicted, measured, "step", 500.0, "a setting")
+    return Outcome(kind, 1, predicted, measured, predicted, measured, "step", 500.0, "a setting", predicted)
 
 
 def test_each_kind_is_told_with_its_error_and_how_far_it_was_too_low() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
 import tracemalloc
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from counting import calls_of
 
 from kgops.bench.budget import Outcome, compare_tracin, compare_train
 from kgops.bench.budget_settings import draw_other, draw_tracin, draw_train
@@ -48,11 +48,13 @@ def shape_of(levers: dict[str, Any], card: CardFacts | None = None, **settings: 
 
 
 def judge(outcomes: list[Outcome]) -> None:
+    """Never much less than was taken on any processor. Never much more either, but for what a library takes inside its
+    operators: of that a prediction has as much as the processor that needs most, which is another than this one."""
     errors = [outcome.error for outcome in outcomes]
     worst = min(outcomes, key=lambda outcome: outcome.error)
     assert worst.error > -0.02, worst
     assert statistics.median(map(abs, errors)) < 0.01
-    assert sum(abs(error) <= 0.05 for error in errors) >= 0.9 * len(errors), errors
+    assert sum(outcome.least_error <= 0.05 for outcome in outcomes) >= 0.9 * len(errors), outcomes
 
 
 def test_trainings_take_what_was_predicted() -> None:
@@ -161,14 +163,10 @@ def test_the_graph_that_filtering_asks_takes_what_numpy_was_given() -> None:
     assert ledger.peak.live == pytest.approx(peak, rel=0.05)
 
 
-def test_predicting_takes_less_than_a_millisecond() -> None:
+def test_predicting_is_a_walk_of_some_thousand_calls() -> None:
+    """Less than a millisecond, wherever a plan of many predictions is to be one of milliseconds."""
     shape = shape_of({"batch_size": 1024})
-    took = []
-    for _ in range(20):
-        started = time.perf_counter()
-        predict(shape)
-        took.append(time.perf_counter() - started)
-    assert min(took) < 1e-3
+    assert calls_of(lambda: predict(shape)) < 2_000
 
 
 def test_parts_are_those_of_one_moment_and_sum_to_the_total() -> None:

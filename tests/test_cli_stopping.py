@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -119,12 +118,11 @@ def test_what_a_worker_leaves_running_ends_with_it(run_cli: Console) -> None:
 def test_grandchild_that_saves_its_work_gets_the_whole_grace(run_cli: Console) -> None:
     saving = "trap 'sleep 0.6; echo saved > saved; exit 0' TERM; echo > ready; while :; do sleep 0.05; done"
     (run_cli.cwd / "train.sh").write_text(saving)
-    number = run_cli.detach("bash", "-c", "bash train.sh; echo over", flags=("--grace", "20"))
+    # Longer than this test may take: who is done sooner is not waited for.
+    number = run_cli.detach("bash", "-c", "bash train.sh; echo over", flags=("--grace", "600"))
     wait_for((run_cli.cwd / "ready").exists, "the grandchild")
-    begun = time.monotonic()
     assert run_cli("stop", str(number)).out == f"run {number}: cancelled\n"
     assert (run_cli.cwd / "saved").exists()
-    assert time.monotonic() - begun < 15
 
 
 def test_second_stop_with_less_grace_is_heeded(run_cli: Console) -> None:

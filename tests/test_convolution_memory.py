@@ -1,17 +1,16 @@
-"""What a convolution takes inside itself on a CPU is known to the byte, so that a trace can count it."""
+"""What a convolution takes inside itself is enough on every CPU, and known to the byte where CPUs take most."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 from kgops.bench.live_bytes import peak_live_bytes
 from kgops.training.meta_trace import trace_peak
-
-Work = Callable[[], None]
 
 
 @pytest.fixture(autouse=True)
@@ -23,33 +22,62 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def convolved(rng: random.Random, *, back: bool) -> Work:
-    rows, entering, leaving = (
-        rng.choice((20, 64, 300)),
-        rng.choice((1, 3, 16, 32)),
-        rng.choice((3, 4, 16, 32)),
-    )
-    size, kernel, padding = rng.choice((8, 10, 16)), rng.choice((2, 3, 5)), rng.choice((0, 1))
-    wanted = rng.random() < 0.7
+@dataclass(frozen=True)
+class Convolution:
+    rows: int
+    entering: int  # channels
+    leaving: int
+    size: int = 8
+    kernel: int = 3
+    padding: int = 0
+    wants_gradient: bool = False
+    back: bool = False
 
-    def work() -> None:
-        x = torch.empty(rows, entering, size, size, requires_grad=wanted)
-        weight = torch.empty(leaving, entering, kernel, kernel, requires_grad=True)
-        y = torch.conv2d(x, weight, torch.empty(leaving, requires_grad=True), padding=padding)
-        if back:
+    def __call__(self) -> None:
+        x = torch.empty(self.rows, self.entering, self.size, self.size, requires_grad=self.wants_gradient)
+        weight = torch.empty(self.leaving, self.entering, self.kernel, self.kernel, requires_grad=True)
+        bias = torch.empty(self.leaving, requires_grad=True)
+        y = torch.conv2d(x, weight, bias, padding=self.padding)
+        if self.back:
             y.backward(torch.empty_like(y))  # type: ignore[no-untyped-call]
 
-    return work
+
+def drawn(rng: random.Random, *, back: bool) -> Convolution:
+    return Convolution(
+        rows=rng.choice((20, 64, 300)),
+        entering=rng.choice((1, 3, 4, 8, 12, 16, 32)),
+        leaving=rng.choice((3, 4, 8, 12, 16, 32)),
+        size=rng.choice((8, 10, 16)),
+        kernel=rng.choice((2, 3, 5)),
+        padding=rng.choice((0, 1)),
+        wants_gradient=rng.random() < 0.7,
+        back=back,
+    )
+
+
+def takes_most_on_avx2(work: Convolution) -> bool:
+    """There few channels are copied in which AVX-512 reads as they are."""
+    return work.entering <= 3 and not work.wants_gradient if work.back else 8 <= work.entering < 16
+
+
+def is_grouped_by_16() -> bool:
+    """Whether a result of one channel was written as sixteen: so oneDNN does it with AVX-512."""
+    plane = 4 * 300 * 6 * 6
+    return peak_live_bytes(Convolution(rows=300, entering=1, leaving=1)) > 16 * plane
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_a_traced_convolution_takes_what_a_real_one_takes(back: bool) -> None:
-    rng = random.Random(back)
-    for _ in range(12):
-        work = convolved(rng, back=back)
+def test_a_real_convolution_takes_no_more_than_a_traced_one(back: bool) -> None:
+    rng, is_exact = random.Random(back), is_grouped_by_16()
+    for _ in range(20):
+        work = drawn(rng, back=back)
         with torch.device("meta"):
-            traced = trace_peak(work).peak
-        assert traced == pytest.approx(peak_live_bytes(work), rel=0.01)
+            traced = trace_peak(work)
+        real = peak_live_bytes(work)
+        # Tensors of our own are all there; what the library takes beside them is enough for any processor.
+        assert traced.peak - traced.private <= real <= 1.01 * traced.peak, work
+        if is_exact and not takes_most_on_avx2(work):
+            assert traced.peak == pytest.approx(real, rel=0.01), work
 
 
 def test_where_factors_are_conjugated_or_scores_not_in_one_piece_their_copies_count() -> None:

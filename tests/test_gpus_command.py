@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import Console, Done, Terminal, identity_in, wait_for
+from driving import PATIENCE_S, Console, Done, Terminal, identity_in, wait_for
 from nvml_standin import Card, Machine, Slice, StandIn, a100, h200, t4
 
 from kgops.cli.output import width_of
@@ -350,7 +350,7 @@ def test_watching_into_a_pipe_gives_plain_lines_at_once(
     assert child.stdout is not None
     first, second = child.stdout.readline(), child.stdout.readline()
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=20)
+    out, err = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 0, err
     assert b"\x1b" not in first + second + out
     if flags:
@@ -360,12 +360,10 @@ def test_watching_into_a_pipe_gives_plain_lines_at_once(
 
 
 def test_ctrl_c_is_heard_while_the_driver_hangs(run_cli: Console, standin: StandIn) -> None:
-    standin.show(Machine((t4(),), delay_ms=30_000))
+    standin.show(Machine((t4(),), delay_ms=600_000))  # longer than this test may take
     child = run_cli.start("gpus", env=standin.environment())
     assert child.stderr is not None
     assert b"takes its time" in child.stderr.readline()
-    began = time.monotonic()
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=20)
+    child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 130
-    assert time.monotonic() - began < 10

@@ -57,15 +57,15 @@ def sample_change(standin: StandIn) -> tuple[Snapshot, Snapshot]:
 
 def test_a_driver_of_200_ms_a_call_blocks_no_reader_and_stops_within_a_call(standin: StandIn) -> None:
     standin.show(Machine((t4(), t4("GPU-b")), delay_ms=SLOW_MS))
-    told = standin.ask(sample_slow_driver)
+    told = standin.ask(sample_slow_driver, standin)
     assert told.first_look is None
     assert told.took_s >= SLOW_MS / 1000 * 10
     # About 900 here. A look that waited for the round would be one, for a call, some twenty.
     assert told.looks > 100
     assert told.stopped
     assert told.threads == ["MainThread"]
-    # The call under way and the shutdown, each of 200 ms, and room for a busy machine.
-    assert told.stop_s < SLOW_MS / 1000 * 2 + 1.0
+    # The call under way, one that began before the stop was heard, and the shutdown; a round has more than ten.
+    assert len(told.calls_after_stop) <= 3, told.calls_after_stop
     calls = standin.calls()
     assert calls[-1].startswith("nvmlShutdown")
     assert "shutdown while" not in "\n".join(calls)
@@ -76,34 +76,32 @@ class Told:
     first_look: Snapshot | None
     took_s: float
     looks: int
-    stop_s: float
+    calls_after_stop: list[str]
     stopped: bool
     threads: list[str]
 
 
-def sample_slow_driver() -> Told:
+def sample_slow_driver(standin: StandIn) -> Told:
     sampler = CardSampler(0.05)
     sampler.start()
     first_look = sampler.newest()
     snapshot, looks = wait_for(sampler, lambda snapshot: True)
     # Into the middle of the next round.
     time.sleep(0.3)
-    started = time.monotonic()
+    before = len(standin.calls())
     stopped = sampler.stop()
-    stop_s = time.monotonic() - started
+    after = standin.calls()[before:]
     names = [thread.name for thread in threading.enumerate()]
-    return Told(first_look, snapshot.took_s, looks, stop_s, stopped, names)
+    return Told(first_look, snapshot.took_s, looks, after, stopped, names)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_driver_that_hangs_holds_up_neither_stop_nor_the_end_of_the_program(
     standin: StandIn, at_once: bool
 ) -> None:
-    hanging = Machine((t4(),), delay_ms=30_000)
+    hanging = Machine((t4(),), delay_ms=600_000)  # longer than this test may take
     standin.show(hanging if at_once else Machine((t4(),)))
-    started = time.monotonic()
     assert standin.ask(stop_a_hanging_driver, standin, hanging, at_once) is False
-    assert time.monotonic() - started < 20
     # Shutting down under a call that is still out may crash the real library.
     assert not [call for call in standin.calls() if call.startswith("nvmlShutdown")]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-import time
 from pathlib import Path
 
 import pytest
+from counting import calls_of
 from driving import Console
 from screen_driving import Seen, look
 
 from kgops.runs.drafts import BadField, Draft, completions, files_of, job_of
-from kgops.runs.what_if import WhatIf, step
+from kgops.runs.what_if import Answer, WhatIf, step
 from kgops.settings import Home
 from screens.new_run import NewRun
 from screens.widgets.lines import Lines
@@ -274,10 +274,10 @@ def test_large_files_are_counted_once_also_before_the_first_run(kgops_home: Path
     folder = a_graph(tmp_path / "large", 150_000)
     draft = Draft(fields={"data": str(folder)})
     assert WhatIf(Home(kgops_home)).answer(draft).planned is not None
-    before = time.process_time()
-    answer = WhatIf(Home(kgops_home)).answer(draft)  # another that was opened later
-    assert answer.planned is not None and answer.planned.suggestion is not None
-    assert time.process_time() - before < 0.3
+    answers: list[Answer] = []
+    made = calls_of(lambda: answers.append(WhatIf(Home(kgops_home)).answer(draft)))  # opened later
+    assert answers[0].planned is not None and answers[0].planned.suggestion is not None
+    assert made < 60_000  # one for each triple would be more
 
 
 def test_values_stay_within_what_a_lever_can_be_and_neighbours_are_predicted(home: Path) -> None:

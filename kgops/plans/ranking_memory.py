@@ -16,7 +16,9 @@ __all__ = ["encoded_rows", "walk_evaluation", "walk_evaluator"]
 
 _ID = 8
 _ROW = 3 * _ID
-_ONEDNN_CHANNELS = 16  # a CPU's convolution writes whole groups of so many channels, then copies them out
+# A CPU's convolution writes whole groups of so many channels, then copies them out. With AVX-512 they are as wide as
+# this, on other processors half as wide, or there are none: that is an upper bound, and so a part of its own.
+_ONEDNN_CHANNELS = 16
 _EPS = 1.2e-7  # of float32
 _PAIRS_AT_ONCE = 1 << 10
 
@@ -141,7 +143,9 @@ def encoded_rows(ledger: Ledger, part: str, c: ConvEConfig, rows: int, on_card: 
     inside = maps if on_card else 4 * rows * padded * places
     held = [ledger.take(part, size) for size in (vectors, vectors, 2 * vectors)]
     ledger.flash(part, 2 * vectors)
-    ledger.flash(part, inside if rows > 1 else 0, maps)
+    copied = ledger.take(part if on_card else "workspace", inside if rows > 1 else 0)
+    ledger.flash(part, maps)
+    ledger.give(copied)
     ledger.give(held.pop())
     ledger.flash(part, maps, maps)
     ledger.give(*held)

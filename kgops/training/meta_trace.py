@@ -3,8 +3,8 @@
 Every storage is followed from the operator that made it to its end. So models without a formula can be
 predicted, and formulas be checked. What it cannot see, and where it may be too low:
 
-- what a kernel takes inside itself, but for the few operators in `_INSIDE`, which are measured on a CPU: products
-  of what is not in one piece, sorting, convolutions in 16 bits, workspaces;
+- what a kernel takes inside itself, but for the few operators in `_INSIDE` and `_PRIVATE`, which are measured on a
+  CPU: products of what is not in one piece, sorting, convolutions in 16 bits, workspaces;
 - what depends on values: `nonzero`, boolean masks, `unique`, `.item()` raise on `meta`;
 - fused and foreach optimizers, which `meta` lacks or which take other temporaries than the plain loop;
 - autocast within C++: its casts are made where Python calls an operator, by the lists below;
@@ -31,10 +31,14 @@ _aten: Any = torch.ops.aten
 
 
 class Traced(NamedTuple):
-    """The most bytes that lived at one moment, and the operator that made it so many."""
+    """The most bytes that lived at one moment, and the operator that made it so many.
+
+    `private` of them are what a library takes inside that operator at most; some processors need less of it.
+    """
 
     peak: int
     operator: str
+    private: int = 0
 
 
 def trace_peak(work: Callable[[], object]) -> Traced:
@@ -43,7 +47,7 @@ def trace_peak(work: Callable[[], object]) -> Traced:
     with life:
         work()
     life.settle()
-    return Traced(life.peak, life.operator)
+    return Traced(life.peak, life.operator, life.private)
 
 
 def trace_step(
@@ -82,7 +86,7 @@ class _Life(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.peak, self.operator = 0, ""
+        self.peak, self.operator, self.private = 0, "", 0
         self._live = 0
         self._alive: dict[int, int] = {}
         self._added: tuple[int, int, str] | None = None  # a gradient that was added to, as below
@@ -99,8 +103,11 @@ class _Life(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._live > before and _adds_gradients(func, args):
             self._added = args[0].untyped_storage()._cdata, self._live, str(func)
             return out
-        inside = _INSIDE.get(func)
-        self._note(self._live + (0 if inside is None else inside(*args, **(kwargs or {}))), func)
+        inside, private = (
+            0 if table.get(func) is None else table[func](*args, **(kwargs or {}))
+            for table in (_INSIDE, _PRIVATE)
+        )
+        self._note(self._live + inside + private, func, private)
         return out
 
     def settle(self) -> None:
@@ -123,9 +130,9 @@ class _Life(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _gone(self, key: int) -> None:
         self._live -= self._alive.pop(key, 0)
 
-    def _note(self, live: int, operator: Any) -> None:
+    def _note(self, live: int, operator: Any, private: int = 0) -> None:
         if live > self.peak:
-            self.peak, self.operator = live, str(operator)
+            self.peak, self.operator, self.private = live, str(operator), private
 
 
 def _adds_gradients(func: Any, args: tuple[Any, ...]) -> bool:
@@ -199,9 +206,12 @@ _INSIDE: dict[Any, Callable[..., int]] = {
     _aten.smooth_l1_loss.default: _twice_unreduced,
     _aten.sum.default: _converted,
     _aten.sum.dim_IntList: _converted,
+    _aten.native_batch_norm_backward.default: _unreduced,  # its result is made twice
+}
+# What a library takes inside them at most, whatever the processor.
+_PRIVATE: dict[Any, Callable[..., int]] = {
     _aten.convolution.default: inside_forward,
     _aten.convolution_backward.default: inside_backward,
-    _aten.native_batch_norm_backward.default: _unreduced,  # its result is made twice
 }
 
 # What torch's autocast for cards rounds, and what it makes float32 again.
