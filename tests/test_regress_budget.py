@@ -66,6 +66,18 @@ def test_a_processor_that_multiplies_bf16_by_tiles_needs_more_unless_it_is_told_
     assert predicted("bf16", "avx512_bf16", "amx_bf16") == plain
 
 
+def test_what_a_processor_can_do_is_read_on_x86_and_on_arm() -> None:
+    assert formats.flags_in("processor\t: 0\nflags\t\t: fpu avx512_bf16\nvmx flags\t: vnmi\n") == {
+        "fpu",
+        "avx512_bf16",
+    }
+    assert formats.flags_in("processor\t: 0\nFeatures\t: asimd svebf16\nCPU part\t: 0xd4f\n") == {
+        "asimd",
+        "svebf16",
+    }
+    assert formats.flags_in("cpu model\t: something else\n") == set()
+
+
 # ---- beside what is measured ----
 
 
