@@ -94,8 +94,8 @@ def judge(outcomes: list[Outcome]) -> None:
     errors = [outcome.error for outcome in outcomes]
     worst = min(outcomes, key=lambda outcome: outcome.error)
     if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
-        # There oneDNN takes about three copies more of the last stage's kernels for their gradient: in networks so small
-        # up to a fifth of all. What is forgotten of our own tensors shows where the bounds below hold.
+        # There oneDNN takes about three copies more of the last stage's kernels for their gradient: of networks so
+        # small up to a fifth of all. What is forgotten of our own tensors shows where the bounds below hold.
         assert worst.error > -0.25, worst
         assert max(outcome.least_error for outcome in outcomes) <= 0.05, outcomes
         return
