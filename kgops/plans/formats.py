@@ -8,16 +8,21 @@ from pathlib import Path
 
 from kgops.gpus.facts import CardFacts
 
-__all__ = ["cpu_has_tiles", "effective_precision", "precision_of_products"]
+__all__ = ["cpu_has_tiles", "effective_precision", "flags_in", "precision_of_products"]
 
 _TILES = "amx_bf16"
+_HAVE_BF16 = {
+    "avx512_bf16",
+    _TILES,
+    "svebf16",
+}  # as the kernel names what `kgops.training.precision` asks torch for
 _BF16, _FP16 = (8, 0), (7, 0)  # compute capabilities from which `auto` takes them
 
 
 def effective_precision(asked: str, card: CardFacts | None) -> str:
     """What workers make of a number format on that card; an unknown capability is believed to have it."""
     if card is None:
-        return asked if asked == "bf16" and _cpu_flags() & {"avx512_bf16", _TILES} else "fp32"
+        return asked if asked == "bf16" and _cpu_flags() & _HAVE_BF16 else "fp32"
     capability = card.compute_capability
     if asked == "auto":
         if capability is None:
@@ -50,4 +55,13 @@ def _cpu_flags() -> frozenset[str]:
         text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
     except OSError:
         return frozenset()
-    return frozenset(text.split("flags", 1)[-1].split("\n", 1)[0].split())
+    return flags_in(text)
+
+
+def flags_in(cpuinfo: str) -> frozenset[str]:
+    """Of the first processor that Linux tells of: `flags` on x86, `Features` on ARM."""
+    for line in cpuinfo.splitlines():
+        name, _, told = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(told.split())
+    return frozenset()
