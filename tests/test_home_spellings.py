@@ -90,3 +90,13 @@ def test_first_command_of_any_kind_makes_a_home(run_cli: Console, tmp_path: Path
     assert console("run", "exec", "--", "true").code == 0
     assert home.stat().st_mode & 0o777 == 0o700
     console.close()
+
+
+def test_supervisor_of_a_removed_home_leaves_with_its_worker(run_cli: Console) -> None:
+    number = run_cli.detach("sh", "-c", "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done")
+    worker = identity_in(run_cli.cwd / "pid")
+    run_cli.running(number)
+    shutil.rmtree(run_cli.home)
+    assert worker.is_alive()
+    (run_cli.cwd / "go").touch()
+    wait_for(lambda: not all_of(run_cli.home), "everybody to leave")

@@ -205,7 +205,10 @@ def tagged(tag: str) -> list[Identity]:
 
 def new_mark() -> int | None:
     """A number for an attempt's processes that they cannot take off: see `set_mark`. None where none is left."""
-    _, most = resource.getrlimit(_MARK)
+    try:
+        _, most = resource.getrlimit(_MARK)
+    except (OSError, ValueError):  # no kernel of Linux's own
+        return None
     most = _LARGEST_MARK if most == resource.RLIM_INFINITY else min(most, _LARGEST_MARK)
     # In the upper half of what is left: a run that is started inside this one needs a lower one.
     return most // 2 + int.from_bytes(os.urandom(8)) % (most // 2) if most > 1 << 20 else None
@@ -214,7 +217,10 @@ def new_mark() -> int | None:
 def set_mark(mark: int) -> None:
     """Marks this process and all that come from it. The limit of file locks has bounded nothing since Linux 2.4.25, is
     inherited through everything, and can be lowered by anybody and raised by root alone."""
-    resource.setrlimit(_MARK, (mark, mark))
+    try:
+        resource.setrlimit(_MARK, (mark, mark))
+    except (OSError, ValueError):
+        pass  # the lock, the environment and the parents tell of nearly everybody
 
 
 def marked(mark: int) -> list[Identity]:
@@ -225,7 +231,7 @@ def marked(mark: int) -> list[Identity]:
             continue
         try:
             is_ours = resource.prlimit(int(entry), _MARK)[1] == mark
-        except (PermissionError, ProcessLookupError):
+        except (OSError, ValueError):  # gone, or somebody else's
             continue
         if is_ours and not is_supervisor(int(entry)):
             who = identify(int(entry))

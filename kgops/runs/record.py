@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,9 @@ class Record:
                     return write(self.conn)
             except StorageError as error:
                 self.has_failed(error)
+                if _home_is_gone():
+                    say("the home was removed: there is nothing left to write to")
+                    sys.exit(1)
                 time.sleep(1.0)
 
     def has_failed(self, error: StorageError) -> None:
@@ -67,6 +71,11 @@ class Record:
         if not isinstance(error, (DatabaseBusy, DatabaseFull)) and self._conn is not None:
             self._conn.close()
             self._conn = None
+
+
+def _home_is_gone() -> bool:
+    """Removed, not moved: we stand in it."""
+    return Path().stat().st_nlink == 0
 
 
 def say(text: str) -> None:

@@ -18,7 +18,7 @@ from kgops.runs.samples import Sample, Sampler
 from kgops.runs.stopping import read_stop
 from kgops.runs.trees import Tree
 from storage import attempts, reports
-from storage.database import transaction
+from storage.database import explained, transaction
 from storage.errors import StorageError
 from storage.series import Point
 
@@ -46,6 +46,7 @@ class Watch:
         self._grace_s: float | None = None
         self._orphan_killed = False
         self._card_way: str | None = None
+        self._intake_is_ahead = False  # of what is in the database, since a transaction failed
 
     def until_all_have_left(self, gate: Identity) -> Seen:
         """What only whoever watched can know of the end."""
@@ -53,6 +54,8 @@ class Watch:
         gate_signal = self._until_gate_has_left(gate, kills)
         stop_sent = self._kill_at is not None
         self._tree.end(grace_s=0 if stop_sent else LEFTOVERS_GRACE_S, reap=reap)
+        if self._intake_is_ahead:
+            self._record.insist(lambda conn: self._record.intake.start_again_from_the_record())
         return Seen(
             gate_signal=gate_signal,
             kernel_oom_kill=kills.just_now(),
@@ -129,6 +132,10 @@ class Watch:
         """What the worker reported, and our samples with it; False if it has to be tried again."""
         record = self._record
         try:
+            if self._intake_is_ahead:
+                with explained(None):
+                    record.intake.start_again_from_the_record()
+                self._intake_is_ahead = False
             with transaction(record.conn):
                 own = _curve(samples)
                 until = time.monotonic() + INTAKE_AT_MOST_S
@@ -147,12 +154,12 @@ class Watch:
                         cpu_s=samples[-1].cpu_s,
                     )
         except (StorageError, OSError) as error:
-            # What was taken in by this transaction has not moved, whatever the intake remembers.
-            if isinstance(error, StorageError):
-                record.has_failed(error)
-            record.insist(lambda conn: record.intake.start_again_from_the_record())
+            # What was taken in by this transaction has not moved, whatever the intake remembers. Nothing here may wait
+            # for the database: a stop has to be seen.
+            self._intake_is_ahead = True
             if isinstance(error, OSError):
                 raise
+            record.has_failed(error)
             return False
         self._card_way = next((s.card_way for s in reversed(samples) if s.card_way), self._card_way)
         return True
