@@ -143,6 +143,7 @@ MAKE = (
     "make test",
     "make bench DATA=DIR",
     "make chaos N=1000",
+    "make inject",
 )
 IN_A_SENTENCE = ("make soak MINUTES=30", "make clients", "make gpu-check", "make picture")
 KNOWN = {*WITH_A_HISTORY, *ON_THEIR_OWN, *ON_A_RUN, *DRY, *PARSED, *BY_ITSELF, *MAKE}

@@ -143,7 +143,7 @@ def test_a_signal_at_any_moment_ends_a_command_in_silence(
     assert run_cli("run", "exec", "--label", "日本", "--", "true").code == 0
     if moment == "settling":
         folder = run_cli.folder(1)
-        (run_cli.home / "pending" / folder.name).mkdir()
+        (run_cli.home / "pending" / f"{folder.name}.new").touch()
     code = struck(number, *MOMENTS[moment], twice=moment.startswith("an answer"))
     done = subprocess.run(
         [sys.executable, "-c", code],

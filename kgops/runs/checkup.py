@@ -55,20 +55,30 @@ class Finding:
 
 def examine(home: Home) -> list[Finding]:
     """Every check, in the order a person would want to read them."""
-    checks: tuple[Callable[[Home], Finding], ...] = (
-        lambda _: _python(),
-        lambda _: _packages(),
-        lambda _: _sqlite(),
-        lambda _: _torch(),
-        lambda _: _nvml(),
-        _home,
-        _file_system,
-        _space,
-        _database,
-        _runs,
-        lambda _: _logout(),
-    )
-    return [check(home) for check in checks]
+    checks: dict[str, Callable[[Home], Finding]] = {
+        "Python": lambda _: _python(),
+        "packages": lambda _: _packages(),
+        "SQLite": lambda _: _sqlite(),
+        "torch": lambda _: _torch(),
+        "NVML": lambda _: _nvml(),
+        "home": _home,
+        "file system": _file_system,
+        "disk": _space,
+        "database": _database,
+        "runs": _runs,
+        "logout": lambda _: _logout(),
+    }
+    return [_checked(subject, check, home) for subject, check in checks.items()]
+
+
+def _checked(subject: str, check: Callable[[Home], Finding], home: Home) -> Finding:
+    """One check that cannot look must not keep the others from being told."""
+    try:
+        return check(home)
+    except OSError as error:
+        return Finding(
+            subject, "trouble", f"{error.filename}: {error.strerror}", "set KGOPS_HOME to a folder of yours"
+        )
 
 
 def _python() -> Finding:

@@ -192,12 +192,21 @@ class Deleted(NamedTuple):
 
 def delete_marked(home: Home, conn: Connection, numbers: Iterable[int]) -> Iterator[Deleted]:
     """Deletes ended runs with their folders, one for each step of the caller; others are left, and it says why."""
+    for number in numbers:
+        run = runs.get(conn, number)
+        if run is None:
+            yield Deleted(number, False, "it is gone already")
+        elif not run.ended:
+            yield Deleted(number, False, f"it is {run.state}: stop it first")
+        else:
+            yield _deleted(home, conn, number)
+
+
+def _deleted(home: Home, conn: Connection, number: int) -> Deleted:
     from kgops.runs.deletion import delete_run  # half of what a listing imports, and seldom needed
 
-    for number in numbers:
-        try:
-            delete_run(home, conn, number)
-        except KgopsError as error:
-            yield Deleted(number, False, error.message)
-        else:
-            yield Deleted(number, True, None)
+    try:
+        delete_run(home, conn, number)
+    except KgopsError as error:
+        return Deleted(number, False, error.message)
+    return Deleted(number, True, None)
