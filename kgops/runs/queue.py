@@ -46,21 +46,25 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
         lock = _lock(home, conn, run, folder)
         if lock is None:
             continue
-        turn = _claim(conn, run, cards, frozenset(wanted_earlier))
-        if turn is None or turn.card is None:
-            os.close(lock)
-            if turn is not None:
-                wanted_earlier |= turn.wants
-                if turn.waits_for != run.reason:
-                    runs.set_reason(conn, run.id, "queued", turn.waits_for)
-            continue
+        is_ours = True
         try:
-            start_supervisor(home, run.id, folder, lock)
+            turn = _claim(conn, run, cards, frozenset(wanted_earlier))
+            if turn is not None and turn.card is not None:
+                start_supervisor(home, run.id, folder, lock)
+                is_ours = False
+                started.append(run.id)
         except Unavailable as error:  # it stays in the queue: whoever looks next tries again
             runs.set_state(conn, run.id, "queued", error.message)
-            os.close(lock)
             break
-        started.append(run.id)
+        finally:
+            if (
+                is_ours
+            ):  # also where the database failed: a lock that nobody lets go would keep the run for ever
+                os.close(lock)
+        if turn is not None and turn.card is None:
+            wanted_earlier |= turn.wants
+            if turn.waits_for != run.reason:
+                runs.set_reason(conn, run.id, "queued", turn.waits_for)
     return started
 
 
