@@ -56,13 +56,16 @@ class Beginning:
             "mark": (mark := processes.new_mark()),
         }
         start = self._start(tree, began, mark)
-        lock = self._worker_lock()
         opening, opener = os.pipe()
         try:
-            pid = _fork(waits)
-            if pid == 0:
-                os.close(opener)
-                gate.stand(start, opening, lock)
+            lock = self._worker_lock()
+            try:
+                pid = _fork(waits)
+                if pid == 0:
+                    os.close(opener)
+                    gate.stand(start, opening, lock)
+            finally:
+                os.close(lock)  # from here on the worker's tree alone holds it
             identity = processes.identify(pid)
             if identity is None:
                 raise ProcessLookupError(errno.ESRCH, "the gate ended before it was opened")
@@ -71,7 +74,6 @@ class Beginning:
             os.close(opener)
             raise
         finally:
-            os.close(lock)  # from here on the worker's tree alone holds it
             os.close(opening)
         return identity, opener
 

@@ -102,8 +102,8 @@ def is_being_deleted(home: Home, folder: str) -> bool:
     return (home.pending / (folder + _suffix("delete"))).exists()
 
 
-def abandoned(home: Home) -> list[Abandoned]:
-    found = []
+def abandoned(home: Home) -> Iterator[Abandoned]:
+    """One at a time, so that whoever fails at one holds no lock of the others."""
     for path in sorted(home.pending / name for name in _names(home.pending)):
         work = _SUFFIXES.get(path.suffix)
         if work is None:
@@ -117,8 +117,7 @@ def abandoned(home: Home) -> list[Abandoned]:
         ):  # finished meanwhile, or none of our entries
             continue
         if lock is not None:
-            found.append(Abandoned(path, lock, work))
-    return found
+            yield Abandoned(path, lock, work)
 
 
 def highest_number(home: Home) -> int:
