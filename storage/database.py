@@ -155,8 +155,10 @@ def _closed(path: Path, error: OSError) -> DatabaseOutOfReach:
     )
 
 
-def told_of(error: Exception) -> StorageError:
-    """What an error of SQLite means to a person; the error itself where it is a mistake of ours."""
+def told_of(error: Exception) -> StorageError | None:
+    """What an error of SQLite means to a person; None for any other. A mistake of ours is raised as it is."""
+    if not isinstance(error, sqlite3.Error):
+        return None
     try:
         with explained(None):
             raise error

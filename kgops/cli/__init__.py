@@ -128,11 +128,10 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit:  # click's answer to a broken pipe
         return _without_readers()
     except Exception as error:
-        if type(error).__module__ != "sqlite3":
-            raise
         from storage.database import told_of
 
-        told = told_of(error)
+        if (told := told_of(error)) is None:
+            raise
         return _refused(told.message, told.hint, told.exit_code)
 
 
