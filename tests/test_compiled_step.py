@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.jobs.applied import Place, compile_mode
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.acceleration import resolve_acceleration
 from kgops.training.adagrad import CardAdagrad
@@ -169,9 +170,7 @@ def test_a_cpu_compiles_in_default_mode_and_says_so(mode: str) -> None:
 def test_rules_for_compiling_on_a_card(
     mode: str, capability: tuple[int, int], checkpointing: bool, effective: str, said: str | None
 ) -> None:
-    from kgops.training.acceleration import compile_mode
-
-    found, reason = compile_mode(mode, capability, checkpointing)
+    found, reason = compile_mode(mode, Place(capability), checkpointing=checkpointing)
     assert found == effective
     assert reason is None if said is None else said in (reason or "")
 

@@ -53,7 +53,7 @@ def test_json_has_the_same_and_the_parts_sum_to_the_total(run_cli: Console) -> N
     assert found["command"][:3] == ["kgops", "run", "train"]
     levers = {one["lever"]: (one["effective"], one["chosen_by"]) for one in found["levers"]}
     assert levers["precision"] == ("bf16", "profile auto")  # what `auto` means there
-    assert levers["entity_chunk"] == (14, "profile auto")
+    assert levers["entity_chunk"] == (65536, "profile auto")  # as the worker reports it
     assert levers["batch_size"] == (256, "default")
     assert all(one["reason"] for one in found["levers"])
 
@@ -219,9 +219,9 @@ def _job_of(words: list[str]) -> Job:
     with command.make_context(words[2], words[3:], resilient_parsing=False) as ctx:
         given = dict(ctx.params)
         job = room.job_of(given)
-    from kgops.cli.launching import _with_flags
+    from kgops.cli.launching import with_flags
 
-    return _with_flags(job, {name: given.get(name) for name in _COMMON})
+    return with_flags(job, {name: given.get(name) for name in _COMMON})
 
 
 _COMMON = (

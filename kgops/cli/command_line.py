@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgops.jobs.job import Job
+from kgops.jobs.job import LONGEST_LABEL, Job, Limits
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans import profiles
 
@@ -58,14 +58,15 @@ def as_command(job: Job) -> list[str] | None:
         return None
     by_profile = profiles.find(job.profile).levers if job.profile is not None else {}
     words = ["kgops", "run", job.workload]
+    filters = job.workload == "tracin" and job.levers.get("filtering") is True
     if job.workload == "regress" and not job.settings["data_directory"]:
         words += ["--data_directory", "DIR"]  # planned without: the flights have the size
     for key in WORKLOADS[job.workload].keys:
         value = job.settings[key.name]
-        is_said = key.name == "n_hops" and job.levers.get("filtering") is True
+        is_said = key.name == "n_hops" and filters
         if value is not None and value != key.default and not is_said and key.name not in _UNSAID:
             words += _setting(key.name if job.workload == "regress" else key.name.replace("_", "-"), value)
-    if job.levers.get("filtering") is True:
+    if filters:
         words += ["--n-hops", str(job.settings["n_hops"])]  # naming it is what asks for filtering
     for lever, value in job.levers.items():
         flag, when = known.get(lever, (None, None))
@@ -80,6 +81,7 @@ def as_command(job: Job) -> list[str] | None:
         elif by_profile.get(lever, value) != value:
             return None  # no flag says the other of the two, which happens anyway only where no profile minds
     for flag, given in (
+        ("--label", job.label if job.label != _usual_label(job) else None),
         ("--profile", job.profile),
         ("--gpu", job.card.gpu),
         ("--gpu-memory", job.card.memory_mib),
@@ -93,6 +95,7 @@ def as_command(job: Job) -> list[str] | None:
         ("--tasks", job.on.tasks if job.on.tasks > 1 else None),
         ("--address", job.on.address),
         *(("--sbatch", option) for option in job.on.options),
+        *_limits(job),
     ):
         if given is not None:
             words += [flag, str(given)]
@@ -101,6 +104,26 @@ def as_command(job: Job) -> list[str] | None:
     if job.limits.allow_approximate:
         words.append("--allow-approximate")
     return words
+
+
+def _usual_label(job: Job) -> str:
+    """What the job is called where nobody calls it anything."""
+    return WORKLOADS[job.workload].label(job.settings)[:LONGEST_LABEL]
+
+
+def _limits(job: Job) -> list[tuple[str, Any]]:
+    """Those that are not what this workload has anyway."""
+    usual, own = Limits(attempts=WORKLOADS[job.workload].attempts), job.limits
+    return [
+        (flag, getattr(own, name))
+        for flag, name in (
+            ("--attempts", "attempts"),
+            ("--grace", "grace_s"),
+            ("--log-limit", "log_mib"),
+            ("--memory-limit", "memory_mib"),
+        )
+        if getattr(own, name) != getattr(usual, name)
+    ]
 
 
 def _setting(flag: str, value: Any) -> list[str]:

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from kgops.cli.session import Session
 from kgops.errors import Usage
 from kgops.jobs import recipes
 from kgops.jobs.job import Job, read_job, read_job_file
+from kgops.plans import profiles
 from storage import runs
 
-__all__ = ["job_by_name"]
+__all__ = ["job_by_name", "job_of_run"]
 
 
 def job_by_name(session: Session, name: str) -> Job:
     if name.endswith(".toml") or Path(name).is_file():
         return read_job_file(Path(name))
     if name == "last" or name.isdecimal():
-        run = session.run(name)
-        return read_job(runs.spec(session.conn, run.id).job, f"the job of run {run.id}")
+        return job_of_run(session, name)
     if name in recipes.names():
         return read_job_file(recipes.find(name))
     raise Usage(
         f"there is no job file, run or recipe {name!r:.60}",
         f"write a job file, name a run, or a recipe: {', '.join(recipes.names())}",
     )
+
+
+def job_of_run(session: Session, name: str) -> Job:
+    """As it was asked for: what its profile had set is the profile's again, as long as that still says the same."""
+    run = session.run(name)
+    spec = runs.spec(session.conn, run.id)
+    job = read_job(spec.job, f"the job of run {run.id}")
+    by = {choice["lever"]: choice["chosen_by"] for choice in spec.plan.get("choices") or []}
+    asked = {
+        option: value for option, value in job.levers.items() if by.get(option) != f"profile {job.profile}"
+    }
+    again = replace(job, levers=asked)
+    return again if profiles.apply(again).levers == job.levers else job

@@ -16,15 +16,15 @@ from kgops.cli.follow import follow
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
-from kgops.errors import BadJob
+from kgops.errors import BadJob, KgopsError, Usage, WontFit
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.places import PLACES
 from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import lines, one_line
 from kgops.on.submission import sbatch_lines
 from kgops.plans.ladder import passed_over
-from kgops.plans.resolve import Choice, Resolved, for_worker, resolve
-from kgops.runs.launch import child_command, launch, rungs_below
+from kgops.plans.resolve import Choice, FindCard, Resolved, for_worker, resolve, usable_here
+from kgops.runs.launch import child_command, launch, must_be_possible, rungs_below
 from kgops.runs.pending import folders_past_the_record
 from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
@@ -53,71 +53,69 @@ PLACE_OPTIONS = (
 )
 
 
+GPU_OPTION = click.option("--gpu", help="Insist on cards: auto, all, or some by index or UUID as in 0,1.")
+# What is part of the job, and so of its plan.
+JOB_OPTIONS = (
+    click.option(
+        "--profile",
+        help="Named set of lever values: auto, cpu, t4, …, or a file; see `kgops profiles`.  [default: auto]",
+    ),
+    click.option("--label", help="What lists and screens call the run."),
+    click.option("--gpu-memory", type=click.IntRange(1), metavar="MIB", help="Card memory to reserve."),
+    click.option(
+        "--exclusive",
+        is_flag=True,
+        default=None,
+        help="Share the card, or the processors, with no other run.",
+    ),
+    click.option(
+        "--attempts", type=click.IntRange(1), help="Workers that may be lost before the run is interrupted."
+    ),
+    click.option("--grace", type=FiniteRange(0), help="Seconds between asking to stop and killing."),
+    click.option(
+        "--log-limit", type=FiniteRange(1), metavar="MIB", help="Keep this much of the log, the newest part."
+    ),
+    click.option(
+        "--memory-limit",
+        type=click.IntRange(1),
+        metavar="MIB",
+        help="Host memory each process of the run may have, on the CPU.",
+    ),
+    click.option(
+        "--allow-approximate",
+        is_flag=True,
+        default=None,
+        help="After an out-of-memory, also try what changes results.",
+    ),
+    *PLACE_OPTIONS,
+)
+_START_OPTIONS = (
+    click.option(
+        "--force", is_flag=True, default=None, help="Start it also where it is predicted not to fit."
+    ),
+    click.option("--tag", "tags", multiple=True, help="Tag the run; may be repeated."),
+    click.option(
+        "--detach", is_flag=True, default=None, help="Print the run's number and come back at once."
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        default=None,
+        help="Print the job, what becomes of its options and the exact command; start nothing.",
+    ),
+    click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        default=None,
+        help="Print the ended run as JSON on stdout; with --dry-run, the plan.",
+    ),
+)
+
+
 def options(function: F) -> F:
     """What every kind of job can be given."""
-    for option in reversed(
-        (
-            click.option(
-                "--profile",
-                help="Named set of lever values: auto, cpu, t4, …, or a file; see `kgops profiles`.",
-            ),
-            click.option("--label", help="What lists and screens call the run."),
-            click.option("--gpu", help="Insist on cards: auto, all, or some by index or UUID as in 0,1."),
-            click.option(
-                "--gpu-memory", type=click.IntRange(1), metavar="MIB", help="Card memory to reserve."
-            ),
-            click.option(
-                "--exclusive",
-                is_flag=True,
-                default=None,
-                help="Share the card, or the processors, with no other run.",
-            ),
-            click.option(
-                "--attempts",
-                type=click.IntRange(1),
-                help="Workers that may be lost before the run is interrupted.",
-            ),
-            click.option("--grace", type=FiniteRange(0), help="Seconds between asking to stop and killing."),
-            click.option(
-                "--log-limit",
-                type=FiniteRange(1),
-                metavar="MIB",
-                help="Keep this much of the log, the newest part.",
-            ),
-            click.option(
-                "--memory-limit",
-                type=click.IntRange(1),
-                metavar="MIB",
-                help="Host memory each process of the run may have, on the CPU.",
-            ),
-            click.option(
-                "--allow-approximate",
-                is_flag=True,
-                default=None,
-                help="After an out-of-memory, also try what changes results.",
-            ),
-            *PLACE_OPTIONS,
-            click.option(
-                "--force",
-                is_flag=True,
-                default=None,
-                help="Start it also where it is predicted not to fit.",
-            ),
-            click.option("--tag", "tags", multiple=True, help="Tag the run; may be repeated."),
-            click.option(
-                "--detach", is_flag=True, default=None, help="Print the run's number and come back at once."
-            ),
-            click.option(
-                "--dry-run",
-                is_flag=True,
-                default=None,
-                help="Print the job and the exact command; start nothing.",
-            ),
-            click.option(
-                "--json", "as_json", is_flag=True, default=None, help="Print the ended run as JSON on stdout."
-            ),
-        )
-    ):
+    for option in reversed((JOB_OPTIONS[0], JOB_OPTIONS[1], GPU_OPTION, *JOB_OPTIONS[2:], *_START_OPTIONS)):
         function = option(function)
     return function
 
@@ -130,28 +128,14 @@ def merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 
 def start(job: Job, given: dict[str, Any]) -> int:
     """Launches the job with what the flags say and follows it; the exit code for the shell."""
-    resolved = resolve(_with_flags(job, given))
-    job = resolved.job
-    if names_a_run(job):
-        session = existing()
-        job = with_run(session.home, session.conn, job)
-    os.environ |= for_worker(resolved.environment, os.environ)  # the worker gets this process's
+    job = with_flags(job, given)
     check_tags(given["tags"])
     if given["dry_run"]:
-        planned = plan(replace(resolved, job=job), find_home(), _record())
-        job = planned.job
-        changed = "".join(f"\n# {one_line(str(choice))}" for choice in _told(planned))
-        changed += f"\n# {prediction(planned)}"
-        tried, left = rungs_below(planned)
-        not_tried = passed_over([one.as_table() for one in left])
-        changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in tried)
-        changed += "".join(f"\n# not tried after an out-of-memory: {one}" for one in not_tried)
-        changed += "".join(f"\n# {line}" for line in sbatch_lines(job))
-        text = f"{_masked(job).as_toml().rstrip()}{changed}\n# {shlex.join(child_command(job))}"
-        say(lines(text) if sys.stdout.isatty() else text)
+        show_plan(plan(resolved_with_run(job), find_home(), record()), as_json=bool(given["as_json"]))
         return 0
+    resolved = resolved_with_run(job)
     session = for_writing()
-    number = _launch(session, replace(resolved, job=job), given)
+    number = _launch(session, resolved, given)
     if given["detach"]:
         say(str(number))
         return 0
@@ -165,16 +149,21 @@ def start(job: Job, given: dict[str, Any]) -> int:
 
 def launched(job: Job, given: dict[str, Any]) -> int:
     """The number of the run that was started with what the flags say; nobody follows it."""
-    session = for_writing()
-    resolved = resolve(_with_flags(job, given))
-    if names_a_run(resolved.job):
-        resolved = replace(resolved, job=with_run(session.home, session.conn, resolved.job))
-    os.environ |= for_worker(resolved.environment, os.environ)
     check_tags(given["tags"])
-    return _launch(session, resolved, given)
+    resolved = resolved_with_run(with_flags(job, given))
+    return _launch(for_writing(), resolved, given)
+
+
+def resolved_with_run(job: Job, find_card: FindCard = usable_here) -> Resolved:
+    """The job as it will be run, whoever asks: one that starts it, one that shows its plan."""
+    if names_a_run(job):
+        session = existing()
+        job = with_run(session.home, session.conn, job)
+    return resolve(job, find_card)
 
 
 def _launch(session: Session, resolved: Resolved, given: dict[str, Any]) -> int:
+    os.environ |= for_worker(resolved.environment, os.environ)  # the worker gets this process's
     planned = plan(resolved, session.home, session.conn)
     for choice in _told(planned):
         tell(f"Note: {one_line(str(choice))}")
@@ -187,6 +176,46 @@ def _launch(session: Session, resolved: Resolved, given: dict[str, Any]) -> int:
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
     return number
+
+
+def show_plan(planned: Planned, *, as_json: bool) -> None:
+    """The job, with all that is known of its run before it starts."""
+    job = _masked(planned.job)
+    tried, left = rungs_below(planned)
+    refused = refusal(planned)
+    if as_json:
+        print_json(
+            {
+                "job": job.as_table(),
+                "levers": [choice.as_table() for choice in planned.choices],
+                "predicted_mib": planned.predicted_mib,
+                "unknown": planned.unknown,
+                "ladder": [rung.as_table() for rung in tried],
+                "refused": None if refused is None else refused.message,
+                "command": child_command(planned.job),
+            }
+        )
+        return
+    changed = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
+    changed.append(prediction(planned))
+    changed += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
+    changed += [f"after an out-of-memory: {rung}" for rung in tried]
+    changed += [
+        f"not tried after an out-of-memory: {one}" for one in passed_over([r.as_table() for r in left])
+    ]
+    changed += [*sbatch_lines(planned.job), shlex.join(child_command(planned.job))]
+    text = "\n".join([job.as_toml().rstrip(), *(f"# {line}" for line in changed)])
+    say(lines(text) if sys.stdout.isatty() else text)
+
+
+def refusal(planned: Planned) -> KgopsError | None:
+    """What would keep the job from starting here."""
+    try:
+        must_be_possible(planned.job)
+        refuse_what_cannot_fit(planned)
+    except (Usage, WontFit) as error:
+        return error
+    return None
 
 
 def prediction(planned: Planned) -> str:
@@ -204,7 +233,7 @@ def _told(planned: Planned) -> list[Choice]:
     return [choice for choice in planned.choices if choice.is_corrected or choice.chosen_by == "planner"]
 
 
-def _record() -> Connection | None:
+def record() -> Connection | None:
     """What has been learned, where there is a record; a dry run makes none."""
     try:
         return for_reading().conn
@@ -236,7 +265,7 @@ def _masked(job: Job) -> Job:
     return replace(job, settings={**job.settings, "command": masked_arguments(job.settings["command"])})
 
 
-def _with_flags(job: Job, given: dict[str, Any]) -> Job:
+def with_flags(job: Job, given: dict[str, Any]) -> Job:
     """The job with every flag that was given; all of it is checked again as one job."""
     table = job.as_table()
     for name in ("profile", "label"):

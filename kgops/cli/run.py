@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from kgops.cli.by_workload import ByWorkload
+from kgops.cli.jobs_by_name import job_of_run
 from kgops.cli.launching import merged, options, start
 from kgops.cli.output import tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.jobs.job import read_job, read_job_file
-from storage import runs
 
 # workload → what it does; as with `kgops --help`, naming them imports none of them.
 KINDS: dict[str, str] = {
@@ -67,9 +67,7 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
             raise Usage("--again repeats a job as it was: give no other")
         return
     if again is not None:
-        session = existing()
-        run = session.run(again)
-        job = read_job(runs.spec(session.conn, run.id).job, f"the job of run {run.id}")
+        job = job_of_run(existing(), again)
     elif Path(DEFAULT_JOB_FILE).exists():
         job = read_job_file(Path(DEFAULT_JOB_FILE))
     else:

@@ -12,15 +12,16 @@ import click
 
 from kgops.cli.by_workload import ByWorkload
 from kgops.cli.key_options import add_options
+from kgops.cli.launching import JOB_OPTIONS, record, refusal, resolved_with_run, with_flags
 from kgops.cli.output import print_json, say
 from kgops.cli.session import for_reading
 from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
-from kgops.errors import Usage
+from kgops.errors import KgopsError
+from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job, read_job_file
-from kgops.plans.resolve import resolve
+from kgops.plans.resolve import on_the_cpu
 from kgops.plans.targets import Target, find_targets
 from kgops.runs.planning import Planned, plan
-from kgops.runs.source import names_a_run, with_run
 from kgops.settings import find_home
 from storage import forecasts
 from storage.errors import DatabaseMissing
@@ -35,7 +36,6 @@ _EXAMPLES = {
     "tracin": "--run 1 --gpu t4",
     "regress": "--config colab_optimized_full --gpu t4",
 }
-PROFILE = "auto"  # what leaves the choice to the planner, where the job names no profile
 
 
 class _Workloads(ByWorkload):
@@ -51,7 +51,7 @@ class _Workloads(ByWorkload):
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (
-            click.option("--profile", help="Take this one instead of `auto`; what it fixes stays fixed."),
+            *JOB_OPTIONS,
             click.option(
                 "--gpu",
                 metavar="CARD",
@@ -117,31 +117,37 @@ def _example(workload: str) -> str:
 
 def _suggest(job: Job, given: dict[str, Any]) -> int:
     """Exit code 3 where nothing that may be chosen fits."""
-    home = find_home()
-    try:
-        conn = for_reading().conn
-    except DatabaseMissing:
-        conn = None
-    if names_a_run(job):
-        if conn is None:
-            raise Usage("there are no runs yet", "train one first: kgops run train --dataset nations")
-        job = with_run(home, conn, job)
-    asked = replace(job, profile=given["profile"] or job.profile or PROFILE)
-    targets = find_targets(given["gpu"])
-    plans = [
-        _plan_for(asked, target, lambda r, t: plan(r, home, conn, t, thorough=True)) for target in targets
-    ]
+    plans = [_plan_for(one, target) for one, target in _places(job, given)]
     if given["as_json"]:
-        print_json([as_table(asked, one) for one in plans])
-    for i, one in enumerate(() if given["as_json"] else plans):
-        for line in (*([""] if i else []), *page(asked, one, explain=given["explain"])):
+        print_json([as_table(asked, one, refused) for asked, one, refused in plans])
+    for i, (asked, one, refused) in enumerate(() if given["as_json"] else plans):
+        for line in (*([""] if i else []), *page(asked, one, refused, explain=given["explain"])):
             say(line)
-    return 3 if any(one.suggestion is not None and not one.suggestion.fits for one in plans) else 0
+    fits = (one.suggestion is None or one.suggestion.fits for _, one, _ in plans)
+    return 0 if all(fits) else 3
 
 
-def _plan_for(job: Job, target: Target, plan_it: Callable[[Any, Target], Planned]) -> Planned:
-    """As if it ran there: rules are asked about that card, not about this machine's."""
-    return plan_it(resolve(job, lambda _: target.facts), target)
+def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
+    """The job with every flag as `kgops run` would read it, for each place to plan for. No target: wherever that run
+    would be."""
+    gpu, own = given["gpu"], {**given, "gpu": None}
+    if gpu == "cpu":
+        asked = with_flags(job, own)
+        return [(replace(on_the_cpu(asked), card=replace(asked.card, gpu=None)), None)]
+    if gpu is not None and known_by_short_name(gpu) is not None:
+        return [(with_flags(job, own), target) for target in find_targets(gpu)]
+    here = find_targets(gpu) if gpu not in (None, "auto") else []  # which raises where none is of that name
+    if gpu == "all":  # a plan for each, whose command asks for that one
+        return [(with_flags(job, {**given, "gpu": target.gpu}), None) for target in here]
+    return [(with_flags(job, given), None)]
+
+
+def _plan_for(job: Job, target: Target | None) -> tuple[Job, Planned, KgopsError | None]:
+    """On a card that is not here as if it ran there: rules are asked about that card, not about this machine's."""
+    resolved = resolved_with_run(job) if target is None else resolved_with_run(job, lambda _: target.facts)
+    planned = plan(resolved, find_home(), record(), target, thorough=True)
+    asked = replace(job, profile=planned.job.profile)
+    return asked, planned, refusal(planned) if target is None else None
 
 
 def _accuracy(as_json: bool) -> None:

@@ -10,29 +10,28 @@ from typing import Any
 
 from kgops.cli.command_line import as_command
 from kgops.cli.output import UNKNOWN, table
+from kgops.errors import KgopsError
 from kgops.jobs.job import Job
 from kgops.jobs.levers import LEVERS
-from kgops.jobs.sizes import REGRESS_BATCH, TRAIN_BATCH
 from kgops.jobs.text import one_line
+from kgops.plans.as_applied import BY_DEFAULT
 from kgops.plans.learned import Accuracy, Pair, accuracy
 from kgops.plans.planner import MARGIN, Option, Suggestion
-from kgops.plans.regress_shape import RegressShape
 from kgops.plans.resolve import Choice
 from kgops.plans.rules import shown
-from kgops.plans.train_shape import TrainShape
 from kgops.runs.planning import Planned, told
 from storage.forecasts import Forecast
 
 _MIB = 1 << 20
-_BY_DEFAULT = "default"
 
 
-def page(asked: Job, planned: Planned, *, explain: bool) -> list[str]:
+def page(asked: Job, planned: Planned, refused: KgopsError | None, *, explain: bool) -> list[str]:
     """What to set and why, what it needs, how fast, what else would fit, and the command."""
     suggestion = planned.suggestion
     head = f"{asked.workload} {one_line(asked.label)} on {_where(planned)}"
     if suggestion is None:
-        return [head, "", *_levers(planned, explain), "", f"memory: not predicted: {planned.unknown}"]
+        unknown = f"memory: not predicted: {planned.unknown}"
+        return [head, "", *_levers(planned, explain), "", unknown, *_start(asked, refused)]
     return [
         f"{head}: {_verdict(suggestion)}",
         "",
@@ -42,12 +41,11 @@ def page(asked: Job, planned: Planned, *, explain: bool) -> list[str]:
         *([f"        {planned.predicted_for}"] if planned.predicted_for else []),
         _pace_line(planned, suggestion),
         *_more(suggestion),
-        "",
-        _command(asked, suggestion),
+        *_start(_to_run(asked, suggestion), refused if suggestion.fits else None),
     ]
 
 
-def as_table(asked: Job, planned: Planned) -> dict[str, Any]:
+def as_table(asked: Job, planned: Planned, refused: KgopsError | None) -> dict[str, Any]:
     suggestion = planned.suggestion
     whole: dict[str, Any] = {
         "workload": asked.workload,
@@ -59,9 +57,11 @@ def as_table(asked: Job, planned: Planned) -> dict[str, Any]:
         "profile": asked.profile,
         "levers": [choice.as_table() for choice in _choices(planned)],
         "unknown": planned.unknown,
+        "refused": None if refused is None else refused.message,
+        "job": planned.job.as_table(),
     }
     if suggestion is None:
-        return whole
+        return {**whole, "command": as_command(asked)}
     found = suggestion.largest_batch
     return {
         **whole,
@@ -142,55 +142,34 @@ def _verdict(suggestion: Suggestion) -> str:
 def _levers(planned: Planned, explain: bool) -> list[str]:
     rows = []
     for one in _choices(planned):
-        asked = UNKNOWN if one.chosen_by == _BY_DEFAULT else shown(one.requested)
         why = f"{one.reason} ({one.source})" if explain and one.source else one.reason
-        value = f"{one.effective:,}" if type(one.effective) is int else shown(one.effective)
-        rows.append((one.lever, asked, value, one.chosen_by, why or ""))
+        value = f"{one.effective:,}" if type(one.effective) is int else _shown(one.effective)
+        rows.append((one.lever, _shown(one.requested), value, one.chosen_by, why or ""))
     return table(("LEVER", "ASKED", "VALUE", "BY", "WHY"), rows)
 
 
+def _shown(value: Any) -> str:
+    return UNKNOWN if value is None else shown(value)
+
+
 def _choices(planned: Planned) -> list[Choice]:
-    """Each lever as it will be pulled there, and why; those that nobody chose and a person will look for, too."""
+    """Each lever as the worker will apply it there, and why."""
     order = list(LEVERS)
     chosen = sorted(planned.choices, key=lambda one: order.index(one.lever) if one.lever in LEVERS else 99)
-    told = [
-        replace(
-            one,
-            effective=_effective(one.lever, one.effective, planned),
-            reason=one.reason or (LEVERS[one.lever].summary if one.lever in LEVERS else None),
-        )
-        for one in chosen
-    ]
-    known = {one.lever for one in chosen}
-    return told + [one for one in _left_alone(planned) if one.lever not in known]
+    return [replace(one, reason=one.reason or _why(one, planned.suggestion)) for one in chosen]
 
 
-def _effective(lever: str, value: Any, planned: Planned) -> Any:
-    """`auto` as a worker will take it there."""
-    if value != "auto" or planned.suggestion is None:
-        return value
-    shapes = planned.suggestion.subject.shapes(planned.job.levers, planned.target.facts)
-    first = shapes[0]
-    if lever == "precision" and isinstance(first, TrainShape | RegressShape):
-        return first.precision
-    if lever == "microbatch" and isinstance(first, RegressShape):
-        return first.computed
-    if lever == "entity_chunk" and not isinstance(first, RegressShape):
-        return min(first.chunk, first.model.num_entities)
-    return value
-
-
-def _left_alone(planned: Planned) -> list[Choice]:
-    suggestion = planned.suggestion
-    if suggestion is None:
-        return []
-    found: list[tuple[str, Any, str]] = []
-    if suggestion.subject.learns:
-        usual = TRAIN_BATCH if suggestion.subject.flights is None else REGRESS_BATCH
-        again = "not needed: activations fit" if suggestion.fits else "activations are kept"
-        found = [("batch_size", usual, _largest(suggestion)), ("gradient_checkpointing", False, again)]
-    found.append(("compile", "off", "nobody measured here that it pays; a profile or --compile turns it on"))
-    return [Choice(lever, None, value, _BY_DEFAULT, why) for lever, value, why in found]
+def _why(choice: Choice, suggestion: Suggestion | None) -> str | None:
+    """Where neither a rule nor the worker has a reason."""
+    lever = choice.lever
+    if choice.chosen_by == BY_DEFAULT and suggestion is not None:
+        if lever == "batch_size" and suggestion.subject.learns:
+            return _largest(suggestion)
+        if lever == "gradient_checkpointing" and suggestion.subject.learns:
+            return "not needed: activations fit" if suggestion.fits else "activations are kept"
+        if lever == "compile":
+            return "nobody measured here that it pays; a profile or --compile turns it on"
+    return LEVERS[lever].summary if lever in LEVERS else None
 
 
 def _largest(suggestion: Suggestion) -> str:
@@ -277,6 +256,11 @@ def _to_run(asked: Job, suggestion: Suggestion) -> Job:
     return replace(asked, levers={**asked.levers, **option.changes})
 
 
-def _command(asked: Job, suggestion: Suggestion) -> str:
-    words = as_command(_to_run(asked, suggestion))
-    return shlex.join(words) if words else "kgops run FILE.toml: flags cannot say all of this job"
+def _start(job: Job, refused: KgopsError | None) -> list[str]:
+    words = as_command(job)
+    command = shlex.join(words) if words else "kgops run FILE.toml: flags cannot say all of this job"
+    return [
+        *([] if refused is None else ["", one_line(f"would not start here: {refused.message}")]),
+        "",
+        command,
+    ]

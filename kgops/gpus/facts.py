@@ -12,6 +12,7 @@ from pathlib import Path
 from kgops.gpus.known import KnownCard
 from kgops.gpus.nvml import Nvml, open_nvml
 from kgops.gpus.readings import CardReading
+from kgops.jobs.cards_asked import CardsAsked
 
 __all__ = ["CardFacts", "TorchBuild", "facts_here", "facts_of_known", "facts_of_reading", "torch_build"]
 
@@ -50,7 +51,7 @@ def facts_of_reading(card: CardReading) -> CardFacts:
 
 
 def facts_here(gpu: str | None) -> CardFacts | None:
-    """Of the card that a job asks for by index, UUID or `auto`; None where there is none.
+    """Of the card that a job asks for, as `CardsAsked` reads it; None where there is none.
 
     While the choice among several is open, the one of least compute capability: what suits it suits all.
     """
@@ -59,7 +60,8 @@ def facts_here(gpu: str | None) -> CardFacts | None:
         return None
     with opened:
         cards = [card for card in opened.cards() if card.problem is None]
-    asked = [card for card in cards if gpu in (None, "auto", str(card.index), card.uuid)]
+    wanted = CardsAsked.read(gpu)
+    asked = [card for card in cards if wanted.includes(str(card.index), card.uuid)]
     known = [card for card in asked if card.compute_capability is not None]
     chosen = min(
         known, key=lambda card: card.compute_capability or (0, 0), default=asked[0] if asked else None

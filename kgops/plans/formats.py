@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 
 from kgops.gpus.facts import CardFacts
+from kgops.jobs.applied import Place, training_precision
+from kgops.jobs.applied import precision_of_products as products
 
-__all__ = ["cpu_has_tiles", "effective_precision", "flags_in", "precision_of_products"]
+__all__ = ["cpu_has_tiles", "effective_precision", "flags_in", "place_of", "precision_of_products"]
 
 _TILES = "amx_bf16"
 _HAVE_BF16 = {
@@ -16,31 +18,26 @@ _HAVE_BF16 = {
     _TILES,
     "svebf16",
 }  # as the kernel names what `kgops.training.precision` asks torch for
-_BF16, _FP16 = (8, 0), (7, 0)  # compute capabilities from which `auto` takes them
+
+
+def place_of(card: CardFacts | None) -> Place | None:
+    """The device as far as options depend on it; None: a GPU of unknown capability."""
+    if card is None:
+        return Place(has_bf16=bool(_cpu_flags() & _HAVE_BF16))
+    return None if card.compute_capability is None else Place(card.compute_capability)
 
 
 def effective_precision(asked: str, card: CardFacts | None) -> str:
     """What workers make of a number format on that card; an unknown capability is believed to have it."""
-    if card is None:
-        return asked if asked == "bf16" and _cpu_flags() & _HAVE_BF16 else "fp32"
-    capability = card.compute_capability
-    if asked == "auto":
-        if capability is None:
-            return "fp32"
-        return "bf16" if capability >= _BF16 else "fp16" if capability >= _FP16 else "fp32"
-    if asked in ("bf16", "tf32") and capability is not None and capability < _BF16:
-        return "fp32"
-    return asked
+    place = place_of(card)
+    if place is None:
+        return "fp32" if asked == "auto" else asked
+    return training_precision(asked, place)[0]
 
 
 def precision_of_products(asked: str, card: CardFacts | None) -> str:
     """What TracIn makes of a number format on that card; an unknown capability is believed to have it."""
-    if card is None:
-        return asked if asked in ("bf16", "fp16") else "fp32"
-    whole = card.compute_capability is None or card.compute_capability >= _BF16
-    if asked in ("auto", "bf16"):
-        return "bf16" if whole else "fp16"
-    return asked
+    return products(asked, place_of(card) or Place((8, 0)))[0]
 
 
 def cpu_has_tiles() -> bool:

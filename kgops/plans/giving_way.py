@@ -8,6 +8,7 @@ from typing import Any
 
 from kgops.gpus.facts import CardFacts
 from kgops.jobs import sizes
+from kgops.jobs.applied import Place, works_without
 from kgops.jobs.job import Job
 from kgops.jobs.levers import Kind
 
@@ -57,6 +58,10 @@ class Stage:
     def steps(self, kind: Kind, now: Mapping[str, Any]) -> Iterator[Step]:
         raise NotImplementedError
 
+    @property
+    def _leaves_compiling(self) -> bool:
+        return self.card is None and works_without(self.job, Place())
+
     def _precision(self) -> str:
         asked: str = self.job.levers.get("precision", "fp32")
         return _half(self.card) or asked if asked == "auto" else asked
@@ -78,8 +83,7 @@ class _Train(Stage):
             "entity_chunk": _chunk(asked, sizes.loss_chunk(None, batch, device), entities),
             "gradient_checkpointing": asked.get("gradient_checkpointing", False),
             "cuda_graphs": asked.get("cuda_graphs", False) if self.card else False,
-            # A profile speaks of its card: on a CPU workers do not compile for it.
-            "compile": asked.get("compile", "off") if self.card or self.job.profile is None else "off",
+            "compile": "off" if self._leaves_compiling else asked.get("compile", "off"),
             "precision": self._precision(),
         }
 
@@ -123,7 +127,7 @@ class _Regress(Stage):
             "temporal_frames": asked.get("temporal_frames", sizes.REGRESS_FRAMES),
             "memory_optimized": asked.get("memory_optimized", False),
             "gradient_checkpointing": asked.get("gradient_checkpointing", False),
-            "compile": asked.get("compile", "off") if self.card or self.job.profile is None else "off",
+            "compile": "off" if self._leaves_compiling else asked.get("compile", "off"),
             "precision": self._precision(),
         }
 

@@ -1,7 +1,7 @@
-"""Lever values that are predicted to fit, the fastest of them, and why: what `--profile auto` and `kgops suggest` take.
+"""Lever values that are predicted to fit, and why: what a run takes, and what `kgops suggest` shows beside it.
 
 The levers a person or a profile fixed stay. What a worker chooses by itself is kept wherever it fits, since it was
-tuned by measurement: the search moves away from it only for room, or for a predicted gain that is worth it.
+tuned by measurement: the search moves away from it only for room. What a roofline takes for faster is shown, to choose.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ __all__ = ["MARGIN", "Known", "Option", "Suggestion", "need_mib", "suggest"]
 # Kept free beside a prediction. Under-prediction is what ends a run; on a card nothing was measured yet that
 # would allow less.
 MARGIN = 0.10
-_WORTH_IT = 0.05  # a predicted gain below this is noise in a roofline
 _OTHERS = 3
 _ALIKE = 3  # of what is looked at for these, so many may be much the same as another
 _LARGEST_BATCH = 1 << 20
@@ -106,15 +105,12 @@ def suggest(
     asked = search.option({})
     if asked is None:
         return None
-    if not thorough and search.fits(asked):  # a run keeps what was asked
+    fits = search.fits(asked)
+    if fits and not thorough:
         return Suggestion(subject, target, asked, asked, None, (), known)
-    exact = search.by_pace(search.exact_changes())
-    worth_it = asked.seconds * (1 - _WORTH_IT)
     # Fastest first, and a budget only where it is asked for: that is what takes time.
-    chosen = search.first_that_fits(changes for took, changes in exact if took < worth_it)
-    if chosen is None:
-        rest = (changes for took, changes in exact if took >= worth_it)
-        chosen = asked if search.fits(asked) else search.first_that_fits(rest)
+    exact = (changes for _, changes in search.by_pace(search.exact_changes()))
+    chosen = asked if fits else search.first_that_fits(exact)
     nearest = None if chosen is not None else search.nearest()
     if not thorough:
         return Suggestion(subject, target, asked, chosen, nearest, (), known)

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
+from kgops.gpus.facts import CardFacts
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
+from kgops.jobs.applied import AUTO
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
 from kgops.jobs.keys import Key, first_of, joined, nearest, read_table, unreadable, unwritable
 from kgops.jobs.levers import lever_problems
@@ -52,6 +54,12 @@ def find(name: str) -> Profile:
 def read(path: Path) -> Profile:
     """The profile in a file; every problem of it at once."""
     return _read(path, path.stem)
+
+
+def default_for(job: Job, card: CardFacts | None) -> str | None:
+    """The profile of a job that names none, on this GPU (None: on a CPU, or nobody knows yet). It is `auto` for all
+    workloads: fp32 on a CPU, on a GPU the number format that its tensor cores have. A command decides for itself."""
+    return None if job.workload == "exec" else AUTO
 
 
 def apply(job: Job) -> Job:

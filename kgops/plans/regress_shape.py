@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from kgops.gpus.facts import CardFacts
+from kgops.jobs.applied import Place, works_without
 from kgops.jobs.job import Job
 from kgops.jobs.regressing import config_of
 from kgops.jobs.regression_config import RegressionConfig
@@ -83,7 +84,7 @@ def regress_shape(job: Job, flights: Flights, card: CardFacts | None, precision:
         2 if precision in ("fp16", "bf16") else 4,
         settings["optimizer"],
         bool(levers.get("gradient_checkpointing", False)),
-        levers.get("compile", "off"),
+        "off" if card is None and works_without(job, Place()) else levers.get("compile", "off"),
         settings["augment"],
         settings["flat_field_correction"],
         settings["loss_type"],

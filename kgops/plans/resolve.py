@@ -7,12 +7,25 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.gpus.facts import CardFacts, facts_here
+from kgops.gpus.facts import CardFacts, facts_here, torch_build
 from kgops.jobs.job import Job
 from kgops.plans import profiles, rules
 from kgops.plans.rules import Correction, Work, shown
 
-__all__ = ["Choice", "Resolved", "conflicts", "expands_segments", "for_worker", "resolve", "work_of"]
+__all__ = [
+    "Choice",
+    "FindCard",
+    "Resolved",
+    "conflicts",
+    "device_of",
+    "expands_segments",
+    "for_worker",
+    "gpu_asked",
+    "on_the_cpu",
+    "resolve",
+    "usable_here",
+    "work_of",
+]
 
 FindCard = Callable[[str | None], CardFacts | None]
 
@@ -43,8 +56,10 @@ class Choice:
         return asdict(self)
 
     def __str__(self) -> str:
-        became = f"{shown(self.requested)} → {shown(self.effective)}"
-        return f"{self.lever}: {became} ({'; '.join(filter(None, (self.reason, self.source)))})"
+        effective = "known to the worker alone" if self.effective is None else shown(self.effective)
+        became = effective if self.requested is None else f"{shown(self.requested)} → {effective}"
+        why = "; ".join(filter(None, (self.reason, self.source)))
+        return f"{self.lever}: {became}" + (f" ({why})" if why else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +73,27 @@ class Resolved:
         return [choice for choice in self.choices if choice.is_corrected]
 
 
-def resolve(job: Job, find_card: FindCard = facts_here) -> Resolved:
+def usable_here(gpu: str | None) -> CardFacts | None:
+    """The GPU a job gets: one it insists on, or any where the torch that is installed can use it."""
+    build = torch_build()
+    return None if gpu is None and build is not None and build.cuda is None else facts_here(gpu)
+
+
+def resolve(job: Job, find_card: FindCard = usable_here) -> Resolved:
     """The job as it will be run. Raises Usage where a card is insisted on that cannot do the work at all."""
+    asked_for, card = job.levers, _card_of(job, find_card)
+    job = replace(job, profile=job.profile or profiles.default_for(job, card))
     filled = profiles.apply(job)
     profile = profiles.find(job.profile) if job.profile is not None else None
     environment = dict(profile.environment) if profile else {}
-    by = {name: "person" if name in job.levers else f"profile {job.profile}" for name in filled.levers}
+    by = {name: "person" if name in asked_for else f"profile {job.profile}" for name in filled.levers}
     if job.workload == "exec":
         return Resolved(filled, environment, tuple(_left_alone(filled, by)))
     asked = {**filled.levers, **_neighbours(filled, environment)}
-    card = find_card(job.card.gpu) if asked.get("device", "cpu") != "cpu" else None
     settled, corrections = rules.apply(asked, card, work_of(filled))
     choices = tuple(_choices(asked, settled, corrections, by, f"profile {job.profile}", card))
     levers = {name: settled[name] for name in filled.levers}
-    settings = _with_device(filled, settled, corrections)
+    settings = _with_device(filled, corrections)
     return Resolved(
         replace(filled, levers=levers, settings=settings),
         _without_segments(environment) if settled.get(_SEGMENTS) is False else environment,
@@ -101,12 +123,38 @@ def expands_segments(environment: Mapping[str, str]) -> bool:
     return "expandable_segments:true" in environment.get(_ALLOCATOR, "").lower()
 
 
+def _card_of(job: Job, find_card: FindCard) -> CardFacts | None:
+    """That the worker will have; of a node that Slurm chooses nobody knows it yet."""
+    is_here = job.workload != "exec" and job.on.where != "slurm" and device_of(job) != "cpu"
+    return find_card(gpu_asked(job)) if is_here else None
+
+
+def gpu_asked(job: Job) -> str | None:
+    """What the job insists on; memory to reserve is some GPU's."""
+    return job.card.gpu or ("auto" if job.card.memory_mib is not None else None)
+
+
+def device_of(job: Job) -> str:
+    """The `device` that the job names. A pipeline's stages share a GPU, and what keeps one off it keeps the other off
+    too."""
+    wanted = [stage.get("device", "auto") for stage in _stages(job)]
+    return next((device for device in wanted if device != "auto"), "auto")
+
+
+def on_the_cpu(job: Job) -> Job:
+    """The job as `--device cpu` would have it."""
+    if job.workload == "exec":
+        return job
+    if job.workload == "pipeline":
+        stages = {name: {**(job.settings[name] or {}), "device": "cpu"} for name in _STAGES}
+        return replace(job, settings={**job.settings, **stages})
+    return replace(job, settings={**job.settings, "device": "cpu"})
+
+
 def _neighbours(job: Job, environment: Mapping[str, str]) -> dict[str, Any]:
     """Settings that rules weigh together with levers."""
     found = {name: job.settings[name] for name in PATHS if name in job.settings}
-    # A pipeline's stages share a card, and what keeps one off it keeps the other off too.
-    wanted = [one.get("device", "auto") for one in _stages(job)]
-    found["device"] = next((device for device in wanted if device != "auto"), "auto")
+    found["device"] = device_of(job)
     if expands_segments(environment):
         found[_SEGMENTS] = True
     return found
@@ -139,7 +187,7 @@ def _left_alone(job: Job, by: Mapping[str, str]) -> list[Choice]:
     return [Choice(name, value, "off", by[name], reason) for name, value in job.levers.items()]
 
 
-def _with_device(job: Job, settled: Mapping[str, Any], corrections: list[Correction]) -> dict[str, Any]:
+def _with_device(job: Job, corrections: list[Correction]) -> dict[str, Any]:
     why = next((c for c in corrections if c.lever == "device"), None)
     if why is None:
         return job.settings
@@ -149,11 +197,7 @@ def _with_device(job: Job, settled: Mapping[str, Any], corrections: list[Correct
             f"the card that was asked for cannot be used: {why.reason} ({why.source})",
             "install that build of torch, or run without --gpu and --device",
         )
-    instead = {"device": settled["device"]}
-    if job.workload == "pipeline":
-        stages = {name: {**(job.settings[name] or {}), **instead} for name in _STAGES}
-        return {**job.settings, **stages}
-    return {**job.settings, **instead}
+    return on_the_cpu(job).settings
 
 
 def _stages(job: Job) -> list[Mapping[str, Any]]:

@@ -22,7 +22,7 @@ from kgops.plans.shapes import Shape
 from kgops.plans.tracin_shape import tracin_shape
 from kgops.plans.train_shape import train_shape
 
-__all__ = ["Subject", "Traced", "subject_of"]
+__all__ = ["Subject", "Traced", "subject_of", "traces_conve"]
 
 Count = Callable[[Mapping[str, Any]], Counts | None]
 
@@ -95,6 +95,14 @@ def subject_of(job: Job, remembered: Path | None = None, *, most_bytes: int | No
     if job.workload == "regress":
         return _regression(job)
     return _pipeline(job, count)
+
+
+def traces_conve(job: Job) -> bool | None:
+    """Whether a job `tracin` has kgops' own ConvE before it, by what training wrote beside it; None: nobody knows."""
+    if job.settings["skip_tracin"]:
+        return True  # no model at all: only the neighbourhoods are looked at
+    config = _config_beside(job.settings)
+    return None if config is None else model_of_config(config) is not None
 
 
 def _traced(levers: Mapping[str, Any]) -> dict[str, Any]:

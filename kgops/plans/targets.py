@@ -63,12 +63,13 @@ def find_targets(asked: str | None) -> list[Target]:
 
 
 def target_of_job(gpu: str | None, device: str) -> Target:
-    """Where a run with this `--gpu` and `device` setting would be: a card that torch can use, else the processor."""
+    """Where a run with this `--gpu` and `device` setting would be: the card it insists on, any that torch can use, or
+    the processor."""
     if device == "cpu":
         return processor()
     here = cards_here()
     build = torch_build()
-    if build is not None and build.cuda is None:
+    if gpu is None and build is not None and build.cuda is None:
         here = []
     asked = [target for target in here if CardsAsked.read(gpu).includes(target.gpu, target.uuid)]
     return _weakest(asked) if asked else processor()

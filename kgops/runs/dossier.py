@@ -146,21 +146,35 @@ def lever_rows(run: Run, reported: list[Lever], choices: list[dict[str, Any]]) -
     newest = max((lever.attempt for lever in reported), default=0)
     said = {lever.name: lever for lever in reported if lever.attempt == newest}
     chosen = {choice["lever"]: choice for choice in choices}
-    return [_lever_row(name, said.get(name), chosen.get(name), run) for name in sorted({*said, *chosen})]
+    # Of what nobody chose there is nothing to tell before the worker has spoken.
+    named = {name for name, choice in chosen.items() if choice["chosen_by"] != "default"}
+    return [_lever_row(name, said.get(name), chosen.get(name), run) for name in sorted({*said, *named})]
 
 
 def _lever_row(name: str, lever: Lever | None, choice: dict[str, Any] | None, run: Run) -> LeverRow:
-    asked = _shown(choice["requested"]) if choice else lever.requested if lever else None
+    asked = lever.requested if lever else None
+    if choice:
+        asked = None if choice["requested"] is None else _shown(choice["requested"])
     effective = lever.effective if lever else None
-    reasons = [choice["reason"] if choice else None, lever.reason if lever else None]
+    reasons = [lever.reason if lever else None]
+    if choice is not None and (is_settled := _is_settled(name, choice, run)):
+        reasons.insert(0, choice["reason"])
     if lever is None and choice is not None:
-        if choice["reason"] or name not in LEVERS:  # settled before any worker: there is nothing to report
+        if is_settled:
             effective = _shown(choice["effective"])
         elif run.ended:
             reasons.append("the worker said nothing of it")
     kind = lever.kind if lever else LEVERS[name].kind if name in LEVERS else ""
     by = lever.chosen_by if lever and lever.chosen_by else choice["chosen_by"] if choice else ""
-    return LeverRow(name, asked, effective, kind, by, "; ".join(reason for reason in reasons if reason))
+    said = (part for reason in reasons if reason for part in reason.split("; "))
+    return LeverRow(name, asked, effective, kind, by, "; ".join(dict.fromkeys(said)))
+
+
+def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:
+    """Before any worker: by a rule, by the planner, or because no worker will speak of it. What else the plan says of
+    an option is what the worker was expected to say."""
+    by_planner = choice["chosen_by"] == "planner"
+    return bool(choice["source"]) or by_planner or run.workload == "exec" or name not in LEVERS
 
 
 def _shown(value: Any) -> str:

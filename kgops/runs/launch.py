@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import KgopsError, NoSuchRun, Unavailable, Usage
+from kgops.gpus.facts import torch_build
 from kgops.jobs.cards_asked import CardsAsked
 from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.jobs.job import Job
@@ -21,6 +22,7 @@ from kgops.jobs.placeholders import fill_in, rungs
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans.ladder import Rung, ladder, last_resort
+from kgops.plans.resolve import gpu_asked
 from kgops.plans.worthwhile import Skipped, worth_an_attempt
 from kgops.runs import pending, queue, slot
 from kgops.runs.environment import describe_environment
@@ -77,16 +79,23 @@ def rungs_below(planned: Planned) -> tuple[list[Rung], list[Skipped]]:
     return worth_an_attempt(rungs, planned.job, planned.suggestion)
 
 
-def _accept(home: Home, conn: Connection, planned: Planned) -> int:
-    job = planned.job
-    command, shown = _commands(job)
+def must_be_possible(job: Job) -> Path:
+    """The folder that the job would run in. Raises Usage with what would keep it from starting here."""
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
-        _must_be_startable(command[0], cwd)
+        _must_be_startable(_commands(job)[0][0], cwd)
     _must_have_inputs(job, cwd)
     _must_have_place(job)
     _must_have_card(job)
+    _must_have_torch_for_it(job)
     _must_not_limit_a_card(job)
+    return cwd
+
+
+def _accept(home: Home, conn: Connection, planned: Planned) -> int:
+    job = planned.job
+    command, shown = _commands(job)
+    cwd = must_be_possible(job)
     masked = _masked(job, shown, cwd)
     environment = describe_environment()
     with ExitStack() as until_committed, transaction(conn):
@@ -286,6 +295,18 @@ def _must_have_card(job: Job) -> None:
     if not known or missing:
         wanted = ", ".join(sorted(missing)) or wanted
         raise Usage(f"this machine has no card {wanted or 'at all'}", "`kgops doctor` shows what it has")
+
+
+def _must_have_torch_for_it(job: Job) -> None:
+    """Whoever names a card is not given the CPU: a worker of ours has whatever the installed torch can use."""
+    if WORKLOADS[job.workload].module is None or job.on.where is not None or gpu_asked(job) is None:
+        return
+    build = torch_build()
+    if build is not None and build.cuda is None:
+        raise Usage(
+            "a card was asked for, and the torch that is installed here is its build for the CPU",
+            "install a CUDA build of torch, or run without --gpu and --gpu-memory",
+        )
 
 
 def _must_not_limit_a_card(job: Job) -> None:

@@ -14,10 +14,11 @@ from kgops.jobs.cards_asked import asked_with_devices
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans import learned, pace
+from kgops.plans.as_applied import as_applied
 from kgops.plans.planner import Known, Option, Suggestion, need_mib, suggest
-from kgops.plans.resolve import Choice, Resolved
+from kgops.plans.resolve import Choice, Resolved, device_of, gpu_asked
 from kgops.plans.subject import subject_of
-from kgops.plans.targets import Target, processor, target_of_job
+from kgops.plans.targets import Target, cards_here, processor, target_of_job
 from kgops.settings import Home, make_home
 from storage import forecasts
 from storage.database import Connection
@@ -30,7 +31,8 @@ COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`job` has the levers as they will be pulled. Where nothing can be predicted, `unknown` says why."""
+    """`job` has the levers as they are set, `choices` what the worker makes of them. Where nothing can be predicted,
+    `unknown` says why."""
 
     job: Job
     choices: tuple[Choice, ...]
@@ -93,7 +95,7 @@ class Planned:
         return (
             WORKLOADS[self.job.workload].module is not None
             and self.target.on_card
-            and not _device(self.job).startswith("cuda:")
+            and not device_of(self.job).startswith("cuda:")
         )
 
 
@@ -106,13 +108,22 @@ def plan(
     thorough: bool = False,
 ) -> Planned:
     """For `target`, else for what this machine would run it on. `thorough`: see `planner.suggest`."""
+    planned = _plan(resolved, home, conn, target, thorough=thorough)
+    cards = len(cards_here()) if planned.job.levers.get("devices") == "all" else None
+    applied = as_applied(planned.job, planned.choices, planned.target.facts, cards=cards)
+    return replace(planned, choices=applied)
+
+
+def _plan(
+    resolved: Resolved, home: Home, conn: Connection | None, target: Target | None, *, thorough: bool
+) -> Planned:
     job = resolved.job
     if WORKLOADS[job.workload].module is None:
         return Planned(job, resolved.choices, processor(), unknown="only your command knows what it needs")
     if job.on.where == "slurm" and target is None:
         where = "which node Slurm gives it is not known before"
         return Planned(job, resolved.choices, processor(), unknown=where)
-    on = target or target_of_job(job.card.gpu, _device(job))
+    on = target or target_of_job(gpu_asked(job), device_of(job))
     remembered = _remembered(home)
     subject = subject_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
     if isinstance(subject, str):
@@ -182,14 +193,6 @@ def told(changes: Mapping[str, Any]) -> str:
     )
 
 
-def _device(job: Job) -> str:
-    stages = [job.settings]
-    if job.workload == "pipeline":
-        stages = [job.settings["train"] or {}, job.settings["tracin"] or {}]
-    named = [stage.get("device", "auto") for stage in stages]
-    return next((device for device in named if device != "auto"), "auto")
-
-
 def _name(target: Target) -> str:
     return target.title if target.on_card else f"the processor of {platform.node()}"
 
@@ -199,18 +202,12 @@ def _kept(choices: tuple[Choice, ...], changes: Mapping[str, Any]) -> list[Choic
 
 
 def _chosen(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]:
-    """What the planner took instead, and why."""
+    """What the planner took instead, for room."""
     asked = {choice.lever: choice.requested for choice in choices}
-    best, first = suggestion.best, suggestion.asked
-    if best.changes and best.need_mib < first.need_mib and not _fitted(suggestion, first):
-        why = f"{first.need_mib:,.0f} MiB would be needed without, of {suggestion.target.room_mib:,.0f}"
-    else:
-        why = f"predicted {first.seconds / best.seconds:.2f}x as fast, by a roofline"
+    why = (
+        f"{suggestion.asked.need_mib:,.0f} MiB would be needed without, of {suggestion.target.room_mib:,.0f}"
+    )
     return [
-        Choice(name, asked.get(name, "auto"), value, "planner", why) for name, value in best.changes.items()
+        Choice(name, asked.get(name, "auto"), value, "planner", why)
+        for name, value in suggestion.best.changes.items()
     ]
-
-
-def _fitted(suggestion: Suggestion, option: Option) -> bool:
-    usable = suggestion.target.room_mib
-    return usable is None or option.need_mib <= usable

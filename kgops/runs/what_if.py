@@ -311,7 +311,7 @@ def _levers(draft: Draft, planned: Planned) -> list[Lever]:
         choice, taken = chosen.get(name), _taken(name, shapes)
         values = _values(name, planned.target)
         usual = taken if taken is not None else _USUAL.get(name, values[0])
-        effective = choice.effective if choice is not None else usual
+        effective = planned.job.levers.get(name, usual)
         number = taken if isinstance(taken, int) and not isinstance(taken, bool) else None
         why = (choice.reason if choice is not None else None) or LEVERS[name].summary
         by = choice.chosen_by if choice is not None else "default"

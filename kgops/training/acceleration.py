@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from dataclasses import dataclass
 
 import torch
 
+from kgops.jobs.applied import WHOLE_STEP, compile_mode
 from kgops.models.conve import ConvE
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
 from kgops.training.losses import EntityLoss
 from kgops.training.parallel import Alone
+from kgops.training.precision import place_of
 from kgops.training.replay import ReplayedStep
 from kgops.training.report import Report
 from kgops.training.step import TrainStep
 
-__all__ = ["AcceleratedStep", "Acceleration", "compile_mode", "resolve_acceleration"]
-
-_WHOLE_STEP = ("reduce-overhead", "max-autotune")  # modes that replay CUDA graphs
+__all__ = ["AcceleratedStep", "Acceleration", "resolve_acceleration"]
 
 
 @dataclass(frozen=True)
@@ -35,40 +33,20 @@ class Acceleration:
     @property
     def replayed(self) -> bool:
         """Whether whole steps are captured. Inductor's own graphs would be one for every piece."""
-        return self.cuda_graphs or self.compile in _WHOLE_STEP
+        return self.cuda_graphs or self.compile in WHOLE_STEP
 
 
 def resolve_acceleration(
     compile_lever: str, cuda_graphs: bool, device: torch.device, *, checkpointing: bool
 ) -> Acceleration:
     on_card = device.type == "cuda"
-    mode, why = compile_lever, None
-    if mode != "off":
-        capability = torch.cuda.get_device_capability(device) if on_card else None
-        mode, why = compile_mode(mode, capability, checkpointing)
+    mode, why = compile_mode(compile_lever, place_of(device), checkpointing=checkpointing)
     return Acceleration(
         mode,
         why,
         cuda_graphs and on_card,
         "no CUDA device" if cuda_graphs and not on_card else None,
     )
-
-
-def compile_mode(
-    mode: str, capability: tuple[int, int] | None, checkpointing: bool
-) -> tuple[str, str | None]:
-    if capability is None:
-        compiler = os.environ.get("CXX", "g++")
-        if shutil.which(compiler) is None:
-            return "off", f"no CUDA device, and no C++ compiler ({compiler}) to compile for the CPU with"
-        return "default", "CUDA graphs need a CUDA device" if mode in _WHOLE_STEP else None
-    if capability < (7, 0):
-        return "off", (
-            f"torch.compile needs compute capability 7.0; this card has {capability[0]}.{capability[1]}"
-        )
-    if mode in _WHOLE_STEP and checkpointing:
-        return "default", f"{mode} replays CUDA graphs, which do not go with gradient checkpointing"
-    return mode, None
 
 
 class AcceleratedStep:
@@ -128,7 +106,7 @@ class AcceleratedStep:
         uncaptured = None if self._replayed is None else self._replayed.failure
         if mode != "off":
             effective, why = plan.compile, plan.compile_reason
-            if uncaptured is not None and effective in _WHOLE_STEP:
+            if uncaptured is not None and effective in WHOLE_STEP:
                 effective, why = "default", uncaptured
             if self._compiler is not None and self._compiler.failure is not None:
                 effective, why = "off", self._compiler.failure

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
+from kgops.jobs.applied import Place, training_precision
 
-__all__ = ["PRECISIONS", "Precision", "resolve_precision"]
+__all__ = ["PRECISIONS", "Precision", "place_of", "resolve_precision"]
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "auto")
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -44,34 +45,15 @@ class Precision:
 def resolve_precision(requested: str, device: torch.device | str) -> Precision:
     if requested not in PRECISIONS:
         raise Usage(f"precision '{requested}' is unknown.", hint=f"choose one of {', '.join(PRECISIONS)}.")
+    return Precision(requested, *training_precision(requested, place_of(device)))
+
+
+def place_of(device: torch.device | str) -> Place:
+    """The device as far as options depend on it."""
     device = torch.device(device)
     if device.type == "cuda":
-        return _on_cuda(requested, torch.cuda.get_device_capability(device))
-    return _on_cpu(requested)
-
-
-def _on_cuda(requested: str, capability: tuple[int, int]) -> Precision:
-    card = f"compute capability {capability[0]}.{capability[1]}"
-    if requested == "auto":
-        best = "bf16" if capability >= (8, 0) else "fp16" if capability >= (7, 0) else "fp32"
-        return Precision(requested, best, f"the fastest this card has ({card})")
-    if requested == "bf16" and capability < (8, 0):
-        return Precision(requested, "fp32", f"bf16 needs compute capability 8.0; this card has {card}")
-    if requested == "tf32" and capability < (8, 0):
-        return Precision(requested, "fp32", f"TF32 needs compute capability 8.0; this card has {card}")
-    return Precision(requested, requested, None)
-
-
-def _on_cpu(requested: str) -> Precision:
-    if requested == "auto":
-        return Precision(requested, "fp32", "no CUDA device")
-    if requested == "tf32":
-        return Precision(requested, "fp32", "TF32 is a number format of CUDA cards; no CUDA device")
-    if requested == "fp16":
-        return Precision(requested, "fp32", "a CPU sums fp16 products in fp16, which loses gradients")
-    if requested == "bf16" and not cpu_has_bf16():
-        return Precision(requested, "fp32", "this CPU has no bf16 instructions (AVX512-BF16 or AMX)")
-    return Precision(requested, requested, None)
+        return Place(torch.cuda.get_device_capability(device))
+    return Place(has_bf16=cpu_has_bf16())
 
 
 def cpu_has_bf16() -> bool:

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from kgops.jobs.applied import compile_mode
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.models.regression import RegressionModel
-from kgops.training.acceleration import compile_mode
 from kgops.training.out_of_memory import is_out_of_memory
-from kgops.training.precision import Precision
+from kgops.training.precision import Precision, place_of
 from kgops.training.regression_figures import HeightLoss
 from kgops.training.regression_settings import RegressionSettings
 from kgops.training.report import Report
@@ -140,10 +140,7 @@ def _compiled(model: RegressionModel, mode: str) -> Callable[..., torch.Tensor] 
 
 def resolve_compile(asked: str, device: torch.device, checkpointing: bool) -> tuple[str, str | None]:
     """What of it this device can do beside checkpointing, and why not more."""
-    if asked == "off":
-        return "off", None
-    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
-    return compile_mode(asked, capability, checkpointing)
+    return compile_mode(asked, place_of(device), checkpointing=checkpointing)
 
 
 def report_levers(

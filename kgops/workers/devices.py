@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
+
+from kgops.jobs.applied import processes_on_cpu
 
 __all__ = ["devices_for"]
 
@@ -15,10 +15,8 @@ def devices_for(asked: int | str, device: torch.device) -> tuple[list[str], str 
     if asked == 1:
         return alone, None
     if device.type == "cpu":
-        if isinstance(asked, str):
-            return alone, "no CUDA device; a number of processes share the processor: --devices 2"
-        cores = len(os.sched_getaffinity(0))
-        return ["cpu"] * min(asked, cores), f"there are {cores} cores" if asked > cores else None
+        processes, why = processes_on_cpu(asked)
+        return ["cpu"] * processes, why
     there = torch.cuda.device_count()
     if asked == "all":
         return [f"cuda:{index}" for index in range(there)], None

@@ -18,6 +18,7 @@ from pykeen.triples import TriplesFactory
 
 from kgops.errors import Usage
 from kgops.graphs.triples import Graph
+from kgops.jobs.applied import of_pykeen
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.keys import nearest
@@ -28,7 +29,7 @@ from kgops.workers.entry import Stopped, StopRequest
 from kgops.workers.outputs import write_config
 from kgops.workers.pykeen_kept import Keeping, recipe_of
 from kgops.workers.pykeen_memory import tell_prediction
-from kgops.workers.report import Reporter
+from kgops.workers.report import Reporter, tell_applied
 
 __all__ = ["find_model", "train"]
 
@@ -62,7 +63,7 @@ def train(
             "PyKEEN's pipeline ends with ranking test triples, and there are none.", hint="name them: --test."
         )
     shape = model_settings(model, settings, report)
-    report_levers(job, report)
+    tell_applied(job, of_pykeen(job), report)
     checkpoints = results / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
     _take_up(checkpoints, report)
@@ -147,21 +148,6 @@ def model_settings(model: Any, settings: dict[str, Any], report: Reporter) -> di
     if vain:
         report.note(f"{model.__name__} has no {', '.join(vain)}: left out.")
     return {far: settings[name] for name, far in names.items() if far in takes and settings[name] is not None}
-
-
-def report_levers(job: Job, report: Reporter) -> None:
-    asked = job.levers
-    size = asked.get("batch_size", BATCH_SIZE)
-    report.lever("batch_size", size, size, None)
-    wanted = asked.get("precision", "fp32")
-    why = None if wanted == "fp32" else "PyKEEN's pipeline knows float32 alone"
-    report.lever("precision", wanted, "fp32", why)
-    for name, value in asked.items():
-        if name == "num_workers":
-            report.lever(name, value, value, None)
-        elif name not in ("batch_size", "precision"):
-            idle = value in (False, "off")
-            report.lever(name, value, "off", None if idle else "PyKEEN's pipeline has no such lever")
 
 
 def factories(graph: Graph, model: Any, settings: dict[str, Any]) -> dict[str, Any]:

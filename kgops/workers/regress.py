@@ -13,19 +13,20 @@ import torch
 
 from kgops.errors import Usage
 from kgops.flights.reading import Flight, read_flights
+from kgops.jobs.applied import of_regression, works_without
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
-from kgops.jobs.regressing import LEVERS_OF_REGRESS, config_of, image_size
+from kgops.jobs.regressing import config_of, image_size
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_FRAMES
-from kgops.training.precision import resolve_precision
+from kgops.training.precision import place_of
 from kgops.training.regression import Regression, regress
 from kgops.training.regression_settings import RegressionSettings
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import hand_in, make_output_folder
-from kgops.workers.report import Reporter
+from kgops.workers.report import Reporter, tell_applied
 from kgops.workers.threads import choose_threads
-from kgops.workers.train import find_device, made_for_a_card
+from kgops.workers.train import find_device
 
 # Under the same name in the job and in the settings.
 _SAME = (
@@ -45,12 +46,12 @@ def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     flights = load_flights(job, report)
     config = config_of(job.settings, job.levers, flights[0].image_size)
     settings = regression_settings(job)
-    if made_for_a_card(job, device):
+    if works_without(job, place_of(device)):
         settings = dataclasses.replace(settings, compile="off")
     choose_threads(step_gflop(config, settings.at_once), "a step", device, report)
     # Convolutions that add up in whatever order comes first would end the promise of equal numbers.
     torch.backends.cudnn.deterministic = True
-    report_levers(job, device, report)
+    report_levers(job, device, settings, report)
     resume = (results / "checkpoints").exists()
     done = regress(flights, config, settings, results, report, stop, device=device, resume=resume)
     if done.stopped == "requested":
@@ -117,26 +118,11 @@ def step_gflop(config: RegressionConfig, windows: int) -> float:
     return 6 * windows * config.temporal_frames * a_frame / 1e9
 
 
-def report_levers(job: Job, device: torch.device, report: Reporter) -> None:
+def report_levers(job: Job, device: torch.device, settings: RegressionSettings, report: Reporter) -> None:
     """The levers that training itself does not speak of: none is dropped in silence."""
-    no_card = None if device.type == "cuda" else "no CUDA device"
-    scaled = resolve_precision(job.levers.get("precision", "fp32"), device).scaled
-    for name, value in job.levers.items():
-        if name == "compile" and made_for_a_card(job, device):
-            report.lever(name, value, "off", no_card if value != "off" else None)
-        elif name == "memory_optimized":
-            report.lever(name, value, value, "half the channels" if value else None)
-        elif name == "scale_gradients":
-            why = "by the precision: fp16 alone needs it" if value != scaled else None
-            report.lever(name, value, scaled, why)
-        elif name == "num_workers":
-            why = "one thread reads the next windows from mapped files while a step runs"
-            report.lever(name, value, 1, why if value != 1 else None)
-        elif name == "memory_cleanup":
-            why = no_card or "each step asks for what the one before gave back"
-            report.lever(name, value, "off", why if value else None)
-        elif name not in LEVERS_OF_REGRESS:
-            report.lever(name, value, "off", "regression has no such lever")
+    spoken_of = {"precision", "batch_size", "microbatch", "temporal_frames", "gradient_checkpointing"}
+    spoken_of |= {"compile"} if settings.compile != "off" else set()
+    tell_applied(job, of_regression(job, place_of(device)), report, spoken_of)
 
 
 def headline(done: Regression) -> dict[str, float]:

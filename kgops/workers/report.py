@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from kgops.jobs import events
+from kgops.jobs.applied import Applied, one_after_the_other
+from kgops.jobs.job import Job
 
 
 class Reporter:
@@ -53,7 +56,10 @@ class Reporter:
         if name in self.earlier:
             # A stage is not always told of every lever, so only the first one knows what was asked for.
             requested = self.earlier[name]["asked"]
-            effective, reason = _beside(self.earlier[name], effective, reason)
+            before = self.earlier[name]
+            effective, reason = one_after_the_other(
+                (before["effective"], before["reason"]), (effective, reason)
+            )
         self.levers[name] = {"asked": requested, "effective": effective, "reason": reason}
         fields = {"reason": reason, "chosen_by": chosen_by}
         known = {field: value for field, value in fields.items() if value is not None}
@@ -98,10 +104,16 @@ class Reporter:
         self.send(events.FAILED, reason=reason)
 
 
-def _beside(before: dict[str, Any], effective: Any, reason: str | None) -> tuple[Any, str | None]:
-    """What two stages made of a lever, and why: once where it is the same."""
-    reasons = [before["reason"], reason]
-    if before["effective"] != effective:
-        effective = f"{before['effective']}, then {effective}"
-        reasons.insert(0, "first training, then TracIn")
-    return effective, "; ".join(dict.fromkeys(filter(None, reasons))) or None
+def tell_applied(job: Job, found: Iterable[Applied], report: Reporter, but: Collection[str] = ()) -> None:
+    """Each option as the device takes it, beside what was asked; `but` those that somebody else speaks of."""
+    for option, value, reason in found:
+        if option not in but:
+            report.lever(option, job.levers.get(option, _UNASKED.get(option, value)), value, reason)
+
+
+# What stands for an option that nobody named.
+_UNASKED = {
+    "precision": "fp32",
+    "gram_precision": "fp32",
+    **dict.fromkeys(("scale_gradients", "optimizer_kernel", "filtering", "block"), "auto"),
+}

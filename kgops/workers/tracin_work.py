@@ -13,6 +13,7 @@ import torch
 from kgops.errors import BadInput
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.jobs.applied import precision_of_products
 from kgops.jobs.job import Job
 from kgops.jobs.tracing import DATA, FILTERS
 from kgops.tracin import tests_to_trace
@@ -24,10 +25,11 @@ from kgops.tracin.points import Loaded, find_checkpoints, load_point
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scoring
 from kgops.training.batches import inverse_triples, query_rows
+from kgops.training.precision import place_of
 from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
 from kgops.workers.threads import choose_threads
-from kgops.workers.tracin_levers import chosen_names, filters, precision_for, scoring_settings
+from kgops.workers.tracin_levers import chosen_names, filters, scoring_settings
 
 __all__ = ["Work", "load_graph", "path_of"]
 
@@ -87,7 +89,9 @@ class Work:
         loss, both = self._loss(loaded)
         points = [one.point for one in loaded]
         model = points[0].model
-        torch.backends.cuda.matmul.allow_tf32 = precision_for(self.job, device)[0] == "tf32"
+        asked = self.job.levers.get("precision", "fp32")
+        low, _ = precision_of_products(asked, place_of(device))
+        torch.backends.cuda.matmul.allow_tf32 = low == "tf32"
         names = chosen_names(self.job, model)
         many = f"{len(points)} checkpoints up to" if len(points) > 1 else "one checkpoint,"
         directions = ", both directions" if both else ""

@@ -11,6 +11,7 @@ import torch
 
 from kgops.errors import BadJob, Usage
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.jobs.applied import of_training, works_without
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.training import FILES, spread_problems
@@ -19,14 +20,14 @@ from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluation, Evaluator
 from kgops.training.loop import FitResult, fit
 from kgops.training.parallel import Alone
-from kgops.training.precision import resolve_precision
+from kgops.training.precision import place_of
 from kgops.training.report import Progress
 from kgops.training.settings import TrainSettings
 from kgops.training.threads import step_gflop
 from kgops.workers.devices import devices_for
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import hand_in, make_output_folder, write_config
-from kgops.workers.report import Reporter
+from kgops.workers.report import Reporter, tell_applied
 from kgops.workers.threads import choose_threads
 from kgops.workers.train_spread import train_together
 
@@ -76,14 +77,14 @@ def train_conve(
     torch.manual_seed(job.settings["seed"])
     config = model_config(job.settings, graph)
     settings = train_settings(job)
-    if made_for_a_card(job, device):
+    if works_without(job, place_of(device)):
         settings = dataclasses.replace(settings, compile="off")
     if group.of > 1:
         settings = dataclasses.replace(settings, compile="off", cuda_graphs=False)
     gflop = step_gflop(config, settings.batch_size // group.of)
     choose_threads(gflop, "a step", device, report, processes=group.of)
     model = ConvE(config).to(device)
-    report_levers(job, device, report, group)
+    report_levers(job, device, settings, report, group)
     resume = (results / "checkpoints").exists()
     done = fit(model, graph, settings, results, report, stop, resume=resume, group=group)
     if done.stopped == "requested":
@@ -117,11 +118,6 @@ def find_device(wanted: str) -> torch.device:
         if index >= torch.cuda.device_count():
             raise Usage(f"device {wanted} was asked for; there are {torch.cuda.device_count()}.")
     return torch.device(wanted)
-
-
-def made_for_a_card(job: Job, device: torch.device) -> bool:
-    """A profile speaks of its card: on a CPU it would compile for longer than many a training takes."""
-    return job.profile is not None and device.type == "cpu"
 
 
 def load_graph(settings: dict[str, Any]) -> Graph:
@@ -163,37 +159,16 @@ def train_settings(job: Job) -> TrainSettings:
     )
 
 
-def report_levers(job: Job, device: torch.device, report: Reporter, group: Alone) -> None:
-    """The levers that training itself does not speak of: none is dropped in silence."""
-    no_card = None if device.type == "cuda" else "no CUDA device"
-    asked = job.levers
-    scaled = resolve_precision(asked.get("precision", "fp32"), device).scaled
-    why = "by the precision: fp16 alone needs it" if asked.get("scale_gradients") != scaled else None
-    report.lever("scale_gradients", asked.get("scale_gradients", "auto"), scaled, why)
-    why = (
-        "training takes torch's fused step wherever there is one"
-        if asked.get("optimizer_kernel") == "plain"
-        else None
-    )
-    fused = device.type == "cpu" or job.settings["optimizer"] != "adagrad"
-    report.lever(
-        "optimizer_kernel", asked.get("optimizer_kernel", "auto"), "fused" if fused else "plain", why
-    )
-    for name, value in asked.items():
-        if name == "num_workers":
-            report.lever(name, value, 0, "the triples live on the device: there is nothing to load")
-        elif name == "memory_cleanup":
-            why = no_card or "the loop allocates its memory once and keeps nothing that could be given back"
-            report.lever(name, value, "off", why if value else None)
-        elif name == "compile" and made_for_a_card(job, device):
-            report.lever(name, value, "off", no_card if value != "off" else None)
-        elif name in ("compile", "cuda_graphs") and group.of > 1:
-            why = "a step that several processes share waits for them in between"
-            report.lever(name, value, "off", None if value in (False, "off") else why)
-        elif name == "devices":
-            report.lever(name, value, group.of, devices_for(value, device)[1])
-        elif name in ("filtering", "last_layers"):
-            report.lever(name, value, "off", "training has no such lever")
+def report_levers(
+    job: Job, device: torch.device, settings: TrainSettings, report: Reporter, group: Alone
+) -> None:
+    """The levers that training itself does not speak of, of which more is known once they were tried: none is
+    dropped in silence."""
+    spoken_of = {"precision", "batch_size", "entity_chunk", "gradient_checkpointing"}
+    spoken_of |= {"compile"} if settings.compile != "off" else set()
+    spoken_of |= {"cuda_graphs"} if settings.cuda_graphs else set()
+    _, why = devices_for(job.levers.get("devices", 1), device)
+    tell_applied(job, of_training(job, place_of(device), group.of, why), report, spoken_of)
 
 
 def evaluate(

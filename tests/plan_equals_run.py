@@ -1,0 +1,327 @@
+"""What a plan shows is what the same command runs: random command lines, planned twice and really started.
+
+`make plan-equals-run N=200` plans and starts that many, prints every difference and ends with their number. About five
+seconds each on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from command_lines import Bed, Line, lines
+from driving import Console, wait_for
+
+from kgops.cli import main
+from kgops.jobs.applied import spelled
+
+__all__ = [
+    "compare_plans",
+    "compare_started",
+    "covering",
+    "made_bed",
+    "main_of_tests",
+    "of_gpus",
+    "planned_gpus",
+]
+
+_AT_ONCE = 3  # runs that go on beside each other
+_SHOWN = ("lever", "requested", "effective", "chosen_by")
+_NO_WORKER_SAYS = (
+    "expandable_segments"  # it lies in the environment, and no worker reports what it finds there
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def table(self) -> Any:
+        return json.loads(self.out)
+
+
+def ask(*words: str) -> Answer:
+    """What the command says, called in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(list(words))
+    return Answer(code, out.getvalue(), err.getvalue())
+
+
+def made_bed(console: Console, folder: Path) -> Bed:
+    """With two runs to trace: 1 of kgops' own ConvE, 2 of a model of PyKEEN's."""
+    bed = Bed(folder)
+    small = (
+        "--num-epochs",
+        "2",
+        "--embedding-dim",
+        "16",
+        "--output-channels",
+        "4",
+        "--checkpoint-frequency",
+        "1",
+    )
+    console("run", "train", "--dataset", "nations", *small, timeout_s=120)
+    console(
+        "run",
+        "train",
+        "--dataset",
+        "nations",
+        "--engine",
+        "pykeen",
+        "--model",
+        "TransE",
+        *small,
+        timeout_s=120,
+    )
+    assert [run["state"] for run in console("runs", "--json").json()] == ["succeeded"] * 2
+    return bed
+
+
+# --- plans ------------------------------------------------------------------------------------------------
+
+
+def compare_plans(line: Line) -> Iterator[str]:
+    """Differences between what is suggested and what a run would be, and between it and the command it prints."""
+    dry = ask("run", *line.words, "--dry-run", "--json")
+    if not line.can_be_suggested:
+        if dry.code:
+            yield f"the dry run ended with {dry.code}: {dry.err}"
+        return
+    shown = ask("suggest", *line.words, "--json")
+    if shown.code == 2 or dry.code:
+        if not (shown.code == 2 and (dry.code == 2 or dry.table["refused"])):
+            yield f"suggest ended with {shown.code}, the dry run with {dry.code}: {shown.err}{dry.err}"
+        return
+    (plan,), run = shown.table, dry.table
+    yield from _differences("job", plan["job"], run["job"])
+    yield from _differences("options", _options(plan["levers"]), _options(run["levers"]))
+    yield from _differences("refused", plan["refused"], run["refused"])
+    yield from _differences("unknown", plan["unknown"], run["unknown"])
+    if run["predicted_mib"] is not None and abs(plan["budget"]["total_mib"] - run["predicted_mib"]) > 1e-6:
+        yield f"memory: {plan['budget']['total_mib']} MiB suggested, {run['predicted_mib']} MiB by the dry run"
+    yield from _compare_pasted(plan, run)
+
+
+def _compare_pasted(plan: dict[str, Any], run: dict[str, Any]) -> Iterator[str]:
+    """The command at the end of a plan, pasted."""
+    if plan["command"] is None or not plan.get("fits", True):
+        return
+    pasted = ask(*plan["command"][1:], "--dry-run", "--json")
+    if pasted.code:
+        yield f"pasted, {' '.join(plan['command'])} ended with {pasted.code}: {pasted.err}"
+        return
+    left_out = {run["job"]["workload"]: {"left_out"}}  # notes on a configuration, which is not named any more
+    yield from _differences(
+        "pasted job", _without(pasted.table["job"], left_out), _without(run["job"], left_out)
+    )
+    values = ({one["lever"]: one["effective"] for one in table["levers"]} for table in (pasted.table, run))
+    yield from _differences("pasted options", *values)
+
+
+def _without(job: dict[str, Any], names: dict[str, set[str]]) -> dict[str, Any]:
+    return {
+        part: {k: v for k, v in table.items() if k not in names[part]} if part in names else table
+        for part, table in job.items()
+    }
+
+
+def _options(levers: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {one["lever"]: tuple(spelled(one[name]) for name in _SHOWN) for one in levers}
+
+
+def _differences(what: str, one: Any, other: Any) -> Iterator[str]:
+    if one == other:
+        return
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in sorted({*one, *other}, key=str):
+            yield from _differences(f"{what}.{name}", one.get(name), other.get(name))
+        return
+    yield f"{what}: {one!r} and {other!r}"
+
+
+# --- runs -------------------------------------------------------------------------------------------------
+
+
+def compare_started(console: Console, chosen: Sequence[Line]) -> Iterator[tuple[Line, str]]:
+    """Starts each, and yields where its plan and its worker say otherwise than the dry run."""
+    going: list[tuple[Line, Answer, int]] = []
+    for line in chosen:
+        dry = ask("run", *line.words, "--dry-run", "--json")
+        started = console("run", *_detached(line))
+        if started.code:
+            if not (dry.code or dry.table["refused"]):
+                yield line, f"was refused where the dry run was not: {started.err}"
+            continue
+        if dry.code or dry.table["refused"]:
+            yield line, f"started where the dry run said {dry.err or dry.table['refused']}"
+        going.append((line, dry, int(started.out)))
+        while len(going) >= _AT_ONCE:
+            yield from _ended(console, going)
+    while going:
+        yield from _ended(console, going)
+
+
+def _detached(line: Line) -> list[str]:
+    if line.words[0] == "exec":
+        return ["exec", "--detach", *line.words[1:]]
+    return [*line.words, "--detach"]
+
+
+def _ended(console: Console, going: list[tuple[Line, Answer, int]]) -> Iterator[tuple[Line, str]]:
+    def one_has_ended() -> tuple[Line, Answer, int] | None:
+        return next((each for each in going if (run := console.run(each[2])) and run.ended), None)
+
+    found = wait_for(one_has_ended, f"the end of one of runs {[number for *_, number in going]}", 300)
+    going.remove(found)
+    line, dry, number = found
+    for difference in _compare_run(dry.table, ask("show", str(number), "--json").table):
+        yield line, f"run {number}: {difference}"
+
+
+def _compare_run(dry: dict[str, Any], run: dict[str, Any]) -> Iterator[str]:
+    if run["state"] != "succeeded" or run["attempts"] != 1:
+        yield f"{run['state']} after {run['attempts']} attempts: {run['reason']}"
+        return
+    yield from _differences("job", dry["job"], run["job"])
+    yield from _differences("options of the plan", _options(dry["levers"]), _options(run["plan"]["choices"]))
+    if run["workload"] == "exec":
+        return
+    planned = {
+        one["lever"]: str(spelled(one["effective"])) for one in dry["levers"] if one["effective"] is not None
+    }
+    unknown = {one["lever"] for one in dry["levers"] if one["effective"] is None}
+    planned.pop(_NO_WORKER_SAYS, None)
+    said = {one["name"]: one["effective"] for one in run["lever"] if one["name"] not in unknown}
+    yield from _differences("what the worker says", planned, said)
+    yield from _differences(
+        "what kgops show says", said, {n: v for n, v in _shown(run["id"]).items() if n in said}
+    )
+    written = _written(Path(run["path"]) / "results" / "config.json", run["workload"])
+    if written is not None:
+        yield from _differences("what config.json says", planned, written)
+
+
+def _shown(number: int) -> dict[str, str]:
+    """The table of options on the page of `kgops show`."""
+    page = ask("show", str(number)).out.splitlines()
+    start = next(n for n, text in enumerate(page) if text.startswith("LEVER "))
+    column, until = page[start].index("EFFECTIVE"), page[start].index("KIND")
+    rows = page[start + 1 : next(n for n in range(start, len(page)) if not page[n])]
+    return {row.split()[0]: row[column:until].strip() for row in rows}
+
+
+def _written(path: Path, workload: str) -> dict[str, str] | None:
+    if workload not in ("train", "regress") or not path.exists():
+        return None
+    told = json.loads(path.read_text())["optimizations"]
+    return {name: str(spelled(one["effective"])) for name, one in told.items()}
+
+
+def covering(found: Sequence[Line], at_most: int) -> list[Line]:
+    """Lines that together try every workload with every option, the richest first; as many as there is time for."""
+    left = [line for line in found if line.is_startable]
+    missing = frozenset[str]().union(*(line.tokens for line in left))
+    chosen: list[Line] = []
+    while left and len(chosen) < at_most:
+        best = max(left, key=lambda line: len(line.tokens & missing))
+        if not best.tokens & missing:
+            break
+        chosen.append(best)
+        missing -= best.tokens
+        left.remove(best)
+    return chosen
+
+
+# --- simulated GPUs ---------------------------------------------------------------------------------------
+
+
+def planned_gpus(folder: str, many: int, seed: int) -> list[str]:
+    """In a process that sees simulated GPUs and a CUDA build of torch."""
+    bed = Bed(Path(folder))
+    gpus = ("0", "0,1", "all", "auto", "GPU-t4", "cpu", "t4", "a100-40")
+    return [
+        f"{line}\n    {difference}" for line in lines(bed, many, seed, gpus) for difference in of_gpus(line)
+    ]
+
+
+def of_gpus(line: Line) -> Iterator[str]:
+    """A GPU that is only known by name has no run here: its plan is held against the command that it prints."""
+    at = line.words.index("--gpu") + 1 if "--gpu" in line.words else None
+    asked = line.words[at] if at is not None else None
+    if (
+        not line.can_be_suggested
+        or asked in ("all",)
+        or asked is None
+        or asked[0].isdigit()
+        or asked[:3] == "GPU"
+    ):
+        yield from compare_plans(line)
+        return
+    if asked == "auto":
+        yield from compare_plans(line)
+        return
+    shown = ask("suggest", *line.words, "--json")
+    if shown.code not in (0, 3):
+        yield f"suggest ended with {shown.code}: {shown.err}"
+        return
+    (plan,) = shown.table
+    if plan["command"] is None or not plan.get("fits", True):
+        return
+    more = ("--gpu", asked) if asked != "cpu" else ()
+    again = ask("suggest", *plan["command"][2:], *more, "--json")
+    if again.code not in (0, 3):
+        yield f"its command ended with {again.code}: {again.err}"
+        return
+    values = ({one["lever"]: one["effective"] for one in table["levers"]} for table in (again.table[0], plan))
+    yield from _differences("suggested again", *values)
+
+
+def main_of_tests(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--lines", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument(
+        "--start", type=int, help="how many of them are really started; default: all that can be"
+    )
+    asked = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="plan-equals-run-") as folder:
+        console = Console(Path(folder) / "home", Path(folder))
+        os.environ["KGOPS_HOME"] = str(console.home)
+        os.environ["OMP_NUM_THREADS"] = "1"
+        os.chdir(folder)
+        try:
+            return _all_of(console, made_bed(console, Path(folder)), asked)
+        finally:
+            console.close()
+
+
+def _all_of(console: Console, bed: Bed, asked: argparse.Namespace) -> int:
+    found = list(lines(bed, asked.lines, asked.seed))
+    differences = 0
+    for line in found:
+        for difference in compare_plans(line):
+            differences += 1
+            print(f"kgops run {line}\n    {difference}", flush=True)
+    startable = [line for line in found if line.is_startable][: asked.start]
+    for line, difference in compare_started(console, startable):
+        differences += 1
+        print(f"kgops run {line}\n    {difference}", flush=True)
+    print(f"{len(found)} command lines planned, {len(startable)} started: {differences} differences")
+    return 1 if differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main_of_tests())

@@ -1,0 +1,120 @@
+"""What `suggest` and `run --dry-run` show is what the started run does, over random command lines of all workloads.
+
+All of them started: `make plan-equals-run N=200`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import plan_equals_run
+import pytest
+from command_lines import Bed, Line, lines
+from driving import Console, end_all_of
+from nvml_standin import Machine, StandIn, a100, ask_child, t4
+from plan_equals_run import ask
+
+LINES, SEED = 200, 7
+STARTED = 10  # of those that together try most
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """One home for all of this module, in which a model of kgops' and one of PyKEEN's were trained."""
+    folder = tmp_path_factory.mktemp("plans")
+    made = Console(folder / "home", folder)
+    yield made
+    end_all_of(made.home)
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def bed(console: Console) -> Bed:
+    return plan_equals_run.made_bed(console, console.cwd)
+
+
+@pytest.fixture
+def found(console: Console, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> list[Line]:
+    monkeypatch.setenv("KGOPS_HOME", str(console.home))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.chdir(console.cwd)
+    return list(lines(bed, LINES, SEED))
+
+
+@pytest.mark.timeout(300)
+def test_suggest_the_dry_run_and_the_printed_command_are_one_plan(found: list[Line]) -> None:
+    differences = [f"{line}\n    {one}" for line in found for one in plan_equals_run.compare_plans(line)]
+    assert not differences, "\n".join(differences)
+
+
+@pytest.mark.timeout(300)
+def test_a_started_run_applies_what_its_plan_shows(console: Console, found: list[Line]) -> None:
+    chosen = plan_equals_run.covering(found, STARTED)
+    assert {line.workload for line in chosen} >= {"train", "pykeen", "tracin", "regress", "pipeline"}
+    differences = [f"{line}\n    {one}" for line, one in plan_equals_run.compare_started(console, chosen)]
+    assert not differences, "\n".join(differences)
+
+
+TORCH = "__version__ = '2.11.0+cu128'\n"
+
+
+@pytest.fixture
+def with_gpus(console: Console, bed: Bed, tmp_path: Path) -> dict[str, str]:
+    """The environment of a console that sees an A100 and a T4, beside a CUDA build of torch."""
+    build = tmp_path / "build"
+    for name, text in (
+        ("torch/__init__.py", TORCH),
+        ("torch/version.py", f"{TORCH}cuda: Optional[str] = '12.8'\n"),
+        (
+            "torch-2.11.0+cu128.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+cu128\n",
+        ),
+    ):
+        (build / name).parent.mkdir(parents=True, exist_ok=True)
+        (build / name).write_text(text)
+    driver = StandIn(tmp_path)
+    driver.show(Machine((a100(), t4())))
+    paths = os.pathsep.join(filter(None, (str(build), os.environ.get("PYTHONPATH"))))
+    return {**driver.environment(), "KGOPS_HOME": str(console.home), "PYTHONPATH": paths}
+
+
+def test_with_gpus_suggest_and_the_dry_run_are_one_plan(with_gpus: dict[str, str], tmp_path: Path) -> None:
+    assert ask_child(with_gpus, plan_equals_run.planned_gpus, str(tmp_path), 60, SEED) == []
+
+
+def precisions(*words: str) -> list[object]:
+    """That a training and a regression would apply, by suggest and by the dry run."""
+    shown = ask("suggest", *words, "--json").table[0], ask("run", *words, "--dry-run", "--json").table
+    options = ({one["lever"]: one["effective"] for one in told["levers"]} for told in shown)
+    return [told["precision"] for told in options]
+
+
+def test_without_a_profile_a_gpu_computes_in_its_own_format_and_a_cpu_in_fp32(
+    with_gpus: dict[str, str], found: list[Line], bed: Bed
+) -> None:
+    shipped = ("colab_optimized", "colab_full_stable", "colab_optimized_full")
+    jobs: list[tuple[str, ...]] = [
+        ("train", "--dataset", "nations"),
+        ("regress", "--data_directory", str(bed.flights)),
+    ]
+    jobs += [(*jobs[1], "--config", name) for name in shipped]
+    for job in jobs:
+        assert precisions(*job) == ["fp32", "fp32"]
+        assert ask_child(with_gpus, precisions, *job, "--gpu", "1") == ["fp16", "fp16"]
+        assert ask_child(with_gpus, precisions, *job, "--gpu", "0") == ["bf16", "bf16"]
+        assert ask_child(with_gpus, precisions, *job, "--device", "cpu") == ["fp32", "fp32"]
+
+
+def test_a_run_repeated_keeps_who_chose_its_options(found: list[Line]) -> None:
+    levers = ask("run", "--again", "1", "--dry-run", "--json").table["levers"]
+    assert {one["lever"]: one["chosen_by"] for one in levers}["precision"] == "profile auto"
+
+
+def test_what_would_not_start_is_said_by_the_plan_too(found: list[Line]) -> None:
+    job = ("train", "--dataset", "nations", "--gpu-memory", "500")
+    for words in (("suggest", *job), ("run", *job, "--dry-run")):
+        told = ask(*words)
+        assert told.code == 0, told.err
+        assert "would not start here: a card was asked for" in told.out
