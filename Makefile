@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench chaos inject power-cut soak clients fuzz picture gpu-check clean
+.PHONY: demo test lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -27,6 +27,10 @@ bench: $(VENV)/.ready
 N ?= 200
 chaos: $(VENV)/.ready-dev
 	$(BIN)/python tests/chaos.py --kills $(N) $(CHAOS_FLAGS)
+
+# Random command lines of all workloads: what suggest and a dry run show against what the started run applied. Some 5 s each.
+plan-equals-run: $(VENV)/.ready-dev
+	$(BIN)/python tests/plan_equals_run.py --lines $(N) $(PLAN_FLAGS)
 
 # Power cuts: a home's writes replayed, without what no disk had promised to keep. `make power-cut N=300`.
 power-cut: $(VENV)/.ready-dev

@@ -226,7 +226,8 @@ def _tracin(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
         while "--n-hops" in words:
             at = words.index("--n-hops")
             del words[at : at + 2]
-    return ["tracin", "--run", chance.choice(["1", "1", "2"]), *which, *words], []
+    run = chance.choice([["--run", "1"], ["--run", "1"], ["--run", "2", "--loss", "target"]])
+    return ["tracin", *run, *which, *words], []
 
 
 def _regress(bed: Bed, chance: random.Random) -> tuple[Words, Words]:

@@ -95,7 +95,7 @@ def made_bed(console: Console, folder: Path) -> Bed:
 
 def compare_plans(line: Line) -> Iterator[str]:
     """Differences between what is suggested and what a run would be, and between it and the command it prints."""
-    dry = ask("run", *line.words, "--dry-run", "--json")
+    dry = ask("run", *_with(line, "--dry-run", "--json"))
     if not line.can_be_suggested:
         if dry.code:
             yield f"the dry run ended with {dry.code}: {dry.err}"
@@ -159,8 +159,8 @@ def compare_started(console: Console, chosen: Sequence[Line]) -> Iterator[tuple[
     """Starts each, and yields where its plan and its worker say otherwise than the dry run."""
     going: list[tuple[Line, Answer, int]] = []
     for line in chosen:
-        dry = ask("run", *line.words, "--dry-run", "--json")
-        started = console("run", *_detached(line))
+        dry = ask("run", *_with(line, "--dry-run", "--json"))
+        started = console("run", *_with(line, "--detach"))
         if started.code:
             if not (dry.code or dry.table["refused"]):
                 yield line, f"was refused where the dry run was not: {started.err}"
@@ -174,10 +174,11 @@ def compare_started(console: Console, chosen: Sequence[Line]) -> Iterator[tuple[
         yield from _ended(console, going)
 
 
-def _detached(line: Line) -> list[str]:
+def _with(line: Line, *flags: str) -> list[str]:
+    """A command's own words come last."""
     if line.words[0] == "exec":
-        return ["exec", "--detach", *line.words[1:]]
-    return [*line.words, "--detach"]
+        return ["exec", *flags, *line.words[1:]]
+    return [*line.words, *flags]
 
 
 def _ended(console: Console, going: list[tuple[Line, Answer, int]]) -> Iterator[tuple[Line, str]]:

@@ -19,12 +19,11 @@ from kgops.cli.tag import check_tags
 from kgops.errors import BadJob, KgopsError, Usage, WontFit
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.places import PLACES
-from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import lines, one_line
 from kgops.on.submission import sbatch_lines
 from kgops.plans.ladder import passed_over
 from kgops.plans.resolve import Choice, FindCard, Resolved, for_worker, resolve, usable_here
-from kgops.runs.launch import child_command, launch, must_be_possible, rungs_below
+from kgops.runs.launch import as_recorded, child_command, launch, must_be_possible, rungs_below
 from kgops.runs.pending import folders_past_the_record
 from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
@@ -180,7 +179,7 @@ def _launch(session: Session, resolved: Resolved, given: dict[str, Any]) -> int:
 
 def show_plan(planned: Planned, *, as_json: bool) -> None:
     """The job, with all that is known of its run before it starts."""
-    job = _masked(planned.job)
+    job = as_recorded(planned.job)
     tried, left = rungs_below(planned)
     refused = refusal(planned)
     if as_json:
@@ -256,13 +255,6 @@ def _print_influences(session: Session, number: int) -> None:
     if run is not None and run.state == "succeeded":
         for line in summary(session, run):
             say(line)
-
-
-def _masked(job: Job) -> Job:
-    """What is printed may be kept, as a terminal's log or a file."""
-    if "command" not in job.settings:
-        return job
-    return replace(job, settings={**job.settings, "command": masked_arguments(job.settings["command"])})
 
 
 def with_flags(job: Job, given: dict[str, Any]) -> Job:

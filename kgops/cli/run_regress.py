@@ -108,7 +108,11 @@ _FROM_JOB = [
     _value("temporal_frames", int, f"Frames of a window.  [default: {REGRESS_FRAMES}]"),
     _switch("memory_optimized", "Half the channels: another, smaller network.  [default: off]"),
     _switch("gradient_checkpointing", "Compute each frame's activations again, keep none.  [default: off]"),
-    _value("precision", _choice("precision"), "Number format of the heavy products.  [default: fp32]"),
+    _value(
+        "precision",
+        _choice("precision"),
+        "Number format of the heavy products.  [default: by the profile; fp32 on a CPU]",
+    ),
     _value("compile", _choice("compile"), "Kernels made by torch.compile.  [default: off]"),
     _switch("torch_compile", "The same as --compile default, or off."),
     _value("torch_compile_mode", _choice("compile"), "The mode that --torch_compile means."),

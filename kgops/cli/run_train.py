@@ -64,7 +64,11 @@ FLAGS = [
     ),
     *key_options(TRAIN.keys),
     click.Option(["--batch-size"], type=int, help="Queries per step.  [default: 256]"),
-    click.Option(["--precision"], type=click.Choice(PRECISIONS), help="Number format of the heavy products."),
+    click.Option(
+        ["--precision"],
+        type=click.Choice(PRECISIONS),
+        help="Number format of the heavy products.  [default: by the profile; fp32 on a CPU]",
+    ),
     click.Option(["--use-mixed-precision"], is_flag=True, help="The same as --precision auto."),
     click.Option(["--entity-chunk"], type=int, help="Entities scored at a time; default: by the device."),
     click.Option(

@@ -19,6 +19,7 @@ from kgops.plans.learned import Accuracy, Pair, accuracy
 from kgops.plans.planner import MARGIN, Option, Suggestion
 from kgops.plans.resolve import Choice
 from kgops.plans.rules import shown
+from kgops.runs.launch import as_recorded
 from kgops.runs.planning import Planned, told
 from storage.forecasts import Forecast
 
@@ -58,7 +59,7 @@ def as_table(asked: Job, planned: Planned, refused: KgopsError | None) -> dict[s
         "levers": [choice.as_table() for choice in _choices(planned)],
         "unknown": planned.unknown,
         "refused": None if refused is None else refused.message,
-        "job": planned.job.as_table(),
+        "job": as_recorded(planned.job).as_table(),
     }
     if suggestion is None:
         return {**whole, "command": as_command(asked)}
@@ -166,10 +167,19 @@ def _why(choice: Choice, suggestion: Suggestion | None) -> str | None:
         if lever == "batch_size" and suggestion.subject.learns:
             return _largest(suggestion)
         if lever == "gradient_checkpointing" and suggestion.subject.learns:
-            return "not needed: activations fit" if suggestion.fits else "activations are kept"
+            return _again(suggestion)
         if lever == "compile":
             return "nobody measured here that it pays; a profile or --compile turns it on"
     return LEVERS[lever].summary if lever in LEVERS else None
+
+
+def _again(suggestion: Suggestion) -> str:
+    """What keeping all activations costs: it may be more than a larger network takes that computes them again."""
+    if not suggestion.fits:
+        return "activations are kept"
+    told = "not needed: activations fit"
+    with_it = [one for one in suggestion.others if one.changes == {"gradient_checkpointing": True}]
+    return f"{told}; with it {with_it[0].need_mib:,.0f} MiB would do" if with_it else told
 
 
 def _largest(suggestion: Suggestion) -> str:

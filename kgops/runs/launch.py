@@ -229,6 +229,14 @@ def _commands(job: Job) -> tuple[list[str], list[str]]:
     return command, masked_arguments(command)
 
 
+def as_recorded(job: Job) -> Job:
+    """The job as the record will have it, if it is started from here."""
+    if WORKLOADS[job.workload].module is not None:
+        return job
+    shown = masked_arguments(job.settings["command"])
+    return _masked(job, shown, Path(job.settings["cwd"] or ".").absolute())
+
+
 def _masked(job: Job, shown: list[str], cwd: Path) -> Job:
     """What the record keeps. A command belongs to its folder: repeated from elsewhere it runs there again."""
     if "command" not in job.settings:
