@@ -198,7 +198,7 @@ def ask_child(environment: dict[str, str], look: Callable[P, T], *args: P.args, 
         env=environment,
         input=pickle.dumps((args, kwargs)),
         capture_output=True,
-        timeout=50,
+        timeout=240,  # a guard against hanging; pytest has its own
     )
     assert child.returncode == 0, f"the child ended with {child.returncode}: {child.stderr.decode()}"
     return cast(T, pickle.loads(child.stdout))

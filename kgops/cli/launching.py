@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import click

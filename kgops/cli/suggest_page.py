@@ -11,6 +11,7 @@ from typing import Any
 from kgops.cli.command_line import as_command
 from kgops.cli.output import UNKNOWN, table
 from kgops.errors import KgopsError
+from kgops.jobs.applied import spelled
 from kgops.jobs.job import Job
 from kgops.jobs.levers import LEVERS
 from kgops.jobs.text import one_line
@@ -18,7 +19,6 @@ from kgops.plans.as_applied import BY_DEFAULT
 from kgops.plans.learned import Accuracy, Pair, accuracy
 from kgops.plans.planner import MARGIN, Option, Suggestion
 from kgops.plans.resolve import Choice
-from kgops.plans.rules import shown
 from kgops.runs.launch import as_recorded
 from kgops.runs.planning import Planned, told
 from storage.forecasts import Forecast
@@ -150,7 +150,7 @@ def _levers(planned: Planned, explain: bool) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    return UNKNOWN if value is None else shown(value)
+    return UNKNOWN if value is None else str(spelled(value))
 
 
 def _choices(planned: Planned) -> list[Choice]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from kgops.gpus.facts import CardFacts
 from kgops.jobs import applied
 from kgops.jobs.applied import Applied, Place
 from kgops.jobs.job import Job
+from kgops.jobs.levers import LEVERS
 from kgops.jobs.pipelining import TRACED, tracin_settings, train_settings
 from kgops.plans.formats import place_of
 from kgops.plans.resolve import Choice
@@ -31,8 +33,15 @@ def as_applied(
     for one in _of(job, place, _processes(job, place, cards)):
         choice = chosen.get(one.option) or Choice(one.option, None, None, BY_DEFAULT)
         reasons = dict.fromkeys(filter(None, (choice.reason, one.reason)))
-        chosen[one.option] = replace(choice, effective=one.value, reason="; ".join(reasons) or None)
+        value = _as_set(one.option, one.value)
+        chosen[one.option] = replace(choice, effective=value, reason="; ".join(reasons) or None)
     return tuple(chosen.values())
+
+
+def _as_set(option: str, value: Any) -> Any:
+    """As a job file says it: what workers call on and off is true and false where the option is a switch."""
+    switched = {"on": True, "off": False}.get(value) if isinstance(value, str) else None
+    return switched if any(switched is one for one in LEVERS[option].values if one is not None) else value
 
 
 def _of(job: Job, place: Place, processes: tuple[int | None, str | None]) -> Iterator[Applied]:
