@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import plan_equals_run
@@ -118,3 +119,16 @@ def test_what_would_not_start_is_said_by_the_plan_too(found: list[Line]) -> None
         told = ask(*words)
         assert told.code == 0, told.err
         assert "would not start here: a card was asked for" in told.out
+
+
+def test_a_configuration_says_what_suggest_predicts_for_it(kgops_home: Path) -> None:
+    about = files("kgops").joinpath("recipes", "colab_optimized.yaml").read_text()
+    needs = {}
+    for name in ("colab_optimized", "colab_full_stable", "colab_optimized_full"):
+        (plan,) = ask("suggest", "regress", "--config", name, "--gpu", "t4", "--json").table
+        needs[name] = plan["budget"]["total_mib"]
+    told = [f"{need:,.0f}" for need in needs.values()]
+    assert "predicts {} MiB here, {} for colab_full_stable and {} for".format(*told) in about
+    again = ("--config", "colab_optimized", "--gradient_checkpointing")
+    (small,) = ask("suggest", "regress", *again, "--gpu", "t4", "--json").table
+    assert small["budget"]["total_mib"] < needs["colab_full_stable"] < needs["colab_optimized"]
