@@ -51,7 +51,7 @@ _TRACIN: Choices = {
     "--use-mixed-precision": (),
     "--gram-precision": ("fp32", "bf16"),
     "--use-last-layers-only": (),
-    "--num-last-layers": (1, 3),
+    "--num-last-layers": (1, 2),
     "--skip-filtering": (),
     "--n-hops": (1,),
     "--top-k": (3,),
