@@ -207,7 +207,7 @@ def _train(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     if chance.random() < 0.4:
         data = [word for name, path in files().items() for word in (f"--{name}", path)]
     if chance.random() < 0.2:
-        data = ["--recipe", chance.choice(["umls", "kinships"]), "--max-epochs"][:2]
+        data = ["--recipe", chance.choice(["umls", "kinships"])]
     return ["train", *data, *_SMALL, *_some(_TRAIN, chance, 0.25)], []
 
 
@@ -264,8 +264,8 @@ def _file_of_regress(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
 
 
 def _pipeline(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
-    small = {"dataset": "nations", "num_epochs": 2, "embedding_dim": 16, "output_channels": 4}
-    tracin = {"max_triples": 2, "top_k": 2}
+    small: dict[str, Any] = {"dataset": "nations", "num_epochs": 2, "embedding_dim": 16, "output_channels": 4}
+    tracin: dict[str, Any] = {"max_triples": 2, "top_k": 2}
     if chance.random() < 0.3:
         small["device"] = "cpu"
         tracin["device"] = "cpu"
