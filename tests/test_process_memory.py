@@ -106,7 +106,8 @@ def test_plan_run_and_show_name_the_same_number_and_accuracy_judges_it(run_cli: 
         shown = run_cli.show(number)
         assert shown["predicted_mib"] == pytest.approx(total)
         told = recorded(run_cli.home)
-        assert shown["peak_host_mib"] >= told["process_peak_mib"] > told["libraries_mib"] > 50
+        assert shown["peak_host_mib"] > told["process_peak_mib"] - 4  # the kernel counts in batches
+        assert told["process_peak_mib"] > told["libraries_mib"] > 50
         page = run_cli("show", str(shown["id"])).out
         assert f"predicted {shown['predicted_mib']:.4g} MiB of the process" in page
     (row,) = run_cli("suggest", "--accuracy", "--json").json()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kgops.gpus.facts import CardFacts
 from kgops.plans.allocator import GRANULE, reserved_bytes
+from kgops.plans.index_memory import mapped_bytes
 from kgops.plans.learned import Correction
 from kgops.plans.ledger import Ledger
 from kgops.plans.process_memory import Process, ProcessModel
@@ -22,6 +23,7 @@ from kgops.plans.regress_memory import walk_regression
 from kgops.plans.regress_shape import RegressShape
 from kgops.plans.shapes import Shape
 from kgops.plans.tracin_memory import walk_tracin
+from kgops.plans.tracin_shape import TracinShape
 from kgops.plans.train_memory import walk_training
 from kgops.plans.train_shape import TrainShape
 
@@ -110,6 +112,9 @@ class Budget:
             own = self.process
             rows.append(Row("libraries", own.libraries, own.says, own.samples > 0))
             rows.append(Row("labels", own.data, "labels of the graph and Python's objects", own.samples > 0))
+            if own.mapped:
+                says = "files of the index; the system takes their memory back when it is short"
+                rows.append(Row("mapped files", own.mapped, says, own.samples > 0))
             rows.append(Row("start", own.start, "Python and its imports, before any data", own.samples > 0))
         return rows
 
@@ -158,8 +163,12 @@ def predict(
         (_CONTEXT if context is None else context) if on_card else 0,
         on_card,
         correction,
-        process.beside(reserved, data) if process is not None and not on_card else None,
+        process.beside(reserved, data, _mapped(shape)) if process is not None and not on_card else None,
     )
+
+
+def _mapped(shape: Shape) -> int:
+    return mapped_bytes(shape) if isinstance(shape, TracinShape) else 0
 
 
 def peak_live(

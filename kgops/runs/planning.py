@@ -24,7 +24,7 @@ from kgops.settings import Home, make_home
 from storage import forecasts
 from storage.database import Connection
 
-__all__ = ["Planned", "known_of", "plan", "refuse_what_cannot_fit", "told"]
+__all__ = ["Planned", "known_of", "plan", "refuse_what_cannot_fit", "seen_of", "told"]
 
 
 _MIB = 1 << 20
@@ -127,13 +127,13 @@ def plan(
     suggestion = suggest(subject, on, known, resolved.environment, thorough=thorough)
     if suggestion is None:
         return Planned(job, resolved.choices, on, unknown="there is no formula for it")
-    changes = suggestion.best.changes
+    changes, own = suggestion.best.changes, suggestion.best.budget.process
     return Planned(
         replace(job, levers={**job.levers, **changes}),
         (*_kept(resolved.choices, changes), *_chosen(resolved.choices, suggestion)),
         on,
         suggestion,
-        process=_process_table(known, on, subject.counts),
+        process=_process_table(known, on, 0 if own is None else own.data + own.mapped),
     )
 
 
@@ -141,14 +141,13 @@ def _of_worker(job: Job, on: Target, known: Known, remembered: Path | None) -> d
     """Where tensors are counted only by the worker: what its process will take beside them."""
     if job.workload != "train":
         return None
-    counts = counts_of(job.settings, remembered, most_bytes=COUNTED_BEFORE_A_START)
-    return _process_table(known, on, counts or Counts(0, 0, 0))
+    counts = counts_of(job.settings, remembered, most_bytes=COUNTED_BEFORE_A_START) or Counts(0, 0, 0)
+    return _process_table(known, on, data_bytes(counts.entities, counts.train + counts.valid + counts.test))
 
 
-def _process_table(known: Known, on: Target, counts: Counts) -> dict[str, Any] | None:
+def _process_table(known: Known, on: Target, data: int) -> dict[str, Any] | None:
     if known.process is None:
         return None
-    data = data_bytes(counts.entities, counts.train + counts.valid + counts.test)
     return {"on": _name(on), **known.process.as_table(), "data_mib": data / _MIB}
 
 
@@ -183,10 +182,10 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
 def _learned_process(job: Job, seen: list[forecasts.Forecast]) -> ProcessModel:
     shared_out = job.levers.get("devices", 1) != 1
     kind = kind_of(job.workload, job.settings.get("engine"), shared_out=shared_out)
-    return learn_process(kind, filter(None, map(_seen, seen)))
+    return learn_process(kind, filter(None, map(seen_of, seen)))
 
 
-def _seen(one: forecasts.Forecast) -> Seen | None:
+def seen_of(one: forecasts.Forecast) -> Seen | None:
     """A run of before knows no kind, and had no other engine than ours."""
     if one.counted_mib is None or one.libraries_mib is None or one.peak_mib is None:
         return None
