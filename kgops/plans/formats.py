@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import os
 from pathlib import Path
 
 from kgops.gpus.facts import CardFacts
 
-__all__ = ["cpu_has_tiles", "effective_precision", "flags_in", "precision_of_products"]
+__all__ = ["effective_precision", "flags_in", "precision_of_products"]
 
-_TILES = "amx_bf16"
 _HAVE_BF16 = {
     "avx512_bf16",
-    _TILES,
+    "amx_bf16",
     "svebf16",
 }  # as the kernel names what `kgops.training.precision` asks torch for
 _BF16, _FP16 = (8, 0), (7, 0)  # compute capabilities from which `auto` takes them
@@ -41,12 +39,6 @@ def precision_of_products(asked: str, card: CardFacts | None) -> str:
     if asked in ("auto", "bf16"):
         return "bf16" if whole else "fp16"
     return asked
-
-
-def cpu_has_tiles() -> bool:
-    """Whether this processor multiplies bf16 by tiles, where nobody told oneDNN not to."""
-    asked = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
-    return _TILES in _cpu_flags() and (not asked or "AMX" in asked.upper() or asked.upper() == "ALL")
 
 
 @functools.cache
