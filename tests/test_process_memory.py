@@ -72,7 +72,7 @@ def test_workers_of_another_kind_teach_nothing() -> None:
 
 def test_labels_of_a_large_graph_are_part_of_it() -> None:
     model = learn_process("train", planted(60.0, 1.0))
-    data = data_bytes(1_000_000, 10_000_000) / MIB
+    data = data_bytes("train", 1_000_000, 10_000_000) / MIB
     assert data > 500
     assert predicted_above(model, 100.0, data) == pytest.approx(
         predicted_above(model, 100.0) + data, rel=0.001

@@ -137,7 +137,8 @@ class _Search:
         self.expandable = expandable
         self.entities = subject.counts.entities
         counts = subject.counts
-        self.data = data_bytes(counts.entities, counts.train + counts.valid + counts.test)
+        kind, triples = known.process.kind if known.process else "", counts.train + counts.valid + counts.test
+        self.data = data_bytes(kind, counts.entities, triples)
         self._predicted: list[tuple[Shape, Budget]] = []
 
     def option(self, changes: Mapping[str, Any]) -> Option | None:

@@ -142,7 +142,8 @@ def _of_worker(job: Job, on: Target, known: Known, remembered: Path | None) -> d
     if job.workload != "train":
         return None
     counts = counts_of(job.settings, remembered, most_bytes=COUNTED_BEFORE_A_START) or Counts(0, 0, 0)
-    return _process_table(known, on, data_bytes(counts.entities, counts.train + counts.valid + counts.test))
+    triples = counts.train + counts.valid + counts.test
+    return _process_table(known, on, data_bytes("train", counts.entities, triples))
 
 
 def _process_table(known: Known, on: Target, data: int) -> dict[str, Any] | None:
