@@ -133,6 +133,12 @@ def test_without_a_card_memory_above_libraries_stands_beside_what_was_predicted_
 
     look(home, story)
 
+    async def narrow(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        assert "550 MiB host" in seen.row_of("1 train")
+
+    look(home, narrow, (80, 24))
+
 
 def test_screens_show_the_prediction_of_the_process_beside_its_own_peak(home: Path, conn: Connection) -> None:
     on_a_processor(conn)
@@ -151,9 +157,3 @@ def test_screens_show_the_prediction_of_the_process_beside_its_own_peak(home: Pa
         assert "host memory MiB ─ predicted 510" in seen.text
 
     look(home, story)
-
-    async def narrow(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
-        assert "550 MiB host" in seen.row_of("1 train")
-
-    look(home, narrow, (80, 24))

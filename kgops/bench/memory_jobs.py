@@ -22,7 +22,7 @@ _SIZES = {
     "hetionet-disease": (7_700, 12, 30_610),
 }
 _BUNDLED = ("nations", "kinships", "umls")
-_FLIGHTS = {"small": (32, 48, 60), "middle": (64, 64, 120), "large": (128, 160, 120)}
+_FLIGHTS = {"small": (32, 48, 60), "middle": (64, 64, 120), "large": (96, 128, 40)}
 
 
 @dataclass(frozen=True)
