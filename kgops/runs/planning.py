@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable, WontFit
+from kgops.gpus.facts import torch_build
 from kgops.jobs.cards_asked import asked_with_devices
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
@@ -28,6 +29,7 @@ __all__ = ["Planned", "known_of", "plan", "refuse_what_cannot_fit", "seen_of", "
 
 
 _MIB = 1 << 20
+_CUDA_BUILD = 4  # times the start of a build for the CPU alone; the first run here tells how much it is
 COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
 
 
@@ -183,7 +185,11 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
 def _learned_process(job: Job, seen: list[forecasts.Forecast]) -> ProcessModel:
     shared_out = job.levers.get("devices", 1) != 1
     kind = kind_of(job.workload, job.settings.get("engine"), shared_out=shared_out)
-    return learn_process(kind, filter(None, map(seen_of, seen)))
+    model = learn_process(kind, filter(None, map(seen_of, seen)))
+    build = torch_build() if not model.samples else None
+    if build is not None and build.cuda is not None:
+        return replace(model, start_mib=_CUDA_BUILD * model.start_mib)
+    return model
 
 
 def seen_of(one: forecasts.Forecast) -> Seen | None:
