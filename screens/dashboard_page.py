@@ -264,8 +264,10 @@ def _ways_to_say(one: Ended) -> list[str]:
     if run.peak_host_mib is None:
         return [""]
     host = f"{run.peak_host_mib:,.0f} MiB host"
+    if one.process_mib is not None:
+        return _beside_predicted(f"{one.process_mib:,.0f} MiB process", run)
     if run.predicted_mib and one.libraries_mib is not None:
-        # Without a card a prediction is of what comes on top of libraries.
+        # In a record of before, tensors were predicted to come on top of libraries.
         above = f"{run.peak_host_mib - one.libraries_mib:,.0f} MiB above libraries"
         return [*_beside_predicted(above, run), host]
     return [host]

@@ -64,9 +64,8 @@ def _state(known: Dossier, width: int) -> list[Row]:
         for what, mib in (("card", run.peak_card_mib), ("host", run.peak_host_mib))
         if mib is not None
     ]
-    above = _above_libraries(known)
-    if above is not None:
-        memory[-1] += f", {figure(above, 'MiB')} above libraries"
+    if known.above_start_mib is not None:
+        memory[-1] += f", {figure(known.above_start_mib, 'MiB')} {_above_what(known)}"
     if run.predicted_mib is not None:
         memory.append(f"predicted {figure(run.predicted_mib, 'MiB')}{_of_what(known)}")
     facts = [run.profile and f"profile {run.profile}", _cards(known), *memory]
@@ -101,23 +100,26 @@ def _joined(facts: list[str], width: int) -> list[Row]:
     return [said(line, width, "dim") for line in lines]
 
 
-def _above_libraries(known: Dossier) -> float | None:
-    """Of host memory, what a prediction without a card is of."""
-    peak, libraries = known.run.peak_host_mib, known.libraries_mib
-    if peak is None or libraries is None or (known.forecast or {}).get("on_card", True):
-        return None
-    return peak - libraries
+def _above_what(known: Dossier) -> str:
+    """In a record of before, tensors were predicted to come on top of libraries."""
+    return "above libraries" if known.process is None else "above its start"
 
 
 def _of_what(known: Dossier) -> str:
     """And how far off it was, where that has been measured."""
+    if known.process is not None:
+        off = _off(known.above_start_mib, known.predicted_above_start_mib)
+        return f" of the process ({off} measured above its start)" if off else " of the process"
     if known.forecast is None:
         return ""
     on_card, predicted = known.forecast["on_card"], known.run.predicted_mib
-    measured = known.run.peak_card_mib if on_card else _above_libraries(known)
-    what = " on the card" if on_card else " above libraries"
-    off = off_by(measured, predicted) if measured and predicted else None
+    off = _off(known.run.peak_card_mib if on_card else known.above_start_mib, predicted)
+    what = " on the card" if on_card else f" {_above_what(known)}"
     return f"{what} ({off} measured)" if off else what
+
+
+def _off(measured: float | None, predicted: float | None) -> str | None:
+    return off_by(measured, predicted) if measured and predicted else None
 
 
 def _budget(known: Dossier, width: int) -> list[Row]:

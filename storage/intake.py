@@ -11,8 +11,13 @@ from storage import influences, measurements, reports, series
 from storage.database import transaction
 
 # What formulas said before the start has a forecast in the plan, and is what the queue and the record go by.
+# A worker counts tensors alone; where the plan knows what its process takes beside them, the run has the whole.
 _PREDICTED = """
-    UPDATE run SET predicted_mib = ?1 WHERE id = ?2
+    UPDATE run SET predicted_mib = coalesce((
+        SELECT json_extract(plan, '$.process.start_mib') + json_extract(plan, '$.process.constant_mib')
+            + json_extract(plan, '$.process.data_mib') + ?1 * json_extract(plan, '$.process.factor')
+        FROM run_spec WHERE run = ?2), ?1)
+    WHERE id = ?2
     AND (SELECT json_extract(plan, '$.forecast') FROM run_spec WHERE run = ?2) IS NULL
 """
 

@@ -51,19 +51,13 @@ def need(**levers: Any) -> int:
     return predict(shape_of(T4, levers=levers), T4).total
 
 
-def test_a_processor_that_multiplies_bf16_by_tiles_needs_more_unless_it_is_told_not_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_format_that_two_cpus_have_is_predicted_alike_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
     def predicted(precision: str, *flags: str) -> int:
         monkeypatch.setattr(formats, "_cpu_flags", lambda: frozenset(flags))
         return predict(shape_of(size=32, levers={"precision": precision, "batch_size": 1})).total
 
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    plain = predicted("bf16", "avx512_bf16")
-    assert predicted("bf16", "avx512_bf16", "amx_bf16") > plain
-    assert predicted("fp32", "avx512_bf16", "amx_bf16") == predicted("fp32", "avx512_bf16")
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-    assert predicted("bf16", "avx512_bf16", "amx_bf16") == plain
+    assert predicted("bf16", "avx512_bf16", "amx_bf16") == predicted("bf16", "avx512_bf16")
+    assert predicted("fp32", "avx512_bf16", "amx_bf16") == predicted("fp32", "avx2")
 
 
 def test_what_a_processor_can_do_is_read_on_x86_and_on_arm() -> None:
@@ -94,14 +88,15 @@ def judge(outcomes: list[Outcome]) -> None:
     errors = [outcome.error for outcome in outcomes]
     worst = min(outcomes, key=lambda outcome: outcome.error)
     if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
-        # There oneDNN takes about three copies more of the last stage's kernels for their gradient: of networks so
-        # small up to a fifth of all. What is forgotten of our own tensors shows where the bounds below hold.
-        assert worst.error > -0.25, worst
+        # There oneDNN takes some copies more of the last stage's kernels: no tensors of ours, and some MiB whatever the
+        # job. A process is predicted with what it takes beside tensors. What is forgotten of ours shows elsewhere.
+        assert all(outcome.measured - outcome.predicted < 2 * MIB for outcome in outcomes), outcomes
         assert max(outcome.least_error for outcome in outcomes) <= 0.05, outcomes
         return
     assert worst.error > -0.02, worst
     assert statistics.median(map(abs, errors)) < 0.01
-    assert all(abs(error) <= 0.05 for error in errors), errors
+    # Of bf16 the CPU that takes most is predicted.
+    assert max(outcome.least_error for outcome in outcomes) <= 0.05, outcomes
 
 
 def test_regressions_take_what_was_predicted() -> None:

@@ -1,9 +1,10 @@
-"""What a plan is worth on this machine: predicted memory beside measured, and how long planning takes.
+"""What a plan is worth on this machine: predicted tensors beside counted ones, and how long planning takes.
 
     kgops bench plans [--settings 48] [--seed S] [--only train] [--quick] [--store]
 
 Settings are drawn at random, by seeds that no formula was tuned on, and run by the workers' own functions; measured is
-the most that torch's allocator had handed out at one moment. `python -m kgops.bench.budget` prints every one of them.
+the most that torch's allocator had handed out at one moment: *counted tensors*. All that a worker's process takes,
+*process memory*, is judged by `kgops bench memory`. `python -m kgops.bench.budget` prints every one of them.
 """
 
 from __future__ import annotations
@@ -103,9 +104,19 @@ def of_predictions(outcomes: Iterator[Outcome]) -> list[Line]:
         took = tuple(one.predict_us for one in some)
         share = sum(near) / len(near)
         lines += [
-            Line(f"plans_{kind}_error", f"{of}: prediction off by", "%", off, 1),
-            Line(f"plans_{kind}_within", f"{of}: within 5 %", "%", near, 95, share, at_least=True),
-            Line(f"plans_{kind}_under", f"{of}: furthest too low", "%", under, 2, max(under)),
+            Line(f"plans_{kind}_error", f"{of}: counted tensors, prediction off by", "%", off, 1),
+            Line(
+                f"plans_{kind}_within",
+                f"{of}: counted tensors, within 5 %",
+                "%",
+                near,
+                95,
+                share,
+                at_least=True,
+            ),
+            Line(
+                f"plans_{kind}_under", f"{of}: counted tensors, furthest too low", "%", under, 2, max(under)
+            ),
             Line(f"plans_{kind}_us", f"{of}: a prediction takes", "µs", took),
         ]
     return lines

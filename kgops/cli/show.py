@@ -13,7 +13,7 @@ from kgops.cli.output import UNKNOWN, duration, figure, moment, off_by, print_js
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
 from kgops.plans.ladder import passed_over
-from kgops.runs.dossier import lever_rows, said_by_worker, worker_prediction
+from kgops.runs.dossier import LIBRARIES, PROCESS_PEAK, lever_rows, said_by_worker, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.runs import Run
 
@@ -91,6 +91,8 @@ def _predicted(session: Session, run: Run) -> str:
     told = figure(run.predicted_mib, "MiB")
     plan = runs.spec(session.conn, run.id).plan
     forecast, traced = plan.get("forecast"), worker_prediction(session.conn, run.id, plan)
+    if plan.get("process") is not None and run.predicted_mib is not None:
+        return f"{told} of the process{_above_start(session, run, plan['process'])}{_counted(traced)}"
     if traced is not None:
         return (
             f"{told} of {one_line(traced['of'])}, by {one_line(traced['by'])}{_beside(session, run, traced)}"
@@ -103,6 +105,26 @@ def _predicted(session: Session, run: Run) -> str:
         return f"{told} on the card"
     off = off_by(run.peak_card_mib, run.predicted_mib)
     return f"{told} on the card" + (f" ({off} measured)" if off else "")
+
+
+def _above_start(session: Session, run: Run, process: Mapping[str, Any]) -> str:
+    """How far off it was, of what the process took above its start."""
+    curves = {one.name: one.last_value for one in series.of_run(session.conn, run.id)}
+    peak, start = curves.get(PROCESS_PEAK), curves.get(LIBRARIES)
+    if peak is None or start is None or run.predicted_mib is None:
+        return ""
+    predicted = run.predicted_mib - process["start_mib"]
+    off = off_by(peak - start, predicted)
+    return f" ({figure(peak, 'MiB')} measured; above its start {off})" if off else ""
+
+
+def _counted(traced: Mapping[str, Any] | None) -> str:
+    """What the worker counted before it was made a prediction of the whole process."""
+    if traced is None:
+        return ""
+    return (
+        f"; counted: {figure(traced['mib'], 'MiB')} of {one_line(traced['of'])}, by {one_line(traced['by'])}"
+    )
 
 
 def _beside(session: Session, run: Run, traced: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
@@ -111,15 +112,19 @@ def accuracy_table(seen: Iterable[Forecast]) -> list[dict[str, Any]]:
 def _accuracies(seen: Iterable[Forecast]) -> list[tuple[str, bool, list[Pair], Accuracy | None]]:
     by: dict[tuple[str, bool], list[Pair]] = defaultdict(list)
     for one in seen:
-        if one.measured_mib is not None:
+        if one.measured_mib is not None and one.predicted_mib is not None:
             by[one.on, one.on_card].append(Pair(one.predicted_mib, one.measured_mib))
-    return [(on, on_card, pairs, accuracy(pairs)) for (on, on_card), pairs in sorted(by.items())]
+    # A process is measured alone: there no error is somebody else's.
+    return [
+        (on, on_card, pairs, accuracy(pairs) if on_card else accuracy(pairs, furthest=math.inf))
+        for (on, on_card), pairs in sorted(by.items())
+    ]
 
 
 def _compared(on_card: bool) -> str:
     if on_card:
         return "all that the run held on the card"
-    return "tensors predicted; measured what the process grew by, labels and Python's objects included"
+    return "process memory: the peak of the worker's process above its start"
 
 
 def _where(planned: Planned) -> str:

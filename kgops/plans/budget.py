@@ -1,8 +1,10 @@
 """Predicted peak memory of a job by part, before it starts: torch-free, in a millisecond or a few.
 
-On a CPU the prediction is of what torch's allocator hands out, and `python -m kgops.bench.budget` measures how
-good it is. What a card adds (rounding, segments, workspaces, context) is derived from torch's source and from
-reports, and is marked as not measured until a run on that card has been.
+Two things are named apart. *Counted tensors* are what torch's allocator hands out: on a CPU `python -m
+kgops.bench.budget` measures how good their prediction is. *Process memory*, on a CPU, is all that the worker's process
+has resident: those, and what `process_memory` learned of the rest. What a card adds (rounding, segments, workspaces,
+context) is derived from torch's source and from reports, and is marked as not measured until a run on that card has
+been.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ from typing import Any, NamedTuple
 
 from kgops.gpus.facts import CardFacts
 from kgops.plans.allocator import GRANULE, reserved_bytes
+from kgops.plans.index_memory import mapped_bytes
 from kgops.plans.learned import Correction
 from kgops.plans.ledger import Ledger
+from kgops.plans.process_memory import Process, ProcessModel
 from kgops.plans.regress_memory import walk_regression
 from kgops.plans.regress_shape import RegressShape
 from kgops.plans.shapes import Shape
 from kgops.plans.tracin_memory import walk_tracin
+from kgops.plans.tracin_shape import TracinShape
 from kgops.plans.train_memory import walk_training
 from kgops.plans.train_shape import TrainShape
 
@@ -62,8 +67,9 @@ class Row(NamedTuple):
 class Budget:
     """All in bytes, at the moment of the peak, in `phase`; `phases` has the peak of each.
 
-    `live` is what the allocator has handed out, `reserved` what it holds for that, `total` all that the card
-    (or on a CPU: torch's share of the process) has to have, corrected by what this machine's runs have shown.
+    `live` is what the allocator has handed out, `reserved` what it holds for that, `total` all that the card has to
+    have, corrected by what this machine's runs have shown; on a CPU all that the `process` has to have, or where that
+    is None the counted tensors alone.
     """
 
     parts: Mapping[str, int]
@@ -74,6 +80,7 @@ class Budget:
     context: int
     on_card: bool
     correction: Correction | None = None
+    process: Process | None = None
 
     @property
     def allocator(self) -> int:
@@ -83,6 +90,8 @@ class Budget:
     @property
     def total(self) -> int:
         whole = self.reserved + self.context
+        if self.process is not None:
+            return whole + self.process.total
         return whole if self.correction is None else round(whole * self.correction.factor)
 
     @property
@@ -99,11 +108,21 @@ class Budget:
         if self.correction is not None:
             learned = self.total - self.reserved - self.context
             rows.append(Row("correction", learned, self.correction.says, True))
+        if self.process is not None:
+            own = self.process
+            rows.append(Row("libraries", own.libraries, own.says, own.samples > 0))
+            rows.append(Row("labels", own.data, "labels of the graph and Python's objects", own.samples > 0))
+            if own.mapped:
+                says = "files of the index; the system takes their memory back when it is short"
+                rows.append(Row("mapped files", own.mapped, says, own.samples > 0))
+            rows.append(Row("start", own.start, "Python and its imports, before any data", own.samples > 0))
         return rows
 
     def as_table(self) -> dict[str, Any]:
         """In MiB, for a record or JSON."""
+        start = {} if self.process is None else {"start_mib": self.process.start / MIB}
         return {
+            **start,
             "phase": self.phase,
             "parts_mib": {row.part: row.size / MIB for row in self.explain()},
             "phases_mib": {phase: size / MIB for phase, size in self.phases.items()},
@@ -118,11 +137,14 @@ def predict(
     card: CardFacts | None = None,
     *,
     correction: Correction | None = None,
+    process: ProcessModel | None = None,
+    data: int = 0,
     resumed: bool = False,
     expandable: bool = False,
     context: int | None = None,
 ) -> Budget:
-    """The peak of a job of this shape; `card` is the one the shape was made for.
+    """The peak of a job of this shape; `card` is the one the shape was made for. On a CPU `process` says what the
+    worker's process takes beside tensors, and `data` bytes of labels among it.
 
     `resumed` for one that goes on from a checkpoint, `expandable` where segments may grow, `context` in
     bytes where it was measured for this card and driver.
@@ -141,7 +163,12 @@ def predict(
         (_CONTEXT if context is None else context) if on_card else 0,
         on_card,
         correction,
+        process.beside(reserved, data, _mapped(shape)) if process is not None and not on_card else None,
     )
+
+
+def _mapped(shape: Shape) -> int:
+    return mapped_bytes(shape) if isinstance(shape, TracinShape) else 0
 
 
 def peak_live(

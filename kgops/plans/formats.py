@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-import os
 from pathlib import Path
 
 from kgops.gpus.facts import CardFacts
 from kgops.jobs.applied import Place, training_precision
 from kgops.jobs.applied import precision_of_products as products
 
-__all__ = ["cpu_has_tiles", "effective_precision", "flags_in", "place_of", "precision_of_products"]
+__all__ = ["effective_precision", "flags_in", "place_of", "precision_of_products"]
 
-_TILES = "amx_bf16"
 _HAVE_BF16 = {
     "avx512_bf16",
-    _TILES,
+    "amx_bf16",
     "svebf16",
 }  # as the kernel names what `kgops.training.precision` asks torch for
 
@@ -38,12 +36,6 @@ def effective_precision(asked: str, card: CardFacts | None) -> str:
 def precision_of_products(asked: str, card: CardFacts | None) -> str:
     """What TracIn makes of a number format on that card; an unknown capability is believed to have it."""
     return products(asked, place_of(card) or Place((8, 0)))[0]
-
-
-def cpu_has_tiles() -> bool:
-    """Whether this processor multiplies bf16 by tiles, where nobody told oneDNN not to."""
-    asked = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
-    return _TILES in _cpu_flags() and (not asked or "AMX" in asked.upper() or asked.upper() == "ALL")
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from kgops.plans.product_memory import EXACT, walk_product
 from kgops.plans.scan_memory import Ranking, tests_at_once, walk_engines, walk_kept, walk_results
 from kgops.plans.tracin_shape import TracinShape
 
-__all__ = ["walk_building", "walk_query"]
+__all__ = ["mapped_bytes", "walk_building", "walk_query"]
 
 _ID = 8
 _ROW = 3 * _ID
@@ -79,6 +79,14 @@ def walk_query(ledger: Ledger, s: TracinShape) -> None:
     if every:
         walk_results(ledger, s)
     ledger.give(*every, *union)
+
+
+def mapped_bytes(s: TracinShape) -> int:
+    """Of files that a process on a CPU has resident at once: the one it reads, and the one before."""
+    if not s.from_index or s.on_card:
+        return 0
+    blocks = s.counts.groups.blocks(s.block, s.counts.train, both_directions=s.both_directions).found
+    return 2 * max(_stored_bytes(s, Side.of_block(s, block, None)) for block in blocks)
 
 
 def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], side: Side, test: Side) -> Held:

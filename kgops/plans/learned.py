@@ -59,15 +59,15 @@ def learn(pairs: Iterable[Pair]) -> Correction | None:
     return Correction(high, len(ratios))
 
 
-def accuracy(pairs: Iterable[Pair]) -> Accuracy | None:
-    """How good predictions have been; None without runs."""
-    errors = [1 / ratio - 1 for ratio in _ratios(pairs)]
+def accuracy(pairs: Iterable[Pair], *, furthest: float = _FURTHEST) -> Accuracy | None:
+    """How good predictions have been; None without runs. A factor beyond `furthest` is no prediction's error."""
+    errors = [1 / ratio - 1 for ratio in _ratios(pairs, furthest)]
     if not errors:
         return None
     return Accuracy(len(errors), median(map(abs, errors)), min(0.0, *errors), max(0.0, *errors))
 
 
-def _ratios(pairs: Iterable[Pair]) -> Iterable[float]:
+def _ratios(pairs: Iterable[Pair], furthest: float = _FURTHEST) -> Iterable[float]:
     for predicted, measured in pairs:
-        if predicted > 0 and measured > 0 and 1 / _FURTHEST <= measured / predicted <= _FURTHEST:
+        if predicted > 0 and measured > 0 and 1 / furthest <= measured / predicted <= furthest:
             yield measured / predicted

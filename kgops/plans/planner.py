@@ -17,6 +17,7 @@ from kgops.plans.budget import Budget, predict
 from kgops.plans.ladder import ladder
 from kgops.plans.learned import Correction
 from kgops.plans.pace import Pace
+from kgops.plans.process_memory import ProcessModel, data_bytes
 from kgops.plans.regress_shape import RegressShape
 from kgops.plans.resolve import expands_segments, work_of
 from kgops.plans.shapes import Shape
@@ -45,6 +46,7 @@ class Known:
 
     correction: Correction | None = None
     pace: Pace | None = None
+    process: ProcessModel | None = None  # of such a worker on the CPU; None: its tensors alone are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,9 @@ class _Search:
         self.rates: Rates = rates_of(target)
         self.expandable = expandable
         self.entities = subject.counts.entities
+        counts = subject.counts
+        kind, triples = known.process.kind if known.process else "", counts.train + counts.valid + counts.test
+        self.data = data_bytes(kind, counts.entities, triples)
         self._predicted: list[tuple[Shape, Budget]] = []
 
     def option(self, changes: Mapping[str, Any]) -> Option | None:
@@ -236,8 +241,14 @@ class _Search:
         for known, budget in self._predicted:
             if known == shape:
                 return budget
-        correction, card = self.known.correction, self.target.facts
-        budget = predict(shape, card, correction=correction, expandable=self.expandable)
+        budget = predict(
+            shape,
+            self.target.facts,
+            correction=self.known.correction,
+            process=self.known.process,
+            data=self.data,
+            expandable=self.expandable,
+        )
         self._predicted.append((shape, budget))
         return budget
 

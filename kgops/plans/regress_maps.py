@@ -1,8 +1,9 @@
 """The image network's encoder as the allocator sees it: maps of its stages, there and back.
 
 After `kgops.models.regression`, and after what torch 2.13 allocates inside its operators: on a CPU oneDNN copies what
-a convolution reads and writes into blocks of channels, and where a processor multiplies bf16 by tiles (AMX) once more
-what it made. What cuDNN takes on a card is not known here.
+a convolution reads and writes into blocks of channels, and of bf16 at most what a CPU with tiles (AMX) takes: once more
+what it made. Nobody asks which CPU it is; what one without AVX2 takes beside that is small, and a matter of
+`process_memory`. What cuDNN takes on a card is not known here.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Maps:
 
     def __init__(self, ledger: Ledger, s: RegressShape, images: int, low: int) -> None:
         self._ledger, self._c, self._images, self._low = ledger, s.model, images, low
-        self._on_card, self._tiles = s.on_card, _TILES if s.by_tiles else 0
+        self._on_card, self._tiles = s.on_card, _TILES if low != _FULL and not s.on_card else 0
         # A card's autocast norms in float32, and what follows stays so; a CPU's stays in bf16.
         self._wide = _FULL if s.on_card else low
         self._is_mixed = low != self._wide
@@ -219,11 +220,9 @@ class Maps:
         blocked = self._take(kernels, _WORKSPACE)
         if self._low != _FULL and not self._on_card:
             # Sums in float32, and a frame turned around twice, with room for a border.
-            turned = (made + entering) // self._images + _BORDER
-            if self._tiles:
-                width = max(1, self._c.width >> number)
-                turned = (made + entering) // self._images * (width + _WIDER) // width
-                turned = min(turned + _LEAST_TURNED, _MOST_TURNED)
+            once, width = (made + entering) // self._images, max(1, self._c.width >> number)
+            by_tiles = min(once * (width + _WIDER) // width + _LEAST_TURNED, _MOST_TURNED)
+            turned = max(once + _BORDER, by_tiles)
             self._ledger.flash(_WORKSPACE, 2 * kernels + turned if number else 0)
         self._ledger.give(*inside)
         arrives()

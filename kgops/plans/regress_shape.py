@@ -12,7 +12,6 @@ from kgops.jobs.regressing import config_of
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.plans.flight_files import Flights
-from kgops.plans.formats import cpu_has_tiles
 
 __all__ = ["RegressShape", "regress_shape"]
 
@@ -21,7 +20,7 @@ __all__ = ["RegressShape", "regress_shape"]
 class RegressShape:
     """`train` windows of an epoch, `valid` ones that are asked after it and `held_out` ones at the end. `at_once`
     windows are computed at a time; `low` is the bytes of a number in convolutions and products, `pixel` of one in a
-    batch as it is read. Bf16 is multiplied `by_tiles` on processors that do."""
+    batch as it is read."""
 
     model: RegressionConfig
     on_card: bool
@@ -39,7 +38,6 @@ class RegressShape:
     augment: bool
     flat_field: bool
     loss: str
-    by_tiles: bool = False
 
     @property
     def examples(self) -> int:
@@ -88,7 +86,6 @@ def regress_shape(job: Job, flights: Flights, card: CardFacts | None, precision:
         settings["augment"],
         settings["flat_field_correction"],
         settings["loss_type"],
-        card is None and precision == "bf16" and cpu_has_tiles(),
     )
 
 

@@ -84,6 +84,7 @@ class _Predicted:
             if known == shape:
                 return mib
         card, correction = self._suggestion.target.facts, self._suggestion.known.correction
+        # Of tensors alone: what a process takes beside them no rung changes.
         self._known.append((shape, predict(shape, card, correction=correction).total_mib))
         return self._known[-1][1]
 

@@ -36,6 +36,7 @@ __all__ = [
 _STEPS = ("step_down", "again")
 _IMPORTED = "imported"  # `runs.exporting` writes it; a console that shows a run needs nothing else from there
 LIBRARIES = "libraries_mib"
+PROCESS_PEAK = "process_peak_mib"
 _TAIL_BYTES = 1 << 18
 _SAID = 30  # of what a worker says in words; one that says more repeats itself
 
@@ -77,6 +78,7 @@ class Dossier:
     environment: Mapping[str, Any]
     forecast: Mapping[str, Any] | None  # what was predicted of its memory, for what, and from which parts
     traced: Mapping[str, Any] | None = None  # what its worker predicted instead: `worker_prediction`
+    process: Mapping[str, Any] | None = None  # on a CPU: of the worker whose whole process was predicted
     imported: tuple[Event, ...] = ()  # when it came into this record, and from where
 
     @property
@@ -84,9 +86,37 @@ class Dossier:
         """Of host memory, before the worker read any data; None unless it is one of ours."""
         return next((curve.last for curve in self.curves if curve.name == LIBRARIES), None)
 
+    @property
+    def process_mib(self) -> float | None:
+        """The peak of the worker's own process; in records of before, of the run."""
+        told = next((curve.last for curve in self.curves if curve.name == PROCESS_PEAK), None)
+        return self.run.peak_host_mib if told is None else told
+
+    @property
+    def above_start_mib(self) -> float | None:
+        """That the process grew by from its start to its peak; None unless it is one of ours on a CPU."""
+        peak, start = self.process_mib, self.libraries_mib
+        if peak is None or start is None or (self.process is None and self._is_on_card is not False):
+            return None
+        return peak - start
+
+    @property
+    def predicted_above_start_mib(self) -> float | None:
+        """What was predicted of that; in records of before, of tensors alone."""
+        predicted = self.run.predicted_mib
+        if self.process is None or predicted is None:
+            return predicted
+        return predicted - float(self.process["start_mib"])
+
+    @property
+    def _is_on_card(self) -> bool | None:
+        return (self.forecast or {}).get("on_card")
+
     def budget_mib(self, curve: str) -> float | None:
-        """What that curve should not exceed: on a processor, tensors are predicted to come on top of libraries."""
-        predicted, on_card = self.run.predicted_mib, (self.forecast or {}).get("on_card")
+        """What that curve should not exceed; in old records tensors were predicted to come on top of libraries."""
+        predicted, on_card = self.run.predicted_mib, self._is_on_card
+        if curve == "host_memory_mib" and self.process is not None:
+            return predicted
         if predicted is None or on_card is None:
             return None
         if curve == "host_memory_mib" and not on_card and self.libraries_mib is not None:
@@ -121,6 +151,7 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
         job=spec.job,
         environment=spec.environment,
         forecast=spec.plan.get("forecast"),
+        process=spec.plan.get("process"),
         traced=worker_prediction(conn, number, spec.plan),
         imported=tuple(event for event in told if event.kind == _IMPORTED),
     )

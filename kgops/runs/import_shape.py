@@ -24,6 +24,11 @@ _FORECAST = {
     "modelled_s": Maybe(float),
     "budget": {"parts_mib": {str: float}, "phase?": Maybe(str)},
 }
+_PROCESS = {
+    "kind": str,
+    "on": str,
+    **dict.fromkeys(("start_mib", "constant_mib", "factor", "data_mib", "samples"), float),
+}
 _DATA = {name: Maybe(str) for name in ("dataset?", "train?", "valid?", "test?", "checkpoint_dir?")}
 _JOB = {
     "train?": Maybe(_DATA),
@@ -33,6 +38,7 @@ _JOB = {
 _PLAN = {
     "choices?": Maybe([_CHOICE]),
     "forecast?": Maybe(_FORECAST),
+    "process?": Maybe(_PROCESS),
     "ladder?": Maybe([_RUNG]),
     "skipped?": Maybe([{**_RUNG, "skipped": str}]),
     "cwd?": Maybe(str),

@@ -142,6 +142,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         reserved_mib=planned.reserved_mib,
         predicted_mib=planned.predicted_mib,
         forecast=planned.forecast(),
+        process=planned.process,
         exclusive=job.card.exclusive,
         attempts=job.limits.attempts,
         grace_s=job.limits.grace_s,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from kgops.gpus.readings import CardReading
 from kgops.jobs.numbers import mean
-from kgops.runs.dossier import LIBRARIES
+from kgops.runs.dossier import LIBRARIES, PROCESS_PEAK
 from kgops.runs.on_cards import Owners
 from kgops.settings import Home
 from storage import attempts, reports, runs, series
@@ -67,6 +67,9 @@ class Ended:
     steps: str | None
     alerts: tuple[Alert, ...]
     libraries_mib: float | None = None  # of host memory, before its worker read any data
+    process_mib: float | None = (
+        None  # of the worker's process at its peak, where the whole of it was predicted
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,13 @@ def _ended(conn: Connection, run: Run) -> Ended:
         steps = stepped_down(settings, rungs)
     curves = series.of_run(conn, run.id)
     libraries = next((one.last_value for one in curves if one.name == LIBRARIES), None)
-    return Ended(run, steps, _alerts(conn, run, curves), libraries)
+    return Ended(run, steps, _alerts(conn, run, curves), libraries, _process_peak(conn, run, curves))
+
+
+def _process_peak(conn: Connection, run: Run, curves: list[Series]) -> float | None:
+    """A record of before has a prediction of tensors, whatever its worker told."""
+    peak = next((one.last_value for one in curves if one.name == PROCESS_PEAK), None)
+    return peak if peak is not None and runs.spec(conn, run.id).plan.get("process") else None
 
 
 def _alerts(conn: Connection, run: Run, curves: list[Series]) -> tuple[Alert, ...]:

@@ -30,6 +30,9 @@ class Plan:
     log_mib: float
     predicted_mib: float | None = None
     forecast: dict[str, Any] | None = None  # what was predicted, for what, and from which parts
+    process: dict[str, Any] | None = (
+        None  # on the CPU: what such a worker's process takes beside counted tensors
+    )
     module: str | None = None  # None: the command is the person's own
     on: str | None = None  # where the worker is, if not here
     rungs: list[dict[str, Any]] = field(

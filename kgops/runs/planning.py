@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable, WontFit
+from kgops.gpus.facts import torch_build
 from kgops.jobs.cards_asked import asked_with_devices
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans import learned, pace
 from kgops.plans.as_applied import as_applied
+from kgops.plans.counts import Counts, counts_of
 from kgops.plans.planner import Known, Option, Suggestion, need_mib, suggest
+from kgops.plans.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
 from kgops.plans.resolve import Choice, Resolved, device_of, gpu_asked
 from kgops.plans.subject import subject_of
 from kgops.plans.targets import Target, cards_here, processor, target_of_job
@@ -23,9 +26,11 @@ from kgops.settings import Home, make_home
 from storage import forecasts
 from storage.database import Connection
 
-__all__ = ["Planned", "known_of", "plan", "refuse_what_cannot_fit", "told"]
+__all__ = ["Planned", "known_of", "plan", "refuse_what_cannot_fit", "seen_of", "told"]
 
 
+_MIB = 1 << 20
+_CUDA_BUILD = 4  # times the start of a build for the CPU alone; the first run here tells how much it is
 COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
 
 
@@ -39,6 +44,7 @@ class Planned:
     target: Target
     suggestion: Suggestion | None = None
     unknown: str | None = None
+    process: dict[str, Any] | None = None  # on the CPU: of such a worker, for the record
 
     @property
     def best(self) -> Option | None:
@@ -124,21 +130,39 @@ def _plan(
         where = "which node Slurm gives it is not known before"
         return Planned(job, resolved.choices, processor(), unknown=where)
     on = target or target_of_job(gpu_asked(job), device_of(job))
+    known = known_of(conn, on, job)
     remembered = _remembered(home)
     subject = subject_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
     if isinstance(subject, str):
-        return Planned(job, resolved.choices, on, unknown=subject)
-    known = known_of(conn, on, job.workload) if conn is not None else Known()
+        return Planned(
+            job, resolved.choices, on, unknown=subject, process=_of_worker(job, on, known, remembered)
+        )
     suggestion = suggest(subject, on, known, resolved.environment, thorough=thorough)
     if suggestion is None:
         return Planned(job, resolved.choices, on, unknown="there is no formula for it")
-    changes = suggestion.best.changes
+    changes, own = suggestion.best.changes, suggestion.best.budget.process
     return Planned(
         replace(job, levers={**job.levers, **changes}),
         (*_kept(resolved.choices, changes), *_chosen(resolved.choices, suggestion)),
         on,
         suggestion,
+        process=_process_table(known, on, 0 if own is None else own.data + own.mapped),
     )
+
+
+def _of_worker(job: Job, on: Target, known: Known, remembered: Path | None) -> dict[str, Any] | None:
+    """Where tensors are counted only by the worker: what its process will take beside them."""
+    if job.workload != "train":
+        return None
+    counts = counts_of(job.settings, remembered, most_bytes=COUNTED_BEFORE_A_START) or Counts(0, 0, 0)
+    triples = counts.train + counts.valid + counts.test
+    return _process_table(known, on, data_bytes("train", counts.entities, triples))
+
+
+def _process_table(known: Known, on: Target, data: int) -> dict[str, Any] | None:
+    if known.process is None:
+        return None
+    return {"on": _name(on), **known.process.as_table(), "data_mib": data / _MIB}
 
 
 def _remembered(home: Home) -> Path | None:
@@ -153,19 +177,38 @@ def _remembered(home: Home) -> Path | None:
     return home.path / "counts.json"
 
 
-def known_of(conn: Connection, target: Target, workload: str) -> Known:
-    """What runs on this card, or on this machine's processor, have shown so far."""
-    seen = forecasts.newest(conn, on=_name(target))
-    pairs = [
-        learned.Pair(one.predicted_mib, one.measured_mib) for one in seen if one.measured_mib is not None
-    ]
+def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
+    """What runs on this card, or on this machine's CPU, have shown so far."""
+    seen = forecasts.newest(conn, on=_name(target)) if conn is not None else []
+    workload = job.workload
     paces = [
         pace.Measured(one.modelled_s, one.measured_s)
         for one in seen
         if one.workload == workload and one.modelled_s and one.measured_s
     ]
-    # Beside tensors a process holds labels and libraries: on a processor its size corrects no prediction of tensors.
-    return Known(learned.learn(pairs) if target.on_card else None, pace.pace_of(paces))
+    known = Known(pace=pace.pace_of(paces))
+    if target.on_card:
+        pairs = ((one.predicted_mib, one.measured_mib) for one in seen)
+        return replace(known, correction=learned.learn(learned.Pair(p, m) for p, m in pairs if p and m))
+    return replace(known, process=_learned_process(job, seen))
+
+
+def _learned_process(job: Job, seen: list[forecasts.Forecast]) -> ProcessModel:
+    shared_out = job.levers.get("devices", 1) != 1
+    kind = kind_of(job.workload, job.settings.get("engine"), shared_out=shared_out)
+    model = learn_process(kind, filter(None, map(seen_of, seen)))
+    build = torch_build() if not model.samples else None
+    if build is not None and build.cuda is not None:
+        return replace(model, start_mib=_CUDA_BUILD * model.start_mib)
+    return model
+
+
+def seen_of(one: forecasts.Forecast) -> Seen | None:
+    """A run of before knows no kind, and had no other engine than ours."""
+    if one.counted_mib is None or one.libraries_mib is None or one.peak_mib is None:
+        return None
+    process = one.process or {"kind": one.workload, "data_mib": 0.0}
+    return Seen(process["kind"], one.counted_mib, process["data_mib"], one.libraries_mib, one.peak_mib)
 
 
 def refuse_what_cannot_fit(planned: Planned) -> None:

@@ -126,6 +126,9 @@ def _memory(found: Dossier, forecast: Mapping[str, Any] | None) -> str:
     rows.append(("peak on the card, measured", _mib(run.peak_card_mib)))
     if run.predicted_mib is not None:
         of = "on the card" if forecast and forecast.get("on_card") else "of tensors"
+        of = of if found.process is None else "of the process"
+        if found.process is not None:
+            rows[0] = ("peak of the process, measured", _mib(found.process_mib))
         rows.append((f"predicted {of}", _mib(run.predicted_mib)))
     parts = (forecast or {}).get("budget", {}).get("parts_mib", {})
     told = _table(("", "MiB"), rows, right=(1,))

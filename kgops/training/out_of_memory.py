@@ -7,7 +7,15 @@ import re
 import resource
 from pathlib import Path
 
-__all__ = ["describe", "host_memory_mib", "is_at_its_limit", "is_out_of_memory", "limit_memory", "make_room"]
+__all__ = [
+    "describe",
+    "host_memory_mib",
+    "host_peak_mib",
+    "is_at_its_limit",
+    "is_out_of_memory",
+    "limit_memory",
+    "make_room",
+]
 
 _SIGNS = (
     "out of memory",
@@ -107,6 +115,12 @@ def _limit() -> int | None:
 def host_memory_mib() -> float | None:
     """That this process holds now."""
     held = _status("VmRSS")
+    return None if held is None else held / _MIB
+
+
+def host_peak_mib() -> float | None:
+    """The most that this process has held since its program began, children not counted."""
+    held = _status("VmHWM")
     return None if held is None else held / _MIB
 
 

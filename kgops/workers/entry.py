@@ -20,6 +20,7 @@ from kgops.jobs.levers import LEVERS
 from kgops.training.out_of_memory import (
     describe,
     host_memory_mib,
+    host_peak_mib,
     is_at_its_limit,
     is_out_of_memory,
     limit_memory,
@@ -62,6 +63,7 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoRe
         if job.limits.memory_mib is not None:
             limit_memory(job.limits.memory_mib)
         work(job, folder, reporter, stop)
+        report_process_peak(reporter)
         if fence.is_elsewhere():  # there no supervisor sees it
             reporter.memory(host_peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
@@ -69,6 +71,13 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoRe
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # all is written, and to take torch down takes half a second
+
+
+def report_process_peak(reporter: Reporter) -> None:
+    """Of this process alone, by the kernel's own mark: no sample misses it, and no other process is in it."""
+    peak = host_peak_mib()
+    if peak is not None:
+        reporter.memory(process_peak=peak)
 
 
 def answer_for(reporter: Reporter, work: Callable[[], None]) -> None:

@@ -19,6 +19,7 @@ from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluation, Evaluator
 from kgops.training.loop import FitResult, fit
+from kgops.training.out_of_memory import host_memory_mib
 from kgops.training.parallel import Alone
 from kgops.training.precision import place_of
 from kgops.training.report import Progress
@@ -45,6 +46,7 @@ def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     if problems := spread_problems(job.settings, job.levers):
         raise BadJob("the job", problems)
     device = find_device(job.settings["device"])
+    train_pykeen = _pykeen(report) if job.settings["engine"] == "pykeen" else None
     report.started(device=str(device), torch=torch.__version__)
     make_output_folder(job)
     # `results/` is the output folder as the group's scripts write it, checkpoints included.
@@ -56,11 +58,17 @@ def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     graph = load_graph(job.settings)
     for note in graph.notes:
         report.note(note)
-    if job.settings["engine"] == "pykeen":
-        from kgops.workers.pykeen import train as train_pykeen  # heavy, and of no use to anybody else
-
+    if train_pykeen is not None:
         return train_pykeen(job, graph, device, results, report, stop)
     return train_conve(job, graph, device, results, report, stop)
+
+
+def _pykeen(report: Reporter) -> Callable[..., dict[str, float]]:
+    """PyKEEN's way, whose libraries are part of what this worker starts with."""
+    from kgops.workers.pykeen import train as train_pykeen  # heavy, and of no use to anybody else
+
+    report.libraries_mib = host_memory_mib()
+    return train_pykeen
 
 
 def train_conve(

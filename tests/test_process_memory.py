@@ -1,0 +1,138 @@
+"""What a worker's process takes on the CPU: learned from runs, shown as one number, judged against the kernel."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+from driving import Console
+
+from kgops.plans.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
+
+SMALL = ("--dataset", "nations", "--num-epochs", "1", "--device", "cpu", "--profile", "auto")
+MIB = 1 << 20
+
+
+def predicted_above(model: ProcessModel, counted: float, data: float = 0.0) -> float:
+    """MiB above the start."""
+    beside = model.beside(round(counted * MIB), round(data * MIB))
+    return counted + (beside.total - beside.start) / MIB
+
+
+def grown(counted: float, constant: float, factor: float, start: float = 230.0) -> Seen:
+    return Seen("train", counted, 0.0, start, start + constant + factor * counted)
+
+
+def planted(constant: float, factor: float, many: int = 20) -> list[Seen]:
+    draw = random.Random(many)
+    return [grown(draw.uniform(5, 900), constant, factor) for _ in range(many)]
+
+
+@pytest.mark.parametrize(("constant", "factor"), [(60.0, 1.0), (200.0, 1.1), (30.0, 1.6)])
+def test_a_constant_and_a_proportional_part_are_found(constant: float, factor: float) -> None:
+    model = learn_process("train", planted(constant, factor))
+    assert model.samples == 20 and model.start_mib == 230.0
+    for counted in (10.0, 100.0, 800.0):
+        true = constant + factor * counted
+        assert -0.02 < predicted_above(model, counted) / true - 1 < 0.15
+
+
+def test_one_outlier_among_many_runs_moves_nothing_far() -> None:
+    runs = planted(120.0, 1.05)
+    odd = grown(100.0, 600.0, 1.0)
+    plain, with_odd = learn_process("train", runs), learn_process("train", [odd, *runs])
+    for counted in (10.0, 100.0, 800.0):
+        assert predicted_above(with_odd, counted) == pytest.approx(predicted_above(plain, counted), rel=0.05)
+
+
+def test_before_any_run_a_bound_speaks_and_few_runs_hardly_lower_it() -> None:
+    bound = learn_process("train", [])
+    assert bound.samples == 0
+    one = learn_process("train", [grown(80.0, 60.0, 1.0)])
+    many = learn_process("train", planted(60.0, 1.0, 40))
+    at = [predicted_above(model, 80.0) for model in (bound, one, many)]
+    assert 1.05 * at[0] > at[1] > at[2] > 140.0
+    assert at[1] > 0.9 * at[0]
+
+
+def test_runs_that_took_more_than_the_bound_raise_it_at_once() -> None:
+    high = [grown(counted, 300.0, 1.2) for counted in (20.0, 90.0, 200.0)]
+    model = learn_process("train", high)
+    assert all(predicted_above(model, one.counted) > 0.95 * one.above for one in high)
+
+
+def test_workers_of_another_kind_teach_nothing() -> None:
+    assert learn_process("tracin", planted(500.0, 2.0)) == learn_process("tracin", [])
+    assert kind_of("train", "pykeen") != kind_of("train", "kgops") == "train"
+    assert kind_of("train", None, shared_out=True) != "train"
+
+
+def test_labels_of_a_large_graph_are_part_of_it() -> None:
+    model = learn_process("train", planted(60.0, 1.0))
+    data = data_bytes("train", 1_000_000, 10_000_000) / MIB
+    assert data > 500
+    assert predicted_above(model, 100.0, data) == pytest.approx(
+        predicted_above(model, 100.0) + data, rel=0.001
+    )
+
+
+# ---- from outside ----
+
+
+def recorded(home: Path) -> dict[str, float]:
+    """What the worker's own process told, of the newest run."""
+    conn = sqlite3.connect(home / "kgops.db")
+    try:
+        told = conn.execute("SELECT name, last_value FROM series WHERE run = (SELECT max(id) FROM run)")
+        return dict(told.fetchall())
+    finally:
+        conn.close()
+
+
+def test_plan_run_and_show_name_the_same_number_and_accuracy_judges_it(run_cli: Console) -> None:
+    for number, dim in enumerate(("16", "64", "200"), 1):
+        job = (*SMALL, "--embedding-dim", dim)
+        (plan,) = run_cli("suggest", "train", *job, "--gpu", "cpu", "--json").json()
+        total = plan["budget"]["total_mib"]
+        assert sum(plan["budget"]["parts_mib"].values()) == pytest.approx(total, abs=0.01)
+        assert {"start", "libraries"} <= plan["budget"]["parts_mib"].keys()
+        dry = run_cli("run", "train", *job, "--dry-run")
+        assert f"memory: {total:,.0f} MiB predicted" in dry.err + dry.out
+        done = run_cli("run", "train", *job)
+        assert done.code == 0, done.err
+        shown = run_cli.show(number)
+        assert shown["predicted_mib"] == pytest.approx(total)
+        told = recorded(run_cli.home)
+        assert shown["peak_host_mib"] > told["process_peak_mib"] - 4  # the kernel counts in batches
+        assert told["process_peak_mib"] > told["libraries_mib"] > 50
+        page = run_cli("show", str(shown["id"])).out
+        assert f"predicted {shown['predicted_mib']:.4g} MiB of the process" in page
+    (row,) = run_cli("suggest", "--accuracy", "--json").json()
+    assert row["runs"] == 3 and "process memory" in row["compared"]
+    assert row["worst_under"] > -0.10 and row["median_error"] < 0.5
+    assert "learned from 3 runs here" in run_cli("suggest", "train", *SMALL, "--gpu", "cpu", "--explain").out
+
+
+def test_a_record_from_before_is_read_teaches_and_is_judged_by_nobody(run_cli: Console) -> None:
+    job = (*SMALL, "--embedding-dim", "16")
+    assert run_cli("run", "train", *job).code == 0
+    conn = sqlite3.connect(run_cli.home / "kgops.db")
+    with conn:
+        (text,) = conn.execute("SELECT plan FROM run_spec").fetchone()
+        plan = json.loads(text)
+        counted = plan["forecast"]["budget"]["live_mib"]
+        del plan["process"]
+        plan["forecast"]["predicted_mib"] = counted
+        conn.execute("UPDATE run_spec SET plan = ?", (json.dumps(plan),))
+        conn.execute("UPDATE run SET predicted_mib = ?", (counted,))
+        conn.execute(
+            "DELETE FROM point WHERE series IN (SELECT id FROM series WHERE name = 'process_peak_mib')"
+        )
+        conn.execute("DELETE FROM series WHERE name = 'process_peak_mib'")
+    conn.close()
+    assert f"predicted {counted:.4g} MiB of tensors" in run_cli("show", "1").out
+    assert run_cli("suggest", "--accuracy", "--json").json() == []
+    assert "learned from 1 run here" in run_cli("suggest", "train", *job, "--gpu", "cpu", "--explain").out
