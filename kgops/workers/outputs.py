@@ -65,6 +65,10 @@ def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], re
     wanted = _wanted_folder(job)
     if wanted is not None:
         _copy(results, wanted)
+        if removed := _remove_earlier(results, wanted):
+            report.note(
+                f"{removed} models and checkpoints that an earlier run had copied to {wanted} were removed there."
+            )
     report.result(figures)
     report.sync()
     files = sorted(path for path in results.rglob("*") if path.is_file() and not path.name.startswith("."))
@@ -115,3 +119,20 @@ def _copy(results: Path, wanted: Path) -> None:
             f"the results could not be copied to {wanted}: {str(error)[:200]}.",
             hint="the work itself is complete; make room there and `kgops resume` only copies again.",
         ) from error
+
+
+def _remove_earlier(results: Path, wanted: Path) -> int:
+    """How many models of an earlier copy are gone: TracIn sums over a folder, and must find one training there.
+
+    Ours have a digest beside them, and lie in the folder of their run still; no other file is touched.
+    """
+    removed = 0
+    for digest in (
+        digest for place in (".", "checkpoints", "loo") for digest in (wanted / place).glob("*.pt.sha256")
+    ):
+        name = digest.relative_to(wanted)
+        if not (results / name).exists():
+            digest.with_suffix("").unlink(missing_ok=True)
+            digest.unlink(missing_ok=True)
+            removed += 1
+    return removed
