@@ -6,8 +6,9 @@ import re
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
-from documented import page
+from documented import commands, page
 from driving import Console
 
 from screens.actions import ACTIONS
@@ -76,3 +77,10 @@ def test_a_plan_for_a_card_says_that_nothing_was_measured_on_one_yet(run_cli: Co
     done = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "t4", "--explain")
     parts = re.findall(r"^(?:weights|optimizer|activations) +[\d.,]+ +(\S+ \S+) ", done.out, re.M)
     assert parts == ["not yet"] * 3
+
+
+def test_whatever_help_calls_run_may_be_a_number_or_last() -> None:
+    for words, command in commands():
+        for one in command.params:
+            if one.metavar and "RUN" in re.split(r"\W", one.metavar):
+                assert one.type is click.STRING, f"{words} {one.name} takes numbers alone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shlex
@@ -106,6 +107,19 @@ def test_what_the_session_leaves_is_what_it_says(session: Session) -> None:
     assert there[2]["figure"]["test_mrr"] == show(1)["figure"]["test_mrr"]
 
 
+def test_a_profile_without_its_card_keeps_what_applies_and_says_why_nothing_else_did(
+    session: Session,
+) -> None:
+    session.went(SESSION[0])
+    shown = session.here.console.show(1)
+    told = {one["name"]: (one["requested"], one["effective"], one["reason"]) for one in shown["lever"]}
+    assert told["compile"] == ("default", "off", "no CUDA device")
+    assert told["precision"][:2] == ("fp16", "fp32") and told["precision"][2]
+    (segments,) = [choice for choice in shown["plan"]["choices"] if choice["lever"] == "expandable_segments"]
+    assert (segments["requested"], segments["effective"]) == (True, False)
+    assert segments["reason"] == "no CUDA device"
+
+
 def test_the_files_that_readme_lists_are_in_every_folder_of_a_run(session: Session) -> None:
     session.went(SESSION[0])
     folder = session.here.run(1)
@@ -173,6 +187,17 @@ def test_a_command_in_a_sentence_is_one_that_is_taken(
         assert not [word for word in span.split()[2:] if word.isupper()], span
     except click.exceptions.NoArgsIsHelpError:
         assert len(words) == 2
+
+
+def test_every_module_that_is_to_be_run_is_there() -> None:
+    texts = [page(name) for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "Makefile")]
+    texts += [path.read_text() for path, _ in COMMENTS]
+    modules = {
+        name for text in texts for name in re.findall(r"(?:python|BIN\)/python) -m (kgops[\w.]+)", text)
+    }
+    assert len(modules) >= 4
+    for name in modules:
+        assert importlib.util.find_spec(name.rstrip(".")), name
 
 
 def test_every_command_stands_in_the_table_and_no_other_does() -> None:

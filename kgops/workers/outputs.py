@@ -26,6 +26,13 @@ _KINDS = {
 }
 _KINDS_BY_SUFFIX = {".pt": "checkpoint", ".json": "figures", ".sha256": "digest"}
 _TO_RESUME = "resume_*"
+_MODELS = (
+    "best_model.pt",
+    "final_model.pt",
+    "pretrained_model.pt",
+    "checkpoints/checkpoint_epoch_*.pt",
+    "loo/*.pt",
+)
 _MOST_TOLD = 12  # in the last line of the log: the record has them all
 
 
@@ -124,14 +131,11 @@ def _copy(results: Path, wanted: Path) -> None:
 def _remove_earlier(results: Path, wanted: Path) -> int:
     """How many models of an earlier copy are gone: TracIn sums over a folder, and must find one training there.
 
-    Ours have a digest beside them, and lie in the folder of their run still; no other file is touched.
+    Ours have these names and a digest beside them, and lie in the folder of their run still; no other file is touched.
     """
     removed = 0
-    for digest in (
-        digest for place in (".", "checkpoints", "loo") for digest in (wanted / place).glob("*.pt.sha256")
-    ):
-        name = digest.relative_to(wanted)
-        if not (results / name).exists():
+    for digest in [path for names in _MODELS for path in wanted.glob(f"{names}.sha256")]:
+        if not (results / digest.relative_to(wanted)).exists():
             digest.with_suffix("").unlink(missing_ok=True)
             digest.unlink(missing_ok=True)
             removed += 1
