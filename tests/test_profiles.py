@@ -95,23 +95,6 @@ def test_all_problems_of_a_profile_file_are_told_at_once(run_cli: Console, tmp_p
 
 
 @pytest.mark.slow
-def test_the_t4_profile_runs_on_a_machine_without_a_card_and_reports_what_took_no_effect(
-    run_cli: Console,
-) -> None:
-    done = run_cli("run", "train", "--dataset", "nations", "--num-epochs", "1", "--profile", "t4", "--json")
-    assert done.code == 0, done.err
-    levers = {lever["name"]: lever for lever in done.json()["lever"]}
-    assert levers["compile"]["requested"] == "default"
-    assert levers["compile"]["effective"] == "off"
-    assert levers["compile"]["reason"] == "no CUDA device"
-    assert levers["precision"]["requested"] == "fp16"
-    assert levers["precision"]["effective"] == "fp32"
-    assert levers["precision"]["reason"]
-    (segments,) = [c for c in done.json()["plan"]["choices"] if c["lever"] == "expandable_segments"]
-    assert (segments["requested"], segments["effective"]) == (True, False)
-    assert segments["reason"] == "no CUDA device"
-
-
 # ---- commands ----
 
 

@@ -3,12 +3,13 @@
     python -m kgops.bench.document [--data DIR] [--only claims] [--out BENCHMARKS.md] [--write-only]
 
 Figures come from the database of the home, where each benchmark keeps them. What this home has not measured stays as
-the document has it, under the fingerprint it was measured on.
+the document has it, under the fingerprint it was measured on. README's table is made of rows of this document.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
@@ -28,7 +29,7 @@ from storage.benches import Bench
 from storage.database import Connection, open_writer
 from storage.measurements import Measurement, Wanted
 
-__all__ = ["SECTIONS", "main", "written"]
+__all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
 
 _NOTHING = "Not measured here."
 BATCH_S = 10.0  # figures of one run of a benchmark are stored within this time
@@ -79,6 +80,17 @@ SECTIONS = (
     ),
 )
 
+# What README shows of all that, by the name of the row.
+HEADLINES = (
+    "FB15k-237, batch 256: PyKEEN as shipped (batch 16) / kgops, per sample",
+    "FB15k-237, batch 256: PyKEEN patched / kgops",
+    "kgops, factored, target, 64 tests",
+    "sequential, PyKEEN's model, tests cached, target, 64 tests",
+    "supervisor: memory",
+)
+_BEGIN, _END = "<!-- rows of BENCHMARKS.md, by `make bench` -->", "<!-- end of these rows -->"
+_ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| [^|]* \| [^|]* \|$", re.M)
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kgops.bench.document", description=__doc__)
@@ -90,6 +102,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("BENCHMARKS.md"))
     parser.add_argument(
+        "--readme", type=Path, help="the page with a table of it; default: README.md beside it"
+    )
+    parser.add_argument(
         "--write-only", action="store_true", help="measure nothing: what is stored, written anew"
     )
     args = parser.parse_args(argv)
@@ -99,9 +114,25 @@ def main(argv: list[str] | None = None) -> int:
     make_home(home)
     conn = open_writer(home.database)
     before = args.out.read_text("utf-8") if args.out.exists() else ""
-    args.out.write_text(written(conn, before), encoding="utf-8")
+    document = written(conn, before)
+    args.out.write_text(document, encoding="utf-8")
     print(args.out)
+    readme = args.readme or args.out.parent / "README.md"
+    if args.readme or readme.exists():
+        readme.write_text(with_headlines(readme.read_text("utf-8"), document), encoding="utf-8")
+        print(readme)
     return 0
+
+
+def with_headlines(readme: str, document: str) -> str:
+    """README with the figures that the document has now; a row that nobody measured yet is n/a, never an old figure."""
+    if readme.count(_BEGIN) != 1 or readme.count(_END) != 1:
+        raise SystemExit(f"README has to have one line {_BEGIN} and one {_END}")
+    measured = dict(_ROW.findall(document))
+    rows = [f"| {name} | {measured.get(name, 'n/a')} |" for name in HEADLINES]
+    before, _, rest = readme.partition(_BEGIN)
+    table = "\n".join([_BEGIN, "", "| what | measured |", "|---|---|", *rows, "", _END])
+    return before + table + rest.partition(_END)[2]
 
 
 def measure(data: Path | None, only: str | None) -> None:

@@ -47,9 +47,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option(
     "--limit", default=50, show_default=True, type=click.IntRange(1, 100_000), help="Runs on a page."
 )
-@click.option(
-    "--after", type=click.IntRange(1, 1 << 62), metavar="RUN", help="The page that follows this run."
-)
+@click.option("--after", type=click.IntRange(1, 1 << 62), metavar="N", help="The page that follows run N.")
 @click.option("--all", "everything", is_flag=True, help="Every run there is, not a page of them.")
 @click.option("--figure", "figures", multiple=True, help="A column with this figure; may be repeated.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV on stdout.")

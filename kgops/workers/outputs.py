@@ -26,6 +26,13 @@ _KINDS = {
 }
 _KINDS_BY_SUFFIX = {".pt": "checkpoint", ".json": "figures", ".sha256": "digest"}
 _TO_RESUME = "resume_*"
+_MODELS = (
+    "best_model.pt",
+    "final_model.pt",
+    "pretrained_model.pt",
+    "checkpoints/checkpoint_epoch_*.pt",
+    "loo/*.pt",
+)
 _MOST_TOLD = 12  # in the last line of the log: the record has them all
 
 
@@ -65,6 +72,10 @@ def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], re
     wanted = _wanted_folder(job)
     if wanted is not None:
         _copy(results, wanted)
+        if removed := _remove_earlier(results, wanted):
+            report.note(
+                f"{removed} models and checkpoints that an earlier run had copied to {wanted} were removed there."
+            )
     report.result(figures)
     report.sync()
     files = sorted(path for path in results.rglob("*") if path.is_file() and not path.name.startswith("."))
@@ -115,3 +126,17 @@ def _copy(results: Path, wanted: Path) -> None:
             f"the results could not be copied to {wanted}: {str(error)[:200]}.",
             hint="the work itself is complete; make room there and `kgops resume` only copies again.",
         ) from error
+
+
+def _remove_earlier(results: Path, wanted: Path) -> int:
+    """How many models of an earlier copy are gone: TracIn sums over a folder, and must find one training there.
+
+    Ours have these names and a digest beside them, and lie in the folder of their run still; no other file is touched.
+    """
+    removed = 0
+    for digest in [path for names in _MODELS for path in wanted.glob(f"{names}.sha256")]:
+        if not (results / digest.relative_to(wanted)).exists():
+            digest.with_suffix("").unlink(missing_ok=True)
+            digest.unlink(missing_ok=True)
+            removed += 1
+    return removed

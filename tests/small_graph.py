@@ -1,0 +1,37 @@
+"""The smallest graph that everything works on, in the files that the documents name."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+RELATIONS = ("treats", "affects", "causes")
+# The one that the documents trace.
+TRACED = ("CHEBI:1", "treats", "MONDO:2")
+
+
+def put_graph(folder: Path) -> dict[str, int]:
+    """train.txt, valid.txt, test.txt, batch.txt and what goes with them; how many triples each holds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(1)
+    entities = [f"CHEBI:{n}" for n in range(1, 13)] + [f"MONDO:{n}" for n in range(1, 9)]
+    # In a ring, so that each is known to training; the rest anywhere.
+    ring = [(one, RELATIONS[n % 3], entities[n - 1]) for n, one in enumerate(entities)]
+    drawn = {(*draw.sample(entities, 2), draw.choice(RELATIONS)) for _ in range(120)}
+    others = sorted({(head, relation, tail) for head, tail, relation in drawn} - {*ring, TRACED})
+    parts = {"test": [TRACED, *others[:9]], "valid": others[9:17], "train": [*ring, *others[17:]]}
+    parts["batch"] = parts["test"][:3]
+    for name, rows in parts.items():
+        _put(folder / f"{name}.txt", rows)
+    # Numbered otherwise than by their order, as dictionaries of a larger graph are.
+    _put(folder / "node_dict.txt", [(one, str(n)) for n, one in enumerate(reversed(entities))])
+    _put(folder / "rel_dict.txt", [(one, str(n)) for n, one in enumerate(RELATIONS)])
+    _put(folder / "node_names.txt", [(one, f"name of {one}") for one in entities])
+    (folder / "edge_map.json").write_text(json.dumps({"treats": "treats (as a drug)"}))
+    return {name: len(rows) for name, rows in parts.items()}
+
+
+def _put(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))

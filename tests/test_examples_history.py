@@ -1,0 +1,189 @@
+"""Examples of help pages that are about runs and benchmarks there are: on the history that a tour makes up."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documented import Desk, Went
+from driving import Terminal
+
+from kgops.settings import Home
+from kgops.tour.benches import bench_stories, put_benches
+from kgops.tour.filling import put_stories
+from kgops.tour.stories import stories
+from storage import measurements
+from storage.database import open_writer
+from storage.measurements import Measurement
+
+Check = Callable[[Desk, Went], None]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A tour's history, a tracing as its last run, and the benchmarks of two tours."""
+    desk = Desk.at(tmp_path_factory.mktemp("history"))
+    conn = open_writer(desk.home / "kgops.db")
+    traced = next(one for one in stories() if one.traced)
+    put_stories(Home(desk.home), conn, [replace(traced, days=0.1), *stories(), *bench_stories()])
+    put_benches(conn, list(range(20, 20 + len(bench_stories()))), time.time())
+    made: dict[str, Any] = {
+        "fingerprint": {"machine": {"host": "here"}},
+        "at": time.time(),
+        "command": "bench",
+    }
+    made |= {"against": None, "low": None, "high": None, "n": 1, "unit": "MiB"}
+    measurements.add(conn, Measurement(name="tracin: memory", subject="kgops", value=12.5, **made))
+    conn.close()
+    assert desk.console("tag", "46", "paper").code == 0
+    yield desk
+    desk.close()
+
+
+def says(*patterns: str) -> Check:
+    """Prints lines that have these, and writes nothing."""
+
+    def check(desk: Desk, went: Went) -> None:
+        for pattern in patterns:
+            assert re.search(pattern, went.out, re.M), f"{pattern!r} is not in {went.out}"
+        assert went.written == frozenset()
+
+    return check
+
+
+def lists_the_best_first(desk: Desk, went: Went) -> None:
+    names, *rows = went.out.splitlines()
+    assert 1 <= len(rows) <= 20 and " mrr " in names
+    assert went.written == frozenset()
+
+
+def has_a_table(desk: Desk, went: Went) -> None:
+    assert went.written == {"runs.csv"}
+    table = list(csv.DictReader(io.StringIO((desk.folder / "runs.csv").read_text())))
+    listed = json.loads(desk.type("kgops runs workload:train --json --all").out)
+    assert [int(row["id"]) for row in table] == [run["id"] for run in listed]
+    assert any(row["test_mrr"] for row in table)
+
+
+def has_a_page(desk: Desk, went: Went) -> None:
+    assert went.written == {"run-42.html"}
+    assert "run 42" in (desk.folder / "run-42.html").read_text()
+
+
+def has_two_runs(desk: Desk, went: Went) -> None:
+    assert went.written == {"two-runs.json"}
+    assert len(json.loads((desk.folder / "two-runs.json").read_text())["runs"]) == 2
+
+
+def has_charts(desk: Desk, went: Went) -> None:
+    assert went.written == {"speed.svg"}
+    assert (desk.folder / "speed.svg").read_text().startswith("<svg")
+
+
+def has_changed_tags(desk: Desk, went: Went) -> None:
+    tags = desk.console.show(42)["tag"]
+    assert {"paper", "baseline"} <= set(tags) and "draft" not in tags
+
+
+def has_a_note(desk: Desk, went: Went) -> None:
+    assert "best so far; see the email of Tuesday" in desk.type("kgops note 42").out
+
+
+def has_forgotten_two(desk: Desk, went: Went) -> None:
+    assert [desk.console("show", number).code for number in ("41", "42")] == [2, 2]
+
+
+WITH_A_HISTORY: dict[str, Check] = {
+    "kgops show last": says(r"^run \d+ · tracin", "^LEVER +ASKED +EFFECTIVE +KIND +BY +WHY"),
+    "kgops runs 'mrr>0.3 tag:paper -state:failed since:7d' --sort mrr --limit 20": lists_the_best_first,
+    "kgops runs workload:train --figure test_mrr --csv --all > runs.csv": has_a_table,
+    "kgops compare 12 17 21": says(r"\b12\b.*\b17\b.*\b21\b"),
+    "kgops report 42 --output run-42.html": has_a_page,
+    "kgops export 12 17 --to json --out two-runs.json": has_two_runs,
+    "kgops influences last --test 1": says("^test 1 · ", "^ +SCORE +HEAD +RELATION +TAIL", r"^ +\+\d"),
+    "kgops logs -f last --grep loss": says(r"\Aloss=0.125\n\Z"),
+    "kgops tag 42 paper baseline --remove draft": has_changed_tags,
+    'kgops note 42 "best so far; see the email of Tuesday"': has_a_note,
+    "kgops bench show 3": says(r"\bbench(mark)? 3\b"),
+    "kgops bench show --figures tracin memory --sort value": says("tracin"),
+    "kgops bench compare 3 4": says(r"\b3\b.*\b4\b"),
+    "kgops bench export 3 --to svg --out speed.svg": has_charts,
+    "kgops delete 41 42 --yes": has_forgotten_two,
+}
+
+
+@pytest.mark.parametrize("line", WITH_A_HISTORY)
+def test_example_works_on_a_history(history: Desk, line: str) -> None:
+    if line.startswith("kgops logs"):
+        logged = "print('loss=0.125', flush=True); print('fine', flush=True)"
+        assert history.console("run", "exec", "--", sys.executable, "-c", logged).code == 0
+    went = history.type(line)
+    assert went.code == 0, went.err
+    WITH_A_HISTORY[line](history, went)
+
+
+IMPORTS = (
+    "kgops import run-12.json ~/old/.kgops/runs/0042-train-nations results/robokop",
+    "kgops bench import bench-3.json",
+)
+
+
+def test_what_was_exported_or_lies_in_a_folder_is_imported(history: Desk, tmp_path: Path) -> None:
+    desk = Desk.at(tmp_path / "place")
+    there = {"KGOPS_HOME": str(desk.folder / "old/.kgops")}
+    for label in ("first", "second"):
+        assert desk.console("run", "exec", "--label", label, "--", "true", env=there).code == 0
+    assert desk.console("export", "1", "--to", "json", "--out", "run-12.json", env=there).code == 0
+    folder = desk.folder / "old/.kgops/runs"
+    next(folder.glob("0002-*")).rename(folder / "0042-train-nations")
+    output = desk.folder / "results/robokop"
+    output.mkdir(parents=True)
+    (output / "training_history.json").write_text('{"loss": [0.5, 0.25]}')
+    written_out = history.type(f"kgops bench export 3 --to json --out {desk.folder / 'bench-3.json'}")
+    assert written_out.code == 0, written_out.err
+    of_runs, of_benches = (desk.type(line) for line in IMPORTS)
+    assert (of_runs.code, of_benches.code) == (0, 0), of_runs.err + of_benches.err
+    assert of_runs.out.count(": imported ") == 3
+    assert len(json.loads(desk.type("kgops bench show --json").out)) >= 1
+    desk.close()
+
+
+def test_example_opens_the_screens(history: Desk) -> None:
+    words = history.console.argv("tui")
+    terminal = Terminal(words, history.environment(), history.folder)
+    terminal.wait_for_text(b"kgops")
+    terminal.type(b"q")
+    assert terminal.wait() == 0
+    terminal.close()
+
+
+def test_example_serves_the_screens(history: Desk) -> None:
+    child = history.start("exec kgops serve --port 8123")
+    try:
+        assert child.stdout is not None and child.stderr is not None
+        address = child.stdout.readline().strip()
+        if not address:
+            pytest.skip(f"port 8123: {child.stderr.read()[:80]}")
+        assert address.startswith("http://127.0.0.1:8123/")
+        with urllib.request.urlopen(address, timeout=20) as answer:
+            assert b"kgops" in answer.read()
+    finally:
+        child.terminate()
+        child.communicate()
+
+
+def test_help_of_a_benchmark_ends_with_its_example_too(history: Desk) -> None:
+    went = history.type("kgops bench console --help")
+    assert went.code == 0
+    assert went.out.rstrip().endswith("Example:  kgops bench console --quick")
+    assert "--store" in went.out

@@ -1,0 +1,285 @@
+"""README: its session is typed as it stands there and prints what is shown; each command it names is one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from documented import ROOT, Desk, Typed, Went, commands, in_sentences, page, typed_in, unlike
+from driving import wait_for
+from parsing import parse
+
+from kgops.cli import group, main
+from kgops.cli.follow import EXIT_CODES
+from kgops.errors import BadJob, KgopsError, Usage, WontFit
+
+README = page("README.md")
+SESSION = typed_in(README, "console")
+SCRIPTS = {
+    "train.py": (
+        "import sys\n"
+        "if sys.argv[1:] == ['--batch-size', '64']:\n"
+        "    sys.exit('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB')\n"
+        "held = bytearray(60 << 20)\n"  # more than its supervisor has: else nobody can say what it took
+        "print('loss=0.125')\n"
+    ),
+    "long.py": "import time\ntime.sleep(300)\n",
+}
+
+
+@dataclass
+class Session:
+    """The lines of the session, each typed once, after those above it."""
+
+    here: Desk
+    elsewhere: Desk
+    followed: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def went(self, typed: Typed) -> Went:
+        for each in SESSION[: SESSION.index(typed) + 1]:
+            if each.line not in self.here.went:
+                self.here.went[each.line] = self._type(each.line)
+        return self.here.went[typed.line]
+
+    def _type(self, line: str) -> Went:
+        if line.startswith("kgops logs -f"):  # until the run ends, which takes the next line
+            self.followed.append(self.here.start(line))
+            wait_for(lambda: self.here.console.running(4), "run 4 to be running")
+            return Went(0, "", "")
+        if line.startswith("kgops import"):
+            shutil.copy(self.here.folder / "runs.json", self.elsewhere.folder)
+            output = shutil.ignore_patterns("manifest.json", "resume_*", ".*")
+            copied = self.elsewhere.folder / "results/nations"
+            shutil.copytree(self.here.run(1) / "results", copied, ignore=output)
+            return self.elsewhere.type(line)
+        return self.here.type(line)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    here, elsewhere = (Desk.at(tmp_path_factory.mktemp(name)) for name in ("here", "elsewhere"))
+    for name, text in SCRIPTS.items():
+        (here.folder / name).write_text(text)
+    session = Session(here, elsewhere)
+    yield session
+    for desk in (here, elsewhere):
+        desk.close()
+    for child in session.followed:
+        child.communicate()
+
+
+def named(typed: object) -> str:
+    return typed.line[:50] if isinstance(typed, Typed) else ""
+
+
+@pytest.mark.parametrize("typed", SESSION, ids=named)
+def test_a_line_of_the_session_prints_what_is_shown_below_it(session: Session, typed: Typed) -> None:
+    went = session.went(typed)
+    assert went.code == 0, went.err
+    assert unlike(typed.shown, went.err + went.out) is None, went.err + went.out
+    assert went.written == ({"runs.json"} if "--out runs.json" in typed.line else frozenset())
+
+
+def test_what_the_session_leaves_is_what_it_says(session: Session) -> None:
+    session.went(SESSION[-1])
+    show = session.here.console.show
+    assert [show(number)["state"] for number in (1, 2, 3, 4)] == ["succeeded"] * 3 + ["cancelled"]
+    (log,) = session.followed
+    assert log.wait(20) == 0, "`logs -f` goes on after the end of the run"
+    found = json.loads((session.here.run(2) / "results/tracin.json").read_text())
+    (test,) = found["results"]
+    assert found["loss"] == "train"  # the default with --run
+    assert len(test["influences"]) == 100
+    exported = json.loads((session.here.folder / "runs.json").read_text())
+    assert len(exported["runs"]) == 2
+    there = [session.elsewhere.console.show(number) for number in (1, 2, 3)]
+    assert there[0]["figure"] == show(1)["figure"]
+    assert there[2]["figure"]["test_mrr"] == show(1)["figure"]["test_mrr"]
+
+
+def test_a_profile_without_its_card_keeps_what_applies_and_says_why_nothing_else_did(
+    session: Session,
+) -> None:
+    session.went(SESSION[0])
+    shown = session.here.console.show(1)
+    told = {one["name"]: (one["requested"], one["effective"], one["reason"]) for one in shown["lever"]}
+    assert told["compile"] == ("default", "off", "no CUDA device")
+    assert told["precision"][:2] == ("fp16", "fp32") and told["precision"][2]
+    (segments,) = [choice for choice in shown["plan"]["choices"] if choice["lever"] == "expandable_segments"]
+    assert (segments["requested"], segments["effective"]) == (True, False)
+    assert segments["reason"] == "no CUDA device"
+
+
+def test_the_files_that_readme_lists_are_in_every_folder_of_a_run(session: Session) -> None:
+    session.went(SESSION[0])
+    folder = session.here.run(1)
+    table = README.partition("## Where files live")[2].partition("\n## ")[0]
+    names = re.findall(
+        r"`([^`]+)`", " ".join(row.split("|")[1] for row in re.findall(r"^\| `.*", table, re.M))
+    )
+    assert len(names) >= 9
+    for name in names:
+        if name != "private.json":  # removed at the end
+            assert (folder / name).exists(), name
+    assert not (folder / "private.json").exists()
+    assert (folder / "results/manifest.json").is_file() and (folder / "results/checkpoints").is_dir()
+    assert session.here.home.stat().st_mode & 0o777 == 0o700
+
+
+# --- the table of commands and what sentences name ------------------------------------------------
+
+# What a person puts there; a name in capitals that is not here fails.
+STANDS_FOR = {
+    "RUN": "1",
+    "RUN…": "1 2",
+    "NAME": "colab_optimized",
+    "DIR": "flights",
+    "COMMAND": "true",
+    "FILE.toml": "job.toml",
+    "JOB": "job.toml",
+    "PATH…": "runs.json",
+    "…": "",
+}
+
+
+def typed_out(span: str) -> list[str]:
+    words = [word for each in shlex.split(span) for word in STANDS_FOR.get(each, each).split(" ") if word]
+    assert not [word for word in words if re.fullmatch(r"[A-Z]{2,}…?", word)], span
+    # A workload that is left out of a sentence is a training; a command that is cut short has no more words.
+    if words[1:2] == ["run"] and words[2:3] and words[2].startswith("--"):
+        words += (
+            ["train", "--dataset", "nations"] if "--again" not in words and "--profile" not in words else []
+        )
+    if words[:3] == ["kgops", "bench", "matrix"] and words[-1] == "--vary":
+        words.append("batch_size=256,512")
+    return words
+
+
+SPANS = {
+    (name, span)
+    for name in ("README.md", "docs/MIGRATING.md", "docs/SECURITY.md", "ARCHITECTURE.md")
+    for span in in_sentences(page(name))
+    if len(span.split()) > 1
+}
+
+
+@pytest.mark.parametrize(("name", "span"), sorted(SPANS), ids=[f"{a} {b[:40]}" for a, b in sorted(SPANS)])
+def test_a_command_in_a_sentence_is_one_that_is_taken(
+    name: str, span: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text('workload = "exec"\n')
+    (tmp_path / "flights").mkdir()
+    words = typed_out(span)
+    try:
+        parse(group, words[0], words[1:])
+    except click.MissingParameter:  # of a command that is named alone, or with one flag
+        assert not [word for word in span.split()[2:] if word.isupper()], span
+    except click.exceptions.NoArgsIsHelpError:
+        assert len(words) == 2
+
+
+def test_every_module_that_is_to_be_run_is_there() -> None:
+    texts = [page(name) for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "Makefile")]
+    texts += [path.read_text() for path, _ in COMMENTS]
+    modules = {
+        name for text in texts for name in re.findall(r"(?:python|BIN\)/python) -m (kgops[\w.]+)", text)
+    }
+    assert len(modules) >= 4
+    for name in modules:
+        assert importlib.util.find_spec(name.rstrip(".")), name
+
+
+def test_every_command_stands_in_the_table_and_no_other_does() -> None:
+    table = README.partition("## Commands")[2].partition("\n## ")[0]
+    for words, _ in commands():
+        parts = words.split()
+        if len(parts) == 2 and parts[1] != "data":
+            assert f"`{words}" in table or f"`{parts[1]}`" in table, words
+    for span in in_sentences(table):
+        first = [word for word in span.split()[1:2] if word.isalpha() and word.islower()]
+        assert not first or first[0] in group.list_commands(None), span  # type: ignore[arg-type]
+
+
+# --- exit codes, profiles, recipes, make ----------------------------------------------------------
+
+
+def test_the_exit_codes_are_those_that_commands_end_with() -> None:
+    (line,) = re.findall(r"^Exit codes: (.*)$", README, re.M)
+    told = {int(part.split()[0]): part.partition(" ")[2] for part in line.split(" · ")}
+    assert set(EXIT_CODES.values()) | {Usage.exit_code, WontFit.exit_code} == set(told)
+    assert (KgopsError.exit_code, BadJob.exit_code) == (1, 2)
+
+
+COMMENTS = [
+    (path, line)
+    for folder in ("profiles", "kgops/recipes")
+    for path in sorted((ROOT / folder).glob("*.toml"))
+    for line in re.findall(r"^# (kgops run .*)$", path.read_text(), re.M)
+]
+
+
+def test_every_profile_and_recipe_begins_with_its_command() -> None:
+    files = {*(ROOT / "profiles").glob("*.toml"), *(ROOT / "kgops/recipes").glob("*.toml")}
+    assert {path for path, _ in COMMENTS} == files
+    assert all(path.stem in shlex.split(line) for path, line in COMMENTS)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A folder with a job of its own, and a graph under the names that recipes are shown with."""
+    from small_graph import put_graph
+
+    desk = Desk.at(tmp_path_factory.mktemp("comments"))
+    (desk.folder / "kgops.toml").write_text('workload = "exec"\n[exec]\ncommand = ["true"]\n')
+    put_graph(desk.folder)
+    yield desk
+    desk.close()
+
+
+def test_the_command_of_each_profile_runs_the_job_of_a_folder(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(desk.folder)
+    monkeypatch.setenv("KGOPS_HOME", str(desk.home))
+    lines = [line for path, line in COMMENTS if path.parent.name == "profiles"]
+    for line in lines:
+        assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
+    listed = desk.console("runs", "--json").json()
+    assert [run["profile"] for run in listed] == [line.split()[-1] for line in reversed(lines)]
+    assert {run["state"] for run in listed} == {"succeeded"}
+
+
+def test_the_command_of_each_recipe_trains_what_it_says(desk: Desk) -> None:
+    lines = [line for path, line in COMMENTS if path.parent.name == "recipes"]
+    numbers = [int(desk.type(f"{line} --detach").out) for line in lines]
+
+    def losses(number: int) -> list[Any]:
+        shown = desk.console.show(number)
+        assert shown["state"] in ("queued", "starting", "running", "succeeded"), shown["reason"]
+        return [curve for curve in shown["series"] if curve["name"] == "loss"]
+
+    for number, line in zip(numbers, lines, strict=True):
+        wait_for(lambda number=number: losses(number), f"an epoch of {line}", 120)  # type: ignore[misc]
+        assert desk.console("stop", str(number), "--grace", "5").code == 0
+
+
+MAKE = [typed.line for typed in typed_in(README, "sh")]
+MAKE += [span for span in re.findall(r"`(make [a-z-]+)`", README) if span not in MAKE]
+
+
+@pytest.mark.parametrize("line", MAKE)
+def test_make_knows_what_to_do(line: str) -> None:
+    """Without doing it: this very test is among what it does."""
+    done = subprocess.run([*shlex.split(line), "--dry-run"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
