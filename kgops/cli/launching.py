@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kgops.cli.disk import disk_line
 from kgops.cli.finite import FiniteRange
 from kgops.cli.follow import follow
 from kgops.cli.output import print_json, say, tell
@@ -141,7 +142,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
         planned = plan(replace(resolved, job=job), find_home(), _record())
         job = planned.job
         changed = "".join(f"\n# {one_line(str(choice))}" for choice in _told(planned))
-        changed += f"\n# {prediction(planned)}"
+        changed += f"\n# {prediction(planned)}\n# {disk_line(planned)}"
         tried, left = rungs_below(planned)
         not_tried = passed_over([one.as_table() for one in left])
         changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in tried)

@@ -136,7 +136,13 @@ def _suggest(job: Job, given: dict[str, Any]) -> int:
     for i, one in enumerate(() if given["as_json"] else plans):
         for line in (*([""] if i else []), *page(asked, one, explain=given["explain"])):
             say(line)
-    return 3 if any(one.suggestion is not None and not one.suggestion.fits for one in plans) else 0
+    return 0 if all(map(_fits, plans)) else 3
+
+
+def _fits(planned: Planned) -> bool:
+    """Of what nobody can predict nobody knows that it will not."""
+    memory, disk = planned.suggestion, planned.disk
+    return (memory is None or memory.fits) and (disk is None or disk.fits)
 
 
 def _plan_for(job: Job, target: Target, plan_it: Callable[[Any, Target], Planned]) -> Planned:

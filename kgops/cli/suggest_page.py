@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kgops.cli.command_line import as_command
+from kgops.cli.disk import disk_line
 from kgops.cli.output import UNKNOWN, table
 from kgops.jobs.job import Job
 from kgops.jobs.levers import LEVERS
@@ -20,10 +21,12 @@ from kgops.plans.regress_shape import RegressShape
 from kgops.plans.resolve import Choice
 from kgops.plans.rules import shown
 from kgops.plans.train_shape import TrainShape
+from kgops.runs.disk_room import DiskPlan, in_bytes
 from kgops.runs.planning import Planned, told
 from storage.forecasts import Forecast
 
 _MIB = 1 << 20
+_WORTH_A_LINE = 16 << 20  # bytes: less is written in a moment
 _BY_DEFAULT = "default"
 
 
@@ -32,16 +35,20 @@ def page(asked: Job, planned: Planned, *, explain: bool) -> list[str]:
     suggestion = planned.suggestion
     head = f"{asked.workload} {one_line(asked.label)} on {_where(planned)}"
     if suggestion is None:
-        return [head, "", *_levers(planned, explain), "", f"memory: not predicted: {planned.unknown}"]
+        unknown = f"memory: not predicted: {planned.unknown}"
+        return [head, "", *_levers(planned, explain), "", unknown, disk_line(planned)]
     return [
-        f"{head}: {_verdict(suggestion)}",
+        f"{head}: {_verdict(suggestion, planned.disk)}",
         "",
         *_levers(planned, explain),
         "",
         *(_parts(suggestion) if explain else [_budget_line(suggestion)]),
         *([f"        {planned.predicted_for}"] if planned.predicted_for else []),
+        disk_line(planned, before="disk    "),
         _pace_line(planned, suggestion),
+        *_writing_line(planned),
         *_more(suggestion),
+        *_less_written(planned),
         "",
         _command(asked, suggestion),
     ]
@@ -59,6 +66,7 @@ def as_table(asked: Job, planned: Planned) -> dict[str, Any]:
         "profile": asked.profile,
         "levers": [choice.as_table() for choice in _choices(planned)],
         "unknown": planned.unknown,
+        "disk": None if planned.disk is None else {**planned.disk.as_table(), "fits": planned.disk.fits},
     }
     if suggestion is None:
         return whole
@@ -130,10 +138,12 @@ def _where(planned: Planned) -> str:
     return f"{name} ({target.usable_mib:,.0f} MiB{free})"
 
 
-def _verdict(suggestion: Suggestion) -> str:
+def _verdict(suggestion: Suggestion, disk: DiskPlan | None) -> str:
     usable = suggestion.target.room_mib
     if not suggestion.fits:
         return f"WILL NOT FIT, needs {suggestion.asked.need_mib:,.0f} MiB"
+    if disk is not None and not disk.fits:
+        return f"WILL NOT FIT on the disk, writes {in_bytes(disk.use.total)}"
     if usable is None:
         return f"needs {suggestion.best.need_mib:,.0f} MiB"
     return f"fits, {usable - suggestion.best.need_mib:,.0f} MiB to spare"
@@ -230,6 +240,28 @@ def _pace_line(planned: Planned, suggestion: Suggestion) -> str:
         )
     middle, low, high, runs = expected["s"], expected["low_s"], expected["high_s"], expected["runs"]
     return f"pace    {middle:.3g} s {what} ({low:.3g} to {high:.3g}, from {runs} runs here)"
+
+
+def _writing_line(planned: Planned) -> list[str]:
+    """What comes after the tracing itself, where it is worth a word."""
+    disk = planned.disk
+    if disk is None or disk.use.written < _WORTH_A_LINE:
+        return []
+    size = in_bytes(disk.use.written)
+    if disk.writing is None or disk.writing_s is None:
+        return [f"        and writing {size}: no run has written as much here yet, so how long is not known"]
+    rate = f"{disk.writing.mib_per_s:,.0f} MiB/s, from {disk.writing.samples} runs here"
+    return [f"        and {disk.writing_s:.3g} s writing {size} ({rate})"]
+
+
+def _less_written(planned: Planned) -> list[str]:
+    disk = planned.disk
+    if disk is None or disk.fits:
+        return []
+    if disk.nearest is None:
+        return ["", "no option makes that fit on the disk: free some room, or name another disk"]
+    change, size = disk.nearest
+    return ["", f"nearest that fits on the disk: {change}, {in_bytes(size)}"]
 
 
 def _expected(suggestion: Suggestion) -> dict[str, Any] | None:

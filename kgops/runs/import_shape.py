@@ -33,6 +33,7 @@ _JOB = {
 _PLAN = {
     "choices?": Maybe([_CHOICE]),
     "forecast?": Maybe(_FORECAST),
+    "disk?": Maybe({"total_mib": float, "at_most": bool}),
     "ladder?": Maybe([_RUNG]),
     "skipped?": Maybe([{**_RUNG, "skipped": str}]),
     "cwd?": Maybe(str),

@@ -133,6 +133,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         reserved_mib=planned.reserved_mib,
         predicted_mib=planned.predicted_mib,
         forecast=planned.forecast(),
+        disk=planned.disk.as_table() if planned.disk is not None else None,
         exclusive=job.card.exclusive,
         attempts=job.limits.attempts,
         grace_s=job.limits.grace_s,

@@ -30,6 +30,7 @@ class Plan:
     log_mib: float
     predicted_mib: float | None = None
     forecast: dict[str, Any] | None = None  # what was predicted, for what, and from which parts
+    disk: dict[str, Any] | None = None  # the same of what it writes, and the room where that goes
     module: str | None = None  # None: the command is the person's own
     on: str | None = None  # where the worker is, if not here
     rungs: list[dict[str, Any]] = field(
