@@ -224,14 +224,14 @@ def test_a_run_that_will_not_fit_on_a_disk_exits_3_with_what_would(
     refused = run_cli(*tracin, *whole)
     assert refused.code == 3
     assert "would write" in refused.err and str(small_disk) in refused.err
-    assert "--top-k 100 would write" in refused.err and "--force" in refused.err
+    assert "--top-k 1000 would write" in refused.err and "--force" in refused.err
     assert run_cli("runs", "--json").out.strip() in ("", "[]")
     planned = run_cli(*tracin, *whole, "--dry-run")
     assert planned.code == 0 and "# disk: " in planned.out and str(small_disk) in planned.out
     suggested = run_cli("suggest", *tracin[1:], *whole)
     assert suggested.code == 3
-    assert "nearest that fits on the disk: --top-k 100" in suggested.out
+    assert "nearest that fits on the disk: --top-k 1000" in suggested.out
     table = run_cli("suggest", *tracin[1:], *whole, "--json").json()[0]["disk"]
     assert table["fits"] is False and len(table["places"]) == 2
-    assert run_cli(*tracin, *whole, "--top-k", "100").code == 0
+    assert run_cli(*tracin, *whole, "--top-k", "1000").code == 0
     assert os.listdir(small_disk) == ["x.csv"]
