@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,4 +233,4 @@ def test_a_run_that_will_not_fit_on_a_disk_exits_3_with_what_would(
     table = run_cli("suggest", *tracin[1:], *whole, "--json").json()[0]["disk"]
     assert table["fits"] is False and len(table["places"]) == 2
     assert run_cli(*tracin, *whole, "--top-k", "1000").code == 0
-    assert os.listdir(small_disk) == ["x.csv"]
+    assert [path.name for path in small_disk.iterdir()] == ["x.csv"]
