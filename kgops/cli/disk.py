@@ -36,17 +36,15 @@ def disk_line(planned: Planned, *, before: str = "disk: ") -> str:
     return f"{before}{most}{in_bytes(use.total)} predicted: {parts}; {room}"
 
 
-def disk_of_run(plan: Mapping[str, Any], figures: Mapping[str, float]) -> str:
-    """`5,812 MiB · predicted 5,790 MiB (+0.4% measured)`."""
+def disk_of_run(plan: Mapping[str, Any], figures: Mapping[str, float]) -> list[str]:
+    """`5,812 MiB · predicted 5,790 MiB (+0.4% measured)`; no line of a run of which neither is known."""
     told, wrote = plan.get("disk"), figures.get(DISK)
-    said = figure(wrote, "MiB")
     if told is None:
-        return f"{said} · predicted {figure(None)}"
+        return [] if wrote is None else [f"{figure(wrote, 'MiB')} · predicted {figure(None)}"]
     most = "at most " if told["at_most"] else ""
     off = off_by(wrote, told["total_mib"]) if wrote and not told["at_most"] else None
-    return f"{said} · predicted {most}{figure(told['total_mib'], 'MiB')}" + (
-        f" ({off} measured)" if off else ""
-    )
+    predicted = f"{most}{figure(told['total_mib'], 'MiB')}" + (f" ({off} measured)" if off else "")
+    return [f"{figure(wrote, 'MiB')} · predicted {predicted}"]
 
 
 def _copies(use: DiskUse) -> list[tuple[str, int]]:
