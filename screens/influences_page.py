@@ -74,6 +74,8 @@ def test_rows(found: Found | None, width: int, trouble: str | None) -> list[Row]
         )
         first = "esc goes back; n on the dashboard starts a run that traces"
         return [*rows, said(what, width), *_wrapped(first, width)]
+    if found.rest is not None:
+        rows += [said(line, width, "warn") for line in textwrap.wrap(one_line(found.rest), max(width, 1))]
     for test in found.tests:
         tone = "warn" if test.trouble else "text"
         words = f"{test.test:>3}  {_words(found, test.head, test.relation, test.tail)}"

@@ -176,6 +176,8 @@ def _said_of(need: Need) -> str:
 
 
 def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
+    if answer.refusal is not None and suggestion.fits:  # memory is there, and the disk is too small
+        return said(one_line(answer.refusal.message), width, "bad")
     if answer.refusal is not None:
         return said(_way_out(suggestion), width)
     pace = suggestion.known.pace

@@ -29,6 +29,18 @@ _QUERY = """
 """
 
 
+_WRITTEN = """
+    SELECT mib.value, s.value
+    FROM run JOIN run_spec ON run_spec.run = run.id
+        JOIN figure AS mib ON mib.run = run.id AND mib.name = 'written_mib'
+        JOIN figure AS s ON s.run = run.id AND s.name = 'writing_s'
+    WHERE run.state = 'succeeded' AND mib.value >= ? AND s.value > 0
+        AND json_extract(run_spec.environment, '$.machine.host') = ?
+    ORDER BY run.id DESC LIMIT ?
+"""
+_NEWEST_WRITTEN = 20  # a disk fills up, and is replaced
+
+
 class Forecast(NamedTuple):
     """`on` names what it was made for: a card, or the processor of a machine. On a card `predicted_mib` is what
     formulas said, before anything learned; on a CPU it is what was shown of the process above its start, or None where
@@ -62,6 +74,13 @@ class Forecast(NamedTuple):
         if self.peak_mib is None or self.libraries_mib is None:
             return None
         return self.peak_mib - self.libraries_mib
+
+
+def writing_rates(conn: sqlite3.Connection, host: str, *, least_mib: float) -> list[float]:
+    """MiB a second that tracings on this machine have written, of at least so much each; the newest first."""
+    with explained(None):
+        rows = conn.execute(_WRITTEN, (least_mib, host, _NEWEST_WRITTEN)).fetchall()
+    return [mib / seconds for mib, seconds in rows]
 
 
 def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEWEST) -> list[Forecast]:

@@ -237,14 +237,13 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
     from kgops.tracin.blocks import Settings
     from kgops.training import evaluate, optimizers
     from kgops.training.settings import TrainSettings
-    from kgops.workers import tracin_agreement, tracin_validate, tracin_work, train
+    from kgops.workers import tracin_agreement, tracin_validate, train
 
     plain = Settings()
     assert (train.BATCH_SIZE, train.LOSS) == (sizes.TRAIN_BATCH, sizes.TRAIN_LOSS)
     assert (plain.block, plain.chunk) == (sizes.TRACIN_BLOCK, sizes.TRACIN_CHUNK)
     assert plain.test_mib << 20 == sizes.TRACIN_TEST_BYTES
     assert (trace._MOST_TESTS, trace._SCORES_BYTES) == (sizes.TRACIN_TESTS, sizes.LARGEST_ALL_SCORES)
-    assert tracin_work.TOP_K_OF_A_RUN == sizes.TRACIN_TOP_K_OF_A_RUN
     assert scan.TopTriples(1)._columns == sizes.TRACIN_MERGED_COLUMNS
     assert ranking._TORN_AT_ONCE == sizes.TRACIN_TORN_AT_ONCE
     assert index.BLOCK == sizes.TRACIN_INDEX_BLOCK

@@ -73,7 +73,7 @@ def test_training_without_its_own_result_failed_whatever_lies_there(run_cli: Con
 
 def test_manifest_names_its_run_and_attempt(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    manifest.write(folder.manifest, folder.path, [], {"x": 1.0}, written_by=manifest.owner("abc", 2))
+    manifest.write(folder.manifest, [], {"x": 1.0}, written_by=manifest.owner("abc", 2))
     assert manifest.read(folder.manifest, owners=frozenset({"abc#2"}))[0] is not None
     for other in ("abc#1", "abd#2"):
         assert manifest.read(folder.manifest, owners=frozenset({other})) == (

@@ -240,7 +240,19 @@ def test_a_tracing_in_fewer_tests_blocks_and_entities_at_a_time_finds_the_same_s
     assert trained.code == 0, trained.err
     found = []
     for number, levers in ((2, ""), (3, "block = 16\nentity_chunk = 5\ntests_at_once = 1\n")):
-        dry = ("run", "tracin", "--run", "1", "--max-triples", "3", "--top-k", "20", "--dry-run")
+        dry = (
+            "run",
+            "tracin",
+            "--run",
+            "1",
+            "--max-triples",
+            "3",
+            "--top-k",
+            "20",
+            "--output",
+            "x.json",
+            "--dry-run",
+        )
         job = run_cli.cwd / f"{number}.toml"
         text = run_cli(*dry).out
         job.write_text(text.replace("[levers]\n", f"[levers]\n{levers}"))

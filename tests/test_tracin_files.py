@@ -48,7 +48,7 @@ def test_json_and_csv_say_the_same_of_labels_that_would_break_a_line_and_of_scor
     tests = [found(0, [2, 0], [0.5, -1e-30]), found(3, [1], [math.nan]), found(4, [], [], "it is not known")]
     with (
         csv_file(tmp_path / "a.csv", table) as to_csv,
-        json_file(tmp_path / "a.json", table, {"loss": "target"}, 10, of_many=True) as to_json,
+        json_file(tmp_path / "a.json", table, {"loss": "target"}, of_many=True) as to_json,
     ):
         for test, part in tests:
             to_csv(test, part)
@@ -74,19 +74,19 @@ def test_json_and_csv_say_the_same_of_labels_that_would_break_a_line_and_of_scor
     assert [line[0] for line in lines] == [HOSTILE[0], HOSTILE[0], HOSTILE[3]]
 
 
-def test_one_test_triple_alone_is_one_object_with_its_strongest_influences(tmp_path: Path) -> None:
+def test_one_test_triple_alone_is_one_object_with_all_its_influences(tmp_path: Path) -> None:
     table = table_of(torch.tensor([[0, 0, 1], [1, 0, 0]]), list(HOSTILE))
-    with json_file(tmp_path / "one.json", table, {"loss": "target"}, 1, of_many=False) as add:
+    with json_file(tmp_path / "one.json", table, {"loss": "target"}, of_many=False) as add:
         add(*found(0, [1, 0], [2.0, 1.0]))
     body = json.loads((tmp_path / "one.json").read_text("utf-8", "surrogateescape"))
     assert body["loss"] == "target" and body["num_training_triples"] == 2
-    assert [one["score"] for one in body["influences"]] == [2.0]
+    assert [one["score"] for one in body["influences"]] == [2.0, 1.0]
 
 
 def test_a_file_that_could_not_be_finished_leaves_nothing_behind(tmp_path: Path) -> None:
     table = table_of(torch.tensor([[0, 0, 1]]), list(HOSTILE))
     try:
-        with json_file(tmp_path / "half.json", table, {}, 10, of_many=True) as add:
+        with json_file(tmp_path / "half.json", table, {}, of_many=True) as add:
             add(*found(0, [0], [1.0]))
             raise OSError("the disk is full")
     except OSError:
@@ -105,7 +105,7 @@ def test_many_test_triples_take_the_memory_of_one(tmp_path: Path) -> None:
         try:
             with (
                 csv_file(tmp_path / "a.csv", table) as to_csv,
-                json_file(tmp_path / "a.json", table, {}, 2000, of_many=True) as to_json,
+                json_file(tmp_path / "a.json", table, {}, of_many=True) as to_json,
             ):
                 for _ in range(tests):
                     to_csv(found(0, [], [])[0], part)

@@ -71,6 +71,7 @@ def begin(
         "train": str(trained / "train.txt"),
         "loss": "one-to-n",
         "device": "cpu",
+        "csv_output": str(folder / "found.csv"),  # without it the strongest are kept alone
         **settings,
     }
     job = read_job({"workload": "tracin", "tracin": table, "levers": {"devices": devices}}, "the test")

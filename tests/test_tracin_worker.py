@@ -35,7 +35,9 @@ def trace(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Tra
     def run(
         levers: dict[str, Any] | None = None, stop: Callable[[], bool] = lambda: False, **settings: Any
     ) -> Path:
-        named = {"checkpoint_dir": str(trained / "checkpoints"), **files(), "device": "cpu", **settings}
+        wanted = {"output": str(tmp_path / "asked.json"), "csv_output": str(tmp_path / "asked.csv")}
+        named = {"checkpoint_dir": str(trained / "checkpoints"), **files(), "device": "cpu"}
+        named |= settings if {"build_index", "test_triples"} & settings.keys() else {**wanted, **settings}
         job = read_job({"workload": "tracin", "tracin": named, "levers": levers or {}}, "the test")
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)

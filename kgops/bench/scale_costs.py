@@ -239,7 +239,7 @@ def _results(bed: Bed, rounds: int) -> dict[str, float]:
 
 
 def _write(names: tuple[Path, Path], table: Table, pairs: Sequence[tuple[TestTriple, Part]]) -> None:
-    with csv_file(names[0], table) as to_csv, json_file(names[1], table, {}, 1000, of_many=True) as to_json:
+    with csv_file(names[0], table) as to_csv, json_file(names[1], table, {}, of_many=True) as to_json:
         for test, part in pairs:
             to_csv(test, part)
             to_json(test, part)

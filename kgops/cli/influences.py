@@ -6,13 +6,16 @@ from dataclasses import asdict
 
 import click
 
-from kgops.cli.output import UNKNOWN, figure, print_json, say, table
+from kgops.cli.output import UNKNOWN, figure, print_json, say, table, tell
 from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
-from storage import influences
+from kgops.runs.found import rest_of
+from storage import influences, reports
 from storage.influences import Influence, Traced
 from storage.runs import Run
+
+_ITSELF = "self_influence"
 
 
 @click.command(epilog="\b\nExample:  kgops influences last --test 1")
@@ -25,10 +28,17 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
     (positive scores), and those that spoke against it (negative)."""
     session = existing()
     run = session.run(name)
-    tests = [one for one in influences.tests_of(session.conn, run.id) if test in (None, one.test)]
+    every = influences.tests_of(session.conn, run.id)
+    tests = [one for one in every if test in (None, one.test)]
+    rest = rest_of(session.conn, run, len(every), top)
     if not tests:
         which = "" if test is None else f" {test}"
-        raise Usage(f"run {run.id} ({run.workload}) has no test triple{which}", "`kgops runs` lists runs")
+        raise Usage(
+            f"run {run.id} ({run.workload}) has no test triple{which}",
+            _instead(session, run) or rest or _LISTS,
+        )
+    if rest is not None:
+        tell(f"Note: {one_line(rest)}.")
     if as_json:
         print_json([_as_table(session, run, one, top) for one in tests])
         return
@@ -38,6 +48,19 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
         return
     for line in page(session, run, tests[0], top):
         say(line)
+
+
+_LISTS = "`kgops runs` lists runs"
+
+
+def _instead(session: Session, run: Run) -> str | None:
+    """Of a run that scored training triples with themselves: what it found is in its files."""
+    files = [one.path for one in reports.artifacts(session.conn, run.id) if _ITSELF in one.path]
+    return (
+        f"it scored each training triple with itself: {session.folder(run).path / files[0]}"
+        if files
+        else None
+    )
 
 
 def page(session: Session, run: Run, test: Traced, top: int) -> list[str]:
@@ -93,6 +116,13 @@ def _as_table(session: Session, run: Run, test: Traced, top: int) -> dict[str, o
 def summary(session: Session, run: Run) -> list[str]:
     """For the end of a run: its first test triple, and how to see the others."""
     tests = influences.tests_of(session.conn, run.id)
+    figures = reports.figures(session.conn, run.id)
+    if f"{_ITSELF}_total" in figures:
+        total, mean, largest = (
+            figure(figures.get(f"{_ITSELF}_{name}")) for name in ("total", "mean", "largest")
+        )
+        many = figure(figures.get("train_triples"))
+        return [f"self-influence of {many} training triples: total {total}, mean {mean}, largest {largest}"]
     first = next((test for test in tests if test.trouble is None), None)
     if first is None:
         return []

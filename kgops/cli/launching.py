@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kgops.cli.disk import disk_line
 from kgops.cli.finite import FiniteRange
 from kgops.cli.follow import follow
 from kgops.cli.output import print_json, say, tell
@@ -188,6 +189,7 @@ def show_plan(planned: Planned, *, as_json: bool) -> None:
                 "levers": [choice.as_table() for choice in planned.choices],
                 "predicted_mib": planned.predicted_mib,
                 "unknown": planned.unknown,
+                "disk": None if planned.disk is None else planned.disk.as_table(),
                 "ladder": [rung.as_table() for rung in tried],
                 "refused": None if refused is None else refused.message,
                 "command": child_command(planned.job),
@@ -195,7 +197,7 @@ def show_plan(planned: Planned, *, as_json: bool) -> None:
         )
         return
     changed = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
-    changed.append(prediction(planned))
+    changed += [prediction(planned), disk_line(planned)]
     changed += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
     changed += [f"after an out-of-memory: {rung}" for rung in tried]
     changed += [

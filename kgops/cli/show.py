@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from kgops.cli.disk import disk_of_run
 from kgops.cli.output import UNKNOWN, duration, figure, moment, off_by, print_json, say, table
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
@@ -67,6 +68,10 @@ def _page(session: Session, run: Run) -> list[str]:
         f"  card       {one_line(run.card or 'none')}",
         f"  memory     host peak {figure(run.peak_host_mib, 'MiB')} · card peak {figure(run.peak_card_mib, 'MiB')}"
         f" · predicted {_predicted(session, run)}",
+        *(
+            f"  disk       {line}"
+            for line in disk_of_run(runs.spec(conn, run.id).plan, reports.figures(conn, run.id))
+        ),
         f"  folder     {session.folder(run).path}",
     ]
     for event in reports.events(conn, run.id, kinds=("imported",)):

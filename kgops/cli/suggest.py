@@ -123,8 +123,13 @@ def _suggest(job: Job, given: dict[str, Any]) -> int:
     for i, (asked, one, refused) in enumerate(() if given["as_json"] else plans):
         for line in (*([""] if i else []), *page(asked, one, refused, explain=given["explain"])):
             say(line)
-    fits = (one.suggestion is None or one.suggestion.fits for _, one, _ in plans)
-    return 0 if all(fits) else 3
+    return 0 if all(_fits(one) for _, one, _ in plans) else 3
+
+
+def _fits(planned: Planned) -> bool:
+    """Of what nobody can predict nobody knows that it will not."""
+    memory, disk = planned.suggestion, planned.disk
+    return (memory is None or memory.fits) and (disk is None or disk.fits)
 
 
 def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:

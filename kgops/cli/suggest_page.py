@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kgops.cli.command_line import as_command
+from kgops.cli.disk import disk_line
 from kgops.cli.output import UNKNOWN, table
 from kgops.errors import KgopsError
 from kgops.jobs.applied import spelled
@@ -20,11 +21,13 @@ from kgops.plans.as_applied import BY_DEFAULT
 from kgops.plans.learned import Accuracy, Pair, accuracy
 from kgops.plans.planner import MARGIN, Option, Suggestion
 from kgops.plans.resolve import Choice
+from kgops.runs.disk_room import DiskPlan, in_bytes
 from kgops.runs.launch import as_recorded
 from kgops.runs.planning import Planned, told
 from storage.forecasts import Forecast
 
 _MIB = 1 << 20
+_WORTH_A_LINE = 16 << 20  # bytes: less is written in a moment
 
 
 def page(asked: Job, planned: Planned, refused: KgopsError | None, *, explain: bool) -> list[str]:
@@ -33,16 +36,20 @@ def page(asked: Job, planned: Planned, refused: KgopsError | None, *, explain: b
     head = f"{asked.workload} {one_line(asked.label)} on {_where(planned)}"
     if suggestion is None:
         unknown = f"memory: not predicted: {planned.unknown}"
-        return [head, "", *_levers(planned, explain), "", unknown, *_start(asked, refused)]
+        disk = disk_line(planned, before="disk    ")
+        return [head, "", *_levers(planned, explain), "", unknown, disk, *_start(asked, refused)]
     return [
-        f"{head}: {_verdict(suggestion)}",
+        f"{head}: {_verdict(suggestion, planned.disk)}",
         "",
         *_levers(planned, explain),
         "",
         *(_parts(suggestion) if explain else [_budget_line(suggestion)]),
         *([f"        {planned.predicted_for}"] if planned.predicted_for else []),
+        disk_line(planned, before="disk    "),
         _pace_line(planned, suggestion),
+        *_writing_line(planned),
         *_more(suggestion),
+        *_less_written(planned),
         *_start(_to_run(asked, suggestion), refused if suggestion.fits else None),
     ]
 
@@ -61,6 +68,7 @@ def as_table(asked: Job, planned: Planned, refused: KgopsError | None) -> dict[s
         "unknown": planned.unknown,
         "refused": None if refused is None else refused.message,
         "job": as_recorded(planned.job).as_table(),
+        "disk": None if planned.disk is None else {**planned.disk.as_table(), "fits": planned.disk.fits},
     }
     if suggestion is None:
         return {**whole, "command": as_command(asked)}
@@ -136,10 +144,12 @@ def _where(planned: Planned) -> str:
     return f"{name} ({target.usable_mib:,.0f} MiB{free})"
 
 
-def _verdict(suggestion: Suggestion) -> str:
+def _verdict(suggestion: Suggestion, disk: DiskPlan | None) -> str:
     usable = suggestion.target.room_mib
     if not suggestion.fits:
         return f"WILL NOT FIT, needs {suggestion.asked.need_mib:,.0f} MiB"
+    if disk is not None and not disk.fits:
+        return f"WILL NOT FIT on the disk, writes {in_bytes(disk.use.total)}"
     if usable is None:
         return f"needs {suggestion.best.need_mib:,.0f} MiB"
     return f"fits, {usable - suggestion.best.need_mib:,.0f} MiB to spare"
@@ -224,6 +234,28 @@ def _pace_line(planned: Planned, suggestion: Suggestion) -> str:
         )
     middle, low, high, runs = expected["s"], expected["low_s"], expected["high_s"], expected["runs"]
     return f"pace    {middle:.3g} s {what} ({low:.3g} to {high:.3g}, from {runs} runs here)"
+
+
+def _writing_line(planned: Planned) -> list[str]:
+    """What comes after the tracing itself, where it is worth a word."""
+    disk = planned.disk
+    if disk is None or disk.use.written < _WORTH_A_LINE:
+        return []
+    size = in_bytes(disk.use.written)
+    if disk.writing is None or disk.writing_s is None:
+        return [f"        and writing {size}: no run has written as much here yet, so how long is not known"]
+    rate = f"{disk.writing.mib_per_s:,.0f} MiB/s, from {disk.writing.samples} runs here"
+    return [f"        and {disk.writing_s:.3g} s writing {size} ({rate})"]
+
+
+def _less_written(planned: Planned) -> list[str]:
+    disk = planned.disk
+    if disk is None or disk.fits:
+        return []
+    if disk.nearest is None:
+        return ["", "no option makes that fit on the disk: free some room, or name another disk"]
+    change, size = disk.nearest
+    return ["", f"nearest that fits on the disk: {change}, {in_bytes(size)}"]
 
 
 def _expected(suggestion: Suggestion) -> dict[str, Any] | None:

@@ -38,17 +38,16 @@ class Manifest:
 
 def write(
     path: Path,
-    root: Path,
-    files: Iterable[tuple[Path, str]],
+    files: Iterable[ResultFile],
     figures: dict[str, float],
     *,
     written_by: str | None = None,
 ) -> Manifest:
-    """Names files that are complete, with digests, and makes them and itself durable first.
+    """Names files that are complete and durable, as `describe` says of them.
 
     `written_by` is the owner; without it that of this process, where it is a worker.
     """
-    manifest = Manifest(tuple(_describe(root, file, kind) for file, kind in files), figures)
+    manifest = Manifest(tuple(files), figures)
     path.parent.mkdir(exist_ok=True)
     body = {
         "files": [
@@ -59,6 +58,11 @@ def write(
     }
     write_durably(path, json.dumps(body, indent=1).encode())
     return manifest
+
+
+def describe(root: Path, files: Iterable[tuple[Path, str]]) -> list[ResultFile]:
+    """With digests. They are durable afterwards."""
+    return [_describe(root, file, kind) for file, kind in files]
 
 
 def _describe(root: Path, file: Path, kind: str) -> ResultFile:

@@ -19,10 +19,12 @@ __all__ = [
     "TRACIN_AGREEMENT_TRAINS",
     "TRACIN_BLOCK",
     "TRACIN_CHUNK",
+    "TRACIN_FOUND_IN_RECORD",
     "TRACIN_INDEX_BLOCK",
     "TRACIN_MERGED_COLUMNS",
     "TRACIN_ROWS_AT_ONCE",
     "TRACIN_TESTS",
+    "TRACIN_TESTS_IN_RECORD",
     "TRACIN_TEST_BYTES",
     "TRACIN_TOP_K_OF_A_RUN",
     "TRACIN_TORN_AT_ONCE",
@@ -49,7 +51,9 @@ TRACIN_TESTS = 4096  # at most at once
 TRACIN_ROWS_AT_ONCE = 128
 TRACIN_MERGED_COLUMNS = 2048  # of scores that wait for ranking
 TRACIN_TORN_AT_ONCE = 16  # tests whose last place is shared
-TRACIN_TOP_K_OF_A_RUN = 100
+TRACIN_TOP_K_OF_A_RUN = 100  # with --run, or where no file is named
+TRACIN_TESTS_IN_RECORD = 2000  # the files that are named have all
+TRACIN_FOUND_IN_RECORD = 50  # proponents, and opponents, of each of these
 TRACIN_VALIDATED_TESTS = 50  # whose finds --validate deletes together
 TRACIN_AGREEMENT_TESTS = 16  # that levers which change scores are judged by
 TRACIN_AGREEMENT_TRAINS = 20_000

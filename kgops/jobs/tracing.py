@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from kgops.jobs import sizes
 from kgops.jobs.keys import Key, above, at_least, device_name, one_of
 from kgops.jobs.workload import Workload
 
@@ -36,11 +38,16 @@ KEYS = (
     Key("relation_to_id", "str", help="Vocabulary of relations, two columns in either order."),
     Key("edge_map", "str", help="JSON that says what relations are called."),
     Key("node_name_dict", "str", help="TSV that says what entities are called."),
-    Key("output", "str", help="Copy the JSON of results there."),
-    Key("csv_output", "str", help="Copy the CSV of results there."),
-    Key("output_dir", "str", help="Folder that gets a copy of all results."),
-    Key("parquet", "bool", False, help="One Parquet file instead of CSV, for big results."),
-    Key("top_k", "int", check=at_least(1), help="Keep the k strongest; default: all, with --run 100."),
+    Key("output", "str", help="Write the results as JSON, and copy them there."),
+    Key("csv_output", "str", help="Write the results as CSV, and copy them there."),
+    Key("output_dir", "str", help="Write CSV and JSON, and copy all results to this folder."),
+    Key("parquet", "bool", False, help="Write the results as one Parquet file: the smallest."),
+    Key(
+        "top_k",
+        "int",
+        check=at_least(1),
+        help="Keep the k strongest; default: all for files that are named, else and with --run 100.",
+    ),
     Key("loss", "str", check=one_of(*LOSSES), help="Whose gradient; default: target, with --run train."),
     Key("both_directions", "bool", help="Also each triple's inverse; default: as the loss was trained."),
     Key("learning_rate", "float", check=above(0), help="For checkpoints that do not say theirs."),
@@ -67,6 +74,39 @@ KEYS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """In what a run writes its results; `own_files` for each test triple of a batch as well."""
+
+    csv: bool
+    json: bool
+    parquet: bool
+    own_files: bool = False
+
+
+def formats_of(settings: dict[str, Any]) -> Formats:
+    """What was asked for, and no more. Where no file is named a table of the strongest is kept."""
+    batch = bool(settings["test_triples"]) and not settings["self_influence"]
+    parquet = bool(settings["parquet"])
+    both = bool(settings["output_dir"]) and not batch and not parquet
+    alone = not batch and not names_files(settings)
+    csv = bool(settings["csv_output"]) or both or alone
+    return Formats(csv, bool(settings["output"]) or both, parquet, batch)
+
+
+def names_files(settings: dict[str, Any]) -> bool:
+    return any(settings[name] for name in ("output", "csv_output", "output_dir", "parquet"))
+
+
+def top_k_of(settings: dict[str, Any]) -> int | None:
+    """How many influences are kept of each test triple; None: all of them."""
+    asked: int | None = settings["top_k"]
+    if asked is not None:
+        return asked
+    few = settings["run"] is not None or not names_files(settings)
+    return sizes.TRACIN_TOP_K_OF_A_RUN if few else None
+
+
 def _check(settings: dict[str, Any]) -> list[str]:
     problems = []
     if not (settings["model_path"] or settings["checkpoint_dir"]) and settings["run"] is None:
@@ -85,7 +125,17 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems.append(
             "tracin.use_index: answers queries; it goes with neither build_index nor self_influence"
         )
-    return problems
+    return problems + _check_written(settings)
+
+
+def _check_written(settings: dict[str, Any]) -> list[str]:
+    """A file that is named is written, or refused."""
+    written = [name for name in ("output", "csv_output", "parquet") if settings[name]]
+    if settings["build_index"]:
+        return [f"tracin.{name}: goes with no build_index, which writes an index alone" for name in written]
+    if settings["self_influence"] and settings["parquet"]:
+        return ["tracin.parquet: self_influence is written as JSON or CSV: name output or csv_output"]
+    return []
 
 
 def check_data(settings: dict[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from kgops.jobs.files import open_regular, read_json, write_json
 from kgops.plans.blocks import Groups
 from kgops.plans.ranked import Ranked
 
-__all__ = ["Answers", "Counts", "count_triples", "counts_of"]
+__all__ = ["Answers", "Counts", "count_triples", "counts_of", "files_of"]
 
 Triple = tuple[int, int, int]
 
@@ -88,7 +88,7 @@ def counts_of(
     `remembered` is a file where counts are kept for the next time; it may not exist yet. Files of more than
     `most_bytes` in all are not counted, only remembered.
     """
-    files = _files(settings)
+    files = files_of(settings)
     if files is None:
         return None
     try:
@@ -142,7 +142,7 @@ def count_triples(
     )
 
 
-def _files(settings: Mapping[str, Any]) -> dict[str, Path] | None:
+def files_of(settings: Mapping[str, Any]) -> dict[str, Path] | None:
     """By role; None where the data are not on this machine."""
     name = settings.get("dataset")
     if name:

@@ -9,7 +9,7 @@ from kgops.plans.product_memory import EXACT, walk_product
 from kgops.plans.scan_memory import Ranking, tests_at_once, walk_engines, walk_kept, walk_results
 from kgops.plans.tracin_shape import TracinShape
 
-__all__ = ["mapped_bytes", "walk_building", "walk_query"]
+__all__ = ["index_bytes", "mapped_bytes", "walk_building", "walk_query"]
 
 _ID = 8
 _ROW = 3 * _ID
@@ -108,6 +108,15 @@ def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], side: 
     assert summed is not None
     ledger.give(*stored, *made)
     return summed
+
+
+def index_bytes(s: TracinShape) -> int:
+    """Of all files of an index; at most, where not every block was counted."""
+    n = s.counts.train
+    known = s.counts.groups.blocks(s.block, n, both_directions=s.both_directions)
+    stored = [_stored_bytes(s, Side.of_block(s, block, None)) for block in known.found]
+    number = -(-n // s.block)
+    return s.checkpoints * (sum(stored) if known.all else round(number * sum(stored) / len(stored)))
 
 
 def _stored_bytes(s: TracinShape, side: Side) -> int:

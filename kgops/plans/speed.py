@@ -81,8 +81,9 @@ def seconds(shape: Shape, rates: Rates) -> float:
     scored = model.num_entities if over_entities else 0
     scores = 6 * shape.groups * scored * model.embedding_dim
     chunks = math.ceil(scored / shape.chunk) if over_entities else 0
-    tests = min(shape.tests, shape.tests_of_a_tile)
-    tiles = math.ceil(shape.tests / max(tests, 1))
+    asked = shape.tests if shape.does == "trace" else 1  # a triple with itself, or factors alone
+    tests = min(asked, shape.tests_of_a_tile)
+    tiles = math.ceil(asked / max(tests, 1))
     gram = 4 * block * tests * (model.features + model.embedding_dim)
     traffic = _SCORE_PASSES * 4 * _spilled(shape.groups * min(shape.chunk, max(scored, 1)), rates) * chunks
     rate = rates.of("fp32")

@@ -22,7 +22,7 @@ from kgops.plans.shapes import Shape
 from kgops.plans.tracin_shape import tracin_shape
 from kgops.plans.train_shape import train_shape
 
-__all__ = ["Subject", "Traced", "subject_of", "traces_conve"]
+__all__ = ["Subject", "Traced", "subject_of", "tests_of", "traces_conve"]
 
 Count = Callable[[Mapping[str, Any]], Counts | None]
 
@@ -136,7 +136,7 @@ def _tracing(job: Job, count: Count) -> Subject | str:
         return _unknown_data(settings)
     told = config.get("training")
     trained = {"loss": None, **(told if isinstance(told, dict) else {})}
-    traced = Traced(model, trained, _checkpoints(settings), _tests(settings, counts))
+    traced = Traced(model, trained, _checkpoints(settings), tests_of(settings, counts))
     return Subject(job, counts, None, job, traced)
 
 
@@ -156,7 +156,7 @@ def _pipeline(job: Job, count: Count) -> Subject | str:
         counts,
         replace(job, workload="train", settings=settings),
         replace(job, workload="tracin", settings=trace),
-        Traced(model, trained, checkpoints, _tests(trace, counts)),
+        Traced(model, trained, checkpoints, tests_of(trace, counts)),
     )
 
 
@@ -187,7 +187,7 @@ def _checkpoints(settings: Mapping[str, Any]) -> int:
     return max(1, min(found, settings["last_checkpoints"] or found))
 
 
-def _tests(settings: Mapping[str, Any], counts: Counts) -> int:
+def tests_of(settings: Mapping[str, Any], counts: Counts) -> int:
     """Test triples that are traced; of a file as many as it has lines."""
     if settings["test_triple"]:
         return 1

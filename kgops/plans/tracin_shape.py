@@ -13,6 +13,7 @@ from kgops.gpus.facts import CardFacts
 from kgops.jobs import sizes
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import Job
+from kgops.jobs.tracing import top_k_of
 from kgops.plans.blocks import Groups
 from kgops.plans.counts import Counts
 from kgops.plans.formats import precision_of_products
@@ -124,7 +125,6 @@ def tracin_shape(
     scanned = levers.get("block", sizes.TRACIN_BLOCK)
     block = sizes.TRACIN_INDEX_BLOCK if indexed else scanned
     chunk, at_once = levers.get("entity_chunk", "auto"), levers.get("tests_at_once", "auto")
-    top_k = settings["top_k"] or (None if settings["run"] is None else sizes.TRACIN_TOP_K_OF_A_RUN)
     on_card = card is not None
     return TracinShape(
         model,
@@ -137,7 +137,7 @@ def tracin_shape(
         min(block, counts.train),
         sizes.TRACIN_CHUNK if chunk == "auto" else chunk,
         counts.groups.in_block(min(block, counts.train), both_directions=both),
-        top_k,
+        top_k_of(settings),
         parameters_of(model, settings["layers"], levers.get("last_layers", False) or 0),
         bool(levers.get("filtering", bool(settings["test_triples"]))),
         Format.named(levers.get("gram_precision", "fp32"), on_card=on_card),

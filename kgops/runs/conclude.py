@@ -210,7 +210,7 @@ def _gather(
     if is_done:
         # For a command its exit code is its result; from here on the manifest says so.
         with _as_far_as_possible():
-            manifest.write(folder.manifest, folder.path, [], {}, written_by=_owner(plan, number))
+            manifest.write(folder.manifest, [], {}, written_by=_owner(plan, number))
     result, trouble = (None, None) if plan.is_command else _result(folder, plan, number)
     noted = read_table(attempt.identity)
     # Attempts share the log: what an earlier one wrote says nothing of this one.

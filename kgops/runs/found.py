@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from kgops.errors import NoSuchRun, Unavailable
 from kgops.jobs.files import open_regular
+from kgops.jobs.sizes import TRACIN_FOUND_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.runs.folder import RunFolder
 from kgops.runs.plan_file import read_plan
 from kgops.settings import Home
-from storage import influences, runs
-from storage.database import open_reader
+from storage import influences, reports, runs
+from storage.database import Connection, open_reader
 from storage.influences import Influence, Traced
 from storage.runs import Run
 
-__all__ = ["TRACES", "Found", "Neighbours", "Step", "newest", "of_run", "path_through", "training_neighbours"]
+__all__ = [
+    "TRACES",
+    "Found",
+    "Neighbours",
+    "Step",
+    "newest",
+    "of_run",
+    "path_through",
+    "rest_of",
+    "training_neighbours",
+]
 
 TRACES = ("tracin", "pipeline")
 _LONGEST = 4  # edges of a path
+_TABLE = re.compile(r"(tracin|triple_.*_tracin)\.(csv|json|parquet)")
 _LARGEST = 64 << 20  # bytes of training triples that a screen keeps the neighbours of
 
 
@@ -47,6 +60,7 @@ class Found:
     tests: tuple[Traced, ...]
     found: dict[int, tuple[Influence, ...]]
     names: dict[str, str]
+    rest: str | None = None  # where the test triples are that the record does not have
 
     def called(self, label: str) -> str:
         return self.names.get(label, label)
@@ -70,9 +84,27 @@ def of_run(home: Home, number: int) -> Found:
             raise NoSuchRun(f"there is no run {number}", "`kgops runs` lists them")
         tests = tuple(influences.tests_of(conn, number))
         found = {one.test: tuple(influences.of_test(conn, number, one.test)) for one in tests}
-        return Found(run, tests, found, influences.names(conn, number))
+        rest = rest_of(conn, run, len(tests))
+        return Found(run, tests, found, influences.names(conn, number), rest)
     finally:
         conn.close()
+
+
+def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> str | None:
+    """Where the rest is, if the record keeps less than was found: fewer test triples, or fewer than `top` of each."""
+    of: float = reports.figures(conn, run.id).get("tests", tests)
+    kept = []
+    if of > tests >= TRACIN_TESTS_IN_RECORD:
+        kept.append(f"the first {tests:,} of {of:,.0f} test triples")
+    if top is not None and top > TRACIN_FOUND_IN_RECORD:
+        kept.append(f"the {TRACIN_FOUND_IN_RECORD} strongest of each side")
+    if not kept:
+        return None
+    files = [one.path for one in reports.artifacts(conn, run.id) if _TABLE.fullmatch(PurePath(one.path).name)]
+    where = f"all that was kept is in {files[0]}" if files else "name a file (--csv-output) to keep more"
+    if len(files) > 1:
+        where += f" and {len(files) - 1:,} more files"
+    return f"the record has {' and '.join(kept)}: {where}"
 
 
 def training_neighbours(home: Home, run: Run) -> Neighbours:

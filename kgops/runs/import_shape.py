@@ -39,6 +39,7 @@ _PLAN = {
     "choices?": Maybe([_CHOICE]),
     "forecast?": Maybe(_FORECAST),
     "process?": Maybe(_PROCESS),
+    "disk?": Maybe({"total_mib": float, "at_most": bool}),
     "ladder?": Maybe([_RUNG]),
     "skipped?": Maybe([{**_RUNG, "skipped": str}]),
     "cwd?": Maybe(str),

@@ -143,6 +143,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         predicted_mib=planned.predicted_mib,
         forecast=planned.forecast(),
         process=planned.process,
+        disk=planned.disk.as_table() if planned.disk is not None else None,
         exclusive=job.card.exclusive,
         attempts=job.limits.attempts,
         grace_s=job.limits.grace_s,

@@ -33,6 +33,7 @@ class Plan:
     process: dict[str, Any] | None = (
         None  # on the CPU: what such a worker's process takes beside counted tensors
     )
+    disk: dict[str, Any] | None = None  # the same of what it writes, and the room where that goes
     module: str | None = None  # None: the command is the person's own
     on: str | None = None  # where the worker is, if not here
     rungs: list[dict[str, Any]] = field(

@@ -22,6 +22,8 @@ from kgops.plans.process_memory import ProcessModel, Seen, data_bytes, kind_of, 
 from kgops.plans.resolve import Choice, Resolved, device_of, gpu_asked
 from kgops.plans.subject import subject_of
 from kgops.plans.targets import Target, cards_here, processor, target_of_job
+from kgops.runs.disk_room import MARGIN as DISK_MARGIN
+from kgops.runs.disk_room import DiskPlan, disk_plan, in_bytes
 from kgops.settings import Home, make_home
 from storage import forecasts
 from storage.database import Connection
@@ -45,6 +47,7 @@ class Planned:
     suggestion: Suggestion | None = None
     unknown: str | None = None
     process: dict[str, Any] | None = None  # on the CPU: of such a worker, for the record
+    disk: DiskPlan | None = None  # None: nobody can know what it writes
 
     @property
     def best(self) -> Option | None:
@@ -117,7 +120,11 @@ def plan(
     planned = _plan(resolved, home, conn, target, thorough=thorough)
     cards = len(cards_here()) if planned.job.levers.get("devices") == "all" else None
     applied = as_applied(planned.job, planned.choices, planned.target.facts, cards=cards)
-    return replace(planned, choices=applied)
+    most = None if thorough else COUNTED_BEFORE_A_START
+    disk = disk_plan(
+        planned.job, planned.suggestion, home.runs, conn, remembered=_remembered(home), most_bytes=most
+    )
+    return replace(planned, choices=applied, disk=disk)
 
 
 def _plan(
@@ -215,6 +222,8 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
     """Raises WontFit with the numbers and the nearest change that would fit."""
     suggestion = planned.suggestion
     if suggestion is None or suggestion.fits:
+        if planned.disk is not None and not planned.disk.fits:
+            raise _disk_too_small(planned.job, planned.disk)
         return
     need = suggestion.asked.need_mib
     room = planned.target.room_mib or 0
@@ -225,6 +234,19 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
         hint = f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.kind})"
     raise WontFit(
         f"{planned.job.label} needs about {need:,.0f} MiB on {planned.target.title}, which has {room:,.0f} MiB",
+        f"{hint}. --force tries as it is; `kgops suggest` shows more",
+    )
+
+
+def _disk_too_small(job: Job, disk: DiskPlan) -> WontFit:
+    place = next(place for place in disk.places if not place.fits)
+    hint = "free some room, or name another disk by KGOPS_HOME or for the output"
+    if disk.nearest is not None:
+        change, size = disk.nearest
+        hint = f"{change} would write {in_bytes(size)}"
+    return WontFit(
+        f"{job.label} would write {in_bytes(disk.use.total)}, and needs {in_bytes(place.need)} with a margin of "
+        f"{DISK_MARGIN:.0%} on the disk of {place.path}, which has {in_bytes(place.free or 0)} free",
         f"{hint}. --force tries as it is; `kgops suggest` shows more",
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.tracin.found_files import Add
+from kgops.tracin.found_files import Add, Wrote
 from kgops.tracin.parts import Part
 from kgops.tracin.results import Table
 from kgops.tracin.tests_to_trace import TestTriple
@@ -30,7 +30,7 @@ def must_have_parquet() -> Any:
 
 
 @contextmanager
-def parquet_file(path: Path, table: Table) -> Iterator[Add]:
+def parquet_file(path: Path, table: Table, wrote: Wrote) -> Iterator[Add]:
     """No file where no test triple could be traced."""
     pa = must_have_parquet()
     half = path.with_name(f".{path.name}.part")
@@ -44,6 +44,7 @@ def parquet_file(path: Path, table: Table) -> Iterator[Add]:
         group = groups(test, part)
         writer = writer or pa.parquet.ParquetWriter(half, group.schema)
         writer.write_table(group)
+        wrote(len(part.rows))
 
     try:
         yield add

@@ -39,9 +39,10 @@ class Parts:
         self._folder = folder
         folder.mkdir(exist_ok=True)
         self._files: dict[int, Path] = {}
+        self._rows: dict[int, int] = {}
         for path in sorted(folder.glob("*.pt")):
             try:
-                self._files |= dict.fromkeys((part.number for part in _read(path)), path)
+                self._note(path, _read(path))
             except BadInput:
                 path.unlink()  # cut short; its tests are scored again
         self._open: tuple[Path, dict[int, Part]] | None = None
@@ -57,7 +58,16 @@ class Parts:
         body = io.BytesIO()
         torch.save(_together(parts), body)
         write_durably(path, body.getvalue())
-        self._files |= dict.fromkeys((part.number for part in parts), path)
+        self._note(path, parts)
+
+    @property
+    def rows(self) -> int:
+        """Of all parts."""
+        return sum(self._rows.values())
+
+    def _note(self, path: Path, parts: Sequence[Part]) -> None:
+        for part in parts:
+            self._files[part.number], self._rows[part.number] = path, len(part.rows)
 
     def read(self, number: int) -> Part:
         path = self._files[number]

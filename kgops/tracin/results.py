@@ -17,7 +17,9 @@ from kgops.graphs.triples import Graph
 from kgops.tracin.parts import Part
 from kgops.tracin.tests_to_trace import TestTriple
 
-__all__ = ["Names", "Table", "as_object", "csv_line", "file_stem", "found_events"]
+_MOST_KEPT = 200_000  # training triples: some 50 MB of text
+
+__all__ = ["Names", "Table", "as_object", "csv_line", "encoded", "file_stem", "found_events"]
 
 
 @dataclass(frozen=True)
@@ -46,20 +48,43 @@ class Table:
 
     def __init__(self, graph: Graph, names: Names) -> None:
         self.graph, self.names = graph, names
+        self._kept: dict[str, list[bytes]] = {}
 
     def labels(self, rows: torch.Tensor) -> list[tuple[str, str, str]]:
         entities, relations = self.graph.entities.labels, self.graph.relations.labels
         return [(entities[h], relations[r], entities[t]) for h, r, t in self.graph.train[rows].tolist()]
 
-    def csv_rows(self, rows: torch.Tensor) -> list[str]:
-        """Head, relation and tail, each beside its name."""
-        entities, relations = self._csv
-        return [f"{entities[h]},{relations[r]},{entities[t]}" for h, r, t in self.graph.train[rows].tolist()]
+    def csv_rows(self, rows: torch.Tensor, score: str) -> list[bytes]:
+        """Head, relation and tail, each beside its name, and `score`: a format, which the operator % fills in."""
+        return self._texts(rows, f"csv {score}", lambda triples: self._csv_texts(triples, score))
 
-    def json_rows(self, rows: torch.Tensor) -> list[str]:
-        """The same as members of a JSON object, without its braces."""
+    def json_rows(self, rows: torch.Tensor, score: str) -> list[bytes]:
+        """The same as an object."""
+        return self._texts(rows, f"json {score}", lambda triples: self._json_texts(triples, score))
+
+    def _texts(
+        self, rows: torch.Tensor, kind: str, made: Callable[[torch.Tensor], list[bytes]]
+    ) -> list[bytes]:
+        """Each training triple comes once for every test triple: where all fit, each is made once."""
+        if len(self.graph.train) > _MOST_KEPT:
+            return made(self.graph.train[rows])
+        if kind not in self._kept:
+            self._kept[kind] = made(self.graph.train)
+        kept = self._kept[kind]
+        return [kept[row] for row in rows.tolist()]
+
+    def _csv_texts(self, triples: torch.Tensor, score: str) -> list[bytes]:
+        entities, relations = self._csv
+        return [
+            encoded(f"{entities[h]},{relations[r]},{entities[t]},{score}\n") for h, r, t in triples.tolist()
+        ]
+
+    def _json_texts(self, triples: torch.Tensor, score: str) -> list[bytes]:
         heads, relations, tails = self._json
-        return [f"{heads[h]}, {relations[r]}, {tails[t]}" for h, r, t in self.graph.train[rows].tolist()]
+        return [
+            encoded(f'{{{heads[h]}, {relations[r]}, {tails[t]}, "score": {score}}}')
+            for h, r, t in triples.tolist()
+        ]
 
     @cached_property
     def _csv(self) -> tuple[_Texts, _Texts]:
@@ -83,13 +108,14 @@ class Table:
 
 
 class _Texts(dict[int, str]):
-    """Label and name of an entity or a relation, quoted. Millions of rows share few of them: each is quoted once."""
+    """Label and name of an entity or a relation, quoted, in a text that % fills in. Millions of rows share few of them:
+    each is quoted once."""
 
     def __init__(self, named: Callable[[int], tuple[str, str]], quoted: Callable[[str, str], str]) -> None:
         self._named, self._quoted = named, quoted
 
     def __missing__(self, number: int) -> str:
-        self[number] = text = self._quoted(*self._named(number))
+        self[number] = text = self._quoted(*self._named(number)).replace("%", "%%")
         return text
 
 
@@ -131,6 +157,10 @@ def file_stem(test: TestTriple) -> str:
     """`triple_001_CHEBI_34911_MONDO_0004525`."""
     head, _, tail = (re.sub(r"[^A-Za-z0-9.-]+", "_", label).strip("_")[:60] for label in test.labels)
     return f"triple_{test.number:03}_{head}_{tail}"
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _members(part: str, label: str, name: str) -> str:

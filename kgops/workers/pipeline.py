@@ -24,7 +24,7 @@ def pipeline(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> Non
     levers = {name: value for name, value in job.levers.items() if name in TRACED}
     tracing = replace(job, workload="tracin", settings=settings, levers=levers)
     figures |= trace_job(tracing, folder, report, stop)
-    hand_in(training, folder, results, figures, report)
+    hand_in(job, folder, results, figures, report)
 
 
 if __name__ == "__main__":

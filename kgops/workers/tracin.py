@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,15 +16,16 @@ from kgops.errors import BadInput, Interrupted
 from kgops.graphs.readable import read_edge_map, read_node_names
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job
-from kgops.tracin.found_files import write_self_influence
+from kgops.jobs.tracing import formats_of
+from kgops.tracin.found_files import self_influence_csv, self_influence_json
 from kgops.tracin.parts import Parts
 from kgops.tracin.points import Loaded
-from kgops.tracin.results import Names, Table
+from kgops.tracin.results import Names, Table, as_object
 from kgops.tracin.scan import self_influence
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scorer, Scoring, trace
 from kgops.workers.entry import Stopped, StopRequest, run_worker
-from kgops.workers.outputs import copy_file, hand_in, make_output_folder
+from kgops.workers.outputs import hand_in, make_output_folder
 from kgops.workers.report import Reporter
 from kgops.workers.threads import keep_to_one_thread
 from kgops.workers.tracin_agreement import report_agreement
@@ -35,7 +37,7 @@ from kgops.workers.tracin_levers import (
     spread_over,
     tests_at_once,
 )
-from kgops.workers.tracin_outputs import Outputs
+from kgops.workers.tracin_outputs import Outputs, Writing
 from kgops.workers.tracin_plan import planned_pieces
 from kgops.workers.tracin_spread import merging, spread
 from kgops.workers.tracin_validate import validate_found
@@ -45,9 +47,6 @@ from kgops.workers.train import find_device
 
 def tracin(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     figures = trace_job(job, folder, report, stop)
-    for name, wanted in (("tracin.json", job.settings["output"]), ("tracin.csv", job.settings["csv_output"])):
-        if wanted and (folder / "results" / name).exists():
-            copy_file(folder / "results" / name, Path(wanted))
     hand_in(job, folder, folder / "results", figures, report)
     for name in ("parts", "pieces"):  # only going on needs them
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -131,7 +130,9 @@ class _Run(Work):
                 tests_at_once=tests_at_once(self.job),
             )
         seconds = time.monotonic() - begin
+        begin = time.monotonic()
         failed = outputs.finish(parts)
+        writing_s = time.monotonic() - begin
         if failed == len(tests):
             raise BadInput(
                 f"none of the {failed:,} test triples could be traced: {next(iter(parts)).trouble}."
@@ -141,6 +142,7 @@ class _Run(Work):
             "failed_tests": failed,
             "checkpoints": 0 if scoring is None else len(scoring.points),
             "train_triples": len(self.graph.train),
+            "writing_s": writing_s,
         }
         if pairs:
             figures |= {"scored_pairs": pairs, "tracin_s": seconds, "pairs_per_s": pairs / seconds}
@@ -196,25 +198,61 @@ class _Run(Work):
             stop_requested=self.stop,
         ).cpu()
         seconds = time.monotonic() - begin
-        order = scores.argsort(descending=True, stable=True)[: self.top_k()]
-        write_self_influence(self.results / "self_influence.csv", self._table(), order, scores[order])
+        begin = time.monotonic()
+        summary = self._write_self_influence(scores, len(scoring.points))
         return {
             "train_triples": len(scores),
             "checkpoints": len(scoring.points),
             "tracin_s": seconds,
             "triples_per_s": len(scores) / seconds,
+            "writing_s": time.monotonic() - begin,
+            **{f"self_influence_{name}": value for name, value in summary.items()},
         }
 
+    def _write_self_influence(self, scores: torch.Tensor, checkpoints: int) -> dict[str, float]:
+        """The strongest first; of all of them the total, the mean and the largest."""
+        top_k, table, formats = self.top_k(), self._table(), formats_of(self.settings)
+        order = scores.argsort(descending=True, stable=True)[:top_k]
+        summary = {
+            "total": float(scores.double().sum()),
+            "mean": float(scores.double().mean()),
+            "largest": float(scores.max()),
+        }
+        writing = Writing(self.report, len(order) * (formats.csv + formats.json))
+        if formats.csv:
+            path = self.results / "self_influence.csv"
+            self_influence_csv(path, table, order, scores[order], writing.wrote)
+        if formats.json:
+            about = {
+                "num_training_triples": len(scores),
+                "top_k": top_k,
+                "loss": self.loss_name(),
+                "checkpoints": checkpoints,
+                "summary": {
+                    **summary,
+                    "largest_triple": as_object(table.labels(order[:1])[0], table.names),
+                },
+            }
+            path = self.results / "self_influence.json"
+            self_influence_json(path, table, about, order, scores[order], writing.wrote)
+        largest = " · ".join(table.names.of(table.labels(order[:1])[0]))
+        self.report.note(
+            f"self-influence of {len(scores):,} training triples: total {summary['total']:.4g}, mean "
+            f"{summary['mean']:.4g}, largest {summary['largest']:.4g} ({largest})."
+        )
+        return summary
+
     def _outputs(self, tests: Sequence[TestTriple], scoring: Scoring | None) -> Outputs:
-        about = {} if scoring is None else {"loss": self.loss_name(), "checkpoints": len(scoring.points)}
+        about: dict[str, Any] = {}
+        if scoring is not None:
+            about = {"loss": self.loss_name(), "checkpoints": len(scoring.points), "top_k": self.top_k()}
         return Outputs(
             self.results,
             self._table(),
             tests,
             self.report,
-            batch=bool(self.settings["test_triples"]),
+            formats=formats_of(self.settings),
             scored=scoring is not None,
-            parquet=self.settings["parquet"],
             about=about,
         )
 

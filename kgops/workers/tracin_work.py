@@ -15,7 +15,7 @@ from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.applied import precision_of_products
 from kgops.jobs.job import Job
-from kgops.jobs.tracing import DATA, FILTERS
+from kgops.jobs.tracing import DATA, FILTERS, top_k_of
 from kgops.tracin import tests_to_trace
 from kgops.tracin.engines import block_gflop
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
@@ -32,8 +32,6 @@ from kgops.workers.threads import choose_threads
 from kgops.workers.tracin_levers import chosen_names, filters, scoring_settings
 
 __all__ = ["Work", "load_graph", "path_of"]
-
-TOP_K_OF_A_RUN = 100  # with --run; the group's scripts kept all
 
 
 def load_graph(settings: dict[str, Any]) -> Graph:
@@ -165,8 +163,7 @@ class Work:
         return parts
 
     def top_k(self) -> int | None:
-        asked: int | None = self.settings["top_k"]
-        return asked or (None if self.settings["run"] is None else TOP_K_OF_A_RUN)
+        return top_k_of(self.settings)
 
     def near(self) -> tuple[Neighbourhood, NeighbourhoodFilter] | None:
         if not filters(self.job):
