@@ -22,6 +22,7 @@ __all__ = [
     "TRACIN_INDEX_BLOCK",
     "TRACIN_MERGED_COLUMNS",
     "TRACIN_ROWS_AT_ONCE",
+    "TRACIN_TANGENT_GROUPS",
     "TRACIN_TESTS",
     "TRACIN_TEST_BYTES",
     "TRACIN_TOP_K_OF_A_RUN",
@@ -47,6 +48,7 @@ TRACIN_CHUNK = 2048  # entities
 TRACIN_TEST_BYTES = 512 << 20  # of what is kept of test triples
 TRACIN_TESTS = 4096  # at most at once
 TRACIN_ROWS_AT_ONCE = 128
+TRACIN_TANGENT_GROUPS = 64  # on a CPU; a GPU takes all of a block
 TRACIN_MERGED_COLUMNS = 2048  # of scores that wait for ranking
 TRACIN_TORN_AT_ONCE = 16  # tests whose last place is shared
 TRACIN_TOP_K_OF_A_RUN = 100
