@@ -14,6 +14,7 @@ from counting import instructions_of
 from driving import Console
 
 from kgops.bench.document import SECTIONS, written
+from kgops.measured.register import register
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.measurements import Measurement, Wanted

@@ -6,22 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from kgops.cli.output import fitted, padded, width_of, wrapped
 from kgops.measured.advice import HEADS, Advice, by_part
+from kgops.measured.claims import TABLES
 from kgops.measured.overview import Overview
 from kgops.measured.register import DOCUMENTS, register, titles
-from kgops.measured.rulings import Ruling, counts
+from kgops.measured.rulings import Ruling
 from kgops.measured.verdicts import Verdict
 
 __all__ = ["advice_lines", "count_lines", "list_lines", "picked", "whole_lines"]
 
-_COUNTED: dict[str, tuple[Verdict, ...]] = {
-    "confirmed": ("confirmed",),
-    "smaller": ("smaller",),
-    "larger": ("larger",),
-    "no effect": ("no effect",),
-    "harmful": ("harmful",),
-    "refuted": ("refuted",),
-    "not tested": ("cannot be tested here",),
-}
+_WORDS = ("confirmed", "smaller", "larger", "no effect", "harmful", "refuted", "not yet", "not tested")
 _BY = {
     "measured": "measured here",
     "arithmetic": "by arithmetic",
@@ -30,7 +23,6 @@ _BY = {
     "prediction": "by prediction",
     "documentation": "by documentation",
 }
-_SHORT = {"cannot be tested here": "not tested"}
 
 
 def advice_lines(found: Overview, width: int) -> list[str]:
@@ -44,7 +36,7 @@ def advice_lines(found: Overview, width: int) -> list[str]:
                 out += [line for one in options for line in _option(one, width)]
         out.append("")
     if found.missing:
-        told = ", ".join(found.missing)
+        told = ", ".join(f"{table} ({TABLES[table]})" for table in found.missing)
         out += [*wrapped(f"Not measured yet: {told}. To measure: kgops bench claims --quick", width), ""]
     return out
 
@@ -57,20 +49,18 @@ def _option(one: Advice, width: int) -> Iterator[str]:
 
 def count_lines(found: Sequence[Ruling]) -> list[str]:
     """How many claims of each document came to which verdict."""
-    told, names = counts(found), titles()
+    names = titles()
+    rows = {
+        names[document]: [one for one in found if one.claim.document == document] for document in DOCUMENTS
+    }
     name = max(map(width_of, names.values()))
-    heads = [word for word in _COUNTED if any(_many(row, word) for row in told.values())]
+    heads = [word for word in _WORDS if any(_short(one) == word for one in found)]
     out = ["  ".join([padded("DOCUMENT", name), "CLAIMS", *heads])]
-    rows = [(names[document], told[document]) for document in DOCUMENTS if document in told]
-    total = {verdict: sum(row[verdict] for _, row in rows) for verdict in next(iter(told.values()), {})}
-    for title, row in [*rows, ("all", total)]:
-        cells = [padded(str(_many(row, word) or "·"), len(word), right=True) for word in heads]
-        out.append("  ".join([padded(title, name), f"{sum(row.values()):6,}", *cells]))
+    for title, each in [*rows.items(), ("all", list(found))]:
+        many = {word: sum(_short(one) == word for one in each) for word in heads}
+        cells = [padded(str(many[word] or "·"), len(word), right=True) for word in heads]
+        out.append("  ".join([padded(title, name), f"{len(each):6,}", *cells]))
     return out
-
-
-def _many(row: dict[Verdict, int], word: str) -> int:
-    return sum(row[verdict] for verdict in _COUNTED[word])
 
 
 def list_lines(found: Sequence[Ruling], width: int) -> list[str]:
@@ -82,7 +72,8 @@ def list_lines(found: Sequence[Ruling], width: int) -> list[str]:
         if one.claim.document != before:
             out += ["", one.claim.title.upper()] if out else [one.claim.title.upper()]
             before = one.claim.document
-        told = " — ".join(filter(None, (one.claim.says, one.found or one.why)))
+        by = f"{_BY[one.basis]}: " if one.found and one.basis != "measured" else ""
+        told = f"{one.claim.says} — {by}{one.found or one.why}"
         line = f"  {padded(_short(one), word)}  {one.claim.name.removeprefix(f'{before}.')}: {told}"
         out.append(fitted(line, width))
     return out
@@ -98,13 +89,13 @@ def whole_lines(found: Sequence[Ruling], width: int) -> list[str]:
         told = [
             f"claimed: {claim.range}; {claim.condition} ({claim.title}, line {claim.lines}, {claim.kind})"
         ]
-        if one.found or one.basis != "none":
+        if one.basis not in ("none", "pending"):
             bench = f", benchmark {one.bench}" if one.bench is not None else ""
             told.append(
                 f"{_BY.get(one.basis, one.basis)}{bench}: {one.found}{f' ({one.why})' if one.why else ''}"
             )
         else:
-            told.append(f"not tested: {one.why}")
+            told.append(one.why)
         told += [f"but: {_other(name, verdicts)}" for name in claim.against]
         out += [line for each in told for line in wrapped(each, width, "    ")]
     return out
@@ -117,7 +108,9 @@ def _other(name: str, verdicts: dict[str, Verdict]) -> str:
 
 
 def _short(one: Ruling) -> str:
-    return _SHORT.get(one.verdict, one.verdict)
+    if one.basis == "pending":
+        return "not yet"
+    return "not tested" if one.verdict == "cannot be tested here" else one.verdict
 
 
 def picked(found: Sequence[Ruling], words: Sequence[str]) -> list[Ruling]:

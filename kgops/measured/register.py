@@ -29,13 +29,13 @@ __all__ = ["DOCUMENTS", "REASONS", "Documented", "Sense", "register", "titles"]
 
 DOCUMENTS = ("tracin", "train", "analysis", "loss", "regress")
 REASONS = {
-    "cuda": "it needs a CUDA GPU, and these benchmarks run on the CPU",
-    "cache": "it empties CUDA's cache, and these benchmarks run on the CPU, which has none",
-    "gpus": "it needs four GPUs",
-    "card": "it needs GPUs of that age",
-    "room": "the memory of their GPU is not stated",
-    "sizes": "their GPU, graph and model are not stated, so no figure of ours is comparable",
-    "resolution": "the resolution of their frames is not stated, and memory depends on it",
+    "cuda": "needs a CUDA GPU; these benchmarks run on the CPU",
+    "cache": "empties CUDA's cache; these benchmarks run on the CPU",
+    "gpus": "needs four GPUs",
+    "card": "needs old GPUs",
+    "room": "memory of their GPU not stated",
+    "sizes": "GPU, graph or model not stated: nothing to compare with",
+    "resolution": "resolution not stated, and memory depends on it",
     "data": "their data are not public",
     "setting": "a setting to pass; no result is claimed",
     "reference": "only names what others are held against",

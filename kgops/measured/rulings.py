@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -10,17 +10,18 @@ from kgops.measured.claims import TABLES, Judged, judge
 from kgops.measured.predicting import PREDICTED
 from kgops.measured.reckoning import RECKONED, Reckoned
 from kgops.measured.register import Documented, register
-from kgops.measured.verdicts import WORDS, Verdict, inside, of_gain, within
+from kgops.measured.verdicts import Verdict, inside, of_gain, within
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.database import Connection
 from storage.measurements import Measurement
 
-__all__ = ["CHECKED", "Basis", "Ruling", "chosen", "counts", "on_value", "rulings"]
+__all__ = ["CHECKED", "Basis", "Ruling", "chosen", "on_value", "rulings"]
 
-Basis = Literal["measured", "arithmetic", "data sheet", "package", "prediction", "documentation", "none"]
+Basis = Literal[
+    "measured", "arithmetic", "data sheet", "package", "prediction", "documentation", "pending", "none"
+]
 CHECKED = "claim "  # how the name of a figure begins that judges the claim it names
-_NOT_YET = "not measured yet"
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,6 @@ def chosen(conn: Connection, machine: str | None = None) -> dict[str, Bench]:
     return found
 
 
-def counts(found: Iterable[Ruling]) -> dict[str, dict[Verdict, int]]:
-    """How many of each verdict, by document."""
-    told: dict[str, dict[Verdict, int]] = {}
-    for one in found:
-        row = told.setdefault(one.claim.document, dict.fromkeys(WORDS, 0))
-        row[one.verdict] += 1
-    return told
-
-
 def on_value(claim: Documented, value: float) -> tuple[Verdict, str]:
     """A single value beside the claim, or beside our own bound where it states no number."""
     if claim.bound:
@@ -103,8 +95,14 @@ def _ruling(
         return Ruling(claim, verdict, claim.source or "", "", "documentation")
     if measured is not None:
         return measured
-    why = claim.reason or f"{_NOT_YET}: kgops bench claims --only {claim.table}"
-    return Ruling(claim, "cannot be tested here", "", why, "none")
+    if claim.reason is not None:
+        return Ruling(claim, "cannot be tested here", "", claim.reason, "none")
+    return _pending(claim, claim.table)
+
+
+def _pending(claim: Documented, only: str) -> Ruling:
+    why = f"not measured yet: kgops bench claims --only {only}"
+    return Ruling(claim, "cannot be tested here", "", why, "pending")
 
 
 def _by_table(claim: Documented, judged: Mapping[str, tuple[Bench, Sequence[Judged]]]) -> Ruling | None:
@@ -124,8 +122,7 @@ def _by_table(claim: Documented, judged: Mapping[str, tuple[Bench, Sequence[Judg
 def _by_check(claim: Documented, checked: Mapping[str, Measurement]) -> Ruling:
     figure = checked.get(claim.check or "")
     if figure is None:
-        why = f"{_NOT_YET}: kgops bench claims --only e"
-        return Ruling(claim, "cannot be tested here", "", why, "none")
+        return _pending(claim, "e")
     verdict, why = on_value(claim, figure.value)
     return Ruling(claim, verdict, figure.subject, why, "measured", None, figure.machine)
 
