@@ -97,7 +97,7 @@ def _claims(session: Session, words: tuple[str, ...], everything: bool, as_json:
     if words:
         if not rulings:
             raise Usage(f"no claim has {' '.join(words)!r:.60}", "`kgops bench show claims --all` lists them")
-        lines = whole_lines(rulings, columns())
+        lines = whole_lines(rulings, found.rulings, columns())
     else:
         lines = [*advice_lines(found, columns()), *count_lines(found.rulings), ""]
         lines += list_lines(found.rulings, columns()) if everything else _MORE

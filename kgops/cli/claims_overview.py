@@ -10,7 +10,6 @@ from kgops.measured.claims import TABLES
 from kgops.measured.overview import Overview
 from kgops.measured.register import DOCUMENTS, register, titles
 from kgops.measured.rulings import Ruling
-from kgops.measured.verdicts import Verdict
 
 __all__ = ["advice_lines", "count_lines", "list_lines", "picked", "whole_lines"]
 
@@ -79,9 +78,9 @@ def list_lines(found: Sequence[Ruling], width: int) -> list[str]:
     return out
 
 
-def whole_lines(found: Sequence[Ruling], width: int) -> list[str]:
-    """Everything of each claim, with the claims that contradict it beside it."""
-    verdicts = {one.claim.name: one.verdict for one in found}
+def whole_lines(found: Sequence[Ruling], every: Sequence[Ruling], width: int) -> list[str]:
+    """Everything of each claim, with those of `every` that contradict it beside it."""
+    verdicts = {one.claim.name: _short(one) for one in every}
     out: list[str] = []
     for one in found:
         claim = one.claim
@@ -101,10 +100,9 @@ def whole_lines(found: Sequence[Ruling], width: int) -> list[str]:
     return out
 
 
-def _other(name: str, verdicts: dict[str, Verdict]) -> str:
+def _other(name: str, verdicts: dict[str, str]) -> str:
     claim = register()[name]
-    verdict = f": {verdicts[name]}" if name in verdicts else ""
-    return f"{claim.says} ({claim.title}, line {claim.lines}; {name}{verdict})"
+    return f"{claim.says} ({claim.title}, line {claim.lines}; {name}): {verdicts[name]}"
 
 
 def _short(one: Ruling) -> str:
