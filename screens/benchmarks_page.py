@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from kgops.cli.output import figure, padded
 from kgops.jobs.moments import NO_MOMENT, is_moment
 from kgops.jobs.text import one_line
+from kgops.measured.entries import OVERVIEW
 from screens.rows import Column, Columns, Piece, Row, said, title
 from storage.figures import Figure
 
@@ -135,8 +136,10 @@ class Shown(Sequence[Row]):
         return self._columns.row(self._of_entry(one), key)
 
     def _of_entry(self, one: Entry) -> list[Piece]:
-        known = one.machine is not None
-        when = Piece(_when(one.at, self._now), "dim") if known else Piece("not here", "dim")
+        known = one.machine is not None or one.key == OVERVIEW
+        when = Piece("not here" if one.machine is None else _when(one.at, self._now), "dim")
+        if one.key == OVERVIEW:
+            when = Piece("")
         return [
             Piece(one.name, "text" if known else "dim"),
             when if one.ended else Piece("unfinished", "warn"),

@@ -6,10 +6,12 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgops.cli.claims_overview import advice_lines, count_lines, list_lines
 from kgops.cli.output import UNKNOWN, figure, fitted, padded, width_of
 from kgops.jobs.text import one_line
 from kgops.measured.claims import Judged, quality
 from kgops.measured.pairs import Spread
+from kgops.measured.register import titles
 from kgops.measured.verdicts import RULE, Verdict
 from screens.benchmarks_curves import by_size, over_time
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
@@ -25,6 +27,7 @@ SIGNS: dict[Verdict, tuple[str, str]] = {
     "confirmed": ("✓", "good"),
     "effective": ("✓", "good"),
     "smaller": ("▼", "warn"),
+    "larger": ("▲", "warn"),
     "refuted": ("▼", "warn"),
     "no effect": ("·", "dim"),
     "harmful": ("✗", "bad"),
@@ -33,7 +36,14 @@ SIGNS: dict[Verdict, tuple[str, str]] = {
     "unsteady": ("!", "warn"),
     "cannot be tested here": ("?", "dim"),
 }
-_ABOUT = {"cost": "speed", "labels": "memory of labels", "score_error": "scores", "impossible": ""}
+_ABOUT = {
+    "score_error": "scores",
+    "rank_agreement": "ranks",
+    "reduction": "triples left",
+    "labels_share": "labels",
+    "loss_difference": "loss",
+    "impossible": "",
+}
 _BARS = {"good": "good", "warn": "warn", "bad": "bad", "dim": "text"}
 _MEASURED, _N, _TIMES = 25, 3, 8  # columns, at most
 _NARROWEST_BAR, _WIDEST_BAR = 13, 60
@@ -58,6 +68,7 @@ class _Line(NamedTuple):
 def told_rows(told: Told, width: int) -> list[Row]:
     sections = [
         _head(told, width),
+        _overview(told, width),
         _compared([_of_claim(one) for one in told.judged] or [_of_row(one) for one in told.rows], width),
         _unmeasured(told, width),
         _figures(told, width),
@@ -84,13 +95,23 @@ def _head(told: Told, width: int) -> list[Row]:
     return out + [Row((Piece(f"   {line}", "dim"),)) for line in others]
 
 
+def _overview(told: Told, width: int) -> list[Row]:
+    """What to do first, then a line for each claim."""
+    if told.overview is None:
+        return []
+    found = told.overview
+    lines = [*advice_lines(found, width), *count_lines(found.rulings), "", *list_lines(found.rulings, width)]
+    heads = {title.upper() for title in titles().values()} | {"WHAT TO DO"}
+    return [Row((Piece(fitted(line, width), "head" if line in heads else "text"),)) for line in lines]
+
+
 # --- variants beside the baseline ---
 
 
 def _of_claim(one: Judged) -> _Line:
     claim = one.held.claim if one.held else None
     words = [f"{claim.text} — {claim.said_by}"] if claim else []
-    words += [word for word in (one.why, quality(one)) if word]
+    words += [word for word in (one.why, one.remark, quality(one)) if word]
     if not one.effective and one.verdict != "cannot be tested here":
         words.append("it was not in effect")
     of = _ABOUT.get(one.held.quantity, one.held.quantity) if one.held else "speed"

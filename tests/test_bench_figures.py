@@ -14,6 +14,7 @@ from counting import instructions_of
 from driving import Console
 
 from kgops.bench.document import SECTIONS, written
+from kgops.measured.register import register
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.measurements import Measurement, Wanted
@@ -150,12 +151,23 @@ def test_the_document_has_each_figure_with_its_command_and_fingerprint(conn: sql
     measurements.add_all(conn, [long_ago, elsewhere, step])
     page = written(conn)
     assert number == 1
-    assert "| + vmap | vectorised gradients: 10-20x | TracIn guide | 2.00× (2.00×–2.00×) | 3 |" in page
+    assert (
+        "| + vmap | vectorised gradients: 10-20x faster | TracIn analysis | 2.00× (2.00×–2.00×) | 3 |" in page
+    )
     assert "| a step \\| of ours | 3.5 ms | 3 – 4 | 5 |" in page
     assert "99" not in page.replace("0.99", "") and "77 ms" not in page
     assert page.count("Fingerprint " + measurements.fingerprint_key(HERE)) == 2
     assert "Command: `kgops bench claims --quick`." in page and "Command: `kgops bench console" in page
     assert page.count("Not measured here.") == 3 + len(SECTIONS) - 1  # a, c and d, and all but the console
+
+
+def test_the_document_leads_with_what_to_do_and_has_every_claim_once(conn: sqlite3.Connection) -> None:
+    _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})
+    conn.execute("UPDATE bench SET name = 'claims b (quick): x', command = 'kgops bench claims --quick'")
+    page = written(conn)
+    assert page.index("### What to do") < page.index("### b (quick): x") < page.index("### All 205 claims")
+    assert "vectorised gradients (vmap): 2.00 times as fast" in page
+    assert [page.count(f"| `{name}` |") for name in register()] == [1] * 205
 
 
 def test_what_this_home_has_not_measured_stays_as_the_document_has_it(conn: sqlite3.Connection) -> None:
@@ -177,4 +189,4 @@ def test_what_this_home_has_not_measured_stays_as_the_document_has_it(conn: sqli
     measurements.add_all(conn, [step(4.5, THERE)])
     renewed = written(conn, first)
     assert "4.5 ms" in renewed and "3.5 ms" not in renewed
-    assert "| + vmap | vectorised gradients: 10-20x |" in renewed
+    assert "| + vmap | vectorised gradients: 10-20x faster |" in renewed

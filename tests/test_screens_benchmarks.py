@@ -89,6 +89,7 @@ def test_what_others_measured_is_shown_on_asking_and_says_what_differs(home: Pat
         await seen.until_shows(f"1 on {HOST} · 2 elsewhere")
         assert key_of(THERE) not in seen.text
         body = seen.app.screen.query_one("#body", Lines)
+        await go_to(seen, "claims b")
         assert body.key == ours
         await seen.press("M")
         await seen.until_shows("3 all machines", key_of(THERE), "kgops.bench.console")
@@ -99,6 +100,20 @@ def test_what_others_measured_is_shown_on_asking_and_says_what_differs(home: Pat
         await seen.until_shows("1 on")
         await go_to(seen, "claims b")
         assert "not of the machine" not in said(seen)
+
+    look(home, story)
+
+
+def test_the_first_row_says_what_to_do_and_what_became_of_every_claim(home: Path, conn: Connection) -> None:
+    add_claims(conn)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.until_shows("What to do, and all claims", "WHAT TO DO")
+        told = said(seen)
+        assert "kgops' own code: 27" in told and "Changes results" in told
+        assert "TRACIN GUIDE" in told and "REGRESSION GUIDE" in told and "all                  205" in told
+        assert all(len(line) <= 120 for line in seen.lines())
 
     look(home, story)
 

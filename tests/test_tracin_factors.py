@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgops.bench.live_bytes import peak_live_bytes
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin import sequential
 from kgops.tracin.encoder import Encoder
@@ -97,6 +98,17 @@ def test_factored_scores_are_the_sequential_ones_in_float64_and_nearer_than_they
     one = factored(model, loss, SHARED, TEST[:1])  # few enough for tangents
     assert off(one, sequential.influence([(model, 1.0)], loss, SHARED, TEST[:1])) < 1e-10
     assert off(factored(model.float(), loss, TRAIN, TEST), truth) < 5e-6
+
+
+def test_maps_move_for_some_training_queries_at_a_time() -> None:
+    config = ConvEConfig(300, 2, embedding_dim=200)
+    model = warm(config)
+    heads, tails = torch.arange(256).repeat(2), torch.arange(512) % 299
+    train = torch.stack([heads, torch.zeros(512, dtype=torch.long), tails], dim=1)
+    maps = 8 * 256 * config.features
+    assert peak_live_bytes(lambda: factored(model, TARGET, train, TRAIN[:1])) < 2.5 * maps
+    truth = sequential.influence([(model, 1.0)], TARGET, train[::8], TRAIN[:1])
+    assert off(factored(model, TARGET, train, TRAIN[:1])[:, ::8], truth) < 1e-10
 
 
 def test_self_influence_is_the_squared_gradient() -> None:

@@ -13,14 +13,17 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kgops.bench.entry import run
 from kgops.bench.measure import PYTHON
+from kgops.measured.advice import HEADS, by_part
 from kgops.measured.claims import TABLES, Judged, judge, less_memory, quality, shipped
 from kgops.measured.machine import machine_line
+from kgops.measured.overview import overview
+from kgops.measured.register import register
 from kgops.measured.summary import rows
 from kgops.measured.verdicts import RULE, shown
 from kgops.settings import find_home, make_home
@@ -32,6 +35,7 @@ from storage.measurements import Measurement, Wanted
 __all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
 
 _NOTHING = "Not measured here."
+_TO_DO = "### What to do"
 BATCH_S = 10.0  # figures of one run of a benchmark are stored within this time
 
 
@@ -172,6 +176,9 @@ def written(conn: Connection, before: str = "") -> str:
         "",
         "## Claims beside measurements",
         "",
+        *_what_to_do(conn, held, kept),
+        "### How a verdict is made",
+        "",
         RULE,
         "",
     ]
@@ -183,6 +190,7 @@ def written(conn: Connection, before: str = "") -> str:
             out += [heading, *tables[heading]]
         if not tables:
             out += [f"### ({name}) {TABLES[name]}", "", _NOTHING, ""]
+    out += _register(conn, held, kept)
     for section in SECTIONS:
         found = _last_batch(conn, section.stored_as)
         heading = f"## {section.title}"
@@ -191,6 +199,45 @@ def written(conn: Connection, before: str = "") -> str:
             *(_figures(conn, found, section) if found else kept.get(heading, ["", _NOTHING, ""])),
         ]
     return "\n".join(out)
+
+
+def _what_to_do(conn: Connection, held: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
+    """Of what this home measured last; else as the document had it."""
+    if not held:
+        return [_TO_DO, *kept.get(_TO_DO, ["", _NOTHING, ""])]
+    out = [_TO_DO, ""]
+    for bench, each in overview(conn).advice:
+        out += [f"{_cell(bench.name.removeprefix('claims '))}:", ""]
+        for part, options in by_part(each).items():
+            if options:
+                out += [
+                    f"- **{HEADS[part]}.**",
+                    *(f"  - {_cell(one.option)}: {_cell(one.told)}" for one in options),
+                ]
+        out.append("")
+    return out
+
+
+def _register(conn: Connection, held: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
+    """All claims by document, each with its verdict or why it has none."""
+    heading = f"### All {len(register())} claims"
+    if not held and heading in kept:
+        return [heading, *kept[heading]]
+    out = [heading, "", "| claim | what | range and condition | verdict | by | found, or why not | but |"]
+    out.append("|---|---|---|---|---|---|---|")
+    for one in overview(conn).rulings:
+        claim = one.claim
+        cells = (
+            *(f"`{claim.name}`", f"{claim.says} ({claim.title}, line {claim.lines})"),
+            *(
+                f"{claim.range}; {claim.condition}",
+                f"**{one.verdict}**",
+                "" if one.basis == "none" else one.basis,
+            ),
+            *("; ".join(filter(None, (one.found, one.why))), ", ".join(claim.against)),
+        )
+        out.append("| " + " | ".join(map(_cell, cells)) + " |")
+    return [*out, ""]
 
 
 def _parts(document: str) -> dict[str, list[str]]:
@@ -237,7 +284,7 @@ def _claim_row(one: Judged) -> str:
         f"{one.speed.median:,.2f}×" if one.speed else "n/a",
         less_memory(one) or "n/a",
         quality(one),
-        shown(f"**{one.verdict}**", one.why),
+        shown(f"**{one.verdict}**", "; ".join(filter(None, (one.why, one.remark)))),
     ]
     return "| " + " | ".join(map(_cell, cells)) + " |"
 

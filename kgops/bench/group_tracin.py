@@ -9,7 +9,6 @@ one backward pass a training triple. It goes over a sample of the training tripl
 from __future__ import annotations
 
 import argparse
-import gc
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -43,7 +42,6 @@ from kgops.training.step import TrainStep
 
 __all__ = ["main"]
 
-CLEANUP_EVERY = 8  # batches; theirs have one triple, for each has a backward pass of its own
 LAST_LAYERS = 2
 OURS_AGAIN = 4
 AT_ONCE = 8  # triples whose gradients are vectorised together
@@ -92,16 +90,13 @@ class Loop:
             torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters, found, strict=True)
         )
 
-    def scores(self, rows: torch.Tensor, cleanup: bool = False) -> torch.Tensor:
+    def scores(self, rows: torch.Tensor) -> torch.Tensor:
         if self.cached is None:
             self.cached = self.gradient(self.test)
         found = torch.empty(len(rows))
         for j, row in enumerate(rows):
             own = self.gradient(row)
             found[j] = float(sum((a * b).sum() for a, b in zip(own, self.cached, strict=True)))
-            if cleanup and (j + 1) % CLEANUP_EVERY == 0:
-                gc.collect()
-                torch.cuda.empty_cache()
         return found
 
     def with_checkpointing(self) -> None:
@@ -146,12 +141,10 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
         rows: torch.Tensor,
         work: Callable[[torch.Tensor], torch.Tensor],
         warm_up: Callable[[], object],
-        *,
-        sweeps: bool = False,
     ) -> tuple[list[float], float | None, torch.Tensor]:
         """Seconds a triple in each part, the peak, and the scores of all rows: each part has its share of them."""
         shares = torch.tensor_split(rows, turn.parts)
-        taken = turn.take(lambda part: work(shares[part]), warm_up, sweeps=sweeps)
+        taken = turn.take(lambda part: work(shares[part]), warm_up)
         each = [seconds / len(share) for seconds, share in zip(taken.seconds, shares, strict=True)]
         return each, taken.resident_mib, torch.cat(taken.results)
 
@@ -161,24 +154,19 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
         *,
         names: Sequence[str] | None = None,
         autocast: Autocast = nullcontext,
-        cleanup: bool = False,
         caching: bool = False,
         remark: str | None = None,
     ) -> Done:
         loop = Loop(setting, names, autocast)
-        # Cleaning up is thirty times as slow: one in each part.
-        rows = loop.rows[: CLEANUP_EVERY * turn.parts] if cleanup else loop.rows
 
         def warm_up() -> None:
             prepare(loop)
-            loop.scores(rows[:2])
+            loop.scores(loop.rows[:2])
             if not caching:
                 loop.cached = None  # computed in the first part
 
-        each, resident, scores = over(
-            turn, rows, lambda share: loop.scores(share, cleanup), warm_up, sweeps=cleanup
-        )
-        return Done(each, resident, compared(scores, exact[: len(rows)]), remark)
+        each, resident, scores = over(turn, loop.rows, loop.scores, warm_up)
+        return Done(each, resident, compared(scores, exact), remark)
 
     def vectorised(turn: Turn, remark: str | None = None) -> Done:
         loop = Loop(setting)
@@ -223,7 +211,8 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
         left[kept] = everything[kept]
         remark = f"{len(kept):,} of {len(train):,} triples are left, by kgops' own filter"
         seconds = [(selecting + one * len(kept)) / len(train) for one in each]
-        return Done(seconds, resident, compared(left, everything), remark)
+        figures = {**compared(left, everything), "reduction": len(train) / len(kept)}
+        return Done(seconds, resident, figures, remark)
 
     def ours(turn: Turn) -> Done:
         """All of the sample in each part, several times: a share of it would be too short to time, and smaller blocks
@@ -242,9 +231,6 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
     return {
         "baseline": theirs,
         "baseline again": theirs,
-        "+ cleanup": lambda turn: theirs(
-            turn, cleanup=True, remark="gc.collect() alone: there is no CUDA cache to empty here"
-        ),
         "+ fp16": lambda _: needs_a_card("their mixed precision is CUDA's"),
         "+ bf16": lambda turn: theirs(
             turn, autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated

@@ -9,7 +9,6 @@ scores are a matrix product here, as they were before release 1.8: as it ships i
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -36,7 +35,6 @@ from kgops.training.step import TrainStep
 
 __all__ = ["main"]
 
-CLEANUP_EVERY = 8  # batches, as their scripts have it
 WARM_UP = 3  # steps
 MIXED = "their mixed precision and its gradient scaler are CUDA's"
 
@@ -116,25 +114,17 @@ def ways(graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: b
         turn: Turn,
         prepare: Callable[[Theirs], None] = lambda _: None,
         autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
-        cleanup: bool = False,
         remark: str | None = None,
     ) -> Done:
         made = Theirs(graph, config, batch)
         prepare(made)
 
         def work(count: int) -> None:
-            for number in range(1, count + 1):
+            for _ in range(count):
                 made.step(autocast)
-                if cleanup and number % CLEANUP_EVERY == 0:
-                    gc.collect()
-                    torch.cuda.empty_cache()
 
-        many = (
-            CLEANUP_EVERY * -(-steps // CLEANUP_EVERY) if cleanup else steps
-        )  # as many cleanups as they belong to
-        taken = turn.take(lambda _: work(many), lambda: work(WARM_UP), sweeps=cleanup)
-        loss = made.losses[WARM_UP + steps * turn.parts - 1]  # after as many steps as the others have taken
-        return Done(taken.each(many), taken.resident_mib, {"loss": loss}, remark)
+        taken = turn.take(lambda _: work(steps), lambda: work(WARM_UP))
+        return Done(taken.each(steps), taken.resident_mib, {"loss": made.losses[-1]}, remark)
 
     def bf16(turn: Turn) -> Done:
         emulated = None if cpu_has_bf16() else "this processor has no bf16 instructions: they are emulated"
@@ -154,17 +144,14 @@ def ways(graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: b
         taken = turn.take(lambda _: made.steps(steps), lambda: made.steps(WARM_UP))
         return Done(taken.each(steps), taken.resident_mib, {"loss": made.last})
 
-    alone = "gc.collect() alone: there is no CUDA cache to empty here"
     return {
         "fp32": theirs,
         "fp32 again": theirs,
-        "+ cleanup": lambda turn: theirs(turn, cleanup=True, remark=alone),
         "+ fp16": lambda _: needs_a_card(MIXED),
         "+ bf16": bf16,
         "+ checkpointing": lambda turn: theirs(turn, Theirs.with_checkpointing),
         "+ fp16 + checkpointing": lambda _: needs_a_card(MIXED),
         "+ compile": compile_,
-        "+ four GPUs": lambda _: needs_a_card("four of them are what was spoken of"),
         "kgops": ours,
     }
 

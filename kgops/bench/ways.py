@@ -8,7 +8,6 @@ taken once more, slowly, to count what it allocates: that is the same each time,
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -74,19 +73,14 @@ class Turn:
         work: Callable[[int], T],
         warm_up: Callable[[], object] = lambda: None,
         *,
-        sweeps: bool = False,
         apart_bytes: int = 0,
     ) -> Taken[T]:
         """Warms up, then does the parts; `work` is told which. `apart_bytes` of what is allocated are not counted.
 
         Processor time is not the clock's: what else this machine does makes a single thread wait, and no more work.
-        What `sweeps` reads every object there is: once before, since that brings pages into a fork which are no
-        memory of its own.
         """
         if self._is_weighed:
             raise _Weighed((peak_live_bytes(lambda: (warm_up(), work(0))) - apart_bytes) / MIB)
-        if sweeps:
-            gc.collect()
         start = reset_peak()
         warm_up()
         seconds, results = [], []

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import click
 
+from kgops.bench.checking import CHECKS, check
 from kgops.bench.claims import contests
 from kgops.bench.rounds import Place, hold
+from kgops.cli.claims_overview import advice_lines, count_lines
 from kgops.cli.claims_page import page
 from kgops.cli.output import columns, duration, print_json, say, tell, wrapped
 from kgops.cli.session import Session, for_writing
 from kgops.measured.claims import TABLES, judge, shipped
+from kgops.measured.overview import as_tables, overview
 from kgops.measured.verdicts import RULE
 from storage import claims as record
 from storage.benches import Bench
@@ -23,7 +26,7 @@ from storage.benches import Bench
 
 @click.command(epilog="\b\nExample:  kgops bench claims --quick --only b")
 @click.option("--quick", is_flag=True, help="Small versions, a few minutes on two cores; labelled so.")
-@click.option("--only", "wanted", type=click.Choice(list(TABLES)), help="One of the tables.")
+@click.option("--only", "wanted", type=click.Choice([*TABLES, CHECKS]), help="One of them.")
 @click.option(
     "--data",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -32,13 +35,16 @@ from storage.benches import Bench
 @click.option("--afresh", is_flag=True, help="Begin anew, where an unfinished one would go on.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as_json: bool) -> None:
-    """Run the group's tables again, and judge each figure they wrote down.
+    """Measure what the group's five documents claim, and say what to do.
 
     \b
-    a  training ConvE: fp32, + cleanup, + fp16, + checkpointing, + compile, kgops
-    b  TracIn: baseline, + each lever, filtering, kgops
+    a  training ConvE: fp32, + bf16, + checkpointing, + compile, kgops
+    b  TracIn: baseline, + each option, filtering, kgops
     c  the loss over all entities: dense labels, their efficient loss, kgops
     d  the regression network: original, + checkpointing, + compile, both, the small model
+    e  small checks: differences of two losses, FP16's rounding, shares of time
+
+    `kgops bench show claims --all` lists the verdicts on all 205 claims.
     """
     begun = time.monotonic()
     os.environ.setdefault(
@@ -48,21 +54,29 @@ def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as
     record.keep(session.conn, [one.claim for one in shipped()])
     place = Place(session.home, session.conn, tell)
     held: list[Bench] = []
-    for name in [wanted] if wanted else list(TABLES):
+    for name in [wanted] if wanted else [*TABLES, CHECKS]:
         words = ["kgops", "bench", "claims", *(["--quick"] if quick else []), "--only", name]
+        if name == CHECKS:
+            check(session.conn, shlex.join(words), quick=quick)
+            continue
         words += ["--data", "DIR"] if data else []
         held += [
             hold(place, one, shlex.join(words), afresh=afresh)
             for one in contests(name, quick=quick, data=data)
         ]
+    found = overview(session.conn)
     if as_json:
-        print_json([_as_table(session, bench) for bench in held])
+        print_json({**as_tables(found), "bench": [_as_table(session, bench) for bench in held]})
         return
+    for line in advice_lines(found, columns()):
+        say(line)
     for bench in held:
         for line in page(session.conn, bench):
             say(line)
         say()
     for line in wrapped(RULE, columns()):
+        say(line)
+    for line in ("", *count_lines(found.rulings), "", "Each of them: kgops bench show claims --all"):
         say(line)
     tell(
         f"{'Quick: small versions, rough figures. ' if quick else ''}It took {duration(time.monotonic() - begun)}."

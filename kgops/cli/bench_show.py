@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
 from kgops.cli.bench_page import page
-from kgops.cli.output import figure, moment, print_json, say, table, tell
+from kgops.cli.claims_overview import advice_lines, count_lines, list_lines, picked, whole_lines
+from kgops.cli.output import columns, figure, moment, print_json, say, table, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
+from kgops.measured.overview import as_tables, overview
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.errors import DatabaseMissing
 
+_MORE = ["All: kgops bench show claims --all   Some, whole: kgops bench show claims loss refuted"]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-@click.command(
-    epilog="\b\nExample:  kgops bench show 3\n          kgops bench show --figures tracin memory --sort value"
-)
-@click.argument("words", metavar="[BENCH|WORD...]", nargs=-1)
+_EXAMPLES = """\b
+Example:  kgops bench show 3
+          kgops bench show claims --all
+          kgops bench show --figures tracin memory --sort value"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("words", metavar="[BENCH|claims|WORD...]", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="With `claims`: a line for each of all 205.")
 @click.option(
     "--figures", is_flag=True, help="Measured figures instead, of whatever benchmark; words narrow them."
 )
@@ -40,6 +48,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(
     words: tuple[str, ...],
+    everything: bool,
     figures: bool,
     sort: str,
     ascending: bool,
@@ -49,7 +58,11 @@ def command(
     skip: int,
     as_json: bool,
 ) -> None:
-    """Show benchmarks, one of them whole, or figures that were measured."""
+    """Show benchmarks, one of them whole, or figures that were measured.
+
+    `claims` shows what to do, and how many of the documents' claims hold; words after it pick claims by document,
+    verdict or name and show them whole: `kgops bench show claims loss refuted`.
+    """
     wanted = measurements.Wanted(words, None, fingerprint, _beginning(since))
     try:
         session = for_reading()
@@ -65,11 +78,31 @@ def command(
         else:
             _print_figures(found, measurements.count(session.conn, wanted), skip)
         return
+    if words and words[0] == "claims":
+        _claims(session, words[1:], everything, as_json)
+        return
     if words:
         for name in words:
             _show(session, find(session, name), as_json)
         return
     _list(session, limit, as_json)
+
+
+def _claims(session: Session, words: tuple[str, ...], everything: bool, as_json: bool) -> None:
+    found = overview(session.conn)
+    rulings = picked(found.rulings, words)
+    if as_json:
+        print_json({**as_tables(found), "claim": as_tables(replace(found, rulings=rulings))["claim"]})
+        return
+    if words:
+        if not rulings:
+            raise Usage(f"no claim has {' '.join(words)!r:.60}", "`kgops bench show claims --all` lists them")
+        lines = whole_lines(rulings, found.rulings, columns())
+    else:
+        lines = [*advice_lines(found, columns()), *count_lines(found.rulings), ""]
+        lines += list_lines(found.rulings, columns()) if everything else _MORE
+    for line in lines:
+        say(line)
 
 
 def find(session: Session, name: str) -> Bench:

@@ -58,6 +58,8 @@ def _about(one: Judged, before: Judged | None) -> Iterator[str]:
         told = [f"speed {one.speed.median:,.2f}×", f"less memory {less_memory(one) or UNKNOWN}"]
     if before is None and quality(one):
         told.append(quality(one))
+    if before is None and one.remark:
+        told.append(one.remark)
     if one.why and (before is None or before.why != one.why):
         told.append(one.why)
     if told:

@@ -23,6 +23,7 @@ __all__ = [
     "TRACIN_INDEX_BLOCK",
     "TRACIN_MERGED_COLUMNS",
     "TRACIN_ROWS_AT_ONCE",
+    "TRACIN_TANGENT_GROUPS",
     "TRACIN_TESTS",
     "TRACIN_TESTS_IN_RECORD",
     "TRACIN_TEST_BYTES",
@@ -49,6 +50,7 @@ TRACIN_CHUNK = 2048  # entities
 TRACIN_TEST_BYTES = 512 << 20  # of what is kept of test triples
 TRACIN_TESTS = 4096  # at most at once
 TRACIN_ROWS_AT_ONCE = 128
+TRACIN_TANGENT_GROUPS = 64  # on a CPU; a GPU takes all of a block
 TRACIN_MERGED_COLUMNS = 2048  # of scores that wait for ranking
 TRACIN_TORN_AT_ONCE = 16  # tests whose last place is shared
 TRACIN_TOP_K_OF_A_RUN = 100  # with --run, or where no file is named

@@ -1,32 +1,33 @@
-"""Claims beside measurements: a verdict on each figure that the group wrote down, from the pairs of its table."""
+"""Claims beside measurements: a verdict on each claim that a table of `kgops bench claims` measures, from its pairs."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kgops.jobs.numbers import median, quotient
-from kgops.measured.pairs import Spread, ratios, spread_of, troubles
+from kgops.measured.pairs import Quantity, Spread, ratios, spread_of, troubles
+from kgops.measured.register import Documented, register
 from kgops.measured.verdicts import (
     FEWEST,
     Noise,
     Verdict,
     against_claim,
+    against_cost,
     effect_of,
+    inside,
     is_control,
     noises,
     of_both,
     steadiness,
+    within,
 )
 from storage import benches
 from storage.benches import Bench, Pair
-from storage.claims import Claim
 from storage.database import Connection
 
-__all__ = ["TABLES", "Held", "Judged", "judge", "less_memory", "quality", "shipped"]
+__all__ = ["TABLES", "Judged", "judge", "less_memory", "quality", "shipped"]
 
 TABLES = {
     "a": "training ConvE",
@@ -34,17 +35,15 @@ TABLES = {
     "c": "the loss over all entities",
     "d": "the regression network",
 }
-_UNITS = {"score_error": "of the largest score", "cost": "", "impossible": ""}
 
 
-@dataclass(frozen=True)
-class Held:
-    """A claim, and which row and quantity of which table it is held against."""
-
-    claim: Claim
-    table: str
-    variant: str
-    quantity: str
+_SHOWN = {
+    "score_error": "{:.2%} of the largest score",
+    "rank_agreement": "rank agreement {:.3f}",
+    "reduction": "{:,.0f} times fewer triples",
+    "labels_share": "{:.0%} of the memory of a step",
+    "loss_difference": "loss off by {:.2g}",
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Judged:
     """A row of a table: what was claimed of a variant, if anything, and what was measured here."""
 
     variant: str
-    held: Held | None
+    held: Documented | None
     measured: str
     ratio: Spread | None  # that the verdict is about; None where it is about something else
     n: int
@@ -63,28 +62,15 @@ class Judged:
     effective: bool
     verdict: Verdict
     why: str
+    remark: str = ""  # that goes with the variant, whatever is claimed of it
 
 
-def shipped() -> list[Held]:
-    table = tomllib.loads((Path(__file__).parent / "claims.toml").read_text("utf-8"))
-    return [
-        Held(
-            Claim(
-                name=one["name"],
-                said_by=one["said_by"],
-                source=one["source"],
-                text=one["text"],
-                low=one.get("low"),
-                high=one.get("high"),
-                unit=_UNITS.get(one["quantity"], "×"),
-            ),
-            *(one["table"], one["variant"], one["quantity"]),
-        )
-        for one in table["claim"]
-    ]
+def shipped() -> list[Documented]:
+    """All of the register; `judge` takes those that are of its table."""
+    return list(register().values())
 
 
-def judge(conn: Connection, bench: Bench, held: Sequence[Held]) -> list[Judged]:
+def judge(conn: Connection, bench: Bench, held: Sequence[Documented]) -> list[Judged]:
     """Every variant of the benchmark, with each claim on it or without any."""
     table = bench.name.removeprefix("claims ")[:1]
     pairs = benches.pairs(conn, bench.id)
@@ -97,7 +83,9 @@ def judge(conn: Connection, bench: Bench, held: Sequence[Held]) -> list[Judged]:
             found.append(_judged(name, None, own, None))
             continue
         claims = [one for one in held if one.table == table and one.variant == name]
-        found += [_judged(name, one, own, noise) for one in claims] or [_judged(name, None, own, noise)]
+        found += [_judged(name, one, own, noise, _beside(one, own, pairs)) for one in claims] or [
+            _judged(name, None, own, noise)
+        ]
     return found
 
 
@@ -122,11 +110,19 @@ def quality(one: Judged) -> str:
     return ", ".join(told)
 
 
-def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise | None) -> Judged:
+def _judged(
+    name: str,
+    held: Documented | None,
+    pairs: Sequence[Pair],
+    noise: Noise | None,
+    beside: Sequence[Pair] | None = None,
+) -> Judged:
+    """`beside` are the pairs that the claim is about, where they are not those with the baseline."""
+    about = pairs if beside is None else beside
     speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
     trouble = troubles(pairs)
-    ratio = _ratio(held, pairs, speed, memory)
-    measured, n, verdict, why = _verdict(held, pairs, speed, memory, ratio, noise)
+    ratio = _ratio(held, about)
+    measured, n, verdict, why = _verdict(held, about, speed, memory, ratio, noise)
     if trouble and speed is None and (held is None or held.quantity != "impossible"):
         measured, n, verdict, why = "", 0, "cannot be tested here", trouble[0]
     remark = next((pair.measured["remark"] for pair in pairs if pair.measured.get("remark")), None)
@@ -142,23 +138,28 @@ def _judged(name: str, held: Held | None, pairs: Sequence[Pair], noise: Noise | 
         dict(_quality(pairs)),
         speed is not None,
         verdict,
-        "; ".join(filter(None, (why, remark))),
+        why,
+        remark or "",
     )
 
 
-def _ratio(
-    held: Held | None, pairs: Sequence[Pair], speed: Spread | None, memory: Spread | None
-) -> Spread | None:
+def _beside(held: Documented, own: Sequence[Pair], pairs: Sequence[Pair]) -> list[Pair] | None:
+    """Pairs with the variant that the claim is `over` in the baseline's place, where it is over another one."""
+    if held.over is None:
+        return None
+    others = {pair.round: pair.measured for pair in pairs if pair.variant == held.over}
+    return [replace(pair, baseline=others[pair.round]) for pair in own if pair.round in others]
+
+
+def _ratio(held: Documented | None, pairs: Sequence[Pair]) -> Spread | None:
     """What is held against the claim: of speed where nothing was claimed."""
-    if held is None or held.quantity in ("speed", "cost"):
-        return speed
-    if held.quantity == "labels":
-        return spread_of(_figure_ratios(pairs, "labels_mib"))
-    return memory if held.quantity == "memory" else None
+    if held is None or held.quantity == "speed":
+        return spread_of(ratios(pairs, "speed"))
+    return spread_of(ratios(pairs, "memory")) if held.quantity == "memory" else None
 
 
 def _verdict(
-    held: Held | None,
+    held: Documented | None,
     pairs: Sequence[Pair],
     speed: Spread | None,
     memory: Spread | None,
@@ -171,27 +172,54 @@ def _verdict(
         return _shown(ratio), n, *steadiness(speed, memory)
     if held is None:
         return _shown(ratio), n, *of_both(speed, memory, noise)
-    if held.quantity == "score_error":
-        return _error_verdict(held, pairs)
     if held.quantity == "impossible":
         ran = sum(not pair.measured.get("trouble") for pair in pairs)
         return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
-    if held.quantity == "cost":
-        verdict, why = effect_of(ratio, noise["speed"])
-        good = verdict in ("no effect", "effective")
-        return f"{_shown(ratio)} speed", n, "confirmed" if good else verdict, why
-    nothing = noise["speed" if held.quantity == "speed" else "memory"]
-    return _shown(ratio), n, *against_claim(ratio, held.claim.low, nothing)
+    if held.quantity not in ("speed", "memory"):
+        return _of_figure(held, pairs)
+    quantity: Quantity = "speed" if held.quantity == "speed" else "memory"
+    return _shown(ratio), n, *_of_ratio(held, ratio, noise[quantity])
 
 
-def _error_verdict(held: Held, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:
-    values = [
-        pair.measured["figures"][held.quantity] for pair in pairs if held.quantity in pair.measured["figures"]
-    ]
-    found, most = spread_of(values), held.claim.high
-    if found is None or found.n < FEWEST or most is None:
+def _of_ratio(held: Documented, found: Spread | None, nothing: float) -> tuple[Verdict, str]:
+    effect, why = effect_of(found, nothing)
+    if found is None or effect == "cannot be tested here":
+        return effect, why
+    if held.expects is not None:
+        return ("confirmed", why) if effect == held.expects else ("refuted", f"it is {effect}")
+    if held.bound:
+        return inside(found.median, held.bound.get("at_least"), held.bound.get("at_most"))
+    if held.low is None:
+        return effect, why
+    if held.sense == "cost" and held.high is not None:
+        return against_cost(found, held.low, held.high)
+    if held.sense == "amount":
+        return within(found.median, held.low, held.high, about=held.about)
+    return against_claim(found, held.low, nothing, held.high)
+
+
+def _of_figure(held: Documented, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:
+    """Of one that runs told, such as how far scores are off."""
+    values = _figures_of(held.quantity, pairs)
+    found = spread_of(values)
+    if found is None or found.n < FEWEST:
         return "", len(values), "cannot be tested here", f"{len(values)} of at least {FEWEST} runs"
-    return f"{found.median:.2%}", found.n, "confirmed" if found.high <= most else "harmful", ""
+    shown = _SHOWN.get(held.quantity, "{:.3g}").format(found.median)
+    if held.bound:
+        return shown, found.n, *inside(found.median, held.bound.get("at_least"), held.bound.get("at_most"))
+    if held.sense == "most":
+        return shown, found.n, *inside(found.median, None, held.high)
+    return shown, found.n, *against_claim(found, held.low, high=held.high)
+
+
+def _figures_of(quantity: str, pairs: Sequence[Pair]) -> list[float]:
+    if quantity == "loss_difference":
+        return [abs(value) for value in _loss_differences(pairs)]
+    if quantity == "labels_share":
+        told = [(pair.baseline.get("figures") or {}, pair.baseline.get("memory_mib")) for pair in pairs]
+        return [figures["labels_mib"] / mib for figures, mib in told if mib and figures.get("labels_mib")]
+    figures = [pair.measured.get("figures") or {} for pair in pairs]
+    return [one[quantity] for one in figures if quantity in one]
 
 
 def _figure_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
@@ -211,11 +239,16 @@ def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:
         values = [after[name] for _, after in tables if name in after]
         if values:
             yield name, median(values)
-    losses = [
-        after["loss"] - before["loss"] for before, after in tables if "loss" in before and "loss" in after
-    ]
+    losses = _loss_differences(pairs)
     if losses:
         yield "loss_difference", median(losses)
+
+
+def _loss_differences(pairs: Sequence[Pair]) -> list[float]:
+    tables = [(pair.baseline.get("figures") or {}, pair.measured.get("figures") or {}) for pair in pairs]
+    return [
+        after["loss"] - before["loss"] for before, after in tables if "loss" in before and "loss" in after
+    ]
 
 
 def _shown(found: Spread | None) -> str:

@@ -10,9 +10,10 @@ from storage import figures
 from storage.database import Connection
 from storage.figures import Known
 
-__all__ = ["CLAIMS", "Entry", "Key", "benchmarks", "of_commands", "unmeasured"]
+__all__ = ["CLAIMS", "OVERVIEW", "Entry", "Key", "benchmarks", "of_commands", "overview", "unmeasured"]
 
 CLAIMS = "claims "  # how the name of a benchmark begins that judges a table of them
+OVERVIEW = "overview"  # the key of what to do, with all claims
 Key = int | str | tuple[str, str]  # a benchmark, a table of claims, a command and the machine it ran on
 
 
@@ -51,6 +52,11 @@ def of_commands(conn: Connection, known: Known | None) -> list[Entry]:
         )
         for one in found
     ]
+
+
+def overview() -> Entry:
+    """What to do, and all claims."""
+    return Entry(OVERVIEW, "What to do, and all claims", "kgops bench show claims --all", None)
 
 
 def unmeasured(entries: Sequence[Entry]) -> list[Entry]:

@@ -160,7 +160,7 @@ class Looker:
         ours = [one for one in everything if one.machine == self._machine]
         candidates = everything if asked.beyond else ours
         if everything:
-            candidates = [*candidates, *entries.unmeasured(ours)]
+            candidates = [entries.overview(), *candidates, *entries.unmeasured(ours)]
         shown = {one.key: one for one in candidates if _has(one, asked)}
         keys = list(shown)
         return Answer(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
-from kgops.measured.claims import Held, Judged, judge, shipped
-from kgops.measured.entries import CLAIMS, Entry
+from kgops.measured.claims import Judged, judge, shipped
+from kgops.measured.entries import CLAIMS, OVERVIEW, Entry
 from kgops.measured.machine import differences, machine_line
+from kgops.measured.overview import Overview, overview
 from kgops.measured.sizes import Curve, curves_by_size
 from kgops.measured.summary import Row, rows
 from storage import benches, figures, measurements
@@ -32,13 +32,16 @@ class Told(NamedTuple):
     claims: tuple[Claim, ...] = ()  # beside which nothing was measured
     figures: tuple[Figure, ...] = ()
     curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by what was varied
+    overview: Overview | None = None  # what to do, and all claims
     over_time: tuple[tuple[float, float], ...] = ()  # of a single figure: when, and what came out
 
 
 def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
     """An entry whole; `looked_at` is the machine whose figures are not foreign."""
+    if entry.key == OVERVIEW:
+        return Told(entry.name, entry.command, overview=overview(conn, looked_at))
     if entry.machine is None:
-        claims = tuple(one.claim for one in _claims() if one.table == entry.key)
+        claims = tuple(one.claim for one in shipped() if one.table == entry.key)
         nothing = "not measured on this fingerprint: machine, versions and commit"
         return Told(entry.name, entry.command, state=nothing, claims=claims)
     told = Told(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
@@ -53,7 +56,7 @@ def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
     return told._replace(
         state="" if bench.ended_at else f"unfinished: {done} of {planned} pairs",
         first=found[0],
-        judged=tuple(judge(conn, bench, _claims())) if by_claim else (),
+        judged=tuple(judge(conn, bench, shipped())) if by_claim else (),
         rows=() if by_claim else tuple(found[1:]),
         curves=tuple((axis, tuple(each)) for axis, each in curves_by_size(found, bench.plan).items() if each),
     )
@@ -68,11 +71,6 @@ def tell_figure(conn: Connection, figure: Figure, looked_at: str | None) -> Told
         figures=(figure,),
         over_time=tuple(figures.over_time(conn, figure)),
     )
-
-
-@cache
-def _claims() -> list[Held]:
-    return shipped()
 
 
 def _machine(conn: Connection, key: str, looked_at: str | None) -> tuple[str, tuple[str, ...]]:

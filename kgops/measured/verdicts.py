@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Literal, get_args
 
 from kgops.measured.pairs import Quantity, Spread, ratios, spread_of
@@ -16,19 +17,24 @@ __all__ = [
     "Noise",
     "Verdict",
     "against_claim",
+    "against_cost",
     "effect_of",
+    "inside",
     "is_control",
     "noise_of",
     "noises",
     "of_both",
+    "of_gain",
     "shown",
     "steadiness",
+    "within",
 ]
 
 # Of a claim; of a lever; of what levers are held against, and of it beside itself; of any of them.
 Verdict = Literal[
     "confirmed",
     "smaller",
+    "larger",
     "refuted",
     "effective",
     "no effect",
@@ -44,14 +50,16 @@ Noise = Mapping[Quantity, float]  # how far from 1 the baseline beside itself wa
 NOTHING = 0.05  # less than a twentieth is no effect, however sure it is
 FEWEST = 3  # pairs; quartiles of fewer say nothing
 APART = 2.0  # upper over lower quartile: beyond it the machine was not quiet enough to say anything
+ABOUT = 0.1  # what a claim with “about” may be off by
 RULE = (
-    f"A lever has an effect where the whole interquartile range of its ratios lies beyond {NOTHING:.0%} of 1 and, "
-    "where the baseline also ran beside itself (“… again”), beyond the range of that, too. The range above: confirmed "
-    "if it reaches what was claimed, else smaller; effective where nothing was claimed. The range below: harmful. What "
-    "was called impossible and ran is refuted. Otherwise no effect; where the range spans 1 and its ends differ by "
-    f"more than a factor of {APART:g}, or there are fewer than {FEWEST} pairs, it cannot be tested here. The baseline "
-    f"beside itself has no lever: the machine was steady where that range lies within {NOTHING:.0%} of 1, else "
-    "unsteady, and as far off as is said."
+    f"An option has an effect where the whole interquartile range of its ratios lies beyond {NOTHING:.0%} of 1 and, "
+    "where the baseline also ran beside itself (“… again”), beyond the range of that, too: effective above, harmful "
+    "below, else no effect. Beside a claim an effect is confirmed if the median is inside or beyond what was claimed, "
+    "else smaller; a cost is confirmed inside what was claimed, else smaller or larger. A bound or an amount is "
+    f"confirmed if the value is within it, as far as its digits go (“about” allows {ABOUT:.0%}), else refuted. What "
+    f"was called impossible and ran is refuted. Where the range spans 1 and its ends differ by more than a factor of "
+    f"{APART:g}, or there are fewer than {FEWEST} pairs, it cannot be tested here. The baseline beside itself has no "
+    f"option: the machine was steady where that range lies within {NOTHING:.0%} of 1, else unsteady, by what is said."
 )
 
 
@@ -107,12 +115,49 @@ def of_both(speed: Spread | None, memory: Spread | None, noise: Noise) -> tuple[
     return verdict, "; ".join(filter(None, (why, f"of memory: {other}")))
 
 
-def against_claim(found: Spread | None, least: float | None, noise: float = NOTHING) -> tuple[Verdict, str]:
-    """The same beside a claim of at least `least` times."""
+def against_claim(
+    found: Spread | None, low: float | None, noise: float = NOTHING, high: float | None = None
+) -> tuple[Verdict, str]:
+    """The same beside a claim of `low` times, to `high` where it has a top."""
     verdict, why = effect_of(found, noise)
-    if verdict != "effective" or found is None or least is None:
+    if verdict != "effective" or found is None or low is None:
         return verdict, why
-    return ("confirmed", "") if found.high >= least else ("smaller", "")
+    if found.median < low:
+        return "smaller", ""
+    return "confirmed", "more than claimed" if high is not None and found.median > high else ""
+
+
+def against_cost(found: Spread | None, low: float, high: float) -> tuple[Verdict, str]:
+    """Beside a claimed slowdown, of a ratio of speeds from `low` to `high`, both below 1."""
+    verdict, why = effect_of(found)
+    if verdict == "cannot be tested here" or found is None:
+        return verdict, why
+    if found.median > high:
+        return "smaller", "it costs less than claimed"
+    return ("confirmed", "") if found.median >= low else ("larger", "it costs more than claimed")
+
+
+def of_gain(value: float, low: float, high: float | None = None) -> tuple[Verdict, str]:
+    """A single factor beside a claimed one."""
+    return against_claim(Spread(value, value, value, FEWEST), low, high=high)
+
+
+def within(
+    value: float, low: float | None, high: float | None, *, about: bool = False
+) -> tuple[Verdict, str]:
+    """An amount beside the claimed one: it is met if it lies inside, as far as the claim's digits go."""
+    below = low is not None and value < low - _slack(low, about)
+    above = high is not None and value > high + _slack(high, about)
+    if below or above:
+        return "refuted", "it is smaller" if below else "it is larger"
+    return "confirmed", ""
+
+
+def inside(value: float, at_least: float | None, at_most: float | None) -> tuple[Verdict, str]:
+    """A value beside a bound, which it has to keep exactly."""
+    if (at_least is not None and value < at_least) or (at_most is not None and value > at_most):
+        return "refuted", ""
+    return "confirmed", ""
 
 
 def shown(verdict: str, why: str) -> str:
@@ -129,3 +174,10 @@ def _enough(found: Spread | None) -> str | None:
 
 def _off(control: Spread) -> float:
     return max(control.high - 1, 1 / control.low - 1)
+
+
+def _slack(claimed: float, about: bool) -> float:
+    """Half of the last digit that was written down, or a share of the whole."""
+    if about:
+        return ABOUT * abs(claimed)
+    return 0.5 * 10.0 ** int(Decimal(repr(claimed)).as_tuple().exponent)

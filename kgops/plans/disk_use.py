@@ -1,7 +1,4 @@
-"""How many bytes a job writes, by what they are, before it starts: torch-free, from counts and a sample of the text.
-
-`python -m kgops.bench.disk` compares it with what runs wrote.
-"""
+"""How many bytes a job writes, by what they are, before it starts: torch-free, from counts and a sample of the text."""
 
 from __future__ import annotations
 

@@ -105,14 +105,16 @@ def _add_equal(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> None:
 def _tangents(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, tests: int) -> None:
     c, part = s.model, "activations"
     taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
-    image, patches = 8 * groups * c.embedding_dim, 4 * groups * (taps + 1) * places
+    at_once = groups if s.on_card else min(groups, sizes.TRACIN_TANGENT_GROUPS)
+    image, patches = 8 * groups * c.embedding_dim, 4 * at_once * (taps + 1) * places
+    before = ledger.take(part, 4 * groups * c.embedding_dim if tests > 1 else 0)  # of the last test
     moving = ledger.take(part, image + image // 2)
     ledger.flash(part, image, image, image)
+    moved = ledger.take(part, 4 * groups * c.embedding_dim)
     own = ledger.take(part, patches)
-    before = ledger.take(part, 4 * groups * c.embedding_dim if tests > 1 else 0)  # of the last test
-    scratch.take(part, "moving_maps", 4 * groups * c.features)
-    ledger.flash(part, 2 * patches, 4 * groups * c.embedding_dim)
-    ledger.give(moving, own, before)
+    scratch.take(part, "moving_maps", 4 * at_once * c.features)
+    ledger.flash(part, 2 * patches)
+    ledger.give(moving, own, moved, before)
 
 
 def walk_all_scores(ledger: Ledger, s: TracinShape, tests: int) -> list[Held]:
