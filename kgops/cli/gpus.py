@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.gpus_page import Process, View, command_of, listed, page, plain
+from kgops.cli.gpus_page import Process, View, command_of, dotted, listed, page, plain
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.redraw import redrawing
 from kgops.cli.session import Session, for_reading
@@ -138,7 +138,7 @@ def _as_table(view: View) -> dict[str, Any]:
     return {
         "taken_at": snapshot.taken_at,
         "driver_version": snapshot.driver_version,
-        "cuda_version": _dotted(snapshot.cuda_version),
+        "cuda_version": dotted(snapshot.cuda_version),
         "own_pids": view.own_pids,
         "problem": None if snapshot.problem is None else asdict(snapshot.problem),
         "card": [_card_table(card, view) for card in snapshot.cards],
@@ -153,13 +153,9 @@ def _card_table(card: CardReading, view: View) -> dict[str, Any]:
         part.pop("processes")  # below, with their runs
     return {
         **table,
-        "compute_capability": _dotted(card.compute_capability),
+        "compute_capability": dotted(card.compute_capability),
         "known_as": known.short_name if known else None,
         "slice": parts,
         "process": [asdict(process) for process in view.processes[card.index]],
         "run": [asdict(held) for held in view.runs[card.index]],
     }
-
-
-def _dotted(version: tuple[int, int] | None) -> str | None:
-    return None if version is None else f"{version[0]}.{version[1]}"

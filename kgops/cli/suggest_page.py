@@ -40,6 +40,7 @@ def page(asked: Job, planned: Planned, *, explain: bool) -> list[str]:
         "",
         *(_parts(suggestion) if explain else [_budget_line(suggestion)]),
         *([f"        {planned.predicted_for}"] if planned.predicted_for else []),
+        *_graph_line(suggestion),
         _pace_line(planned, suggestion),
         *_more(suggestion),
         "",
@@ -219,6 +220,16 @@ def _parts(suggestion: Suggestion) -> list[str]:
     )
     heads = ("PART", "MIB", "CHECKED", "WHAT IT IS")
     return table(heads, rows, right=frozenset({"MIB"}))
+
+
+def _graph_line(suggestion: Suggestion) -> list[str]:
+    """Of a graph that is not on this machine."""
+    counts = suggestion.subject.counts
+    if not counts.published:
+        return []
+    size = f"{counts.entities:,} entities, {counts.relations:,} relations, {counts.train:,} training triples"
+    assumed = "; every training triple is planned as a query of its own" if counts.assumed else ""
+    return [f"graph   {size}: as published, not downloaded yet{assumed}"]
 
 
 def _pace_line(planned: Planned, suggestion: Suggestion) -> str:
