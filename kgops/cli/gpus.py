@@ -20,7 +20,10 @@ from kgops.gpus.known import known_by_name
 from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import CardReading, Snapshot
 from kgops.gpus.sampler import CardSampler
+from kgops.jobs.text import one_line
+from kgops.plans.fit import fit_of_run
 from kgops.runs.on_cards import Owners, RunOnCard
+from storage import runs
 from storage.errors import DatabaseMissing, StorageError
 
 _EVERY_S = 1.0
@@ -124,7 +127,19 @@ def _view(snapshot: Snapshot, session: Session | None) -> View:
             )
             for place, process in listed(card)
         ]
-    return View(snapshot, processes, held, sees_host_pids())
+    return View(snapshot, processes, held, _waiting(session), sees_host_pids())
+
+
+def _waiting(session: Session | None) -> tuple[str, ...]:
+    """How each run that waits for a GPU stands to it."""
+    if session is None:
+        return ()
+    found = []
+    for run in runs.in_states(session.conn, runs.WAITING):
+        fit = fit_of_run(run, runs.spec(session.conn, run.id).plan.get("forecast"))
+        if fit is not None:
+            found.append(one_line(f"Run {run.id} ({run.label}) {fit.words}."))
+    return tuple(found)
 
 
 def _has_trouble(snapshot: Snapshot) -> bool:
@@ -141,6 +156,7 @@ def _as_table(view: View) -> dict[str, Any]:
         "cuda_version": dotted(snapshot.cuda_version),
         "own_pids": view.own_pids,
         "problem": None if snapshot.problem is None else asdict(snapshot.problem),
+        "waiting": list(view.waiting),
         "card": [_card_table(card, view) for card in snapshot.cards],
     }
 

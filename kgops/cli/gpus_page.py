@@ -38,6 +38,7 @@ class View:
     snapshot: Snapshot
     processes: dict[int, list[Process]]  # by the card's index
     runs: dict[int, list[RunOnCard]]
+    waiting: tuple[str, ...]  # a sentence for each run that waits for a GPU
     own_pids: bool  # the driver's PIDs are this machine's: not so inside most containers
 
 
@@ -148,7 +149,7 @@ def _processes(view: View, columns: int) -> list[str]:
 
 
 def _notes(view: View, columns: int) -> list[str]:
-    notes = []
+    notes = list(view.waiting)
     for card in view.snapshot.cards:
         for held in view.runs[card.index]:
             label = one_line(held.label, 40)

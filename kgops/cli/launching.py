@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -23,10 +22,11 @@ from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import lines, one_line
 from kgops.on.submission import sbatch_lines
 from kgops.plans.ladder import passed_over
-from kgops.plans.resolve import Choice, Resolved, for_worker, resolve
+from kgops.plans.resolve import Choice
 from kgops.runs.launch import child_command, launch, rungs_below
 from kgops.runs.pending import folders_past_the_record
-from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
+from kgops.runs.per_gpu import Placed, plan_here
+from kgops.runs.planning import EFFECTS, Planned, refuse_what_cannot_fit, told
 from kgops.runs.source import names_a_run, with_run
 from kgops.settings import find_home
 from kgops.streams import tolerate_output_trouble
@@ -130,18 +130,17 @@ def merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 
 def start(job: Job, given: dict[str, Any]) -> int:
     """Launches the job with what the flags say and follows it; the exit code for the shell."""
-    resolved = resolve(_with_flags(job, given))
-    job = resolved.job
+    job = _with_flags(job, given)
     if names_a_run(job):
         session = existing()
         job = with_run(session.home, session.conn, job)
-    os.environ |= for_worker(resolved.environment, os.environ)  # the worker gets this process's
     check_tags(given["tags"])
     if given["dry_run"]:
-        planned = plan(replace(resolved, job=job), find_home(), _record())
+        placed = plan_here(job, find_home(), _record())
+        planned = placed.planned
         job = planned.job
         changed = "".join(f"\n# {one_line(str(choice))}" for choice in _told(planned))
-        changed += f"\n# {prediction(planned)}"
+        changed += "".join(f"\n# {line}" for line in how_it_fits(placed))
         tried, left = rungs_below(planned)
         not_tried = passed_over([one.as_table() for one in left])
         changed += "".join(f"\n# after an out-of-memory: {rung}" for rung in tried)
@@ -151,7 +150,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
         say(lines(text) if sys.stdout.isatty() else text)
         return 0
     session = for_writing()
-    number = _launch(session, replace(resolved, job=job), given)
+    number = _launch(session, job, given)
     if given["detach"]:
         say(str(number))
         return 0
@@ -166,27 +165,63 @@ def start(job: Job, given: dict[str, Any]) -> int:
 def launched(job: Job, given: dict[str, Any]) -> int:
     """The number of the run that was started with what the flags say; nobody follows it."""
     session = for_writing()
-    resolved = resolve(_with_flags(job, given))
-    if names_a_run(resolved.job):
-        resolved = replace(resolved, job=with_run(session.home, session.conn, resolved.job))
-    os.environ |= for_worker(resolved.environment, os.environ)
+    job = _with_flags(job, given)
+    if names_a_run(job):
+        job = with_run(session.home, session.conn, job)
     check_tags(given["tags"])
-    return _launch(session, resolved, given)
+    return _launch(session, job, given)
 
 
-def _launch(session: Session, resolved: Resolved, given: dict[str, Any]) -> int:
-    planned = plan(resolved, session.home, session.conn)
+def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
+    placed = plan_here(job, session.home, session.conn)
+    planned = placed.planned
+    for line in how_it_fits(placed) if planned.target.on_card else ():
+        tell(f"Note: {line}")
     for choice in _told(planned):
         tell(f"Note: {one_line(str(choice))}")
     if not given["force"]:
         refuse_what_cannot_fit(planned)
     for name in folders_past_the_record(session.home, session.conn):
         tell(f"Warning: runs/{name} has no row in the database: `kgops doctor --rebuild` gives it back.")
-    number = launch(session.home, session.conn, planned, lambda text: tell(f"Warning: {text}."))
+    number = launch(session.home, session.conn, planned, _warn, each=placed.each)
     tolerate_output_trouble()  # whoever is told that it failed would start it again
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
     return number
+
+
+def _warn(text: str) -> None:
+    tell(f"Warning: {text}.")
+
+
+def how_it_fits(placed: Placed) -> list[str]:
+    """The prediction, whether it fits the GPU as it is now, and what is otherwise on others it may get."""
+    planned = placed.planned
+    lines = [prediction(planned), *_of_profile(planned), *_now(placed)]
+    return [one_line(line) for line in (*lines, *placed.differs)]
+
+
+def _of_profile(planned: Planned) -> list[str]:
+    by = {choice.chosen_by for choice in planned.choices}
+    if (
+        not planned.target.on_card
+        or planned.job.profile is None
+        or f"profile {planned.job.profile}" not in by
+    ):
+        return []
+    return [f"profile: {planned.job.profile}"]
+
+
+def _now(placed: Placed) -> list[str]:
+    if placed.planned.best is None and placed.fit.state != "later":
+        return []
+    near = placed.nearest_now
+    with_it = (
+        f"; fits now with {told(near.changes)} ({EFFECTS[near.kind]}), {near.need_mib:,.0f} MiB"
+        if near
+        else ""
+    )
+    return [f"{placed.fit.words}{with_it}"]
 
 
 def prediction(planned: Planned) -> str:

@@ -17,12 +17,14 @@ from kgops.cli.session import for_reading
 from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
 from kgops.errors import Usage
 from kgops.jobs.job import Job, read_job_file
-from kgops.plans.resolve import resolve
-from kgops.plans.targets import Target, find_targets
-from kgops.runs.planning import Planned, plan
+from kgops.plans import profiles
+from kgops.plans.targets import Target, find_targets, gpus_here, torch_is_for_cpus
+from kgops.runs.filtering import filtered
+from kgops.runs.per_gpu import Placed, plan_for, plan_here
 from kgops.runs.source import names_a_run, with_run
-from kgops.settings import find_home
+from kgops.settings import Home, find_home
 from storage import forecasts
+from storage.database import Connection
 from storage.errors import DatabaseMissing
 
 WORKLOADS: dict[str, str] = {
@@ -35,7 +37,6 @@ _EXAMPLES = {
     "tracin": "--run 1 --gpu t4",
     "regress": "--config colab_optimized_full --gpu t4",
 }
-PROFILE = "auto"  # what leaves the choice to the planner, where the job names no profile
 
 
 class _Workloads(ByWorkload):
@@ -51,7 +52,9 @@ class _Workloads(ByWorkload):
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (
-            click.option("--profile", help="Take this one instead of `auto`; what it fixes stays fixed."),
+            click.option(
+                "--profile", help="Take this one instead of the GPU's own; what it fixes stays fixed."
+            ),
             click.option(
                 "--gpu",
                 metavar="CARD",
@@ -126,22 +129,50 @@ def _suggest(job: Job, given: dict[str, Any]) -> int:
         if conn is None:
             raise Usage("there are no runs yet", "train one first: kgops run train --dataset nations")
         job = with_run(home, conn, job)
-    asked = replace(job, profile=given["profile"] or job.profile or PROFILE)
-    targets = find_targets(given["gpu"])
-    plans = [
-        _plan_for(asked, target, lambda r, t: plan(r, home, conn, t, thorough=True)) for target in targets
-    ]
+    asked = replace(job, profile=given["profile"] or job.profile)
+    plans = _plans(asked, given["gpu"], home, conn)
+    printed = [_to_print(asked, one, given["gpu"]) for one in plans]
     if given["as_json"]:
-        print_json([as_table(asked, one) for one in plans])
-    for i, one in enumerate(() if given["as_json"] else plans):
-        for line in (*([""] if i else []), *page(asked, one, explain=given["explain"])):
+        tables = [
+            as_table(job, one, filtered(one.planned, home)) for job, one in zip(printed, plans, strict=True)
+        ]
+        print_json(tables)
+        return _code(plans)
+    for i, (job, one) in enumerate(zip(printed, plans, strict=True)):
+        told = page(job, one, filtered(one.planned, home), explain=given["explain"])
+        for line in (*([""] if i else []), *told):
             say(line)
-    return 3 if any(one.suggestion is not None and not one.suggestion.fits for one in plans) else 0
+    return _code(plans)
 
 
-def _plan_for(job: Job, target: Target, plan_it: Callable[[Any, Target], Planned]) -> Planned:
-    """As if it ran there: rules are asked about that card, not about this machine's."""
-    return plan_it(resolve(job, lambda _: target.facts), target)
+def _code(plans: list[Placed]) -> int:
+    return 0 if all(one.fit.fits for one in plans) else 3
+
+
+def _plans(job: Job, gpu: str | None, home: Home, conn: Connection | None) -> list[Placed]:
+    """For every GPU that was named; else for the one that a run would get now, also where torch can use none."""
+    if gpu not in (None, "auto"):
+        return [_plan(job, one, home, conn) for one in find_targets(gpu)]
+    found = gpus_here(job.card.gpu)
+    if found and torch_is_for_cpus():
+        return [_plan(job, max(found, key=lambda one: one.usable_mib or 0), home, conn)]
+    asked = job if found else replace(job, profile=job.profile or profiles.AUTO)
+    return [plan_here(asked, home, conn, thorough=True)]
+
+
+def _plan(job: Job, target: Target, home: Home, conn: Connection | None) -> Placed:
+    """As if it ran there: rules are asked about that GPU, not about this machine's."""
+    profile = job.profile or profiles.for_gpu(target.facts)
+    return plan_for(replace(job, profile=profile), target, home, conn, thorough=True)
+
+
+def _to_print(asked: Job, placed: Placed, gpu: str | None) -> Job:
+    """What `kgops run` is told to start this; the profile is left to the GPU that the run gets, where they differ."""
+    profile = asked.profile if placed.mixed else placed.planned.job.profile
+    if gpu == "cpu" and "device" in asked.settings:
+        return replace(asked, profile=profile, settings={**asked.settings, "device": "cpu"})
+    named = None if gpu in (None, "auto", "cpu") else placed.planned.target.gpu or gpu
+    return replace(asked, profile=profile, card=replace(asked.card, gpu=named or asked.card.gpu))
 
 
 def _accuracy(as_json: bool) -> None:

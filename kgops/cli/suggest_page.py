@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from kgops.cli.command_line import as_command
@@ -19,22 +19,30 @@ from kgops.plans.planner import MARGIN, Option, Suggestion
 from kgops.plans.regress_shape import RegressShape
 from kgops.plans.resolve import Choice
 from kgops.plans.rules import shown
+from kgops.plans.targets import torch_is_for_cpus
 from kgops.plans.train_shape import TrainShape
-from kgops.runs.planning import Planned, told
+from kgops.runs.filtering import Filtered
+from kgops.runs.per_gpu import Placed
+from kgops.runs.planning import EFFECTS, Planned, told
 from storage.forecasts import Forecast
 
 _MIB = 1 << 20
 _BY_DEFAULT = "default"
 
 
-def page(asked: Job, planned: Planned, *, explain: bool) -> list[str]:
-    """What to set and why, what it needs, how fast, what else would fit, and the command."""
+def page(asked: Job, placed: Placed, filtering: Filtered | str | None = None, *, explain: bool) -> list[str]:
+    """What to set and why, what it needs, how fast, what else would fit, and the command; `asked` is the job that the
+    command starts."""
+    planned = placed.planned
     suggestion = planned.suggestion
     head = f"{asked.workload} {one_line(asked.label)} on {_where(planned)}"
     if suggestion is None:
-        return [head, "", *_levers(planned, explain), "", f"memory: not predicted: {planned.unknown}"]
+        waits = [one_line(placed.fit.words)] if placed.fit.state == "later" else []
+        unknown = f"memory: not predicted: {planned.unknown}"
+        return [head, "", *_levers(planned, explain), "", unknown, *waits, *_machine(placed)]
     return [
-        f"{head}: {_verdict(suggestion)}",
+        f"{head}: {one_line(placed.fit.words)}",
+        *_now(placed),
         "",
         *_levers(planned, explain),
         "",
@@ -43,13 +51,73 @@ def page(asked: Job, planned: Planned, *, explain: bool) -> list[str]:
         *_graph_line(suggestion),
         _pace_line(planned, suggestion),
         *_more(suggestion),
+        *_filtering(filtering),
+        *_machine(placed),
         "",
         _command(asked, suggestion),
+        *_filtering_command(asked, suggestion, filtering),
     ]
 
 
-def as_table(asked: Job, planned: Planned) -> dict[str, Any]:
+def _now(placed: Placed) -> list[str]:
+    """What would start at once, where the plan itself would wait."""
+    near = placed.nearest_now
+    if near is not None:
+        return [f"fits now with {told(near.changes)} ({EFFECTS[near.kind]}), {near.need_mib:,.0f} MiB"]
+    has_to_wait = placed.fit.state == "later" and placed.planned.target.on_card
+    return ["no option kgops could set makes it fit now"] if has_to_wait else []
+
+
+def _machine(placed: Placed) -> list[str]:
+    """What is otherwise on the other GPUs that the run may get, and whether torch can use any."""
+    lines = [f"        {one_line(line)}" for line in placed.differs]
+    if placed.planned.target.uuid is not None and torch_is_for_cpus():
+        lines.append("torch as it is installed here is a build for CPUs: `kgops run` would use the CPU")
+    return ["", *lines] if lines else []
+
+
+def _filtering(found: Filtered | str | None) -> list[str]:
+    """What of the training triples it leaves, the time it saves, and that it changes results."""
+    if found is None or isinstance(found, str):
+        return ["", found] if found else []
+    some = "" if found.counted == found.tests else f", counted for {found.counted:,} of them"
+    one = found.tests == 1
+    mean = sum(found.left) / max(len(found.left), 1)
+    keeps = (
+        f"the test triple keeps {mean:,.0f}"
+        if one
+        else f"each of {found.tests:,} test triples keeps {mean:,.0f} on average{some}, together "
+        f"{'' if found.counted == found.tests else 'at least '}{found.together:,}"
+    )
+    share = found.together / max(found.train, 1)
+    head = "filtering, as asked:" if found.is_asked else "filtering would leave less:"
+    return [
+        "",
+        f"{head} {keeps} of {found.train:,} training triples ({share:.1%})",
+        f"        {_saved(found)}changes results",
+    ]
+
+
+def _saved(found: Filtered) -> str:
+    """Against the run over all training triples."""
+    if found.times_as_fast is None:
+        return ""
+    ratio = f"{found.times_as_fast:.3g}x as fast by a roofline"
+    if found.all_s is None or found.filtered_s is None:
+        return f"{ratio}; "
+    return f"saves {found.all_s - found.filtered_s:.3g} s of {found.all_s:.3g} s ({ratio}); "
+
+
+def _filtering_command(asked: Job, suggestion: Suggestion, found: Filtered | str | None) -> list[str]:
+    if not isinstance(found, Filtered) or found.is_asked:
+        return []
+    return [_command(replace(asked, levers={**asked.levers, "filtering": True}), suggestion)]
+
+
+def as_table(asked: Job, placed: Placed, filtering: Filtered | str | None = None) -> dict[str, Any]:
+    planned = placed.planned
     suggestion = planned.suggestion
+    near = placed.nearest_now
     whole: dict[str, Any] = {
         "workload": asked.workload,
         "label": asked.label,
@@ -57,9 +125,13 @@ def as_table(asked: Job, planned: Planned) -> dict[str, Any]:
         "gpu": planned.target.gpu,
         "usable_mib": planned.target.usable_mib,
         "free_mib": planned.target.free_mib,
-        "profile": asked.profile,
+        "profile": planned.job.profile,
         "levers": [choice.as_table() for choice in _choices(planned)],
         "unknown": planned.unknown,
+        "now": placed.fit.state,
+        "verdict": placed.fit.words,
+        "elsewhere": placed.differs,
+        "filtering": asdict(filtering) if isinstance(filtering, Filtered) else filtering,
     }
     if suggestion is None:
         return whole
@@ -74,6 +146,7 @@ def as_table(asked: Job, planned: Planned) -> dict[str, Any]:
         "expected_s": _expected(suggestion),
         "others": [_option(one, suggestion) for one in suggestion.others],
         "nearest": _option(suggestion.nearest, suggestion) if suggestion.nearest else None,
+        "nearest_now": _option(near, suggestion) if near else None,
         "largest_batch": found,
         "command": as_command(_to_run(asked, suggestion)),
     }
@@ -129,15 +202,6 @@ def _where(planned: Planned) -> str:
         return f"{name} (its memory is unknown)"
     free = f", {target.free_mib:,.0f} free now" if target.free_mib is not None else ""
     return f"{name} ({target.usable_mib:,.0f} MiB{free})"
-
-
-def _verdict(suggestion: Suggestion) -> str:
-    usable = suggestion.target.room_mib
-    if not suggestion.fits:
-        return f"WILL NOT FIT, needs {suggestion.asked.need_mib:,.0f} MiB"
-    if usable is None:
-        return f"needs {suggestion.best.need_mib:,.0f} MiB"
-    return f"fits, {usable - suggestion.best.need_mib:,.0f} MiB to spare"
 
 
 def _levers(planned: Planned, explain: bool) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
+from kgops.gpus.facts import CardFacts
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
@@ -16,6 +17,8 @@ from kgops.jobs.keys import Key, first_of, joined, nearest, read_table, unreadab
 from kgops.jobs.levers import lever_problems
 from kgops.jobs.named_file import read_named
 from kgops.jobs.regressing import LEVERS_OF_REGRESS
+
+AUTO = "auto"  # what the machine has; the planner chooses the rest
 
 _KEYS = (
     Key("summary", "str", required=True),
@@ -52,6 +55,17 @@ def find(name: str) -> Profile:
 def read(path: Path) -> Profile:
     """The profile in a file; every problem of it at once."""
     return _read(path, path.stem)
+
+
+def for_gpu(gpu: CardFacts | None) -> str:
+    """The profile of a job whose person named none: the one made for its GPU, else what suits any machine."""
+    model = gpu.model if gpu is not None else None
+    return next((name for name in names() if model is not None and model in find(name).cards), AUTO)
+
+
+def default_for(job: Job, gpu: CardFacts | None) -> str | None:
+    """As `for_gpu`; a command of the person's own decides for itself, and so does what runs on a CPU."""
+    return None if job.workload == "exec" or gpu is None else for_gpu(gpu)
 
 
 def apply(job: Job) -> Job:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable, WontFit
 from kgops.jobs.cards_asked import asked_with_devices
 from kgops.jobs.job import Job
+from kgops.jobs.levers import Kind
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans import learned, pace
 from kgops.plans.planner import Known, Option, Suggestion, need_mib, suggest
@@ -22,9 +23,19 @@ from kgops.settings import Home, make_home
 from storage import forecasts
 from storage.database import Connection
 
-__all__ = ["Planned", "known_of", "plan", "refuse_what_cannot_fit", "told"]
+__all__ = [
+    "EFFECTS",
+    "Planned",
+    "device_of",
+    "known_of",
+    "plan",
+    "refuse_what_cannot_fit",
+    "remembered_in",
+    "told",
+]
 
-
+# What an option does to results, in words.
+EFFECTS: dict[Kind, str] = {"exact": "exact", "numeric": "rounding", "approximate": "changes results"}
 COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
 
 
@@ -37,6 +48,9 @@ class Planned:
     target: Target
     suggestion: Suggestion | None = None
     unknown: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)  # of its profile, for the worker
+    uuids: tuple[str, ...] = ()  # of the GPUs here that it is for
+    resolved: Job | None = None  # before the planner chose anything
 
     @property
     def best(self) -> Option | None:
@@ -93,7 +107,7 @@ class Planned:
         return (
             WORKLOADS[self.job.workload].module is not None
             and self.target.on_card
-            and not _device(self.job).startswith("cuda:")
+            and not device_of(self.job).startswith("cuda:")
         )
 
 
@@ -112,8 +126,8 @@ def plan(
     if job.on.where == "slurm" and target is None:
         where = "which node Slurm gives it is not known before"
         return Planned(job, resolved.choices, processor(), unknown=where)
-    on = target or target_of_job(job.card.gpu, _device(job))
-    remembered = _remembered(home)
+    on = target or target_of_job(job.card.gpu, device_of(job))
+    remembered = remembered_in(home, "counts.json")
     subject = subject_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
     if isinstance(subject, str):
         return Planned(job, resolved.choices, on, unknown=subject)
@@ -130,7 +144,7 @@ def plan(
     )
 
 
-def _remembered(home: Home) -> Path | None:
+def remembered_in(home: Home, name: str) -> Path | None:
     """Where counts are kept. A folder that a person made for kgops becomes a home by the first thing that is kept
     there; one that can be no home gets nothing of ours."""
     if not home.path.is_dir():
@@ -139,7 +153,7 @@ def _remembered(home: Home) -> Path | None:
         make_home(home)
     except Unavailable:
         return None
-    return home.path / "counts.json"
+    return home.path / name
 
 
 def known_of(conn: Connection, target: Target, workload: str) -> Known:
@@ -182,7 +196,7 @@ def told(changes: Mapping[str, Any]) -> str:
     )
 
 
-def _device(job: Job) -> str:
+def device_of(job: Job) -> str:
     stages = [job.settings]
     if job.workload == "pipeline":
         stages = [job.settings["train"] or {}, job.settings["tracin"] or {}]
