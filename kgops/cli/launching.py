@@ -62,7 +62,7 @@ def options(function: F) -> F:
                 help="Named set of lever values: auto, cpu, t4, …, or a file; see `kgops profiles`.",
             ),
             click.option("--label", help="What lists and screens call the run."),
-            click.option("--gpu", help="Insist on cards: auto, all, or some by index or UUID as in 0,1."),
+            click.option("--gpu", help="Insist on cards: auto, all, some by index or UUID as in 0,1, or a model as in t4."),
             click.option(
                 "--gpu-memory", type=click.IntRange(1), metavar="MIB", help="Card memory to reserve."
             ),

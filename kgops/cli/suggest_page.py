@@ -103,13 +103,15 @@ def _saved(found: Filtered) -> str:
     if found.times_as_fast is None:
         return ""
     ratio = f"{found.times_as_fast:.3g}x as fast by a roofline"
+    if found.times_as_fast <= 1:
+        return f"saves no time ({ratio}); "
     if found.all_s is None or found.filtered_s is None:
         return f"{ratio}; "
     return f"saves {found.all_s - found.filtered_s:.3g} s of {found.all_s:.3g} s ({ratio}); "
 
 
 def _filtering_command(asked: Job, suggestion: Suggestion, found: Filtered | str | None) -> list[str]:
-    if not isinstance(found, Filtered) or found.is_asked:
+    if not isinstance(found, Filtered) or found.is_asked or (found.times_as_fast or 0) <= 1:
         return []
     return [_command(replace(asked, levers={**asked.levers, "filtering": True}), suggestion)]
 
