@@ -159,7 +159,7 @@ def test_a_taken_gpu_is_told_in_the_same_words_on_every_page(
     (found,) = kgops("suggest", *LARGE, "--json").json()
     assert (found["now"], found["verdict"]) == (
         "later",
-        f"fits an empty Tesla T4; would wait now for run {number}, which waits for it already",
+        f"fits an empty Tesla T4; would wait now for run {number}, which is earlier in the queue",
     )
 
 

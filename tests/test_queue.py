@@ -70,7 +70,7 @@ def test_a_small_run_does_not_overtake_a_large_one_that_waits_for_the_same_card(
     assert _state(run_cli, large) == _state(run_cli, small) == "queued"
     reason = run_cli.run(small)
     assert reason is not None
-    assert reason.reason == f"run {large}, which waits for it already"
+    assert reason.reason == f"run {large}, which is earlier in the queue"
 
 
 def test_a_run_that_names_no_memory_has_its_card_to_itself(

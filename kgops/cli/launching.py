@@ -62,7 +62,10 @@ def options(function: F) -> F:
                 help="Named set of lever values: auto, cpu, t4, …, or a file; see `kgops profiles`.",
             ),
             click.option("--label", help="What lists and screens call the run."),
-            click.option("--gpu", help="Insist on cards: auto, all, some by index or UUID as in 0,1, or a model as in t4."),
+            click.option(
+                "--gpu",
+                help="Insist on cards: auto, all, some by index or UUID as in 0,1, or a model as in t4.",
+            ),
             click.option(
                 "--gpu-memory", type=click.IntRange(1), metavar="MIB", help="Card memory to reserve."
             ),
@@ -197,19 +200,18 @@ def _warn(text: str) -> None:
 def how_it_fits(placed: Placed) -> list[str]:
     """The prediction, whether it fits the GPU as it is now, and what is otherwise on others it may get."""
     planned = placed.planned
-    lines = [prediction(planned), *_of_profile(planned), *_now(placed)]
+    lines = [prediction(planned), *_of_profile(placed), *_now(placed)]
     return [one_line(line) for line in (*lines, *placed.differs)]
 
 
-def _of_profile(planned: Planned) -> list[str]:
-    by = {choice.chosen_by for choice in planned.choices}
-    if (
-        not planned.target.on_card
-        or planned.job.profile is None
-        or f"profile {planned.job.profile}" not in by
-    ):
+def _of_profile(placed: Placed) -> list[str]:
+    """Where the GPU picked it."""
+    planned = placed.planned
+    if not planned.picked:
         return []
-    return [f"profile: {planned.job.profile}"]
+    return [
+        f"profile {planned.job.profile}, for the {' and the '.join(dict.fromkeys(g.title for g in placed.gpus))}"
+    ]
 
 
 def _now(placed: Placed) -> list[str]:

@@ -136,7 +136,9 @@ def _planned(
     resolved = resolve(asked, lambda _: target.facts)
     planned = plan(resolved, home, conn, target, thorough=thorough)
     uuids = tuple(gpu.uuid for gpu in gpus if gpu.uuid)
-    return replace(planned, environment=resolved.environment, uuids=uuids, resolved=resolved.job)
+    picked = job.profile is None and asked.profile is not None
+    planned = replace(planned, environment=resolved.environment, resolved=resolved.job)
+    return replace(planned, uuids=uuids, picked=picked)
 
 
 def _on(job: Job, target: Target) -> Job:

@@ -51,6 +51,7 @@ class Planned:
     environment: Mapping[str, str] = field(default_factory=dict)  # of its profile, for the worker
     uuids: tuple[str, ...] = ()  # of the GPUs here that it is for
     resolved: Job | None = None  # before the planner chose anything
+    picked: bool = False  # its profile, by its GPU: nobody named one
 
     @property
     def best(self) -> Option | None:

@@ -151,7 +151,7 @@ def find_turn(
         on_it = [other for other in active if uuid in other.cards]
         room, reason = _room(run, needs[uuid] if needs and uuid in needs else run.reserved_mib, card, on_it)
         if uuid in wanted_earlier:
-            reason = f"run {wanted_earlier[uuid]}, which waits for it already"
+            reason = f"run {wanted_earlier[uuid]}, which is earlier in the queue"
         if reason is None:
             free.append((room, uuid))
         else:
