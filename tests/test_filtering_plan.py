@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from driving import Console
+
+from storage import influences
+from storage.database import open_reader
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 PATIENT_S = 300.0  # counting loads torch, which takes a busy machine its time
@@ -56,8 +59,8 @@ def test_the_triples_that_are_left_are_those_the_run_scores(trained: Console) ->
         timeout_s=PATIENT_S,
     )
     assert run.code == 0, run.err
-    scored = [json.loads(path.read_text()) for path in trained.folder(2).glob("results/*.json")]
-    assert left in {len(one.get("influences", ())) for one in scored if isinstance(one, dict)}
+    with closing(open_reader(trained.home / "kgops.db")) as conn:
+        assert [one.candidates for one in influences.tests_of(conn, 2)] == [left]
 
 
 def test_all_test_triples_are_counted_and_paths_leave_fewer(trained: Console) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kgops.errors import Unavailable
-from kgops.jobs import toml
 from kgops.jobs.files import ABSENT, read_json, read_regular, write_durably, write_json
 from kgops.runs.folder import RunFolder
 from storage import runs
@@ -130,6 +129,8 @@ def take_plan(conn: Connection, number: int, chosen: dict[str, Any]) -> None:
 def write_as_given(conn: Connection, folder: RunFolder, plan: Plan) -> None:
     """The same for its files, before a worker reads them."""
     if plan.by_gpu:
+        from kgops.jobs import toml  # seldom needed, and supervisors should be small
+
         write_durably(folder.job, toml.dumps(runs.spec(conn, plan.number).job).encode())
         write_json(folder.plan, as_table(plan))
 

@@ -134,7 +134,7 @@ class Supervisor:
         if private is None:
             self._end("failed", "private.json, which holds the worker's environment, is gone")
             return False
-        write_as_given(self._record.conn, self._folder, self._plan)
+        self._record.insist(lambda conn: write_as_given(conn, self._folder, self._plan))
         settings = self._plan.settings(lost_and_stepped_down(self._record.conn, self._plan.number)[1])
         beginning = Beginning(
             self._folder, self._plan, private, self._card, number, settings, self._spelled_home
