@@ -1,78 +1,80 @@
-"""`suggest tracin` counts what filtering would leave, as the run that filters then finds it."""
+"""`suggest tracin` counts the training triples that filtering would leave, by the code that filters."""
 
 from __future__ import annotations
 
-from contextlib import closing
+import json
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driving import Console
 
-from storage import influences
-from storage.database import open_reader
-
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-PATIENT_S = 300.0  # counting loads torch, which takes a busy machine its time
-TEST = "e3,r0,e5"
-
-
-@pytest.fixture(scope="module")
-def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty entities in a circle, each joined to the next two: few are near a test triple."""
-    folder = tmp_path_factory.mktemp("ring")
-    rows = [f"e{i}\tr{k - 1}\te{(i + k) % 60}" for i in range(60) for k in (1, 2)]
-    (folder / "train.txt").write_text("\n".join(rows) + "\n")
-    (folder / "test.txt").write_text("e3\tr0\te5\ne30\tr0\te33\n")
-    return folder
+PATIENT_S = 170.0  # counting loads torch, which takes a busy machine its time
+ENTITIES = 60
+EDGES = [(i, (i + k) % ENTITIES) for i in range(ENTITIES) for k in (1, 2)]
+TESTS = ((3, 5), (30, 33))
 
 
 @pytest.fixture
-def trained(run_cli: Console, ring: Path) -> Console:
-    files = ("--train", ring / "train.txt", "--test", ring / "test.txt")
-    size = ("--num-epochs", "1", "--embedding-dim", "32", "--checkpoint-frequency", "1")
-    done = run_cli("run", "train", *files, *size, env=ONE_THREAD, timeout_s=PATIENT_S)
-    assert done.code == 0, done.err
+def ring(run_cli: Console, tmp_path: Path) -> Console:
+    """Sixty entities in a circle, each joined to the next two, and the config of a model on them."""
+    train = "".join(f"e{h}\tr{(t - h) % ENTITIES}\te{t}\n" for h, t in EDGES)
+    (tmp_path / "train.txt").write_text(train)
+    (tmp_path / "test.txt").write_text("".join(f"e{h}\tr1\te{t}\n" for h, t in TESTS))
+    model = {"num_entities": ENTITIES, "num_relations": 2, "embedding_dim": 32}
+    (tmp_path / "config.json").write_text(json.dumps({"model": model, "training": {"loss": "kvsall-bce"}}))
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "checkpoint_epoch_1.pt").touch()
     return run_cli
 
 
-def test_the_triples_that_are_left_are_those_the_run_scores(trained: Console) -> None:
-    (plan,) = trained(
-        "suggest", "tracin", "--run", "1", "--test-triple", TEST, "--json", timeout_s=PATIENT_S
-    ).json()
-    told = plan["filtering"]
-    assert (told["tests"], told["counted"], told["train"], told["is_asked"]) == (1, 1, 120, False)
-    page = trained("suggest", "tracin", "--run", "1", "--test-triple", TEST, timeout_s=PATIENT_S).out
-    (left,) = told["left"]
-    assert 0 < left < 100
-    assert f"keeps {left} of 120 training triples ({left / 120:.1%})" in page
-    assert "changes results" in page
-    run = trained(
-        "run",
-        "tracin",
-        "--run",
-        "1",
-        "--test-triple",
-        TEST,
-        "--n-hops",
-        "2",
-        env=ONE_THREAD,
-        timeout_s=PATIENT_S,
-    )
-    assert run.code == 0, run.err
-    with closing(open_reader(trained.home / "kgops.db")) as conn:
-        assert [one.candidates for one in influences.tests_of(conn, 2)] == [left]
+def planned(console: Console, *more: str) -> dict[str, Any]:
+    flags = ("--checkpoint-dir", "checkpoints", "--train", "train.txt", *more)
+    done = console("suggest", "tracin", *flags, "--json", timeout_s=PATIENT_S)
+    assert done.code == 0, done.err
+    (plan,) = done.json()
+    found: dict[str, Any] = plan["filtering"]
+    return found
 
 
-def test_all_test_triples_are_counted_and_paths_leave_fewer(trained: Console) -> None:
-    def told(*more: str) -> dict[str, object]:
-        (plan,) = trained("suggest", "tracin", "--run", "1", *more, "--json", timeout_s=PATIENT_S).json()
-        found: dict[str, object] = plan["filtering"]
+def near(head: int, tail: int, hops: int) -> list[tuple[int, int]]:
+    """Edges whose ends are both so near to head and to tail."""
+    beside = defaultdict(set)
+    for a, b in EDGES:
+        beside[a].add(b)
+        beside[b].add(a)
+
+    def reached(start: int) -> set[int]:
+        found = {start}
+        for _ in range(hops):
+            found |= {other for one in found for other in beside[one]}
         return found
 
-    every = told()
-    assert (every["tests"], every["counted"]) == (2, 2)
-    left = every["left"]
-    assert isinstance(left, list) and every["together"] == sum(left)  # they are far apart
-    by_paths = told("--path-filtering", "--max-total-path-length", "2")
-    assert by_paths["is_asked"] is True
-    assert isinstance(by_paths["left"], list) and 0 < sum(by_paths["left"]) < sum(left)
+    both = (reached(head) & reached(tail)) | {head, tail}
+    return [(a, b) for a, b in EDGES if a in both and b in both]
+
+
+def test_each_test_triple_is_counted_and_the_page_says_what_changes(ring: Console) -> None:
+    told = planned(ring, "--test", "test.txt")
+    each = [near(head, tail, 2) for head, tail in TESTS]
+    assert told["left"] == [len(edges) for edges in each]
+    assert told["together"] == len({*each[0], *each[1]})
+    assert (told["tests"], told["counted"], told["train"], told["is_asked"]) == (2, 2, len(EDGES), False)
+    flags = ("--checkpoint-dir", "checkpoints", "--train", "train.txt", "--test", "test.txt")
+    page = ring("suggest", "tracin", *flags, timeout_s=PATIENT_S).out
+    assert f"together {told['together']} of {len(EDGES)} training triples" in page
+    assert "changes results" in page
+
+
+def test_filters_that_were_asked_for_are_counted_as_they_are(ring: Console) -> None:
+    told = planned(ring, "--test-triple", "e3,r1,e5", "--n-hops", "1")
+    assert told["is_asked"] is True
+    assert told["left"] == [len(near(3, 5, 1))]
+
+
+def test_what_cannot_be_counted_says_why(ring: Console) -> None:
+    flags = ("--checkpoint-dir", "checkpoints", "--train", "train.txt", "--test-triple", "nobody,r1,e5")
+    page = ring("suggest", "tracin", *flags, timeout_s=PATIENT_S)
+    assert page.code == 0, page.err
+    assert "could not be counted" in page.out and "nobody" in page.out
