@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kgops.cli.session import Session
 from kgops.cli.tag import check_tags
 from kgops.errors import NoSuchRun, Usage
-from kgops.jobs.job import read_job
-from kgops.jobs.lent import lent
+from kgops.jobs.job import Job, read_job
 from kgops.jobs.secrets import masked_text
 from kgops.jobs.text import one_line
 from kgops.runs.control import stop_run
@@ -22,7 +19,6 @@ from storage.database import open_writer, transaction
 from storage.runs import Run
 
 if TYPE_CHECKING:
-    from kgops.plans.resolve import Resolved
     from kgops.runs.drafts import Draft
     from kgops.runs.listing import Deleted
 
@@ -61,13 +57,12 @@ def resume(session: Session, run: Run) -> str:
 def again(session: Session, run: Run) -> str:
     """The same job, planned anew: the card may have less room than it had."""
     _must_be_there(session, run)
-    from kgops.plans.resolve import resolve
     from kgops.runs.source import names_a_run, with_run
 
-    resolved = resolve(read_job(runs.spec(session.conn, run.id).job, f"the job of run {run.id}"))
-    if names_a_run(resolved.job):
-        resolved = replace(resolved, job=with_run(session.home, session.conn, resolved.job))
-    number = _launched(session, resolved, force=False)
+    job = read_job(runs.spec(session.conn, run.id).job, f"the job of run {run.id}")
+    if names_a_run(job):
+        job = with_run(session.home, session.conn, job)
+    number = _launched(session, job, force=False)
     return f"run {number} is the same job as run {run.id}"
 
 
@@ -75,21 +70,20 @@ def start(session: Session, draft: Draft, *, force: bool) -> Run | None:
     """The run that was started; None only where somebody deleted it in that moment."""
     from kgops.runs.what_if import startable
 
-    resolved = startable(session.home, session.conn, draft)
-    return runs.get(session.conn, _launched(session, resolved, force=force))
+    job = startable(session.home, session.conn, draft)
+    return runs.get(session.conn, _launched(session, job, force=force))
 
 
-def _launched(session: Session, resolved: Resolved, *, force: bool) -> int:
+def _launched(session: Session, job: Job, *, force: bool) -> int:
     """The number of the new run. Raises WontFit unless `force`."""
-    from kgops.plans.resolve import for_worker
     from kgops.runs.launch import launch
-    from kgops.runs.planning import plan, refuse_what_cannot_fit
+    from kgops.runs.per_gpu import plan_here
+    from kgops.runs.planning import refuse_what_cannot_fit
 
-    with lent(for_worker(resolved.environment, os.environ)):
-        planned = plan(resolved, session.home, session.conn)
-        if not force:
-            refuse_what_cannot_fit(planned)
-        return launch(session.home, session.conn, planned)
+    placed = plan_here(job, session.home, session.conn)
+    if not force:
+        refuse_what_cannot_fit(placed.planned)
+    return launch(session.home, session.conn, placed.planned, each=placed.each)
 
 
 def tag(session: Session, run: Run, words: str) -> str:

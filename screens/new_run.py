@@ -254,7 +254,9 @@ class NewRun(Place):
         if key == "workload":
             return _with(draft, key, _next(_WORKLOADS, draft.workload, by))
         if key == "profile":
-            return _with(draft, key, _next((None, *offers.profiles), draft.profile, by))
+            return _with(
+                draft, key, _next(offers.profiles, new_run_page.shown_profile(draft, self._answer), by)
+            )
         if key == "card":
             here = tuple(index for index, _ in offers.cards)
             return _with(draft, key, _next((None, *here, "cpu", *offers.known), draft.card, by))

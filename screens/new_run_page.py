@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from kgops.cli.output import width_of
+from kgops.jobs.applied import AUTO
 from kgops.jobs.text import one_line
-from kgops.runs.drafts import FIELDS, PULLED, Draft
+from kgops.runs.drafts import FIELDS, PULLED, Draft, is_what_if
 from kgops.runs.what_if import Answer, Lever, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
-__all__ = ["label_of", "number_of", "rows", "value_of"]
+__all__ = ["label_of", "number_of", "rows", "shown_profile", "value_of"]
 
 _LABEL = 12
 _VALUE = 22
@@ -54,7 +55,7 @@ def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> 
         text = draft.text(field.name) or _unsaid(draft, answer, field.name)
         lines.append((field.name, field.label, text, field.help))
     if draft.workload != "exec":
-        lines.append(("profile", "profile", draft.profile or "none", "a named set of lever values"))
+        lines.append(("profile", "profile", *_profile(draft, answer)))
     lines.append(("card", "card", *_card(draft, offers, answer)))
     taken = min(max(_VALUE, *(width_of(text) for _, _, text, _ in lines)), max(width - _LABEL - 34, _VALUE))
     columns = Columns((Column("", _LABEL), Column(" ", taken), Column("  ", 20, grows=True)), width)
@@ -66,6 +67,25 @@ def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> 
         chosen = Piece(value or "…", "bad" if is_wrong else "accent")
         out.append(columns.row((Piece(label, "dim"), chosen, beside), key=name))
     return out
+
+
+def shown_profile(draft: Draft, answer: Answer | None) -> str | None:
+    """The chosen one, or the one that the GPU picks."""
+    planned = answer.planned if answer is not None and answer.draft.workload == draft.workload else None
+    return draft.profile or (planned.job.profile if planned is not None else None)
+
+
+def _profile(draft: Draft, answer: Answer | None) -> tuple[str, str]:
+    """Why it is this one, where nobody chose it."""
+    name, placed = shown_profile(draft, answer), answer.placed if answer is not None else None
+    if draft.profile is not None or name is None or placed is None:
+        return name or "none", "a named set of lever values"
+    where = "" if is_what_if(draft) else " found here"
+    gpu = placed.planned.target
+    if not gpu.on_card or name == AUTO:
+        return name, "suits any machine"
+    others = [f"{one.job.profile} on {one.target.title}" for one in placed.others if one.job.profile != name]
+    return name, "; ".join((f"{name}, for the {gpu.title}{where}", *others))
 
 
 def _card(draft: Draft, offers: Offers, answer: Answer | None) -> tuple[str, str]:

@@ -13,10 +13,12 @@ from kgops.cli.output import duration, figure, fitted, width_of
 from kgops.jobs.text import one_line
 from kgops.plans.budget import Budget
 from kgops.plans.budget import Row as Part
-from kgops.plans.planner import Suggestion
+from kgops.plans.fit import State
+from kgops.plans.planner import Option, Suggestion
 from kgops.plans.targets import Target
-from kgops.runs.drafts import PULLED
-from kgops.runs.planning import told
+from kgops.runs.drafts import PULLED, is_what_if
+from kgops.runs.per_gpu import Placed
+from kgops.runs.planning import EFFECTS, told
 from kgops.runs.what_if import Answer, Need
 from screens.new_run_page import label_of, value_of
 from screens.rows import BLANK, Piece, Row, row, said
@@ -39,16 +41,24 @@ def plan_rows(
         hint = said(wrong.hint or "", width, "dim")
         return [BLANK, _plan(Piece(f"{name}{one_line(wrong.message)}", "bad"), width=width), hint]
     planned = answer.planned
-    assert planned is not None
+    assert planned is not None and answer.placed is not None
     if planned.suggestion is None:
         head = _plan(
             Piece(f"memory is not predicted: {planned.unknown}", "dim"), _where(planned.target), width=width
         )
-        return [BLANK, head, BLANK, BLANK, _about(answer, needs, key, width), BLANK, *_command(answer, width)]
+        waits = answer.placed.fit.words if answer.placed.fit.state == "later" else ""
+        return [
+            BLANK,
+            head,
+            said(waits, width, "warn"),
+            BLANK,
+            _about(answer, needs, key, width),
+            BLANK,
+            *_command(answer, width),
+        ]
     return [
         BLANK,
-        _plan(*_verdict(planned.suggestion), width=width),
-        _bar(planned.suggestion, width),
+        *_verdict(answer.placed, planned.suggestion, width),
         _parts(planned.suggestion, width),
         _about(answer, needs, key, width),
         _hint_or_pace(answer, planned.suggestion, width),
@@ -66,6 +76,10 @@ def command_of(answer: Answer) -> str | None:
         where = ["--cwd", job.settings["cwd"]]
         return shlex.join(["kgops", "run", "exec", *where, *card, "--", *job.settings["command"]])
     changes = planned.best.changes if planned is not None and planned.best is not None else {}
+    if planned is not None and answer.placed is not None and not answer.placed.mixed:
+        job = replace(job, profile=planned.job.profile)
+    if is_what_if(answer.draft):
+        job = replace(job, card=replace(job.card, gpu=answer.draft.card))
     words = as_command(replace(job, levers={**job.levers, **changes}))
     return shlex.join(words) if words else None
 
@@ -84,14 +98,29 @@ def _where(target: Target) -> Piece:
     return Piece(f" on {target.title}", "dim")
 
 
-def _verdict(suggestion: Suggestion) -> list[Piece]:
+_TONES: dict[State, str] = {
+    "now": "good",
+    "empty": "good",
+    "later": "warn",
+    "never": "bad",
+    "unknown": "text",
+}
+
+
+def _verdict(placed: Placed, suggestion: Suggestion, width: int) -> list[Row]:
+    """In one row; the words of one that waits may take the second, where the bar would be."""
     need, room = suggestion.best.need_mib, suggestion.target.room_mib
-    if room is None:
-        return [Piece(f"needs {need:,.0f} MiB", "text"), _where(suggestion.target)]
-    of = Piece(f" · needs {need:,.0f} of {room:,.0f} MiB", "text")
-    if not suggestion.fits:
-        return [Piece(f"will not fit, {need - room:,.0f} MiB too much", "bad"), of, _where(suggestion.target)]
-    return [Piece(f"fits, {room - need:,.0f} MiB to spare", "good"), of, _where(suggestion.target)]
+    words = Piece(one_line(placed.fit.words), _TONES[placed.fit.state])
+    of = (
+        ""
+        if room is None or placed.fit.state in ("never", "unknown")
+        else f" · needs {need:,.0f} of {room:,.0f} MiB"
+    )
+    bar = _bar(suggestion, width)
+    if width_of(words.text) > width - 6:
+        first, *rest = textwrap.wrap(words.text, width - 6)
+        return [_plan(words._replace(text=first), width=width), said(" ".join(rest), width, words.tone)]
+    return [_plan(words, Piece(of, "text"), _where(suggestion.target), width=width), bar]
 
 
 def _bar(suggestion: Suggestion, width: int) -> Row:
@@ -146,7 +175,9 @@ def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
 def _about(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Row:
     """Why a rule changed the row under the cursor, or what its neighbours would need; else what rules changed."""
     lever = (answer.levers or {}).get(str(key))
-    corrected = answer.resolved.corrected if answer.resolved is not None else []
+    corrected = (
+        [one for one in answer.planned.choices if one.is_corrected] if answer.planned is not None else []
+    )
     if lever is not None and lever.corrected:
         return said("; ".join(str(c) for c in corrected if c.lever == key), width, "warn")
     if needs:
@@ -178,8 +209,13 @@ def _said_of(need: Need) -> str:
 def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
     if answer.refusal is not None and suggestion.fits:  # memory is there, and the disk is too small
         return said(one_line(answer.refusal.message), width, "bad")
+    placed = answer.placed
     if answer.refusal is not None:
         return said(_way_out(suggestion), width)
+    if placed is not None and placed.fit.state == "later":
+        return said(_starts_now(placed.nearest_now), width)
+    if placed is not None and placed.differs:
+        return said(placed.differs[0], width, "dim")
     pace = suggestion.known.pace
     if pace is None and answer.draft.workload == "regress":
         return BLANK  # how long its runs took is not held against a model yet
@@ -195,6 +231,12 @@ def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
         return said(f"expected: {figure(middle)} s ({runs})", width)
     whole = duration(middle * (answer.draft.number("num_epochs") or 0))
     return said(f"expected: {whole} of epochs alone, {figure(middle)} s each ({runs})", width)
+
+
+def _starts_now(near: Option | None) -> str:
+    if near is None:
+        return "no option kgops could set makes it fit now"
+    return f"fits now with {told(near.changes)} ({EFFECTS[near.kind]}), {near.need_mib:,.0f} MiB"
 
 
 def _way_out(suggestion: Suggestion) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.cli.profiles import cards_here, conflicts_of, fits_here, in_order, what_it_sets
+from kgops.cli.profiles import cards_here, conflicts_of, fits_here, in_order, suits, what_it_sets
 from kgops.cli.suggest_page import accuracy_page
 from kgops.errors import BadJob, KgopsError
 from kgops.gpus.facts import facts_of_reading
@@ -131,10 +131,17 @@ def _of_file(path: Path, cards: tuple[CardReading, ...] | None) -> Told:
 
 
 def _told(profile: Profile, name: str, cards: tuple[CardReading, ...] | None) -> Told:
-    """Against the cards that are here, or, where none is, those it was made for."""
-    if cards:
-        each = (conflicts(profile, facts_of_reading(card)) for card in cards if card.problem is None)
-        found = tuple(dict.fromkeys(f"levers.{one}" for told in each for one in told))
+    """Each GPU that it was made for by itself; what suits any machine on each that is here."""
+    suited = suits(profile, cards) if cards is not None else []
+    meant = [card for card in cards or () if card.index in suited or not profile.cards]
+    here = [card for card in meant if card.problem is None]
+    if here:
+        several = len(cards or ()) > 1
+        found = tuple(
+            f"levers.{one}" + (f" (on GPU {card.index})" if several else "")
+            for card in here
+            for one in conflicts(profile, facts_of_reading(card))
+        )
     else:
         found = tuple(conflicts_of(profile))
     return Told(

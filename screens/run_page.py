@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kgops.cli.output import UNKNOWN, duration, figure, fitted, moment, off_by, width_of
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
+from kgops.plans.fit import fit_of_run
 from kgops.runs.overview import eta_s
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
 from screens.run_reasons import attempt_table, lever_table
@@ -54,9 +55,10 @@ def _state(known: Dossier, width: int) -> list[Row]:
     run = known.run
     out = []
     if run.reason:
-        before = "waits for " if run.state == "queued" else ""
+        fit = fit_of_run(run, known.forecast)
+        before = "waits for " if run.state == "queued" and fit is None else ""
         tone = "dim" if run.state in ("queued", "cancelled") else "bad"
-        out.append(said(f"{before}{run.reason}", width, tone))
+        out.append(said(f"{before}{fit.words if fit is not None else run.reason}", width, tone))
     if run.done is not None:
         out.append(Row(tuple(_progress(run, _BAR if width >= _WIDE else _SHORT_BAR))))
     memory = [

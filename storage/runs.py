@@ -323,6 +323,19 @@ def claim(conn: sqlite3.Connection, number: int, *, card: str | None) -> bool:
     return changed == 1
 
 
+def replan(conn: sqlite3.Connection, number: int, *, job: dict[str, Any], plan: dict[str, Any]) -> None:
+    """Other options than it was accepted with, for the GPU that it was given."""
+    with transaction(conn):
+        conn.execute(
+            "UPDATE run SET profile = ?, reserved_mib = ?, predicted_mib = ? WHERE id = ?",
+            (plan["profile"], plan["reserved_mib"], plan["predicted_mib"], number),
+        )
+        conn.execute(
+            "UPDATE run_spec SET job = ?, plan = ? WHERE run = ?", (json.dumps(job), json.dumps(plan), number)
+        )
+        search.index(conn, number)
+
+
 def set_reason(conn: sqlite3.Connection, number: int, state: str, reason: str | None) -> None:
     """Why the run is still in this state, if it is: whoever holds no lock may be late."""
     with transaction(conn):

@@ -111,7 +111,7 @@ def test_counts_are_remembered_until_a_file_changes(tmp_path: Path) -> None:
 def test_what_cannot_be_counted_is_unknown_and_never_an_error(tmp_path: Path) -> None:
     broken = tmp_path / "broken.tsv"
     broken.write_text("only two\tcolumns\n")
-    assert counts_of({"dataset": "FB15k237"}) is None
+    assert counts_of({"dataset": "a-graph-nobody-published"}) is None
     assert counts_of({"train": str(broken)}) is None
     assert counts_of({"train": str(tmp_path / "missing.tsv")}) is None
     assert counts_of({}) is None

@@ -43,12 +43,13 @@ def test_a_card_is_shown_with_memory_load_and_processes(gpus: Callable[..., Done
     told = gpus()
     assert told.code == 0, told.err
     head, names, row, _, processes, ours, hidden = told.out.splitlines()
-    assert head == "driver 550.54.15, CUDA up to 12.4; memory in MiB"
-    assert names.split() == ["CARD", "NAME", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER"]
+    assert head == "driver 550.54.15, CUDA up to 12.4; memory in MiB, CC is compute capability"
+    assert names.split() == ["CARD", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER"]
     assert row.split() == [
         "0",
         "Tesla",
         "T4",
+        "7.5",
         "2,048",
         "12,861",
         "451",

@@ -31,6 +31,31 @@ NAMES = {
     "NVIDIA H200": "h200",
     "NVIDIA B200": "b200",
     "NVIDIA GB200": "gb200",
+    "Tesla P4": "p4",
+    "Tesla P40": "p40",
+    "NVIDIA GeForce GTX 1060 6GB": "gtx-1060",
+    "NVIDIA GeForce GTX 1070": "gtx-1070",
+    "NVIDIA GeForce GTX 1080": "gtx-1080",
+    "GeForce RTX 2060": "rtx-2060",
+    "GeForce RTX 2070": "rtx-2070",
+    "GeForce RTX 2080": "rtx-2080",
+    "TITAN RTX": "titan-rtx",
+    "Quadro RTX 6000": "quadro-rtx-6000",
+    "Quadro RTX 8000": "quadro-rtx-8000",
+    "NVIDIA GeForce RTX 3060": "rtx-3060",
+    "NVIDIA GeForce RTX 3070": "rtx-3070",
+    "NVIDIA GeForce RTX 3080": "rtx-3080",
+    "NVIDIA GeForce RTX 3080 Ti": "rtx-3080ti",
+    "NVIDIA A30": "a30",
+    "NVIDIA A40": "a40",
+    "NVIDIA RTX A5000": "rtx-a5000",
+    "NVIDIA RTX A6000": "rtx-a6000",
+    "NVIDIA GeForce RTX 4060": "rtx-4060",
+    "NVIDIA GeForce RTX 4070": "rtx-4070",
+    "NVIDIA GeForce RTX 4070 Ti": "rtx-4070ti",
+    "NVIDIA GeForce RTX 4080": "rtx-4080",
+    "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada",
+    "NVIDIA GeForce RTX 5080": "rtx-5080",
 }
 
 
@@ -45,6 +70,7 @@ def test_a_card_is_known_by_the_name_that_nvml_gives_it(name: str, short: str) -
 def test_every_known_card_has_an_nvml_name_and_every_promised_short_name_is_there() -> None:
     assert set(NAMES.values()) == set(known.short_names())
     promised = "t4 v100 a10 l4 rtx-2080ti rtx-3090 rtx-4090 a100-40 a100-80 l40s h100 h200 b200"
+    promised += " gtx-1080 gtx-1080ti v100-32 rtx-2080 rtx-3080 rtx-4080"
     assert set(promised.split()) <= set(known.short_names())
 
 
@@ -54,6 +80,9 @@ def test_every_known_card_has_an_nvml_name_and_every_promised_short_name_is_ther
         "NVIDIA GeForce RTX 4090 Laptop GPU",
         "NVIDIA GeForce RTX 4090 D",
         "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA GeForce RTX 4080 SUPER",
+        "NVIDIA GeForce RTX 2070 with Max-Q Design",
+        "NVIDIA GeForce GTX 1060 3GB",
         "NVIDIA L40",
         "NVIDIA A100X",
         "NVIDIA H100 NVL",

@@ -54,7 +54,7 @@ def test_two_runs_share_a_card_and_a_third_starts_by_itself_when_there_is_room(
     waiting = run_cli.run(third)
     assert waiting is not None
     assert waiting.state == "queued"
-    assert waiting.reason == f"6,000 MiB on card 0 (reserved by {first}, {second})"
+    assert waiting.reason == f"runs {first} and {second}, which reserve 12,000 MiB"
     _end(run_cli, first)  # by a signal to its worker: no command of kgops is given from here on
     wait_for(lambda: _state(run_cli, third) == "running", "the third run to start by itself")
     assert _state(run_cli, second) == "running"
@@ -70,7 +70,7 @@ def test_a_small_run_does_not_overtake_a_large_one_that_waits_for_the_same_card(
     assert _state(run_cli, large) == _state(run_cli, small) == "queued"
     reason = run_cli.run(small)
     assert reason is not None
-    assert reason.reason == "card 0 (an earlier run waits for it)"
+    assert reason.reason == f"run {large}, which is earlier in the queue"
 
 
 def test_a_run_that_names_no_memory_has_its_card_to_itself(
@@ -135,7 +135,8 @@ def test_a_run_gets_several_cards_together_or_waits_for_them(
     waiting = run_cli.run(every)
     assert waiting is not None
     assert waiting.reason == (
-        f"3 cards: card 0 (taken by {both}); 9,000 MiB on card 1 (reserved by {middle}); card 2 (taken by {both})"
+        f"3 GPUs: run {both}, which has it to itself, on GPU 0; run {middle}, which reserves 9,000 MiB, on GPU 1; "
+        f"run {both}, which has it to itself, on GPU 2"
     )
     assert _state(run_cli, late) == "queued"  # it would overtake
     _end(run_cli, both)

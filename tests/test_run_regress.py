@@ -225,7 +225,7 @@ def test_too_large_frames_get_activations_of_one_frame_at_a_time(kgops: Command)
 def test_what_does_not_fit_in_any_exact_way_names_the_nearest_that_does(kgops: Command) -> None:
     said = kgops("suggest", "regress", "--image_size", "2000x2000", "--batch_size", "64", "--gpu", "t4")
     assert said.code == 3
-    assert "WILL NOT FIT" in said.out
+    assert "does not fit: needs" in said.out
     assert "nearest that fits: gradient_checkpointing on, microbatch" in said.out
 
 

@@ -103,7 +103,7 @@ def test_what_will_not_fit_is_refused_with_the_numbers_and_only_the_second_key_f
     async def story(seen: Seen) -> None:
         await opened(seen)
         await write(seen, "embedding_dim", "40000")
-        await seen.until_shows("will not fit")
+        await seen.until_shows("does not fit")
         await seen.until_shows("no setting kgops knows of would fit")
         await seen.press("x")
         await seen.until_shows("needs about", "which has")

@@ -74,7 +74,7 @@ async def new_run(seen: Seen) -> None:
     await seen.press("n")
     await seen.until_shows("no file or folder")  # the newest run's data are gone
     await seen.press("down", "right", *["down"] * 4, "right", *["down"] * 2)
-    await seen.until_shows("nations", "Tesla T4", "to spare", "instead")
+    await seen.until_shows("nations", "Tesla T4", "would wait now", "instead")
 
 
 async def new_run_trouble(seen: Seen) -> None:
@@ -88,7 +88,7 @@ async def new_run_regress(seen: Seen) -> None:
     await seen.press("n")
     await seen.until_shows("no file or folder")
     await seen.press("right", "right", "down", "right", "right", *["down"] * 5, "right", *["down"] * 2)
-    await seen.until_shows("colab_optimized", "Tesla T4", "to spare", "instead")
+    await seen.until_shows("colab_optimized", "Tesla T4", "would wait now", "instead")
 
 
 async def history(seen: Seen) -> None:

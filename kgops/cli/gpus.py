@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.gpus_page import Process, View, command_of, listed, page, plain
+from kgops.cli.gpus_page import Process, View, command_of, dotted, listed, page, plain
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.redraw import redrawing
 from kgops.cli.session import Session, for_reading
@@ -20,7 +20,10 @@ from kgops.gpus.known import known_by_name
 from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import CardReading, Snapshot
 from kgops.gpus.sampler import CardSampler
+from kgops.jobs.text import one_line
+from kgops.plans.fit import fit_of_run
 from kgops.runs.on_cards import Owners, RunOnCard
+from storage import runs
 from storage.errors import DatabaseMissing, StorageError
 
 _EVERY_S = 1.0
@@ -124,7 +127,19 @@ def _view(snapshot: Snapshot, session: Session | None) -> View:
             )
             for place, process in listed(card)
         ]
-    return View(snapshot, processes, held, sees_host_pids())
+    return View(snapshot, processes, held, _waiting(session), sees_host_pids())
+
+
+def _waiting(session: Session | None) -> tuple[str, ...]:
+    """How each run that waits for a GPU stands to it."""
+    if session is None:
+        return ()
+    found = []
+    for run in runs.in_states(session.conn, runs.WAITING):
+        fit = fit_of_run(run, runs.spec(session.conn, run.id).plan.get("forecast"))
+        if fit is not None:
+            found.append(one_line(f"Run {run.id} ({run.label}) {fit.words}."))
+    return tuple(found)
 
 
 def _has_trouble(snapshot: Snapshot) -> bool:
@@ -138,9 +153,10 @@ def _as_table(view: View) -> dict[str, Any]:
     return {
         "taken_at": snapshot.taken_at,
         "driver_version": snapshot.driver_version,
-        "cuda_version": _dotted(snapshot.cuda_version),
+        "cuda_version": dotted(snapshot.cuda_version),
         "own_pids": view.own_pids,
         "problem": None if snapshot.problem is None else asdict(snapshot.problem),
+        "waiting": list(view.waiting),
         "card": [_card_table(card, view) for card in snapshot.cards],
     }
 
@@ -153,13 +169,9 @@ def _card_table(card: CardReading, view: View) -> dict[str, Any]:
         part.pop("processes")  # below, with their runs
     return {
         **table,
-        "compute_capability": _dotted(card.compute_capability),
+        "compute_capability": dotted(card.compute_capability),
         "known_as": known.short_name if known else None,
         "slice": parts,
         "process": [asdict(process) for process in view.processes[card.index]],
         "run": [asdict(held) for held in view.runs[card.index]],
     }
-
-
-def _dotted(version: tuple[int, int] | None) -> str | None:
-    return None if version is None else f"{version[0]}.{version[1]}"

@@ -15,7 +15,7 @@ from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import from_bytes, one_line
 from kgops.runs.on_cards import RunOnCard
 
-_HEADS = ("CARD", "NAME", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
+_HEADS = ("CARD", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
 _LEFT = ("NAME", "COMMAND", "RUN")
 _NARROWEST_NAME = 10
 
@@ -38,6 +38,7 @@ class View:
     snapshot: Snapshot
     processes: dict[int, list[Process]]  # by the card's index
     runs: dict[int, list[RunOnCard]]
+    waiting: tuple[str, ...]  # a sentence for each run that waits for a GPU
     own_pids: bool  # the driver's PIDs are this machine's: not so inside most containers
 
 
@@ -48,7 +49,10 @@ def page(view: View, columns: int) -> list[str]:
         return problem_lines(snapshot.problem, columns)
     if not snapshot.cards:
         return [f"The driver ({_driver(snapshot)}) finds no card."]
-    lines = [f"{_driver(snapshot)}; memory in MiB", *_cards(snapshot.cards, columns)]
+    lines = [
+        f"{_driver(snapshot)}; memory in MiB, CC is compute capability",
+        *_cards(snapshot.cards, columns),
+    ]
     for card in snapshot.cards:
         if card.problem is not None:
             lines += ["", f"card {card.index}:", *problem_lines(card.problem, columns)]
@@ -105,12 +109,17 @@ def _cards(cards: tuple[CardReading, ...], columns: int) -> list[str]:
     for card in cards:
         name = "does not answer" if card.problem is not None else _name(card.name)
         rest = (_util(card), _degrees(card), _power(card))
-        rows.append((str(card.index), name, *_memory(card), *rest))
+        capability = dotted(card.compute_capability) or UNKNOWN
+        rows.append((str(card.index), name, capability, *_memory(card), *rest))
         rows += [
-            (f"{card.index}:{part.index}", _slice_name(part.name), *_memory(part), "", "", "")
+            (f"{card.index}:{part.index}", _slice_name(part.name), "", *_memory(part), "", "", "")
             for part in card.slices
         ]
     return _table(_HEADS, rows, columns, gives_way=1)
+
+
+def dotted(version: tuple[int, int] | None) -> str | None:
+    return None if version is None else f"{version[0]}.{version[1]}"
 
 
 def _memory(of: CardReading | SliceReading) -> tuple[str, str, str, str]:
@@ -140,7 +149,7 @@ def _processes(view: View, columns: int) -> list[str]:
 
 
 def _notes(view: View, columns: int) -> list[str]:
-    notes = []
+    notes = list(view.waiting)
     for card in view.snapshot.cards:
         for held in view.runs[card.index]:
             label = one_line(held.label, 40)

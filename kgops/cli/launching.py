@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -22,10 +21,11 @@ from kgops.jobs.places import PLACES
 from kgops.jobs.text import lines, one_line
 from kgops.on.submission import sbatch_lines
 from kgops.plans.ladder import passed_over
-from kgops.plans.resolve import Choice, FindCard, Resolved, for_worker, resolve, usable_here
+from kgops.plans.resolve import Choice
 from kgops.runs.launch import as_recorded, child_command, launch, must_be_possible, rungs_below
 from kgops.runs.pending import folders_past_the_record
-from kgops.runs.planning import Planned, plan, refuse_what_cannot_fit
+from kgops.runs.per_gpu import Placed, plan_here
+from kgops.runs.planning import EFFECTS, Planned, refuse_what_cannot_fit, told
 from kgops.runs.source import names_a_run, with_run
 from kgops.settings import find_home
 from kgops.streams import tolerate_output_trouble
@@ -127,14 +127,13 @@ def merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 
 def start(job: Job, given: dict[str, Any]) -> int:
     """Launches the job with what the flags say and follows it; the exit code for the shell."""
-    job = with_flags(job, given)
+    job = with_the_run(with_flags(job, given))
     check_tags(given["tags"])
     if given["dry_run"]:
-        show_plan(plan(resolved_with_run(job), find_home(), record()), as_json=bool(given["as_json"]))
+        show_plan(plan_here(job, find_home(), record()), as_json=bool(given["as_json"]))
         return 0
-    resolved = resolved_with_run(job)
     session = for_writing()
-    number = _launch(session, resolved, given)
+    number = _launch(session, job, given)
     if given["detach"]:
         say(str(number))
         return 0
@@ -149,36 +148,43 @@ def start(job: Job, given: dict[str, Any]) -> int:
 def launched(job: Job, given: dict[str, Any]) -> int:
     """The number of the run that was started with what the flags say; nobody follows it."""
     check_tags(given["tags"])
-    resolved = resolved_with_run(with_flags(job, given))
-    return _launch(for_writing(), resolved, given)
+    return _launch(for_writing(), with_the_run(with_flags(job, given)), given)
 
 
-def resolved_with_run(job: Job, find_card: FindCard = usable_here) -> Resolved:
-    """The job as it will be run, whoever asks: one that starts it, one that shows its plan."""
-    if names_a_run(job):
-        session = existing()
-        job = with_run(session.home, session.conn, job)
-    return resolve(job, find_card)
+def with_the_run(job: Job) -> Job:
+    """With the data and the model of the run that the job names, whoever asks: one that starts it, one that shows its
+    plan."""
+    if not names_a_run(job):
+        return job
+    session = existing()
+    return with_run(session.home, session.conn, job)
 
 
-def _launch(session: Session, resolved: Resolved, given: dict[str, Any]) -> int:
-    os.environ |= for_worker(resolved.environment, os.environ)  # the worker gets this process's
-    planned = plan(resolved, session.home, session.conn)
+def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
+    placed = plan_here(job, session.home, session.conn)
+    planned = placed.planned
+    for line in how_it_fits(placed) if planned.target.on_card else ():
+        tell(f"Note: {line}")
     for choice in _told(planned):
         tell(f"Note: {one_line(str(choice))}")
     if not given["force"]:
         refuse_what_cannot_fit(planned)
     for name in folders_past_the_record(session.home, session.conn):
         tell(f"Warning: runs/{name} has no row in the database: `kgops doctor --rebuild` gives it back.")
-    number = launch(session.home, session.conn, planned, lambda text: tell(f"Warning: {text}."))
+    number = launch(session.home, session.conn, planned, _warn, each=placed.each)
     tolerate_output_trouble()  # whoever is told that it failed would start it again
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
     return number
 
 
-def show_plan(planned: Planned, *, as_json: bool) -> None:
+def _warn(text: str) -> None:
+    tell(f"Warning: {text}.")
+
+
+def show_plan(placed: Placed, *, as_json: bool) -> None:
     """The job, with all that is known of its run before it starts."""
+    planned = placed.planned
     job = as_recorded(planned.job)
     tried, left = rungs_below(planned)
     refused = refusal(planned)
@@ -189,6 +195,9 @@ def show_plan(planned: Planned, *, as_json: bool) -> None:
                 "levers": [choice.as_table() for choice in planned.choices],
                 "predicted_mib": planned.predicted_mib,
                 "unknown": planned.unknown,
+                "now": placed.fit.state,
+                "verdict": placed.fit.words,
+                "elsewhere": placed.differs,
                 "disk": None if planned.disk is None else planned.disk.as_table(),
                 "ladder": [rung.as_table() for rung in tried],
                 "refused": None if refused is None else refused.message,
@@ -197,7 +206,7 @@ def show_plan(planned: Planned, *, as_json: bool) -> None:
         )
         return
     changed = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
-    changed += [prediction(planned), disk_line(planned)]
+    changed += [*how_it_fits(placed), disk_line(planned)]
     changed += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
     changed += [f"after an out-of-memory: {rung}" for rung in tried]
     changed += [
@@ -216,6 +225,30 @@ def refusal(planned: Planned) -> KgopsError | None:
     except (Usage, WontFit) as error:
         return error
     return None
+
+
+def how_it_fits(placed: Placed) -> list[str]:
+    """The prediction, whether it fits the GPU as it is now, and what is otherwise on others it may get."""
+    planned = placed.planned
+    lines = [prediction(planned), *_of_profile(planned), *_now(placed)]
+    return [one_line(line) for line in (*lines, *placed.differs)]
+
+
+def _of_profile(planned: Planned) -> list[str]:
+    """Where the GPU picked it."""
+    return [f"profile {planned.job.profile}, for the {planned.target.title}"] if planned.picked else []
+
+
+def _now(placed: Placed) -> list[str]:
+    if placed.planned.best is None and placed.fit.state != "later":
+        return []
+    near = placed.nearest_now
+    with_it = (
+        f"; fits now with {told(near.changes)} ({EFFECTS[near.kind]}), {near.need_mib:,.0f} MiB"
+        if near
+        else ""
+    )
+    return [f"{placed.fit.words}{with_it}"]
 
 
 def prediction(planned: Planned) -> str:

@@ -21,7 +21,16 @@ from kgops.plans import profiles
 from kgops.plans.profiles import Profile
 from kgops.plans.resolve import conflicts, expands_segments
 
-__all__ = ["cards_here", "command", "conflicts_of", "fits_here", "in_order", "what_it_sets", "write_copy"]
+__all__ = [
+    "cards_here",
+    "command",
+    "conflicts_of",
+    "fits_here",
+    "in_order",
+    "suits",
+    "what_it_sets",
+    "write_copy",
+]
 
 _PATIENCE_S = 2.0
 
@@ -108,7 +117,7 @@ def cards_here() -> tuple[CardReading, ...] | None:
     return None if found is None else found.cards
 
 
-def _suits(profile: Profile, cards: tuple[CardReading, ...]) -> list[int]:
+def suits(profile: Profile, cards: tuple[CardReading, ...]) -> list[int]:
     """Indexes of the cards here that the profile was made for."""
     models = {card.index: known_by_name(card.name) for card in cards if card.name}
     return [index for index, model in models.items() if model and model.short_name in profile.cards]
@@ -119,7 +128,7 @@ def fits_here(profile: Profile, cards: tuple[CardReading, ...] | None) -> str:
         return "any machine"
     if cards is None:
         return UNKNOWN
-    indexes = _suits(profile, cards)
+    indexes = suits(profile, cards)
     return "card " + ", ".join(map(str, indexes)) if indexes else "-"
 
 
@@ -142,7 +151,7 @@ def _as_table(profile: Profile, cards: tuple[CardReading, ...] | None) -> dict[s
         "name": profile.name,
         "summary": profile.summary,
         "cards": list(profile.cards),
-        "suits": None if cards is None or not profile.cards else _suits(profile, cards),
+        "suits": None if cards is None or not profile.cards else suits(profile, cards),
         "levers": profile.levers,
         "environment": profile.environment,
     }

@@ -13,6 +13,7 @@ from kgops.cli.disk import disk_of_run
 from kgops.cli.output import UNKNOWN, duration, figure, moment, off_by, print_json, say, table
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
+from kgops.plans.fit import fit_of_run
 from kgops.plans.ladder import passed_over
 from kgops.runs.dossier import LIBRARIES, PROCESS_PEAK, lever_rows, said_by_worker, worker_prediction
 from storage import attempts, reports, runs, series
@@ -58,9 +59,11 @@ def as_table(session: Session, run: Run) -> dict[str, Any]:
 def _page(session: Session, run: Run) -> list[str]:
     conn = session.conn
     until = run.ended_at or time.time()
+    fit = fit_of_run(run, runs.spec(conn, run.id).plan.get("forecast"))
+    why = fit.words if fit is not None else run.reason
     out = [
         f"run {run.id} · {run.workload} · {one_line(run.label)}",
-        f"  state      {run.state}" + (f": {one_line(run.reason)}" if run.reason else ""),
+        f"  state      {run.state}" + (f": {one_line(why)}" if why else ""),
         f"  submitted  {moment(run.submitted_at)}",
         f"  took       {duration(until - run.started_at if run.started_at else None)}",
         f"  exit code  {UNKNOWN if run.exit_code is None else run.exit_code}",

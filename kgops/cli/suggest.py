@@ -12,7 +12,7 @@ import click
 
 from kgops.cli.by_workload import ByWorkload
 from kgops.cli.key_options import add_options
-from kgops.cli.launching import JOB_OPTIONS, record, refusal, resolved_with_run, with_flags
+from kgops.cli.launching import JOB_OPTIONS, record, refusal, with_flags, with_the_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import for_reading
 from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
@@ -20,8 +20,9 @@ from kgops.errors import KgopsError
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job, read_job_file
 from kgops.plans.resolve import on_the_cpu
-from kgops.plans.targets import Target, find_targets
-from kgops.runs.planning import Planned, plan
+from kgops.plans.targets import Target, find_targets, gpus_here
+from kgops.runs.filtering import filtered
+from kgops.runs.per_gpu import Placed, plan_for, plan_here
 from kgops.settings import find_home
 from storage import forecasts
 from storage.errors import DatabaseMissing
@@ -117,19 +118,22 @@ def _example(workload: str) -> str:
 
 def _suggest(job: Job, given: dict[str, Any]) -> int:
     """Exit code 3 where nothing that may be chosen fits."""
-    plans = [_plan_for(one, target) for one, target in _places(job, given)]
+    home, plans = find_home(), [_plan_for(one, target) for one, target in _places(job, given)]
     if given["as_json"]:
-        print_json([as_table(asked, one, refused) for asked, one, refused in plans])
+        print_json(
+            [as_table(asked, one, refused, filtered(one.planned, home)) for asked, one, refused in plans]
+        )
     for i, (asked, one, refused) in enumerate(() if given["as_json"] else plans):
-        for line in (*([""] if i else []), *page(asked, one, refused, explain=given["explain"])):
+        told = page(asked, one, refused, filtered(one.planned, home), explain=given["explain"])
+        for line in (*([""] if i else []), *told):
             say(line)
     return 0 if all(_fits(one) for _, one, _ in plans) else 3
 
 
-def _fits(planned: Planned) -> bool:
+def _fits(placed: Placed) -> bool:
     """Of what nobody can predict nobody knows that it will not."""
-    memory, disk = planned.suggestion, planned.disk
-    return (memory is None or memory.fits) and (disk is None or disk.fits)
+    disk = placed.planned.disk
+    return placed.fit.fits and (disk is None or disk.fits)
 
 
 def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
@@ -139,20 +143,26 @@ def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
     if gpu == "cpu":
         asked = with_flags(job, own)
         return [(replace(on_the_cpu(asked), card=replace(asked.card, gpu=None)), None)]
-    if gpu is not None and known_by_short_name(gpu) is not None:
+    if gpu is not None and known_by_short_name(gpu) is not None and not gpus_here(gpu):
         return [(with_flags(job, own), target) for target in find_targets(gpu)]
-    here = find_targets(gpu) if gpu not in (None, "auto") else []  # which raises where none is of that name
-    if gpu == "all":  # a plan for each, whose command asks for that one
+    here = find_targets(gpu) if gpu == "all" else []
+    if gpu not in (None, "auto", "all") and not gpus_here(gpu):
+        find_targets(gpu)  # which raises, since none is of that name
+    if here:  # a plan for each, whose command asks for that one
         return [(with_flags(job, {**given, "gpu": target.gpu}), None) for target in here]
     return [(with_flags(job, given), None)]
 
 
-def _plan_for(job: Job, target: Target | None) -> tuple[Job, Planned, KgopsError | None]:
-    """On a card that is not here as if it ran there: rules are asked about that card, not about this machine's."""
-    resolved = resolved_with_run(job) if target is None else resolved_with_run(job, lambda _: target.facts)
-    planned = plan(resolved, find_home(), record(), target, thorough=True)
-    asked = replace(job, profile=planned.job.profile)
-    return asked, planned, refusal(planned) if target is None else None
+def _plan_for(job: Job, target: Target | None) -> tuple[Job, Placed, KgopsError | None]:
+    """On a GPU that is not here as if it ran there: rules are asked about that GPU, not about this machine's. The
+    profile is named in the command, but where GPUs differ: there it is left to the one that the run gets."""
+    job = with_the_run(job)
+    if target is None:
+        placed = plan_here(job, find_home(), record(), thorough=True)
+    else:
+        placed = plan_for(job, target, find_home(), record(), thorough=True)
+    asked = job if placed.mixed else replace(job, profile=placed.planned.job.profile)
+    return asked, placed, refusal(placed.planned) if target is None else None
 
 
 def _accuracy(as_json: bool) -> None:

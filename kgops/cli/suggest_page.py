@@ -6,7 +6,7 @@ import math
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from kgops.cli.command_line import as_command
@@ -21,41 +21,122 @@ from kgops.plans.as_applied import BY_DEFAULT
 from kgops.plans.learned import Accuracy, Pair, accuracy
 from kgops.plans.planner import MARGIN, Option, Suggestion
 from kgops.plans.resolve import Choice
-from kgops.runs.disk_room import DiskPlan, in_bytes
+from kgops.runs.disk_room import in_bytes
+from kgops.runs.filtering import Filtered
 from kgops.runs.launch import as_recorded
-from kgops.runs.planning import Planned, told
+from kgops.runs.per_gpu import Placed
+from kgops.runs.planning import EFFECTS, Planned, told
 from storage.forecasts import Forecast
 
 _MIB = 1 << 20
 _WORTH_A_LINE = 16 << 20  # bytes: less is written in a moment
 
 
-def page(asked: Job, planned: Planned, refused: KgopsError | None, *, explain: bool) -> list[str]:
-    """What to set and why, what it needs, how fast, what else would fit, and the command."""
+def page(
+    asked: Job,
+    placed: Placed,
+    refused: KgopsError | None,
+    filtering: Filtered | str | None = None,
+    *,
+    explain: bool,
+) -> list[str]:
+    """What to set and why, what it needs, how fast, what else would fit, and the command; `asked` is the job that the
+    command starts."""
+    planned = placed.planned
     suggestion = planned.suggestion
     head = f"{asked.workload} {one_line(asked.label)} on {_where(planned)}"
     if suggestion is None:
-        unknown = f"memory: not predicted: {planned.unknown}"
-        disk = disk_line(planned, before="disk    ")
-        return [head, "", *_levers(planned, explain), "", unknown, disk, *_start(asked, refused)]
+        waits = [one_line(placed.fit.words)] if placed.fit.state == "later" else []
+        known = [f"memory: not predicted: {planned.unknown}", *waits, disk_line(planned, before="disk    ")]
+        return [head, "", *_levers(planned, explain), "", *known, *_machine(placed), *_start(asked, refused)]
     return [
-        f"{head}: {_verdict(suggestion, planned.disk)}",
+        f"{head}: {_verdict(placed)}",
+        *_now(placed),
         "",
         *_levers(planned, explain),
         "",
         *(_parts(suggestion) if explain else [_budget_line(suggestion)]),
         *([f"        {planned.predicted_for}"] if planned.predicted_for else []),
         disk_line(planned, before="disk    "),
+        *_graph_line(suggestion),
         _pace_line(planned, suggestion),
         *_writing_line(planned),
         *_more(suggestion),
         *_less_written(planned),
-        *_start(_to_run(asked, suggestion), refused if suggestion.fits else None),
+        *_filtering(filtering),
+        *_machine(placed),
+        *_start(_to_run(asked, suggestion), refused if placed.fit.fits else None),
+        *_filtering_command(_to_run(asked, suggestion), filtering),
     ]
 
 
-def as_table(asked: Job, planned: Planned, refused: KgopsError | None) -> dict[str, Any]:
+def _now(placed: Placed) -> list[str]:
+    """What would start at once, where the plan itself would wait."""
+    near = placed.nearest_now
+    if near is not None:
+        return [f"fits now with {told(near.changes)} ({EFFECTS[near.kind]}), {near.need_mib:,.0f} MiB"]
+    has_to_wait = placed.fit.state == "later" and placed.planned.target.on_card
+    return ["no option kgops could set makes it fit now"] if has_to_wait else []
+
+
+def _machine(placed: Placed) -> list[str]:
+    """What is otherwise on the other GPUs that the run may get, and whether torch can use those that are here."""
+    lines = [f"        {one_line(line)}" for line in placed.differs]
+    if placed.unused:
+        names = " and ".join(dict.fromkeys(gpu.title for gpu in placed.unused))
+        lines.append(
+            one_line(f"torch as it is installed here is a build for CPUs: a run does not use the {names}")
+        )
+    return ["", *lines] if lines else []
+
+
+def _filtering(found: Filtered | str | None) -> list[str]:
+    """What of the training triples it leaves, the time it saves, and that it changes results."""
+    if found is None or isinstance(found, str):
+        return ["", found] if found else []
+    some = "" if found.counted == found.tests else f", counted for {found.counted:,} of them"
+    one = found.tests == 1
+    mean = sum(found.left) / max(len(found.left), 1)
+    keeps = (
+        f"the test triple keeps {mean:,.0f}"
+        if one
+        else f"each of {found.tests:,} test triples keeps {mean:,.0f} on average{some}, together "
+        f"{'' if found.counted == found.tests else 'at least '}{found.together:,}"
+    )
+    share = found.together / max(found.train, 1)
+    head = "filtering, as asked:" if found.is_asked else "filtering would leave less:"
+    return [
+        "",
+        f"{head} {keeps} of {found.train:,} training triples ({share:.1%})",
+        f"        {_saved(found)}changes results",
+    ]
+
+
+def _saved(found: Filtered) -> str:
+    """Against the run over all training triples."""
+    if found.times_as_fast is None:
+        return ""
+    ratio = f"{found.times_as_fast:.3g}x as fast by a roofline"
+    if found.times_as_fast <= 1:
+        return f"saves no time ({ratio}); "
+    if found.all_s is None or found.filtered_s is None:
+        return f"{ratio}; "
+    return f"saves {found.all_s - found.filtered_s:.3g} s of {found.all_s:.3g} s ({ratio}); "
+
+
+def _filtering_command(job: Job, found: Filtered | str | None) -> list[str]:
+    if not isinstance(found, Filtered) or found.is_asked or (found.times_as_fast or 0) <= 1:
+        return []
+    words = as_command(replace(job, levers={**job.levers, "filtering": True}))
+    return [shlex.join(words)] if words else []
+
+
+def as_table(
+    asked: Job, placed: Placed, refused: KgopsError | None, filtering: Filtered | str | None = None
+) -> dict[str, Any]:
+    planned = placed.planned
     suggestion = planned.suggestion
+    near = placed.nearest_now
     whole: dict[str, Any] = {
         "workload": asked.workload,
         "label": asked.label,
@@ -63,9 +144,13 @@ def as_table(asked: Job, planned: Planned, refused: KgopsError | None) -> dict[s
         "gpu": planned.target.gpu,
         "usable_mib": planned.target.usable_mib,
         "free_mib": planned.target.free_mib,
-        "profile": asked.profile,
+        "profile": planned.job.profile,
         "levers": [choice.as_table() for choice in _choices(planned)],
         "unknown": planned.unknown,
+        "now": placed.fit.state,
+        "verdict": placed.fit.words,
+        "elsewhere": placed.differs,
+        "filtering": asdict(filtering) if isinstance(filtering, Filtered) else filtering,
         "refused": None if refused is None else refused.message,
         "job": as_recorded(planned.job).as_table(),
         "disk": None if planned.disk is None else {**planned.disk.as_table(), "fits": planned.disk.fits},
@@ -83,6 +168,7 @@ def as_table(asked: Job, planned: Planned, refused: KgopsError | None) -> dict[s
         "expected_s": _expected(suggestion),
         "others": [_option(one, suggestion) for one in suggestion.others],
         "nearest": _option(suggestion.nearest, suggestion) if suggestion.nearest else None,
+        "nearest_now": _option(near, suggestion) if near else None,
         "largest_batch": found,
         "command": as_command(_to_run(asked, suggestion)),
     }
@@ -144,15 +230,11 @@ def _where(planned: Planned) -> str:
     return f"{name} ({target.usable_mib:,.0f} MiB{free})"
 
 
-def _verdict(suggestion: Suggestion, disk: DiskPlan | None) -> str:
-    usable = suggestion.target.room_mib
-    if not suggestion.fits:
-        return f"WILL NOT FIT, needs {suggestion.asked.need_mib:,.0f} MiB"
-    if disk is not None and not disk.fits:
-        return f"WILL NOT FIT on the disk, writes {in_bytes(disk.use.total)}"
-    if usable is None:
-        return f"needs {suggestion.best.need_mib:,.0f} MiB"
-    return f"fits, {usable - suggestion.best.need_mib:,.0f} MiB to spare"
+def _verdict(placed: Placed) -> str:
+    disk = placed.planned.disk
+    if placed.fit.fits and disk is not None and not disk.fits:
+        return f"does not fit on the disk, writes {in_bytes(disk.use.total)}"
+    return one_line(placed.fit.words)
 
 
 def _levers(planned: Planned, explain: bool) -> list[str]:
@@ -223,6 +305,16 @@ def _parts(suggestion: Suggestion) -> list[str]:
     )
     heads = ("PART", "MIB", "CHECKED", "WHAT IT IS")
     return table(heads, rows, right=frozenset({"MIB"}))
+
+
+def _graph_line(suggestion: Suggestion) -> list[str]:
+    """Of a graph that is not on this machine."""
+    counts = suggestion.subject.counts
+    if not counts.published:
+        return []
+    size = f"{counts.entities:,} entities, {counts.relations:,} relations, {counts.train:,} training triples"
+    assumed = "; every training triple is planned as a query of its own" if counts.assumed else ""
+    return [f"graph   {size}: as published, not downloaded yet{assumed}"]
 
 
 def _pace_line(planned: Planned, suggestion: Suggestion) -> str:

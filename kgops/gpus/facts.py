@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from kgops.gpus.known import KnownCard
+from kgops.gpus.known import KnownCard, known_by_name
 from kgops.gpus.nvml import Nvml, open_nvml
 from kgops.gpus.readings import CardReading
 from kgops.jobs.cards_asked import CardsAsked
@@ -33,20 +33,23 @@ class CardFacts:
     is_slice: bool = False
     is_wsl: bool = False
     torch: TorchBuild | None = None
+    model: str | None = None  # its short name, where it is a known one
 
 
 def facts_of_known(card: KnownCard) -> CardFacts:
     """Of a card that is not here: nothing is assumed of the machine or the torch it will be used with."""
-    return CardFacts(card.title, card.compute_capability)
+    return CardFacts(card.title, card.compute_capability, model=card.short_name)
 
 
 def facts_of_reading(card: CardReading) -> CardFacts:
+    known = known_by_name(card.name) if card.name else None
     return CardFacts(
         card.name or f"card {card.index}",
         card.compute_capability,
         is_slice=bool(card.mig_enabled),
         is_wsl="microsoft" in os.uname().release.lower(),
         torch=torch_build(),
+        model=known.short_name if known else None,
     )
 
 

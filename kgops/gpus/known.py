@@ -14,9 +14,12 @@ __all__ = ["KnownCard", "known_by_name", "known_by_short_name", "short_names"]
 
 # Sources. Compute capability: NVIDIA's list "CUDA GPU Compute Capability". Bandwidth and rates: NVIDIA's data
 # sheets and architecture white papers of each card, dense (a sheet's "with sparsity" figure halved), at boost
-# clock; on GeForce cards half precision is the rate with sums in fp32, half of that with sums in fp16. Memory:
-# totals that NVML reported in public dumps where `confirmed`, else the nominal size. Nothing here was measured
-# by kgops.
+# clock; on GeForce cards half precision is the rate with sums in fp32, half of that with sums in fp16. Pascal but
+# for the P100 multiplies fp16 at 1/64 of its fp32 rate (GP102 and GP104, "CUDA C++ Programming Guide", arithmetic
+# throughput for 6.1). Turing: "NVIDIA Turing GPU Architecture", appendix A and table of TU102 to TU106; Ampere:
+# "NVIDIA Ampere GA102 GPU Architecture", appendix A; Ada: "NVIDIA Ada GPU Architecture", appendix A; Blackwell:
+# "NVIDIA RTX Blackwell GPU Architecture", appendix A; professional GPUs: their data sheets. Memory: totals that NVML
+# reported in public dumps where `confirmed`, else the nominal size. Nothing here was measured by kgops.
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,38 @@ _CARDS: tuple[KnownCard, ...] = (
     _card("v100", "V100 16 GB", (7, 0), 16384, 900, (15.7, None, 125)),
     _card("v100-32", "V100 32 GB", (7, 0), 32768, 900, (15.7, None, 125)),
     _card("p100", "Tesla P100 16 GB", (6, 0), 16276, 732, (9.3, None, 18.7), confirmed=True),
+    _card("p4", "Tesla P4", (6, 1), 8192, 192, (5.5, None, 0.09)),
+    _card("p40", "Tesla P40", (6, 1), 24576, 346, (11.8, None, 0.18)),
+    _card("gtx-1060", "GeForce GTX 1060 6 GB", (6, 1), 6144, 192, (4.4, None, 0.07)),
+    _card("gtx-1070", "GeForce GTX 1070", (6, 1), 8192, 256, (6.5, None, 0.1)),
+    _card("gtx-1080", "GeForce GTX 1080", (6, 1), 8192, 320, (8.9, None, 0.14)),
     _card("gtx-1080ti", "GeForce GTX 1080 Ti", (6, 1), 11264, 484, (11.3, None, 0.2)),
+    _card("rtx-2060", "GeForce RTX 2060", (7, 5), 6144, 336, (6.5, None, 26)),
+    _card("rtx-2070", "GeForce RTX 2070", (7, 5), 8192, 448, (7.5, None, 30)),
+    _card("rtx-2080", "GeForce RTX 2080", (7, 5), 8192, 448, (10.1, None, 40)),
     _card("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 11264, 616, (13.4, None, 54), confirmed=True),
+    _card("titan-rtx", "TITAN RTX", (7, 5), 24576, 672, (16.3, None, 130)),
+    _card("quadro-rtx-6000", "Quadro RTX 6000", (7, 5), 24576, 672, (16.3, None, 130)),
+    _card("quadro-rtx-8000", "Quadro RTX 8000", (7, 5), 49152, 672, (16.3, None, 130)),
     _card("a10", "A10", (8, 6), 23028, 600, (31, 62, 125), confirmed=True),
     _card("a10g", "A10G", (8, 6), 23028, 600, (35, 35, 70), confirmed=True),
     _card("l4", "L4", (8, 9), 23034, 300, (30, 60, 121), confirmed=True),
+    _card("rtx-3060", "GeForce RTX 3060", (8, 6), 12288, 360, (12.7, 12.7, 25.5)),
+    _card("rtx-3070", "GeForce RTX 3070", (8, 6), 8192, 448, (20.3, 20.3, 40.6)),
+    _card("rtx-3080", "GeForce RTX 3080", (8, 6), 10240, 760, (29.8, 29.8, 59.5)),
+    _card("rtx-3080ti", "GeForce RTX 3080 Ti", (8, 6), 12288, 912, (34.1, 34.1, 68.2)),
     _card("rtx-3090", "GeForce RTX 3090", (8, 6), 24576, 936, (36, 36, 71)),
+    _card("a30", "A30", (8, 0), 24576, 933, (10.3, 82, 165)),
+    _card("a40", "A40", (8, 6), 49152, 696, (37.4, 74.8, 149.7)),
+    _card("rtx-a5000", "RTX A5000", (8, 6), 24576, 768, (27.8, 55.6, 111)),
+    _card("rtx-a6000", "RTX A6000", (8, 6), 49152, 768, (38.7, 77.4, 154.8)),
+    _card("rtx-4060", "GeForce RTX 4060", (8, 9), 8192, 272, (15.1, 15.1, 30.2)),
+    _card("rtx-4070", "GeForce RTX 4070", (8, 9), 12288, 504, (29.1, 29.1, 58.3)),
+    _card("rtx-4070ti", "GeForce RTX 4070 Ti", (8, 9), 12288, 504, (40.1, 40.1, 80.2)),
+    _card("rtx-4080", "GeForce RTX 4080", (8, 9), 16384, 717, (48.7, 48.7, 97.5)),
     _card("rtx-4090", "GeForce RTX 4090", (8, 9), 24564, 1008, (83, 83, 165), confirmed=True),
+    _card("rtx-6000-ada", "RTX 6000 Ada", (8, 9), 49152, 960, (91.1, 182, 364)),
+    _card("rtx-5080", "GeForce RTX 5080", (12, 0), 16384, 960, (56.3, 56.3, 112.6)),
     _card("rtx-5090", "GeForce RTX 5090", (12, 0), 32607, 1792, (105, 105, 209), confirmed=True),
     _card("a100-40", "A100 40 GB", (8, 0), 40960, 1555, (19.5, 156, 312)),
     _card("a100-80", "A100 80 GB", (8, 0), 81920, 2039, (19.5, 156, 312)),
@@ -107,13 +135,38 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("v100", r"Tesla V100-(SXM2|PCIE|DGXS|FHHL)-16GB(-LS|-N)?"),
     ("v100-32", r"Tesla V100-(SXM2|SXM3|PCIE|DGXS)-32GB(-LS|-N)?"),
     ("p100", r"Tesla P100-(PCIE|SXM2)-16GB"),
+    ("p4", r"Tesla P4"),
+    ("p40", r"Tesla P40"),
+    ("gtx-1060", r"GeForce GTX 1060 6GB"),
+    ("gtx-1070", r"GeForce GTX 1070"),
+    ("gtx-1080", r"GeForce GTX 1080"),
     ("gtx-1080ti", r"GeForce GTX 1080 Ti"),
+    ("rtx-2060", r"GeForce RTX 2060"),
+    ("rtx-2070", r"GeForce RTX 2070"),
+    ("rtx-2080", r"GeForce RTX 2080"),
     ("rtx-2080ti", r"GeForce RTX 2080 Ti"),
+    ("titan-rtx", r"TITAN RTX"),
+    ("quadro-rtx-6000", r"Quadro RTX 6000"),
+    ("quadro-rtx-8000", r"Quadro RTX 8000"),
     ("a10", r"A10"),
     ("a10g", r"A10G"),
     ("l4", r"L4"),
+    ("rtx-3060", r"GeForce RTX 3060"),
+    ("rtx-3070", r"GeForce RTX 3070"),
+    ("rtx-3080", r"GeForce RTX 3080"),
+    ("rtx-3080ti", r"GeForce RTX 3080 Ti"),
     ("rtx-3090", r"GeForce RTX 3090"),
+    ("a30", r"A30"),
+    ("a40", r"A40"),
+    ("rtx-a5000", r"RTX A5000"),
+    ("rtx-a6000", r"RTX A6000"),
+    ("rtx-4060", r"GeForce RTX 4060"),
+    ("rtx-4070", r"GeForce RTX 4070"),
+    ("rtx-4070ti", r"GeForce RTX 4070 Ti"),
+    ("rtx-4080", r"GeForce RTX 4080"),
     ("rtx-4090", r"GeForce RTX 4090"),
+    ("rtx-6000-ada", r"RTX 6000 Ada Generation"),
+    ("rtx-5080", r"GeForce RTX 5080"),
     ("rtx-5090", r"GeForce RTX 5090"),
     ("a100-40", r"A100-(SXM4?|PCIE)-40GB"),
     ("a100-80", r"A100-(SXM4?|PCIE)-80GB|A100 80GB PCIe"),  # the PCIe card has 5 % less bandwidth

@@ -1,7 +1,8 @@
 """How large a job's data are: entities, relations, triples, and how its queries share answers.
 
 Read without torch: PyKEEN's bundled graphs from its package's files, files of triples in one pass, both
-remembered by path, size and time of change. None where nobody can know without a download.
+remembered by path, size and time of change. Of PyKEEN's other graphs what is published (`known_graphs`); None where
+nobody can know without a download.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from kgops.jobs.files import open_regular, read_json, write_json
+from kgops.plans import known_graphs
 from kgops.plans.blocks import Groups
 from kgops.plans.ranked import Ranked
 
@@ -56,6 +58,8 @@ class Counts:
     `tails` are answers of (head, relation) in the training triples, `heads` of (tail, relation), `test_queries`
     the distinct queries of both kinds among the test triples. `groups` says how many of these queries meet in
     one block of the training triples, `ranked` what validation and test ask at once; empty where nobody counted.
+    `published`: the triples are not on this machine. `assumed`: only their numbers are known, and every training
+    triple counts as a query of its own.
     """
 
     entities: int
@@ -68,6 +72,8 @@ class Counts:
     groups: Groups = field(default_factory=Groups)
     test_queries: tuple[int, int] = (0, 0)
     ranked: tuple[Ranked, Ranked] = (Ranked(), Ranked())
+    published: bool = False
+    assumed: bool = False
 
     def as_table(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,7 +96,7 @@ def counts_of(
     """
     files = files_of(settings)
     if files is None:
-        return None
+        return _published(settings.get("dataset"))
     try:
         key = "|".join([str(_FORMAT), *(_identity(role, path) for role, path in files.items())])
         there = read_json(remembered) if remembered is not None else None
@@ -108,6 +114,18 @@ def counts_of(
         remembered.parent.mkdir(parents=True, exist_ok=True)
         write_json(remembered, {**dict(kept), key: counts.as_table()})
     return counts
+
+
+def _published(name: str | None) -> Counts | None:
+    """Of a graph of PyKEEN's that nobody needs to download for this."""
+    table = known_graphs.counted_table(name or "")
+    if table is not None:
+        return replace(Counts.from_table(table), published=True)
+    sizes = known_graphs.sizes_of(name or "")
+    if sizes is None:
+        return None
+    each = Answers(sizes.train, sizes.train, sizes.train, 1)
+    return Counts(*sizes, tails=each, heads=each, published=True, assumed=True)
 
 
 def _recalled(table: Any) -> Counts | None:

@@ -14,7 +14,16 @@ from kgops.gpus.readings import CardReading
 from kgops.jobs.cards_asked import CardsAsked
 from kgops.jobs.keys import nearest
 
-__all__ = ["Target", "cards_here", "find_targets", "processor", "target_of_job"]
+__all__ = [
+    "Target",
+    "cards_here",
+    "find_targets",
+    "gpus_asked",
+    "gpus_here",
+    "processor",
+    "target_of_job",
+    "torch_is_for_cpus",
+]
 
 _MIB = 1 << 20
 
@@ -53,7 +62,7 @@ def find_targets(asked: str | None) -> list[Target]:
     here = cards_here()
     if asked in (None, "auto"):
         return [_weakest(here)] if here else [processor()]
-    found = [target for target in here if CardsAsked.read(asked).includes(target.gpu, target.uuid)]
+    found = _asked(here, asked)
     if found:
         return found
     if asked == "all":
@@ -67,12 +76,33 @@ def target_of_job(gpu: str | None, device: str) -> Target:
     the processor."""
     if device == "cpu":
         return processor()
-    here = cards_here()
+    found = gpus_asked(gpu)
+    return _weakest(found) if found else processor()
+
+
+def gpus_asked(gpu: str | None) -> list[Target]:
+    """Those here that a run with this `--gpu` may get, and torch can use; whoever names some insists on them."""
+    return [] if gpu is None and torch_is_for_cpus() else gpus_here(gpu)
+
+
+def gpus_here(gpu: str | None) -> list[Target]:
+    """Those that `--gpu` means, whether torch can use them or not."""
+    return _asked(cards_here(), gpu)
+
+
+def torch_is_for_cpus() -> bool:
+    """Whether the torch that is installed can use no GPU."""
     build = torch_build()
-    if gpu is None and build is not None and build.cuda is None:
-        here = []
-    asked = [target for target in here if CardsAsked.read(gpu).includes(target.gpu, target.uuid)]
-    return _weakest(asked) if asked else processor()
+    return build is not None and build.cuda is None
+
+
+def _asked(here: list[Target], gpu: str | None) -> list[Target]:
+    ask = CardsAsked.read(gpu)
+    return [
+        one
+        for one in here
+        if ask.includes(one.gpu, one.uuid, model=one.known.short_name if one.known else None)
+    ]
 
 
 def cards_here() -> list[Target]:

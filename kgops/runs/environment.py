@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from kgops.jobs.secrets import masked_environment, masked_text
 _PACKAGES = ("kgops", "torch", "pykeen", "numpy", "nvidia-ml-py", "textual", "sqlite-utils")
 
 
-def describe_environment() -> dict[str, Any]:
+def describe_environment(more: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """`more` are variables that the worker gets beside those of this process."""
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -29,7 +31,7 @@ def describe_environment() -> dict[str, Any]:
         **_cards(),
         "git": git_commit(Path.cwd()),
         "cwd": masked_text(str(Path.cwd())),
-        "variables": masked_environment(os.environ),
+        "variables": masked_environment({**os.environ, **(more or {})}),
     }
 
 

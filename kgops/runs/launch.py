@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from kgops.jobs.placeholders import fill_in, rungs
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans.ladder import Rung, ladder, last_resort
-from kgops.plans.resolve import gpu_asked
+from kgops.plans.resolve import for_worker, gpu_asked
 from kgops.plans.worthwhile import Skipped, worth_an_attempt
 from kgops.runs import pending, queue, slot
 from kgops.runs.environment import describe_environment
@@ -37,14 +37,20 @@ from storage.errors import CommitUnknown, StorageError
 
 
 def launch(
-    home: Home, conn: Connection, planned: Planned, say: Callable[[str], None] = lambda text: None
+    home: Home,
+    conn: Connection,
+    planned: Planned,
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    each: Sequence[Planned] = (),
 ) -> int:
     """The number of the new run, which is starting, or waiting for what its row says.
 
-    `say` hears what hinders an accepted run from starting at once.
+    `each` has the plan of every GPU it may get, where they differ; the one it gets decides. `say` hears what hinders
+    an accepted run from starting at once.
     """
     try:
-        number = _accept(home, conn, planned)
+        number = _accept(home, conn, planned, each)
     except CommitUnknown as error:
         raise Unavailable(
             f"the disk failed while the run was accepted: {error.message}",
@@ -92,18 +98,19 @@ def must_be_possible(job: Job) -> Path:
     return cwd
 
 
-def _accept(home: Home, conn: Connection, planned: Planned) -> int:
+def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Planned]) -> int:
     job = planned.job
     command, shown = _commands(job)
     cwd = must_be_possible(job)
     masked = _masked(job, shown, cwd)
-    environment = describe_environment()
+    environment = describe_environment(for_worker(planned.environment, os.environ))
     with ExitStack() as until_committed, transaction(conn):
         number = max(
             runs.next_number(conn), pending.highest_number(home) + 1, pending.highest_folder(home) + 1
         )
         name = folder_name(number, job.workload, job.label)
         plan = _plan(number, planned, shown, cwd)
+        plan = replace(plan, by_gpu={uuid: _of_gpu(one) for one in each for uuid in one.uuids})
         # The marker outlives the transaction: killed before the commit, the folder is the record.
         until_committed.enter_context(pending.announce(home, name, "launch"))
         private = Private(command, dict(os.environ), guard_files(), str(cwd))
@@ -158,8 +165,27 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         progress_regex=job.settings.get("progress_regex"),
         metric_regex=job.settings.get("metric_regex"),
         choices=[choice.as_table() for choice in planned.choices],
+        environment=for_worker(planned.environment, os.environ),
         key=os.urandom(8).hex(),
     )
+
+
+def _of_gpu(planned: Planned) -> dict[str, Any]:
+    """What of a plan depends on the GPU."""
+    below, skipped = rungs_below(planned)
+    return {
+        "job": planned.job.as_table(),
+        "profile": planned.job.profile,
+        "reserved_mib": planned.reserved_mib,
+        "predicted_mib": planned.predicted_mib,
+        "forecast": planned.forecast(),
+        "rungs": [{}, *(rung.settings for rung in below)],
+        "ladder": [rung.as_table() for rung in below],
+        "skipped": [one.as_table() for one in skipped],
+        "last_resort": last_resort(planned.job),
+        "choices": [choice.as_table() for choice in planned.choices],
+        "environment": for_worker(planned.environment, os.environ),
+    }
 
 
 @contextmanager
@@ -292,17 +318,19 @@ def _must_have_card(job: Job) -> None:
     wanted = job.card.gpu
     if wanted is None and job.card.memory_mib is None:
         return
+    ask = CardsAsked.read(wanted)
     from kgops.gpus import nvml
 
     opened = nvml.open_nvml()
     if not isinstance(opened, nvml.Nvml):
         raise Usage(f"a card was asked for, and none can be used: {opened.message}", opened.hint)
     try:
-        known = [name for card in opened.cards() for name in (str(card.index), card.uuid)]
+        cards = opened.cards()
     finally:
         opened.close()
-    missing = (CardsAsked.read(wanted).named or frozenset()).difference(known)
-    if not known or missing:
+    known = [name for card in cards for name in (str(card.index), card.uuid)]
+    missing = (ask.named or frozenset()).difference(known)
+    if not known or missing or not any(queue.includes(ask, card) for card in cards):
         wanted = ", ".join(sorted(missing)) or wanted
         raise Usage(f"this machine has no card {wanted or 'at all'}", "`kgops doctor` shows what it has")
 

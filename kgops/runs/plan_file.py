@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kgops.errors import Unavailable
-from kgops.jobs.files import ABSENT, read_json, read_regular, write_json
+from kgops.jobs.files import ABSENT, read_json, read_regular, write_durably, write_json
 from kgops.runs.folder import RunFolder
 from storage import runs
 from storage.database import Connection
@@ -50,6 +50,9 @@ class Plan:
     last_resort: str | None = None  # what a person can try when the last rung has run out too
     memory_limit_mib: int | None = None  # of host memory, for each process of the worker
     choices: list[dict[str, Any]] = field(default_factory=list)  # of levers: who chose what, and rules' say
+    environment: dict[str, str] = field(default_factory=dict)  # of the profile, where the person set nothing
+    # Where its GPUs differ: by UUID what of this plan is otherwise, and the job. The one that the run got stands above.
+    by_gpu: dict[str, dict[str, Any]] = field(default_factory=dict)
     key: str | None = None  # random: a result manifest says by it which run it belongs to
 
     @property
@@ -109,6 +112,31 @@ def _plan_from(table: Any, folder: RunFolder) -> Plan:
         return Plan(**{name: value for name, value in table.items() if name in Plan.__dataclass_fields__})
     except (TypeError, AttributeError) as error:
         raise Unavailable(f"{folder.plan} is missing or damaged", "`kgops delete` removes the run") from error
+
+
+def plans_by_gpu(conn: Connection, run: runs.Run) -> dict[str, dict[str, Any]]:
+    """By the UUID of each GPU that it may get; empty where it is planned the same for all of them."""
+    return runs.spec(conn, run.id).plan.get("by_gpu") or {} if run.gpu is not None else {}
+
+
+def needs_of(plans: dict[str, dict[str, Any]]) -> dict[str, int | None]:
+    return {uuid: plan["reserved_mib"] for uuid, plan in plans.items()}
+
+
+def take_plan(conn: Connection, number: int, chosen: dict[str, Any]) -> None:
+    """The row has from now on what was planned for the GPU that the run got."""
+    spec = runs.spec(conn, number)
+    told = {name: value for name, value in chosen.items() if name != "job"}
+    runs.replan(conn, number, job=chosen["job"], plan={**spec.plan, **told})
+
+
+def write_as_given(conn: Connection, folder: RunFolder, plan: Plan) -> None:
+    """The same for its files, before a worker reads them."""
+    if plan.by_gpu:
+        from kgops.jobs import toml  # seldom needed, and supervisors should be small
+
+        write_durably(folder.job, toml.dumps(runs.spec(conn, plan.number).job).encode())
+        write_json(folder.plan, as_table(plan))
 
 
 def read_private(folder: RunFolder) -> Private | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from kgops.errors import Unavailable, WontFit
 from kgops.gpus.facts import torch_build
 from kgops.jobs.cards_asked import asked_with_devices
 from kgops.jobs.job import Job
+from kgops.jobs.levers import Kind
 from kgops.jobs.workloads import WORKLOADS
 from kgops.plans import learned, pace
 from kgops.plans.as_applied import as_applied
@@ -28,9 +29,19 @@ from kgops.settings import Home, make_home
 from storage import forecasts
 from storage.database import Connection
 
-__all__ = ["Planned", "known_of", "plan", "refuse_what_cannot_fit", "seen_of", "told"]
+__all__ = [
+    "EFFECTS",
+    "Planned",
+    "known_of",
+    "plan",
+    "refuse_what_cannot_fit",
+    "remembered_in",
+    "seen_of",
+    "told",
+]
 
-
+# What an option does to results, in words.
+EFFECTS: dict[Kind, str] = {"exact": "exact", "numeric": "rounding", "approximate": "changes results"}
 _MIB = 1 << 20
 _CUDA_BUILD = 4  # times the start of a build for the CPU alone; the first run here tells how much it is
 COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
@@ -48,6 +59,10 @@ class Planned:
     unknown: str | None = None
     process: dict[str, Any] | None = None  # on the CPU: of such a worker, for the record
     disk: DiskPlan | None = None  # None: nobody can know what it writes
+    environment: Mapping[str, str] = field(default_factory=dict)  # of its profile, for the worker
+    uuids: tuple[str, ...] = ()  # of the GPUs here that it is for
+    resolved: Job | None = None  # before the planner chose anything
+    picked: bool = False  # its profile, by its GPU: nobody named one
 
     @property
     def best(self) -> Option | None:
@@ -122,9 +137,16 @@ def plan(
     applied = as_applied(planned.job, planned.choices, planned.target.facts, cards=cards)
     most = None if thorough else COUNTED_BEFORE_A_START
     disk = disk_plan(
-        planned.job, planned.suggestion, home.runs, conn, remembered=_remembered(home), most_bytes=most
+        planned.job,
+        planned.suggestion,
+        home.runs,
+        conn,
+        remembered=remembered_in(home, "counts.json"),
+        most_bytes=most,
     )
-    return replace(planned, choices=applied, disk=disk)
+    return replace(
+        planned, choices=applied, disk=disk, environment=resolved.environment, resolved=resolved.job
+    )
 
 
 def _plan(
@@ -138,7 +160,7 @@ def _plan(
         return Planned(job, resolved.choices, processor(), unknown=where)
     on = target or target_of_job(gpu_asked(job), device_of(job))
     known = known_of(conn, on, job)
-    remembered = _remembered(home)
+    remembered = remembered_in(home, "counts.json")
     subject = subject_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
     if isinstance(subject, str):
         return Planned(
@@ -172,7 +194,7 @@ def _process_table(known: Known, on: Target, data: int) -> dict[str, Any] | None
     return {"on": _name(on), **known.process.as_table(), "data_mib": data / _MIB}
 
 
-def _remembered(home: Home) -> Path | None:
+def remembered_in(home: Home, name: str) -> Path | None:
     """Where counts are kept. A folder that a person made for kgops becomes a home by the first thing that is kept
     there; one that can be no home gets nothing of ours."""
     if not home.path.is_dir():
@@ -181,7 +203,7 @@ def _remembered(home: Home) -> Path | None:
         make_home(home)
     except Unavailable:
         return None
-    return home.path / "counts.json"
+    return home.path / name
 
 
 def known_of(conn: Connection | None, target: Target, job: Job) -> Known:

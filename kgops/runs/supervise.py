@@ -23,7 +23,7 @@ from kgops.runs.conclude import (
     lost_and_stepped_down,
 )
 from kgops.runs.folder import RunFolder
-from kgops.runs.plan_file import Plan, read_private, recorded_plan
+from kgops.runs.plan_file import Plan, read_private, recorded_plan, write_as_given
 from kgops.runs.processes import Identity
 from kgops.runs.record import Record, say
 from kgops.runs.stopping import read_stop
@@ -134,6 +134,7 @@ class Supervisor:
         if private is None:
             self._end("failed", "private.json, which holds the worker's environment, is gone")
             return False
+        self._record.insist(lambda conn: write_as_given(conn, self._folder, self._plan))
         settings = self._plan.settings(lost_and_stepped_down(self._record.conn, self._plan.number)[1])
         beginning = Beginning(
             self._folder, self._plan, private, self._card, number, settings, self._spelled_home

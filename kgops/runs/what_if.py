@@ -19,9 +19,9 @@ from kgops.plans import profiles
 from kgops.plans.counts import counts_of
 from kgops.plans.planner import suggest
 from kgops.plans.regress_shape import RegressShape
-from kgops.plans.resolve import Resolved, resolve
+from kgops.plans.resolve import resolve
 from kgops.plans.shapes import Shape
-from kgops.plans.targets import Target, cards_here, find_targets, processor, target_of_job
+from kgops.plans.targets import Target, cards_here, find_targets, processor
 from kgops.plans.tracin_shape import TracinShape
 from kgops.plans.train_shape import TrainShape
 from kgops.runs.drafts import (
@@ -35,7 +35,8 @@ from kgops.runs.drafts import (
     recent_flights,
     trained_runs,
 )
-from kgops.runs.planning import COUNTED_BEFORE_A_START, Planned, plan, refuse_what_cannot_fit
+from kgops.runs.per_gpu import Placed, plan_for, plan_here
+from kgops.runs.planning import COUNTED_BEFORE_A_START, Planned, refuse_what_cannot_fit
 from kgops.runs.source import names_a_run, with_run
 from kgops.settings import Home, make_home
 from storage.database import Connection, open_reader
@@ -116,7 +117,7 @@ class Answer:
 
     draft: Draft
     asked: Job | None = None
-    resolved: Resolved | None = None
+    placed: Placed | None = None
     planned: Planned | None = None
     levers: Mapping[str, Lever] | None = None
     refusal: WontFit | None = None
@@ -129,7 +130,6 @@ class WhatIf:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._cards: list[Target] | None = None
-        self._usual: Target | None = None
         self._counting: list[subprocess.Popen[str]] = []
         self._counted: set[str] = set()
         self._closed = False
@@ -185,23 +185,24 @@ class WhatIf:
         return tuple(self._need(answer, lever, value) for value in values if value != now.effective)
 
     def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
-        asked = job_of(draft)
-        target = self._target(draft)
-        job = asked
+        asked = job = job_of(draft)
         if names_a_run(job):
             if conn is None:
                 raise BadField("run", "there are no runs yet", "train a model first")
             job = with_run(self._home, conn, job)
-        resolved = resolve(job, lambda _: target.facts)
-        self._count_elsewhere(resolved.job)
-        planned = plan(resolved, self._home, conn, target)
+        self._count_elsewhere(job)
+        target = self._target(draft)
+        placed = (
+            plan_here(job, self._home, conn) if target is None else plan_for(job, target, self._home, conn)
+        )
+        planned = placed.planned
         try:
             refuse_what_cannot_fit(planned)
             refusal = None
         except WontFit as error:
             refusal = error
         levers = {lever.name: lever for lever in _levers(draft, planned)}
-        return Answer(draft, asked, resolved, planned, levers, refusal)
+        return Answer(draft, asked, placed, planned, levers, refusal)
 
     def _count_elsewhere(self, job: Job) -> None:
         """Large files once, in a process of its own: a thread that counts keeps keys waiting for the interpreter."""
@@ -225,9 +226,10 @@ class WhatIf:
         self._counted.add(key)
 
     def _need(self, answer: Answer, lever: str, value: Any) -> Need:
-        planned, resolved = answer.planned, answer.resolved
-        assert planned is not None and planned.suggestion is not None and resolved is not None
-        job = replace(resolved.job, levers={**resolved.job.levers, lever: value})
+        planned = answer.planned
+        assert planned is not None and planned.suggestion is not None
+        before = planned.resolved or planned.job
+        job = replace(before, levers={**before.levers, lever: value})
         with_it = resolve(job, lambda _: planned.target.facts)
         corrected = next((c for c in with_it.choices if c.lever == lever and c.is_corrected), None)
         if corrected is not None:
@@ -237,22 +239,19 @@ class WhatIf:
         found = suggest(subject, planned.target, known, with_it.environment, thorough=False)
         return Need(value, found.best.need_mib if found else None, found.fits if found else True)
 
-    def _target(self, draft: Draft) -> Target:
+    def _target(self, draft: Draft) -> Target | None:
+        """None: what this machine would give it now."""
         if draft.card == "cpu":
             return processor()
-        if draft.card is None:
-            if self._usual is None:
-                self._usual = target_of_job(None, "auto")
-            # Of a processor's memory others take more or less all the time.
-            return self._usual if self._usual.on_card else processor()
         if is_what_if(draft):
             return find_targets(draft.card)[0]
+        if draft.card is None:
+            return None
         if self._cards is None:
             self._cards = cards_here()
-        found = next((card for card in self._cards if draft.card in (card.gpu, card.uuid)), None)
-        if found is None:
+        if not any(draft.card in (card.gpu, card.uuid) for card in self._cards):
             raise BadField("card", f"this machine has no card {draft.card}")
-        return found
+        return None
 
     def _record(self) -> Connection | None:
         try:
@@ -261,8 +260,8 @@ class WhatIf:
             return None
 
 
-def startable(home: Home, conn: Connection, draft: Draft) -> Resolved:
-    """The draft as it will be run on this machine. Raises Usage for a what-if."""
+def startable(home: Home, conn: Connection, draft: Draft) -> Job:
+    """What the draft asks for on this machine. Raises Usage for a what-if."""
     if is_what_if(draft):
         raise Usage(
             f"this is a what-if: the {draft.card} is not known to be in this machine",
@@ -270,10 +269,8 @@ def startable(home: Home, conn: Connection, draft: Draft) -> Resolved:
         )
     if draft.workload == "regress" and not draft.text("data_directory").strip():
         raise BadField("data_directory", "no flights are named: this is a plan without data", _MAKES_FLIGHTS)
-    resolved = resolve(job_of(draft))
-    if names_a_run(resolved.job):
-        resolved = replace(resolved, job=with_run(home, conn, resolved.job))
-    return resolved
+    job = job_of(draft)
+    return with_run(home, conn, job) if names_a_run(job) else job
 
 
 def _values(lever: str, target: Target) -> tuple[Any, ...]:

@@ -37,6 +37,7 @@ def worker_environment(
     """The command and environment of attempt `attempt`; `home` and `folder` by their full paths."""
     environment = {
         **private.environment,
+        **plan.environment,
         "KGOPS_HOME": str(home.path),
         "KGOPS_RUN": str(plan.number),
         "KGOPS_RUN_FOLDER": str(folder.path),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ def refused_launch_clears_the_newest_folder() -> None:
     """A launch that fails removes what it finds, not what it made."""
     real = launch._accept
 
-    def accept(home: Home, conn: Connection, planned: Planned) -> int:
+    def accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Planned]) -> int:
         try:
-            return real(home, conn, planned)
+            return real(home, conn, planned, each)
         except Exception:
             shutil.rmtree(max(home.runs.glob("[0-9]*")))
             raise

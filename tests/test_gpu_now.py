@@ -1,0 +1,247 @@
+"""A plan is made for the GPU that the run gets, as that GPU is now; every page says so in the same words."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from driving import Console, Done, wait_for
+from gpu_machine import GpuMachine
+from nvml_standin import a100, compiler, t4
+from screen_driving import Seen, look
+
+from kgops.settings import Home
+from screens import profiles_page
+from storage import runs
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
+
+LARGE = ("train", "--dataset", "umls", "--embedding-dim", "800")  # 1,424 MiB on a T4
+OTHERS = ((999_999_999, 14_100),)  # a process that nobody here can see
+WAITS = "fits an empty Tesla T4; would wait now for 14,100 MiB that another user holds"
+SLEEP = ("exec", "--gpu", "0", "--gpu-memory", "14000", "--", "sleep", "60")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> GpuMachine:
+    """One T4, nobody on it."""
+    return GpuMachine(tmp_path, t4())
+
+
+@pytest.fixture
+def kgops(run_cli: Console, machine: GpuMachine) -> Callable[..., Done]:
+    return lambda *words: run_cli(*words, env=machine.environment)
+
+
+def mixed(machine: GpuMachine, used_mib: tuple[int, int, int] = (0, 0, 0)) -> None:
+    machine.show(
+        t4(used_mib=used_mib[0]), a100("GPU-a", used_mib=used_mib[1]), a100("GPU-b", used_mib=used_mib[2])
+    )
+
+
+def busy(machine: GpuMachine) -> None:
+    machine.show(t4(used_mib=14_100, processes=OTHERS))
+
+
+# --- the GPU picks the profile ---
+
+
+def test_a_t4_picks_its_profile_for_plan_and_run_alike(kgops: Callable[..., Done]) -> None:
+    suggested = kgops("suggest", "train", "--dataset", "nations")
+    assert suggested.out.rstrip().endswith("kgops run train --dataset nations --profile t4")
+    assert "fits now" in suggested.out.splitlines()[0]
+    job = tomllib.loads(kgops("run", "train", "--dataset", "nations", "--dry-run").out)
+    assert job["profile"] == "t4"
+    assert job["levers"]["precision"] == "fp16"
+
+
+def test_a_profile_that_is_named_stands(kgops: Callable[..., Done]) -> None:
+    asked = ("train", "--dataset", "nations", "--profile", "safe")
+    assert kgops("suggest", *asked).out.rstrip().endswith("--profile safe")
+    assert tomllib.loads(kgops("run", *asked, "--dry-run").out)["profile"] == "safe"
+
+
+def test_a_command_and_a_job_for_the_cpu_get_no_profile_of_a_gpu(kgops: Callable[..., Done]) -> None:
+    told = kgops("run", "exec", "--dry-run", "--", "true")
+    assert "profile" not in tomllib.loads(told.out), told.err
+    told = kgops("run", "train", "--dataset", "nations", "--device", "cpu", "--dry-run")
+    assert tomllib.loads(told.out).get("profile") != "t4"
+
+
+def test_on_a_mixed_machine_the_gpu_that_is_free_decides(
+    kgops: Callable[..., Done], machine: GpuMachine
+) -> None:
+    mixed(machine)
+    free = kgops("suggest", *LARGE).out
+    assert "NVIDIA A100-SXM4-40GB" in free.splitlines()[0]
+    assert "profile a100-40" in free and "bf16" in free
+    assert "on Tesla T4: profile t4, precision fp16" in free
+    assert "--profile" not in free.splitlines()[-1]  # the GPU decides when the run gets one
+    mixed(machine, (0, 40_300, 40_300))
+    taken = kgops("suggest", *LARGE).out
+    assert "Tesla T4" in taken.splitlines()[0] and "profile t4" in taken
+    assert "on NVIDIA A100-SXM4-40GB: profile a100-40, precision bf16" in taken
+
+
+def test_a_run_that_waited_takes_the_plan_of_the_gpu_it_gets(
+    kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
+) -> None:
+    mixed(machine, (14_800, 40_300, 40_300))
+    number = int(kgops("run", *LARGE, "--detach").out)
+    waiting = run_cli.run(number)
+    assert waiting is not None and waiting.state == "queued"
+    assert waiting.profile == "a100-40"  # that it would fit on, and has most memory
+    assert waiting.reason is not None and waiting.reason.count("that another user holds") == 3
+    mixed(machine, (0, 40_300, 40_300))
+
+    def got_the_t4() -> runs.Run | None:
+        kgops("runs")  # whoever looks gives turns
+        run = run_cli.run(number)
+        return run if run is not None and run.card == "GPU-t4" else None
+
+    run = wait_for(got_the_t4, "the T4 to be given to the run")
+    assert run.profile == "t4"
+    run_cli.ended(number)  # its worker's torch is only to look at
+    shown = run_cli.show(number)
+    assert shown["job"]["levers"]["precision"] == "fp16"
+    assert shown["plan"]["forecast"]["on"] == "Tesla T4"
+    assert {one["lever"]: one["effective"] for one in shown["plan"]["choices"]}["precision"] == "fp16"
+    job = tomllib.loads((run_cli.folder(number) / "job.toml").read_text())
+    assert (job["profile"], job["levers"]["precision"]) == ("t4", "fp16")
+
+
+def test_a_gpu_can_be_asked_for_by_its_model(
+    kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
+) -> None:
+    mixed(machine)
+    number = int(
+        kgops("run", "--detach", "exec", "--gpu", "t4", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").out
+    )
+    run_cli.ended(number)
+    assert (run_cli.folder(number) / "worker.log").read_text() == "GPU-t4\n"
+    told = kgops("run", "exec", "--gpu", "h100", "--", "true")
+    assert told.code == 2
+    assert "no card h100" in told.err
+
+
+def test_a_profile_is_judged_on_the_gpus_it_was_made_for(tmp_path: Path) -> None:
+    machine = GpuMachine(tmp_path, t4())
+    mixed(machine)
+    assert machine.ask(conflicts_told, str(tmp_path)) == {}
+
+
+def conflicts_told(home: str) -> dict[str, tuple[str, ...]]:
+    known = profiles_page.look(Home(Path(home)))
+    return {one.name: one.conflicts for one in known.profiles if one.conflicts}
+
+
+# --- as the GPU is now ---
+
+
+def test_a_taken_gpu_is_told_in_the_same_words_on_every_page(
+    kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
+) -> None:
+    busy(machine)
+    suggested = kgops("suggest", *LARGE)
+    assert suggested.code == 0  # it fits, and would wait
+    assert WAITS in suggested.out.splitlines()[0]
+    assert WAITS in kgops("run", *LARGE, "--dry-run").out
+    started = kgops("run", *LARGE, "--detach")
+    assert f"Note: {WAITS}" in started.err
+    number = int(started.out)
+    waits = WAITS.replace("would wait now", "waits")
+    assert waits in kgops("show", str(number)).out
+    assert waits in " ".join(kgops("gpus").out.split())
+    (found,) = kgops("suggest", *LARGE, "--json").json()
+    assert (found["now"], found["verdict"]) == (
+        "later",
+        f"fits an empty Tesla T4; would wait now for run {number}, which is earlier in the queue",
+    )
+
+
+def test_new_run_says_it_too_and_names_the_profile(machine: GpuMachine, home: Path, tmp_path: Path) -> None:
+    busy(machine)
+    shown = machine.ask(new_run_shown, str(home))
+    assert WAITS in " ".join(shown.split()).replace("another user holds ·", "another user holds")
+    assert "t4, for the Tesla T4 found here" in shown
+    assert "kgops run train --dataset nations --embedding-dim 800 --profile t4" in shown
+
+
+def new_run_shown(home: str) -> str:
+    found: list[str] = []
+
+    async def story(seen: Seen) -> None:
+        await seen.press("n")
+        await seen.until_shows("to spare")
+        await seen.press("down", "down", "down", "right", "right", "right", "right")
+        await seen.until_shows("800", "would wait now")
+        found.append(seen.text)
+
+    look(Path(home), story, (80, 24))
+    return found[0]
+
+
+def test_what_would_start_at_once_is_named_and_does(kgops: Callable[..., Done], machine: GpuMachine) -> None:
+    asked = ("train", "--dataset", "wn18rr", "--batch-size", "4096", "--loss", "1vsall-ce", "--gpu", "0")
+    machine.show(t4(used_mib=13_750, processes=OTHERS))
+    (found,) = kgops("suggest", *asked, "--json").json()
+    assert found["now"] == "later"
+    near = found["nearest_now"]
+    assert near["need_mib"] <= 14_909 - 13_750 < found["need_mib"]
+    assert f"{near['need_mib']:,.0f} MiB" in kgops("suggest", *asked).out.splitlines()[1]
+    flags = [word for name, value in near["changes"].items() for word in _flag(name, value)]
+    (now,) = kgops("suggest", *asked, *flags, "--json").json()
+    assert now["now"] == "now"
+
+
+def _flag(name: str, value: object) -> list[str]:
+    flag = {"gradient_checkpointing": "--use-gradient-checkpointing"}.get(name, f"--{name.replace('_', '-')}")
+    return [flag] if value is True else [flag, str(value)]
+
+
+def test_a_run_of_ours_that_holds_the_gpu_is_named(
+    kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
+) -> None:
+    number = int(kgops("run", "--detach", *SLEEP).out)
+    run_cli.running(number)
+    told = kgops("suggest", *LARGE).out.splitlines()[0]
+    waits = f"fits an empty Tesla T4; would wait now for run {number}, which reserves 14,000 MiB"
+    assert told.endswith(waits)
+
+
+def test_your_own_process_on_the_gpu_is_not_called_another_users(
+    kgops: Callable[..., Done], machine: GpuMachine
+) -> None:
+    machine.show(t4(used_mib=14_100, processes=((os.getpid(), 14_100),)))
+    assert f"14,100 MiB that your process {os.getpid()} holds" in kgops("suggest", *LARGE).out
+
+
+def test_what_fits_no_gpu_does_not_fit(kgops: Callable[..., Done], machine: GpuMachine) -> None:
+    busy(machine)
+    told = kgops("suggest", "train", "--dataset", "umls", "--embedding-dim", "20000")
+    assert told.code == 3
+    assert "does not fit: needs" in told.out.splitlines()[0]
+    assert "of 14,909 MiB" in told.out.splitlines()[0]
+
+
+@pytest.mark.parametrize("gpu", ["0", "t4"])
+def test_the_printed_command_repeats_the_gpu_that_was_asked_for(kgops: Callable[..., Done], gpu: str) -> None:
+    words = shlex.split(kgops("suggest", "train", "--dataset", "nations", "--gpu", gpu).out.splitlines()[-1])
+    assert words[-2:] == ["--gpu", gpu]
+    job = tomllib.loads(kgops(*words[1:], "--dry-run").out)
+    assert (job["card"]["gpu"], job["profile"]) == (gpu, "t4")
+
+
+def test_a_torch_for_cpus_beside_a_gpu_is_told(run_cli: Console, tmp_path: Path) -> None:
+    machine = GpuMachine(tmp_path, t4())
+    machine.use_torch(cuda=None)
+    told = run_cli("suggest", "train", "--dataset", "nations", env=machine.environment)
+    assert told.out.rstrip().endswith("--profile t4")
+    assert "a build for CPUs" in told.out
+    job = run_cli("run", "train", "--dataset", "nations", "--dry-run", env=machine.environment)
+    assert tomllib.loads(job.out)["profile"] == "t4"
+    assert "on the processor" in job.out
