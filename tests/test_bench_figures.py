@@ -155,7 +155,7 @@ def test_the_document_has_each_figure_with_its_command_and_fingerprint(conn: sql
         "| + vmap | vectorised gradients: 10-20x faster | TracIn analysis | 2.00× (2.00×–2.00×) | 3 |" in page
     )
     assert "| a step \\| of ours | 3.5 ms | 3 – 4 | 5 |" in page
-    assert "99" not in page.replace("0.99", "") and "77 ms" not in page
+    assert "| 99 ms |" not in page and "77 ms" not in page
     assert page.count("Fingerprint " + measurements.fingerprint_key(HERE)) == 2
     assert "Command: `kgops bench claims --quick`." in page and "Command: `kgops bench console" in page
     assert page.count("Not measured here.") == 3 + len(SECTIONS) - 1  # a, c and d, and all but the console

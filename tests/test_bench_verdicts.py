@@ -136,6 +136,12 @@ def test_the_rule_looks_at_the_whole_interquartile_range(values: list[float], ve
     assert effect_of(spread_of(values))[0] == verdict
 
 
+def test_a_claim_is_confirmed_by_the_median_not_by_the_upper_quartile() -> None:
+    found = spread_of([1.2, 1.45, 2.1])
+    assert found is not None and found.high > 1.5 > found.median
+    assert against_claim(found, 1.5)[0] == "smaller"
+
+
 def test_beside_a_claim_an_effect_is_confirmed_or_smaller() -> None:
     found = spread_of([1.4, 1.5, 1.6])
     assert against_claim(found, 1.5)[0] == "confirmed"

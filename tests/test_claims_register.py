@@ -17,7 +17,8 @@ from kgops.measured.reckoning import RECKONED
 from kgops.measured.register import Documented, register
 from kgops.measured.rulings import CHECKED, Ruling, on_value, rulings
 from kgops.measured.verdicts import WORDS
-from storage import measurements
+from storage import claims, measurements
+from storage.claims import Claim
 from storage.measurements import Measurement
 
 OF_EACH = {"tracin": 39, "train": 35, "analysis": 46, "loss": 31, "regress": 54}
@@ -100,6 +101,14 @@ def test_a_check_judges_the_claim_it_was_made_for(conn: sqlite3.Connection) -> N
     assert found["loss.tracin.speed"].verdict == "no effect"  # contradicts it, by the same figure
     _checked(conn, "loss.abs", 3e-8)
     assert _by_name(conn)["loss.abs"].verdict == "confirmed"
+
+
+def test_claims_kept_under_older_names_can_still_be_read(conn: sqlite3.Connection) -> None:
+    older = Claim("b.fp16.speed", "TracIn guide", "issue 7", "FP16: 2x faster", 2.0, None, "×")
+    claims.keep(conn, [older])
+    claims.keep(conn, [one.claim for one in register().values()])
+    kept = {one.name: one for one in claims.everything(conn)}
+    assert kept["b.fp16.speed"] == older and len(kept) == 206
 
 
 def test_a_value_beside_a_claim() -> None:

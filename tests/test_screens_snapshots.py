@@ -124,7 +124,7 @@ async def profiles(seen: Seen) -> None:
 async def benchmarks(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("b")
-    await seen.until_shows("fp16", "kgops bench claims")
+    await seen.until_shows("WHAT TO DO", "kgops bench show claims")
 
 
 async def help_page(seen: Seen) -> None:
