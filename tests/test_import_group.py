@@ -125,6 +125,7 @@ def test_a_training_folder_becomes_a_run_with_its_curves_figures_levers_and_file
     assert (levers["compile"].requested, levers["compile"].effective) == ("default", "off")
     asked = levers["use_mixed_precision"]
     assert (asked.requested, asked.effective) == ("on", None) and "nothing says" in (asked.reason or "")
+    assert asked.kind == "numeric"
     spec = runs.spec(conn, run.id)
     assert spec.job["train"] == {
         "embedding_dim": 200,

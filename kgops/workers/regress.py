@@ -21,8 +21,9 @@ from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_FRAMES
 from kgops.training.precision import resolve_precision
 from kgops.training.regression import Regression, regress
 from kgops.training.regression_settings import RegressionSettings
+from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
-from kgops.workers.outputs import hand_in, make_output_folder
+from kgops.workers.outputs import applied_options, hand_in, make_output_folder
 from kgops.workers.report import Reporter
 from kgops.workers.threads import choose_threads
 from kgops.workers.train import find_device, made_for_a_card
@@ -52,7 +53,10 @@ def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     torch.backends.cudnn.deterministic = True
     report_levers(job, device, report)
     resume = (results / "checkpoints").exists()
-    done = regress(flights, config, settings, results, report, stop, device=device, resume=resume)
+    with memory_cleanup(job, device, report) as cleanup:
+        done = regress(
+            flights, config, settings, results, report, stop, device=device, resume=resume, cleanup=cleanup
+        )
     if done.stopped == "requested":
         raise Stopped
     figures = headline(done)
@@ -132,9 +136,6 @@ def report_levers(job: Job, device: torch.device, report: Reporter) -> None:
         elif name == "num_workers":
             why = "one thread reads the next windows from mapped files while a step runs"
             report.lever(name, value, 1, why if value != 1 else None)
-        elif name == "memory_cleanup":
-            why = no_card or "each step asks for what the one before gave back"
-            report.lever(name, value, "off", why if value else None)
         elif name not in LEVERS_OF_REGRESS:
             report.lever(name, value, "off", "regression has no such lever")
 
@@ -171,13 +172,12 @@ def write_results(
     done: Regression,
     report: Reporter,
 ) -> None:
-    levers = {name: {**told, "asked": job.levers.get(name)} for name, told in sorted(report.levers.items())}
     body: dict[str, Any] = {
         "save_name": job.settings["save_name"],
         "model": config.to_dict(),
         "training": settings.to_dict(),
         "data": {"data_directory": job.settings["data_directory"], "flights": [f.name for f in flights]},
-        "optimizations": levers,
+        "optimizations": applied_options(job, report),
     }
     judged = {name: found.to_dict() for name, found in done.reports.items()}
     files = (

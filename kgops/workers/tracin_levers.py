@@ -104,7 +104,7 @@ def report_levers(
     report.lever("block", asked.get("block", "auto"), asked.get("block", plain.block), None)
     gram = asked.get("gram_precision", "fp32")
     report.lever("gram_precision", gram, "fp32" if other else gram, other if gram != "fp32" else None)
-    for name, value in asked.items():
+    for name, value in {"gradient_checkpointing": False, **asked}.items():
         told = _told(job, name, value, device)
         if told is not None:
             report.lever(name, value, *told)
@@ -112,7 +112,6 @@ def report_levers(
 
 def _told(job: Job, name: str, value: Any, device: torch.device) -> tuple[Any, str | None] | None:
     """What is effective, and the reason where that is not what was asked."""
-    no_card = None if device.type == "cuda" else "no CUDA device"
     off = value in (False, "off")
     if name == "entity_chunk":
         return (Settings().chunk if value == "auto" else value), None
@@ -125,8 +124,6 @@ def _told(job: Job, name: str, value: Any, device: torch.device) -> tuple[Any, s
         )
     if name == "gradient_checkpointing":
         return "off", None if off else "there is no backward pass that keeps activations"
-    if name == "memory_cleanup":
-        return "off", None if off else no_card or "the buffers are allocated once and used again"
     if name in ("compile", "cuda_graphs"):
         return (
             "off",

@@ -23,6 +23,7 @@ from kgops.training.precision import resolve_precision
 from kgops.training.report import Progress
 from kgops.training.settings import TrainSettings
 from kgops.training.threads import step_gflop
+from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.devices import devices_for
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import hand_in, make_output_folder, write_config
@@ -85,10 +86,13 @@ def train_conve(
     model = ConvE(config).to(device)
     report_levers(job, device, report, group)
     resume = (results / "checkpoints").exists()
-    done = fit(model, graph, settings, results, report, stop, resume=resume, group=group)
-    if done.stopped == "requested":
-        raise Stopped
-    test = evaluate(model, graph, results, device, report, stop, group)
+    whose = f"in the first of {group.of} processes" if group.of > 1 else None
+    with memory_cleanup(job, device, report, whose=whose) as cleanup:
+        done = fit(model, graph, settings, results, report, stop, resume=resume, group=group, cleanup=cleanup)
+        if done.stopped == "requested":
+            raise Stopped
+        cleanup.between_phases()
+        test = evaluate(model, graph, results, device, report, stop, group)
     figures = headline(done, test)
     if not group.is_first:
         return figures
@@ -182,9 +186,6 @@ def report_levers(job: Job, device: torch.device, report: Reporter, group: Alone
     for name, value in asked.items():
         if name == "num_workers":
             report.lever(name, value, 0, "the triples live on the device: there is nothing to load")
-        elif name == "memory_cleanup":
-            why = no_card or "the loop allocates its memory once and keeps nothing that could be given back"
-            report.lever(name, value, "off", why if value else None)
         elif name == "compile" and made_for_a_card(job, device):
             report.lever(name, value, "off", no_card if value != "off" else None)
         elif name in ("compile", "cuda_graphs") and group.of > 1:
