@@ -112,8 +112,9 @@ def test_a_pipelines_second_stage_says_which_stage_it_speaks_of(run_cli: Console
     done = run_cli("run", tmp_path / "both.toml")
     assert done.code == 0, done.err
     assert logged(run_cli, "1", CHECKPOINTING) == [CHECKPOINTING + "on"]
-    (line,) = logged(run_cli, "1", "TracIn: " + CHECKPOINTING)
-    assert "off (requested on: there is no backward pass" in line
+    assert logged(run_cli, "1", "TracIn: " + MIXED) == ["TracIn: " + MIXED + "off (fp32)"]
+    (lever,) = [one for one in run_cli.show(1)["lever"] if one["name"] == "gradient_checkpointing"]
+    assert lever["effective"] == "on", "it is the training's alone"
     assert documented(run_cli.folder(1))["use_gradient_checkpointing"], "its config.json is the training's"
 
 
@@ -128,7 +129,7 @@ def test_after_a_fallback_config_keeps_apart_what_was_asked_and_what_ran(
     )
     changed = {"gradient_checkpointing": True, "batch_size": 128}
     env = run_cli.environment({"KGOPS_SETTINGS": json.dumps(changed)})
-    argv = [sys.executable, "-P", "-m", "kgops.workers.train", job]
+    argv = [sys.executable, "-P", "-m", "kgops.workers.train", str(job)]
     done = subprocess.run(argv, cwd=tmp_path, env={**os.environ, **env}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = options(tmp_path)

@@ -5,12 +5,28 @@ The policy is given the accounts of a GPU here; on a GPU, tests marked `gpu` let
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_train_loop import Recorder
+from tiny_regression import QUICK, made_flights, train, weights
 
-from kgops.training.memory_cleanup import OFF, SHARE, GpuMemory, MemoryCleanup
+from kgops.graphs.triples import read_pykeen_dataset
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.loss import TARGET
+from kgops.tracin.scan import AllScores, scan
+from kgops.training.loop import fit
+from kgops.training.memory_cleanup import OFF, SHARE, CudaAccounts, GpuMemory, MemoryCleanup
+from kgops.training.settings import TrainSettings
 
 MIB = 1 << 20
 
@@ -160,3 +176,114 @@ def test_without_a_gpu_nothing_is_asked_and_nothing_said() -> None:
     OFF.after_step()
     OFF.between_phases()
     assert (OFF.looks, OFF.times, OFF.cost) == (0, 0, 0.0) and before.asked == 0
+
+
+# --- on a GPU: another process holds most of it ---------------------------------------------------------
+
+HOLD = """
+import sys, torch
+held = torch.empty(torch.cuda.mem_get_info()[0] - int(sys.argv[1]), dtype=torch.uint8, device="cuda")
+print("held", flush=True)
+sys.stdin.read()
+"""
+CACHED, LEFT = 400 * MIB, 1000 * MIB
+
+
+@contextmanager
+def held_by_another(leaving: int) -> Iterator[None]:
+    """All of the GPU but this, for as long as this lasts."""
+    argv = [sys.executable, "-c", HOLD, str(leaving)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None and other.stdout is not None
+        try:
+            assert other.stdout.readline() == b"held\n"
+            yield
+        finally:
+            other.stdin.close()
+
+
+def cache(mib: int) -> None:
+    """An earlier phase needed this much at once."""
+    del_me = torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+    del del_me
+
+
+class CachesAtEach(Recorder):
+    """Leaves a cache behind whenever an epoch is told of, as evaluations and checkpoints do."""
+
+    def metric(self, name: str, value: float, step: int) -> None:
+        super().metric(name, value, step)
+        if name == "loss":
+            cache(max(1, torch.cuda.mem_get_info()[0] // MIB * 2 // 3))
+
+
+def trained_on_gpu(folder: Path, cleanup: MemoryCleanup) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    graph = read_pykeen_dataset("nations")
+    shape = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16, output_channels=2)
+    model = ConvE(shape).to("cuda")
+    settings = TrainSettings(epochs=12, batch_size=64, validate_every=1)
+    fit(model, graph, settings, folder, CachesAtEach(), cleanup=cleanup)
+    return {name: one.cpu() for name, one in model.state_dict().items()}
+
+
+def regressed_on_gpu(folder: Path, cleanup: MemoryCleanup) -> dict[str, torch.Tensor]:
+    torch.backends.cudnn.deterministic = True
+    settings = replace(QUICK, epochs=6, pretrain=False)
+    train(
+        made_flights(folder / "flights"),
+        folder,
+        settings,
+        device="cuda",
+        cleanup=cleanup,
+        report=CachesAtEach(),
+    )
+    return weights(folder / "best_model.pt")
+
+
+def scored_on_gpu(folder: Path, cleanup: MemoryCleanup) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    graph = read_pykeen_dataset("nations")
+    shape = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16, output_channels=2)
+    points = [Point(ConvE(shape).to("cuda").eval(), 0.1) for _ in range(2)]
+    sink = AllScores(40, len(graph.train), like=points[0].model.entities.cpu())
+
+    def and_cache() -> bool:
+        cache(max(1, torch.cuda.mem_get_info()[0] // MIB * 2 // 3))
+        return False
+
+    settings = replace(Settings(), block=64, tests_at_once=8)
+    tests = graph.test[:40]
+    scan(
+        points, TARGET, graph.train, tests, sink, settings=settings, cleanup=cleanup, stop_requested=and_cache
+    )
+    return {"scores": sink.scores}
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_that_another_process_fills_the_cache_goes_back_to_the_driver() -> None:
+    torch.cuda.empty_cache()
+    cache(CACHED // MIB)
+    with held_by_another(CACHED // 4):
+        before = torch.cuda.mem_get_info()[0]
+        cleanup = MemoryCleanup(CudaAccounts(torch.device("cuda")))
+        assert cleanup.times == 1 and cleanup.given_back >= CACHED
+        assert torch.cuda.mem_get_info()[0] >= before + CACHED
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("work", [trained_on_gpu, regressed_on_gpu, scored_on_gpu])
+def test_on_a_gpu_giving_back_leaves_every_number_as_it_is(
+    tmp_path: Path, work: Callable[[Path, MemoryCleanup], dict[str, torch.Tensor]]
+) -> None:
+    for name in ("plain", "short"):
+        (tmp_path / name).mkdir()
+    torch.cuda.empty_cache()
+    with held_by_another(LEFT):
+        plain = work(tmp_path / "plain", OFF)
+        torch.cuda.empty_cache()
+        cleanup = MemoryCleanup(CudaAccounts(torch.device("cuda")))
+        short = work(tmp_path / "short", cleanup)
+    assert cleanup.times > 0, cleanup.summary
+    for name, one in plain.items():
+        assert torch.equal(one, short[name]), name

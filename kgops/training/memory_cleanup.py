@@ -116,7 +116,8 @@ class MemoryCleanup:
         """What came of it."""
         told = []
         if self.times:
-            told.append(f"gave back {self.given_back / 2**20:,.0f} MiB, {_times(self.times)}")
+            cost = f", for {self.cost:.2%} of the time" if self._giving_s else ""
+            told.append(f"gave back {self.given_back / 2**20:,.0f} MiB, {_times(self.times)}{cost}")
         if self.taken_again:
             told.append(f"the next steps took it again {_times(self.taken_again)}")
         if self.put_off:

@@ -64,9 +64,9 @@ def applied_options(job: Job, report: Reporter) -> dict[str, Any]:
 
     Asked is what the person or the profile did, None where nobody did: not what the ladder made of it.
     """
-    asked = {**job.levers, **report.stepped_down}
+    asked = job.levers if report.asked is None else report.asked
     levers = {name: {**told, "asked": asked.get(name)} for name, told in sorted(report.levers.items())}
-    return {**booleans(report.levers), **levers}
+    return {**booleans(report.levers, asked), **levers}
 
 
 def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], report: Reporter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ class Reporter:
         self.levers: dict[str, dict[str, Any]] = {}  # as last told of, for the file of results
         self.earlier: dict[str, dict[str, Any]] = {}  # what the stage before this one told of its levers
         self.stepped_down: dict[str, Any] = {}  # what was asked for of levers that the ladder has changed
+        self.asked: Mapping[str, Any] | None = None  # the job's levers, before the ladder changed any
         self.libraries_mib: float | None = None  # of host memory, before any data was read
         self._logged: dict[str, str] = {}  # by option, of this stage
         path = os.environ.get("KGOPS_EVENTS")

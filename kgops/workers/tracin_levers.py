@@ -104,7 +104,9 @@ def report_levers(
     report.lever("block", asked.get("block", "auto"), asked.get("block", plain.block), None)
     gram = asked.get("gram_precision", "fp32")
     report.lever("gram_precision", gram, "fp32" if other else gram, other if gram != "fp32" else None)
-    for name, value in {"gradient_checkpointing": False, **asked}.items():
+    # Its line is looked for; within a pipeline the training has spoken of it.
+    always = {} if report.earlier else {"gradient_checkpointing": False}
+    for name, value in {**always, **asked}.items():
         told = _told(job, name, value, device)
         if told is not None:
             report.lever(name, value, *told)
