@@ -87,9 +87,9 @@ class MemoryCleanup:
         self._give_s: float | None = None  # that giving back took the last time
         self._given: tuple[int, int] | None = None  # the last time: bytes, and what stayed reserved
         self._paused = False
-        self._started, self._ask_at = 0.0, math.inf
+        self._started = self._ask_at = math.inf
         if accounts is not None:
-            # Before the first step: what an earlier phase of this process has left behind.
+            # What an earlier phase of this process has left behind; before the first step it costs none.
             self._look(after_step=False, always=True)
             self._asking_s = self._giving_s = 0.0
             self._started = self._clock()
@@ -116,7 +116,7 @@ class MemoryCleanup:
         """What came of it."""
         told = []
         if self.times:
-            cost = f", for {self.cost:.2%} of the time" if self._giving_s else ""
+            cost = f", for {self.cost:.2%} of the time" if self._giving_s and self.cost else ""
             told.append(f"gave back {self.given_back / 2**20:,.0f} MiB, {_times(self.times)}{cost}")
         if self.taken_again:
             told.append(f"the next steps took it again {_times(self.taken_again)}")
