@@ -51,6 +51,9 @@ def test_a_trainings_log_and_config_say_what_was_applied_and_requested(run_cli: 
     assert logged(run_cli, "1", MIXED) == [MIXED + "off (fp32, requested auto: no CUDA device)"]
     assert logged(run_cli, "1", CHECKPOINTING) == [CHECKPOINTING + "on"]
     assert logged(run_cli, "1", CLEANUP) == [CLEANUP + "off (no CUDA device)"]
+    for label in (MIXED, CHECKPOINTING, CLEANUP):
+        (line,) = logged(run_cli, "1", label)
+        assert f"`{line}`" in PAGE, "docs/MIGRATING.md says which lines there are"
     told = {lever["name"] for lever in run_cli.show(1)["lever"]}
     lines = run_cli("logs", "1").out
     for name in told - {"precision"}:

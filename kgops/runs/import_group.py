@@ -242,6 +242,8 @@ def _lever(name: str, value: Any) -> dict[str, Any]:
         told = {"requested": _shown(value.get("asked")), "effective": _shown(value["effective"])}
         return {**row, **told, "reason": reason if isinstance(reason, str) else None}
     reason = f"{CONFIG} says that it was asked for; nothing says whether it took effect"
+    if value is False:
+        reason = f"{CONFIG} says that it was not asked for"
     return {**row, "requested": _shown(value), "effective": None, "reason": reason}
 
 
