@@ -19,6 +19,7 @@ from kgops.jobs.applied import DOCUMENTED, option_line
 SMALL = ("--embedding-dim", "16", "--output-channels", "2", "--num-epochs", "1", "--device", "cpu")
 TRAIN = ("run", "train", "--dataset", "nations", *SMALL)
 REQUESTED = ("--use-mixed-precision", "--use-gradient-checkpointing")
+PAGE = (Path(__file__).parents[1] / "docs" / "MIGRATING.md").read_text()
 MIXED, CHECKPOINTING, CLEANUP = "mixed precision: ", "gradient checkpointing: ", "memory cleanup: "
 
 
