@@ -101,6 +101,46 @@ def trained(tmp_path: Path) -> Path:
     return folder
 
 
+def test_documented_booleans_are_read_wherever_a_config_has_them(
+    conn: sqlite3.Connection, home: Path, tmp_path: Path
+) -> None:
+    config = {
+        "use_mixed_precision": True,
+        "training": {"batch_size": 512, "use_gradient_checkpointing": False},
+        "optimizations": {"enable_memory_cleanup": True},
+    }
+    theirs = write(tmp_path / "theirs", config=config, training_history={"train_loss": [0.5, 0.25]})
+    one = import_from(conn, home, theirs)
+    assert one.number is not None
+    found = {
+        lever.name: (lever.requested, lever.effective, lever.kind)
+        for lever in reports.levers(conn, one.number)
+    }
+    assert found == {
+        "use_mixed_precision": ("on", None, "numeric"),
+        "use_gradient_checkpointing": ("off", None, "exact"),
+        "enable_memory_cleanup": ("on", None, "exact"),
+    }
+    assert runs.spec(conn, one.number).job["train"] == {"batch_size": 512}
+
+
+def test_booleans_that_kgops_wrote_add_nothing_to_its_own_levers(
+    conn: sqlite3.Connection, home: Path, tmp_path: Path
+) -> None:
+    config = {
+        "optimizations": {
+            "use_mixed_precision": False,
+            "use_mixed_precision_requested": True,
+            "precision": {"asked": "auto", "effective": "fp32", "reason": "no CUDA device"},
+        }
+    }
+    ours = write(tmp_path / "ours", config=config, training_history={"train_loss": [0.5, 0.25]})
+    one = import_from(conn, home, ours)
+    assert one.number is not None
+    found = [(lever.name, lever.requested, lever.effective) for lever in reports.levers(conn, one.number)]
+    assert found == [("precision", "auto", "fp32")]
+
+
 def test_a_training_folder_becomes_a_run_with_its_curves_figures_levers_and_files(
     conn: sqlite3.Connection, home: Path, trained: Path
 ) -> None:
@@ -125,6 +165,7 @@ def test_a_training_folder_becomes_a_run_with_its_curves_figures_levers_and_file
     assert (levers["compile"].requested, levers["compile"].effective) == ("default", "off")
     asked = levers["use_mixed_precision"]
     assert (asked.requested, asked.effective) == ("on", None) and "nothing says" in (asked.reason or "")
+    assert asked.kind == "numeric"
     spec = runs.spec(conn, run.id)
     assert spec.job["train"] == {
         "embedding_dim": 200,

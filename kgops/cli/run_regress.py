@@ -117,7 +117,7 @@ _FROM_JOB = [
     _switch("torch_compile", "The same as --compile default, or off."),
     _value("torch_compile_mode", _choice("compile"), "The mode that --torch_compile means."),
     _value("num_workers", int, "Accepted; the run says what happens instead."),
-    _switch("memory_cleanup", "Give cached card memory back when it runs short."),
+    _switch("memory_cleanup", "Give cached card memory back when it runs short.  [default: on]"),
     *_accepted(),
 ]
 FLAGS = [

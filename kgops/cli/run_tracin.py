@@ -105,7 +105,7 @@ FLAGS = [
     click.Option(["--num-last-layers"], type=int, help=f"How many.  [default: {LAST_LAYERS}]"),
     _flag("--skip-filtering", "Score all training triples, in a batch too."),
     _flag("--use-gradient-checkpointing", _ACCEPTED),
-    _flag("--disable-memory-cleanup", _ACCEPTED),
+    _flag("--disable-memory-cleanup", "Never give cached card memory back."),
     _flag("--use-torch-compile", _ACCEPTED),
     _flag("--enable-multi-gpu", "The same as --devices all."),
     _flag("--use-optimized-tracin", _ACCEPTED),

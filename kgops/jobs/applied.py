@@ -176,12 +176,10 @@ def of_training(job: Job, place: Place, processes: int | None, why: str | None =
         "plain" if plain else "fused",
         fused if asked.get("optimizer_kernel") == "plain" else None,
     )
-    for name, value in asked.items():
+    yield _cleanup(job, place)
+    for name in asked:
         if name == "num_workers":
             yield Applied(name, 0, _NOTHING_TO_LOAD)
-        elif name == "memory_cleanup":
-            kept = "the loop allocates its memory once and keeps nothing that could be given back"
-            yield _never(name, value, place, kept)
         elif name == "devices":
             yield Applied(name, processes, why)
         elif name not in _OF_TRAINING:
@@ -191,7 +189,7 @@ def of_training(job: Job, place: Place, processes: int | None, why: str | None =
 _OF_TRAINING = frozenset(
     {
         *("precision", "batch_size", "entity_chunk", "gradient_checkpointing", "compile", "cuda_graphs"),
-        *("scale_gradients", "optimizer_kernel"),
+        *("scale_gradients", "optimizer_kernel", "memory_cleanup"),
     }
 )
 
@@ -222,21 +220,25 @@ def _scaled(asked: Mapping[str, Any], precision: str) -> Applied:
     return Applied("scale_gradients", spelled(scaled), why)
 
 
-def _never(name: str, wanted: Any, place: Place, why: str) -> Applied:
-    reason = why if place.kind == "cuda" else _NO_GPU
-    return Applied(name, "off", reason if wanted else None)
+def _cleanup(job: Job, place: Place) -> Applied:
+    """On unless somebody disabled it, as in the group's scripts."""
+    wanted, is_there = bool(job.levers.get("memory_cleanup", True)), place.kind == "cuda"
+    return Applied(
+        "memory_cleanup", spelled(wanted and is_there), _NO_GPU if wanted and not is_there else None
+    )
 
 
-def of_pykeen(job: Job) -> Iterator[Applied]:
-    """Of PyKEEN's own pipeline, on any device."""
+def of_pykeen(job: Job, place: Place) -> Iterator[Applied]:
+    """Of PyKEEN's own pipeline."""
     asked = job.levers
     wanted = asked.get("precision", "fp32")
     yield Applied("batch_size", asked.get("batch_size", sizes.TRAIN_BATCH))
     yield Applied("precision", "fp32", None if wanted == "fp32" else "PyKEEN's pipeline knows float32 alone")
-    for name, value in asked.items():
+    yield _cleanup(job, place)
+    for name, value in {"gradient_checkpointing": False, **asked}.items():
         if name == "num_workers":
             yield Applied(name, value)
-        elif name not in ("batch_size", "precision"):
+        elif name not in ("batch_size", "precision", "memory_cleanup"):
             idle = value in (False, "off")
             yield Applied(name, "off", None if idle else "PyKEEN's pipeline has no such lever")
 
@@ -256,15 +258,14 @@ def of_regression(job: Job, place: Place) -> Iterator[Applied]:
     yield Applied("gradient_checkpointing", spelled(again), "frame by frame" if again else None)
     yield Applied("compile", *_training_compile(job, place, False, again))
     yield _scaled(asked, precision)
+    yield _cleanup(job, place)
     for name, value in asked.items():
         if name == "memory_optimized":
             yield Applied(name, spelled(value), "half the channels" if value else None)
         elif name == "num_workers":
             why = "one thread reads the next windows from mapped files while a step runs"
             yield Applied(name, 1, why if value != 1 else None)
-        elif name == "memory_cleanup":
-            yield _never(name, value, place, "each step asks for what the one before gave back")
-        elif name not in LEVERS_OF_REGRESS:
+        elif name != "memory_cleanup" and name not in LEVERS_OF_REGRESS:
             yield Applied(name, "off", "regression has no such lever")
 
 
@@ -283,14 +284,17 @@ def of_tracing(
     yield Applied("last_layers", spelled(asked.get("last_layers", False)))
     yield Applied("block", asked.get("block", sizes.TRACIN_BLOCK))
     yield Applied("gram_precision", *gram)
-    for name, value in asked.items():
+    yield _cleanup(job, place)
+    for name, value in {"gradient_checkpointing": False, **asked}.items():
         if name == "devices":
             yield Applied(name, processes, why)
         elif name not in _OF_TRACING:
             yield _beside_tracing(name, value, place)
 
 
-_OF_TRACING = frozenset({"precision", "filtering", "last_layers", "block", "gram_precision"})
+_OF_TRACING = frozenset(
+    {"precision", "filtering", "last_layers", "block", "gram_precision", "memory_cleanup"}
+)
 
 
 def _of_other_model(asked: str, ours: str, factored: bool | None) -> Found:
@@ -305,8 +309,6 @@ def _beside_tracing(name: str, value: Any, place: Place) -> Applied:
         return Applied(name, sizes.TRACIN_CHUNK if value == "auto" else value)
     if name == "tests_at_once":
         return Applied(name, value)
-    if name == "memory_cleanup":
-        return _never(name, value, place, "the buffers are allocated once and used again")
     if name in ("vectorized_gradients", "test_gradient_caching"):
         told = "no gradient of a triple is ever built: products of factors give the same scores"
         return Applied(name, "on", None if value else told)
@@ -324,10 +326,12 @@ _NOT_IN_TRACING = {
 }
 
 
-def one_after_the_other(first: Found, then: Found) -> Found:
+def one_after_the_other(first: Applied, then: Applied) -> Found:
     """What a training and the tracing after it make of one option, and why: once where it is the same."""
-    value, reasons = then[0], [first[1], then[1]]
-    if first[0] != then[0]:
-        value = f"{first[0]}, then {then[0]}"
+    value, reasons = then.value, [first.reason, then.reason]
+    if first.option == "memory_cleanup" and then.reason and first.value == value != "off":
+        return value, f"training: {first.reason}; TracIn: {then.reason}"
+    if first.value != value:
+        value = f"{first.value}, then {value}"
         reasons.insert(0, "first training, then TracIn")
     return value, "; ".join(dict.fromkeys(filter(None, reasons))) or None

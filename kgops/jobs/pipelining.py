@@ -19,7 +19,7 @@ KEYS = (
 TRACED = frozenset(
     {
         *("block", "tests_at_once", "entity_chunk", "gram_precision", "filtering", "last_layers", "devices"),
-        *("vectorized_gradients", "test_gradient_caching"),
+        *("vectorized_gradients", "test_gradient_caching", "memory_cleanup"),
     }
 )
 # What the training gives; naming another would trace another model.

@@ -54,7 +54,7 @@ def _of(job: Job, place: Place, processes: tuple[int | None, str | None]) -> Ite
     elif job.settings["engine"] == "kgops":
         yield from applied.of_training(job, place, *processes)
     else:
-        yield from applied.of_pykeen(job)
+        yield from applied.of_pykeen(job, place)
 
 
 def _of_tracing(job: Job, place: Place, processes: tuple[int | None, str | None]) -> Iterator[Applied]:
@@ -74,8 +74,10 @@ def _of_pipeline(job: Job, place: Place, processes: tuple[int | None, str | None
     why = applied.alone_in_tracing(settings)
     then_on = (1, why) if why is not None and job.levers.get("devices", 1) != 1 else processes
     for one in applied.of_tracing(tracing, place, *then_on):
+        if one.option == "gradient_checkpointing" and one.option not in levers:
+            continue  # the training has spoken of it
         first = found.get(one.option)
-        both = first and applied.one_after_the_other(first[1:], one[1:])
+        both = first and applied.one_after_the_other(first, one)
         found[one.option] = one if both is None else Applied(one.option, *both)
     yield from found.values()
 

@@ -251,7 +251,7 @@ def _cache_is_kept_in_the_loop(levers: Levers, card: CardFacts | None, work: Wor
             every,
             True,
             f"empty_cache() every {every} batches gives back what the next batch asks for again: "
-            "it is called when free memory is short, and between attempts",
+            "it is called when the GPU has less free than that would free, for at most 1 % of the time",
             "discuss.pytorch.org 34232",
         )
 

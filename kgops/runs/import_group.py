@@ -20,6 +20,7 @@ from kgops.jobs.files import NotAFile
 from kgops.jobs.foreign_json import read_any, read_table
 from kgops.jobs.job import LONGEST_LABEL
 from kgops.jobs.levers import kind_of
+from kgops.jobs.option_lines import DOCUMENTED
 from kgops.jobs.text import one_line
 from kgops.runs.import_curves import figures_in, history_in
 from kgops.runs.import_files import must_be_files
@@ -176,17 +177,16 @@ class _Found:
     def _settings(self) -> dict[str, Any]:
         told: dict[str, Any] = {}
         for name, value in self.config.items():
-            if name == "optimizations":
+            if name == "optimizations" or name in DOCUMENTED:
                 continue  # levers
             if name in _SECTIONS and isinstance(value, dict):
-                told |= value
+                told |= {inner: one for inner, one in value.items() if inner not in DOCUMENTED}
             else:
                 told[name] = value
         return {name: value for name, value in told.items() if value is not None}
 
     def _levers(self) -> list[dict[str, Any]]:
-        told = self.config.get("optimizations")
-        table = told if isinstance(told, dict) else {}
+        table = _told_of_levers(self.config)
         return [_lever(name, value) for name, value in sorted(table.items())]
 
 
@@ -213,14 +213,37 @@ _UNKNOWN: dict[str, Any] = {
 }
 
 
+def _told_of_levers(config: dict[str, Any]) -> dict[str, Any]:
+    """By name; the documented booleans wherever in the config they stand.
+
+    kgops writes those beside levers that say more, and there they are what was applied, not what was asked for.
+    """
+    named = config.get("optimizations")
+    table = dict(named) if isinstance(named, dict) else {}
+    places = [config, *(config[name] for name in _SECTIONS if isinstance(config.get(name), dict))]
+    for name, lever in DOCUMENTED.items():
+        told = table.get(lever)
+        if isinstance(told, dict) and "effective" in told:
+            table.pop(name, None)
+            table.pop(f"{name}_requested", None)
+            continue
+        for place in places:
+            if name in place:
+                table.setdefault(name, place[name])
+    return table
+
+
 def _lever(name: str, value: Any) -> dict[str, Any]:
     """In our own words with what came of it, or as the group's scripts wrote it: asked for, and no more."""
-    row = {"attempt": 0, "name": name, "kind": kind_of(name), "chosen_by": None}
+    kind = kind_of(DOCUMENTED.get(name, name))
+    row = {"attempt": 0, "name": name, "kind": kind, "chosen_by": None}
     if isinstance(value, dict) and "effective" in value:
         reason = value.get("reason")
         told = {"requested": _shown(value.get("asked")), "effective": _shown(value["effective"])}
         return {**row, **told, "reason": reason if isinstance(reason, str) else None}
     reason = f"{CONFIG} says that it was asked for; nothing says whether it took effect"
+    if value is False:
+        reason = f"{CONFIG} says that it was not asked for"
     return {**row, "requested": _shown(value), "effective": None, "reason": reason}
 
 

@@ -27,6 +27,7 @@ from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import facts_of
 from kgops.tracin.output import OutputPass, Places, Positives, gradient_at
 from kgops.tracin.scan import Sink, check_ids, ordered_blocks, tests_that_fit
+from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.report import Progress, Report
 from kgops.training.saved import read_saved
 
@@ -72,6 +73,7 @@ def build_index(
     names: Collection[str] | None = None,
     report: Report | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
+    cleanup: MemoryCleanup = OFF,
 ) -> int:
     """Writes what is not there yet; the index's size in bytes."""
     header = describe(points, loss, train, settings, names)
@@ -97,6 +99,7 @@ def build_index(
         if done == 0:
             _must_fit(folder, _bytes(body) * len(todo))
         _write(_file(folder, p, b), body)
+        cleanup.after_step()
         if progress is not None:
             progress(done + 1, len(todo))
     write_json(folder / HEADER, header)
@@ -111,6 +114,7 @@ class Index:
     folder: Path
     engines: Sequence[Engine]
     settings: Settings
+    cleanup: MemoryCleanup = OFF
 
     def scan(
         self,
@@ -135,9 +139,11 @@ class Index:
                     raise Interrupted("stopped among the blocks of the index.", hint="resume to go on.")
                 ids, scores = self._block(b, kept, device)
                 sink.add(first, ids, scores)
+                self.cleanup.after_step()
                 if progress is not None:
                     progress(number * len(files) + b + 1, tiles * len(files))
             del kept
+            self.cleanup.between_phases()
         sink.finish()
 
     def _block(self, b: int, kept: Sequence[Kept], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -159,6 +165,7 @@ def open_index(
     *,
     settings: Settings,
     names: Collection[str] | None = None,
+    cleanup: MemoryCleanup = OFF,
 ) -> Index:
     """The index in `folder`, refused where it is not of these models, this loss and these triples."""
     header = read_json(folder / HEADER)
@@ -174,7 +181,7 @@ def open_index(
             f"the index in {folder} is of something else: {_difference(header, expected)}.",
             hint="ask it with the settings it was built with, or build another.",
         )
-    return Index(folder, _engines(points, loss, settings, names), settings)
+    return Index(folder, _engines(points, loss, settings, names), settings, cleanup)
 
 
 def _engines(

@@ -20,6 +20,7 @@ from kgops.tracin.sequential import row_loss
 from kgops.training.batches import query_rows
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
+from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.report import Report
 from kgops.training.settings import TrainSettings
 
@@ -84,7 +85,9 @@ class FitAgain:
         loss: TracinLoss = ONE_TO_N,
         device: torch.device | str = "cpu",
         stop_requested: Callable[[], bool] = lambda: False,
+        cleanup: MemoryCleanup = OFF,
     ) -> None:
+        self.cleanup = cleanup
         self.graph, self.tests, self.config, self.loss = graph, tests.cpu(), config, loss
         self.settings = replace(settings, validate_every=0, patience=0, checkpoint_every=0)
         self.folder, self.report, self.stop_requested = folder, report, stop_requested
@@ -116,9 +119,18 @@ class FitAgain:
         shutil.rmtree(scratch, ignore_errors=True)  # of an attempt that was killed
         scratch.mkdir(parents=True)
         try:
-            done = fit(model, less, settings, scratch, _Inside(self.report, inside), self.stop_requested)
+            done = fit(
+                model,
+                less,
+                settings,
+                scratch,
+                _Inside(self.report, inside),
+                self.stop_requested,
+                cleanup=self.cleanup,
+            )
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+        self.cleanup.between_phases()
         if done.stopped == "requested":
             raise Interrupted("stopped within a retraining.", hint="resume the run to go on.")
         return self.outcomes(model)

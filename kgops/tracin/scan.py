@@ -14,6 +14,7 @@ from kgops.tracin.engines import AnyEngine, engines_for
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import Facts, facts_of, shape_of
 from kgops.tracin.ranking import TopK
+from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.report import Progress, Report
 
 __all__ = [
@@ -139,8 +140,9 @@ class Scanner:
         *,
         settings: Settings | None = None,
         names: Collection[str] | None = None,
+        cleanup: MemoryCleanup = OFF,
     ) -> None:
-        self._settings = settings or Settings()
+        self._settings, self._cleanup = settings or Settings(), cleanup
         self._engines = _engines(points, loss, self._settings, names)
         self._facts = facts_of(points[0].model)
         check_ids(self._facts, train, "training")
@@ -179,16 +181,23 @@ class Scanner:
                 ids = self._order[place * size : (place + 1) * size]
                 sink.add(first, ids, _summed(self._engines, kept, train[ids]))
                 done += len(tile) * len(ids)
+                self._cleanup.after_step()
                 if progress is not None:
                     progress(done, total)
             del kept  # before the next tile's are made
+            self._cleanup.between_phases()
         sink.finish()
 
     def _keep(self, tile: torch.Tensor) -> list[Any]:
         if self._kept is None or not torch.equal(self._kept[0], tile):
             self._kept = None
-            self._kept = tile, [engine.keep(tile) for engine in self._engines]
+            self._kept = tile, [self._factors(engine, tile) for engine in self._engines]
         return self._kept[1]
+
+    def _factors(self, engine: AnyEngine, tile: torch.Tensor) -> Any:
+        kept = engine.keep(tile)
+        self._cleanup.between_phases()
+        return kept
 
 
 def scan(
@@ -203,9 +212,10 @@ def scan(
     share: Share = ALL,
     report: Report | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
+    cleanup: MemoryCleanup = OFF,
 ) -> None:
     """What a `Scanner` does, once."""
-    scanner = Scanner(points, loss, train, settings=settings, names=names)
+    scanner = Scanner(points, loss, train, settings=settings, names=names, cleanup=cleanup)
     scanner.scan(tests, sink, share=share, report=report, stop_requested=stop_requested)
 
 
@@ -218,6 +228,7 @@ def self_influence(
     names: Collection[str] | None = None,
     report: Report | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
+    cleanup: MemoryCleanup = OFF,
 ) -> torch.Tensor:
     """influence(z, z) of every triple, in the order given."""
     settings = settings or Settings()
@@ -233,6 +244,7 @@ def self_influence(
         for engine in engines:
             out[block.ids] += engine.self_scores(block.triples)
         done += len(block.ids)
+        cleanup.after_step()
         if progress is not None:
             progress(done, len(triples))
     return out

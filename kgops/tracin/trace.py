@@ -14,6 +14,7 @@ from kgops.tracin.loss import TracinLoss
 from kgops.tracin.parts import Part, Parts
 from kgops.tracin.scan import AllScores, Sink, TopTriples, scan
 from kgops.tracin.tests_to_trace import TestTriple
+from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.report import Report
 
 __all__ = ["Scorer", "Scoring", "candidates", "tiles", "trace"]
@@ -31,6 +32,7 @@ class Scoring:
     loss: TracinLoss
     settings: Settings
     names: Collection[str] | None = None  # parameters that take part; None: all
+    cleanup: MemoryCleanup = OFF
 
     @property
     def device(self) -> torch.device:
@@ -54,6 +56,7 @@ class Scoring:
             names=self.names,
             report=report,
             stop_requested=stop,
+            cleanup=self.cleanup,
         )
 
 

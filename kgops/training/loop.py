@@ -19,6 +19,7 @@ from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
 from kgops.training.evaluate import Evaluator
 from kgops.training.keeping import Keeper
+from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore, set_rate
 from kgops.training.parallel import Alone
 from kgops.training.precision import Precision, resolve_precision
@@ -64,6 +65,7 @@ def fit(
     *,
     resume: bool = False,
     group: Alone | None = None,
+    cleanup: MemoryCleanup = OFF,
 ) -> FitResult:
     """Trains `model` where it is and leaves the final weights in it.
 
@@ -72,7 +74,7 @@ def fit(
     believed; on one device with one number of threads the weights then are those of a run never stopped.
     Every process of a `group` calls this with the same arguments but the report, and gets the same result.
     """
-    run = _Run(model, graph, settings, folder, report, stop_requested, group or Alone())
+    run = _Run(model, graph, settings, folder, report, stop_requested, group or Alone(), cleanup)
     run.begin(resume)
     return run.train()
 
@@ -87,8 +89,10 @@ class _Run:
         report: Report,
         stop_requested: Callable[[], bool],
         group: Alone,
+        cleanup: MemoryCleanup,
     ) -> None:
         self.model, self.graph, self.settings, self.group = model, graph, settings, group
+        self.cleanup = cleanup
         self.report, self.stop_requested = report, stop_requested
         self.device = model.entities.device
         self.precision = resolve_precision(settings.precision, self.device)
@@ -169,6 +173,7 @@ class _Run:
         # Last, since nothing may draw random numbers between here and the next batch.
         checkpoints.set_rng_states(found.training["rng"], self.device)
         self.report.note(f"resumed after epoch {self.state.epoch} and {self.state.batch} batches.")
+        self.cleanup.between_phases()
 
     def train(self) -> FitResult:
         self.model.train()
@@ -214,6 +219,7 @@ class _Run:
                 losses.append(value)
                 if self.device.type == "cpu" or len(losses) >= 64:
                     self._take_losses(losses, number)
+            self.cleanup.after_step()
             now = time.monotonic()
             state.seconds, before = state.seconds + now - before, now
             progress((number - 1) * len(self.batches) + state.batch, total)
@@ -259,6 +265,7 @@ class _Run:
         if self.evaluator is None:
             known = torch.cat([self.graph.train, self.graph.valid])
             self.evaluator = Evaluator(known, self.graph.num_entities, device=self.device)
+        self.cleanup.between_phases()
         evaluation = self.group.evaluate(
             self.evaluator,
             self.model,
@@ -266,6 +273,7 @@ class _Run:
             self.stop_requested,
             Progress(self.report, "validate", "query"),
         )
+        self.cleanup.between_phases()
         if evaluation is None:
             return False
         both = evaluation.both

@@ -17,6 +17,7 @@ from kgops.jobs.regression_config import RegressionConfig
 from kgops.models.regression import load_weights
 from kgops.training import checkpoints
 from kgops.training.loop import Diverged
+from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.optimizers import rate_of, set_rate
 from kgops.training.regression_data import Stream, Training
 from kgops.training.regression_figures import HeightReport, Heights
@@ -58,13 +59,14 @@ def regress(
     *,
     device: torch.device | str = "cpu",
     resume: bool = False,
+    cleanup: MemoryCleanup = OFF,
 ) -> Regression:
     """Runs all stages that `settings` ask for; weights of each stage's best epoch lie in `folder`.
 
     With `resume` it goes on from the newest checkpoint there that can be believed; on one device with one
     number of threads the weights then are those of a run never stopped.
     """
-    run = _Run(flights, config, settings, folder, report, stop_requested, torch.device(device))
+    run = _Run(flights, config, settings, folder, report, stop_requested, torch.device(device), cleanup)
     run.begin(resume)
     return run.run()
 
@@ -122,6 +124,7 @@ class _Run(Session):
             s.batch, s.step, s.windows = s.batch + 1, s.step + 1, s.windows + len(batch)
             if self.device.type == "cpu" or len(losses) >= _LOSSES_AT_ONCE:
                 self._take_losses(losses)
+            self.cleanup.after_step()
             s.loader_wait_s += waited
             s.seconds += waited + time.monotonic() - before
             progress(s.epoch * batches + s.batch, self.stage.epochs * batches)
@@ -170,6 +173,7 @@ class _Run(Session):
         s, stage = self.state, self.stage
         path = self.folder / stage.weights_file
         load_weights(self.model, checkpoints.read_checkpoint(path, self.device).model)
+        self.cleanup.between_phases()
         if stage.judged and not self._judge(stage):
             return False
         self.report.artifact(path, "best_model" if stage.name == "final" else "model")
@@ -191,7 +195,9 @@ class _Run(Session):
             left -= windows
             return not left or not self.stop_requested()
 
+        self.cleanup.between_phases()
         predicted = predict(self.model, data.scaling, data.stream.validation(), self.settings.at_once, go_on)
+        self.cleanup.between_phases()
         if predicted is None:
             return None
         true = torch.from_numpy(data.training.windows.heights)[data.training.valid].double()

@@ -14,6 +14,7 @@ from kgops.jobs.regression_config import RegressionConfig
 from kgops.models.regression import RegressionModel, load_weights
 from kgops.training import checkpoints
 from kgops.training.checkpoints import Checkpoint
+from kgops.training.memory_cleanup import MemoryCleanup
 from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore
 from kgops.training.precision import resolve_precision
 from kgops.training.regression_checkpoints import as_checkpoint, foreign, same_network
@@ -42,7 +43,9 @@ class Session:
         report: Report,
         stop_requested: Callable[[], bool],
         device: torch.device,
+        cleanup: MemoryCleanup,
     ) -> None:
+        self.cleanup = cleanup
         self.config, self.settings, self.folder, self.report = config, settings, folder, report
         self.stop_requested, self.device = stop_requested, device
         self.stages = plan_stages(flights, settings)

@@ -133,5 +133,6 @@ def _with_settings(job: Job, reporter: Reporter) -> Job:
     unknown = [name for name in changed if name not in LEVERS]
     if unknown:
         raise KgopsError(f"the ladder changes {unknown[0]!r}, which is no lever{nearest(unknown[0], LEVERS)}")
+    reporter.asked = job.levers
     reporter.stepped_down = {name: job.levers.get(name, "auto") for name in changed}
     return replace(job, levers={**job.levers, **changed})

@@ -19,6 +19,7 @@ from kgops.jobs.job import read_job_file
 from kgops.jobs.places import PlaceAsk
 from kgops.tracin.pieces import Pieces
 from kgops.training.out_of_memory import is_out_of_memory
+from kgops.workers.cleanup import cleanup_for
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_hand import Hand
 from kgops.workers.tracin_order import job_file, ordered_graph, publish_order
@@ -93,7 +94,8 @@ def _do_piece(folder: str, pieces_folder: str, device: str, name: str) -> None:
         never: Any = lambda: False  # noqa: E731 - Ray ends its workers itself
         work = Work(job, ordered_graph(order), Path(folder), Reporter(Path(folder)), never)
         where = find_device(device)
-        scoring = work.scoring(work.load(where), where)
+        cleanup = cleanup_for(job, where)
+        scoring = work.scoring(work.load(where, cleanup), where, cleanup)
         work.choose_threads(scoring)
         hand = Hand(work, scoring, Pieces.open(order))
         _HANDS.clear()

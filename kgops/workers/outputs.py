@@ -13,12 +13,13 @@ from kgops.errors import Unavailable
 from kgops.jobs import manifest
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
+from kgops.jobs.option_lines import booleans
 from kgops.jobs.training import FILES
 from kgops.training.report import Progress
 from kgops.workers import fence
 from kgops.workers.report import Reporter
 
-__all__ = ["hand_in", "make_output_folder", "write_config"]
+__all__ = ["applied_options", "hand_in", "make_output_folder", "write_config"]
 
 _KINDS = {
     "best_model.pt": "best_model",
@@ -59,16 +60,25 @@ def write_config(
     job: Job, results: Path, model: dict[str, Any], training: dict[str, Any], report: Reporter
 ) -> None:
     """`config.json`, with what was asked of every lever and what came of it."""
-    levers = {name: {**told, "asked": job.levers.get(name)} for name, told in sorted(report.levers.items())}
     body = {
         "engine": job.settings["engine"],
         "model": model,
         "training": training,
         "data": {name: job.settings[name] for name in ("dataset", *FILES) if job.settings[name]},
-        "optimizations": levers,
+        "optimizations": applied_options(job, report),
     }
     write_json(results / "config.json", body)
     report.artifact(results / "config.json", "config")
+
+
+def applied_options(job: Job, report: Reporter) -> dict[str, Any]:
+    """The booleans that the group's scripts wrote, as it went; and of each lever what was asked and applied, and why.
+
+    Asked is what the person or the profile did, None where nobody did: not what the ladder made of it.
+    """
+    asked = job.levers if report.asked is None else report.asked
+    levers = {name: {**told, "asked": asked.get(name)} for name, told in sorted(report.levers.items())}
+    return {**booleans(report.levers, asked), **levers}
 
 
 def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], report: Reporter) -> None:

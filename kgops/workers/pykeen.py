@@ -24,7 +24,10 @@ from kgops.jobs.job import Job
 from kgops.jobs.keys import nearest
 from kgops.jobs.training import KEYS
 from kgops.training.loop import Diverged
+from kgops.training.memory_cleanup import MemoryCleanup
+from kgops.training.precision import place_of
 from kgops.training.report import Progress
+from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest
 from kgops.workers.outputs import write_config
 from kgops.workers.pykeen_kept import Keeping, recipe_of
@@ -63,38 +66,26 @@ def train(
             "PyKEEN's pipeline ends with ranking test triples, and there are none.", hint="name them: --test."
         )
     shape = model_settings(model, settings, report)
-    tell_applied(job, of_pykeen(job), report)
+    tell_applied(job, of_pykeen(job, place_of(device)), report, {"memory_cleanup"})
     checkpoints = results / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
     _take_up(checkpoints, report)
     made = factories(graph, model, settings)
     recipe = recipe_of(model, shape, graph, made["training"])
     keeping = Keeping(checkpoints, settings, recipe, graph)
-    telling = _Telling(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop)
-    rate = settings["learning_rate"]
-    pieces = {
-        **made,
-        "model": model,
-        "model_kwargs": shape,
-        **_optimizer(settings),
-        **_loss(settings),
-        **_stopper(settings, graph, results),
-        "training_kwargs": _training(job, checkpoints, [keeping, telling]),
-    }
-    tell_prediction(pieces, device, report)
-    try:
-        done = pipeline(
-            **pieces,
-            result_tracker=_Tracker(report),
-            device=device,
-            random_seed=settings["seed"],
-            use_tqdm=False,
-        )
-    except NonFiniteLossError as error:
-        raise Diverged(
-            f"the loss is no number any more (learning rate {rate:.2g}).",
-            hint=f"try a learning rate below {rate / 3:.2g}.",
-        ) from error
+    with memory_cleanup(job, device, report) as cleanup:
+        telling = _Telling(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop, cleanup)
+        pieces = {
+            **made,
+            "model": model,
+            "model_kwargs": shape,
+            **_optimizer(settings),
+            **_loss(settings),
+            **_stopper(settings, graph, results),
+            "training_kwargs": _training(job, checkpoints, [keeping, telling]),
+        }
+        tell_prediction(pieces, device, report)
+        done = _run(pieces, settings, device, report)
     test = {side: _figures(done.metric_results, side) for side in ("both", "head", "tail")}
     best = done.stopper.best_epoch if hasattr(done.stopper, "best_epoch") else None
     figures = {
@@ -110,6 +101,24 @@ def train(
     facts = {name: value for name, value in asdict(recipe).items() if name != "kwargs"}
     write_config(job, results, {**facts, **shape}, _told(settings), report)
     return figures
+
+
+def _run(pieces: dict[str, Any], settings: dict[str, Any], device: torch.device, report: Reporter) -> Any:
+    """PyKEEN's pipeline; its words for a loss that is no number are made ours."""
+    rate = settings["learning_rate"]
+    try:
+        return pipeline(
+            **pieces,
+            result_tracker=_Tracker(report),
+            device=device,
+            random_seed=settings["seed"],
+            use_tqdm=False,
+        )
+    except NonFiniteLossError as error:
+        raise Diverged(
+            f"the loss is no number any more (learning rate {rate:.2g}).",
+            hint=f"try a learning rate below {rate / 3:.2g}.",
+        ) from error
 
 
 def find_model(name: str) -> Any:
@@ -235,8 +244,11 @@ def _take_up(checkpoints: Path, report: Reporter) -> None:
 class _Telling(TrainingCallback):  # type: ignore[misc]
     """Progress and loss; heeds the wish to stop; keeps the checkpoint before the newest."""
 
-    def __init__(self, epochs: int, checkpoint: Path, report: Reporter, stop: StopRequest) -> None:
+    def __init__(
+        self, epochs: int, checkpoint: Path, report: Reporter, stop: StopRequest, cleanup: MemoryCleanup
+    ) -> None:
         super().__init__()
+        self._cleanup = cleanup
         self.seconds = 0.0
         self._epochs, self._checkpoint, self._report, self._stop = epochs, checkpoint, report, stop
         self._batches = self._batches_an_epoch = self._held = 0
@@ -250,6 +262,7 @@ class _Telling(TrainingCallback):  # type: ignore[misc]
     def post_batch(self, epoch: int, batch: Any, **kwargs: Any) -> None:
         if self._stop():
             raise Stopped
+        self._cleanup.after_step()
         self._batches += 1
         if self._progress is None:
             self._progress = Progress(self._report, "train", "epoch", done=epoch - 1)
@@ -271,6 +284,7 @@ class _Telling(TrainingCallback):  # type: ignore[misc]
             # Before anything is evaluated: what was predicted is what training holds.
             self._held = torch.cuda.max_memory_allocated(self.model.device)
             self._report.memory(peak_allocated=self._held / 2**20)
+        self._cleanup.between_phases()
         if self._checkpoint.exists():
             # PyKEEN writes over it where it lies: whoever kills us in the middle leaves half a file.
             self._checkpoint.rename(self._checkpoint.with_name(f"{_CHECKPOINT}.before"))

@@ -22,8 +22,9 @@ from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_FRAMES
 from kgops.training.precision import place_of
 from kgops.training.regression import Regression, regress
 from kgops.training.regression_settings import RegressionSettings
+from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
-from kgops.workers.outputs import hand_in, make_output_folder
+from kgops.workers.outputs import applied_options, hand_in, make_output_folder
 from kgops.workers.report import Reporter, tell_applied
 from kgops.workers.threads import choose_threads
 from kgops.workers.train import find_device
@@ -53,7 +54,10 @@ def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     torch.backends.cudnn.deterministic = True
     report_levers(job, device, settings, report)
     resume = (results / "checkpoints").exists()
-    done = regress(flights, config, settings, results, report, stop, device=device, resume=resume)
+    with memory_cleanup(job, device, report) as cleanup:
+        done = regress(
+            flights, config, settings, results, report, stop, device=device, resume=resume, cleanup=cleanup
+        )
     if done.stopped == "requested":
         raise Stopped
     figures = headline(done)
@@ -121,7 +125,7 @@ def step_gflop(config: RegressionConfig, windows: int) -> float:
 def report_levers(job: Job, device: torch.device, settings: RegressionSettings, report: Reporter) -> None:
     """The levers that training itself does not speak of: none is dropped in silence."""
     spoken_of = {"precision", "batch_size", "microbatch", "temporal_frames", "gradient_checkpointing"}
-    spoken_of |= {"compile"} if settings.compile != "off" else set()
+    spoken_of |= {"memory_cleanup", *({"compile"} if settings.compile != "off" else ())}
     tell_applied(job, of_regression(job, place_of(device)), report, spoken_of)
 
 
@@ -157,13 +161,12 @@ def write_results(
     done: Regression,
     report: Reporter,
 ) -> None:
-    levers = {name: {**told, "asked": job.levers.get(name)} for name, told in sorted(report.levers.items())}
     body: dict[str, Any] = {
         "save_name": job.settings["save_name"],
         "model": config.to_dict(),
         "training": settings.to_dict(),
         "data": {"data_directory": job.settings["data_directory"], "flights": [f.name for f in flights]},
-        "optimizations": levers,
+        "optimizations": applied_options(job, report),
     }
     judged = {name: found.to_dict() for name, found in done.reports.items()}
     files = (

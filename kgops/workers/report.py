@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kgops.jobs import events
 from kgops.jobs.applied import Applied, one_after_the_other
 from kgops.jobs.job import Job
+from kgops.jobs.option_lines import option_line
 
 
 class Reporter:
@@ -22,7 +23,9 @@ class Reporter:
         self.levers: dict[str, dict[str, Any]] = {}  # as last told of, for the file of results
         self.earlier: dict[str, dict[str, Any]] = {}  # what the stage before this one told of its levers
         self.stepped_down: dict[str, Any] = {}  # what was asked for of levers that the ladder has changed
+        self.asked: Mapping[str, Any] | None = None  # the job's levers, before the ladder changed any
         self.libraries_mib: float | None = None  # of host memory, before any data was read
+        self._logged: dict[str, str] = {}  # by option, of this stage
         path = os.environ.get("KGOPS_EVENTS")
         self._fd = (
             os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -53,21 +56,30 @@ class Reporter:
         if name in self.stepped_down:
             requested, chosen_by = self.stepped_down[name], "ladder"
             reason = "; ".join(filter(None, ["an earlier attempt ran out of memory", reason]))
+        self._log(name, option_line(name, requested, effective, reason))
         if name in self.earlier:
             # A stage is not always told of every lever, so only the first one knows what was asked for.
             requested = self.earlier[name]["asked"]
             before = self.earlier[name]
             effective, reason = one_after_the_other(
-                (before["effective"], before["reason"]), (effective, reason)
+                Applied(name, before["effective"], before["reason"]), Applied(name, effective, reason)
             )
         self.levers[name] = {"asked": requested, "effective": effective, "reason": reason}
         fields = {"reason": reason, "chosen_by": chosen_by}
         known = {field: value for field, value in fields.items() if value is not None}
         self.send(events.LEVER, name=name, requested=requested, effective=effective, **known)
 
+    def _log(self, name: str, line: str) -> None:
+        """For whoever searches logs, unless stdout has the event itself; the same again is not repeated."""
+        if "KGOPS_EVENTS" not in os.environ or self._logged.get(name) == line:
+            return
+        self._logged[name] = line
+        print(f"TracIn: {line}" if self.earlier else line, flush=True)
+
     def next_stage(self) -> None:
         """What is told of a lever from here on stands beside what was told before, not in its place."""
         self.earlier = dict(self.levers)
+        self._logged = {}
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
         self.send(events.PROGRESS, phase=phase, done=done, total=total, unit=unit, rate=rate)

@@ -24,6 +24,8 @@ from kgops.tracin.results import Names, Table, as_object
 from kgops.tracin.scan import self_influence
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scorer, Scoring, trace
+from kgops.training.memory_cleanup import MemoryCleanup
+from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import hand_in, make_output_folder
 from kgops.workers.report import Reporter
@@ -76,25 +78,11 @@ def trace_graph(
     if makes_copies:
         keep_to_one_thread()
     try:
-        if job.settings["skip_tracin"]:
-            report_levers(job, device, report)
-            return work.traced(None)
-        loaded = work.load(device)
-        report_levers(job, device, report, loaded[0].point.model)
-        scoring = work.scoring(loaded, device)
-        if not makes_copies:
-            work.choose_threads(scoring)
-        if job.settings["self_influence"]:
-            return work.with_itself(scoring)
-        if job.settings["build_index"]:
-            return built(scoring, graph.train, Path(job.settings["build_index"]), report, stop)
-        figures = work.traced(scoring)
-        if makes_copies:  # and they are gone
-            work.choose_threads(scoring)
-        figures |= work.agreement(scoring)
-        if job.settings["validate"]:
-            figures |= work.validated(scoring, loaded[-1])
-        return figures
+        with memory_cleanup(job, device, report, whose=_shared_with(job, device)) as cleanup:
+            if job.settings["skip_tracin"]:
+                report_levers(job, device, report)
+                return work.traced(None)
+            return work.whole(device, cleanup, makes_copies)
     except Interrupted as error:
         raise Stopped from error
 
@@ -105,8 +93,35 @@ def _makes_copies(job: Job, device: torch.device) -> bool:
     return not by_others and spread_over(job, device)[0].count("cpu") > 1
 
 
+def _shared_with(job: Job, device: torch.device) -> str | None:
+    """Of whom the counts of this process are not, where others score for it."""
+    others = job.on.where == "ray" or MERGE in os.environ or len(spread_over(job, device)[0]) > 1
+    return "in this process; those that score do the same, uncounted" if others else None
+
+
 class _Run(Work):
     """What the run does with it, and writes of it."""
+
+    def whole(self, device: torch.device, cleanup: MemoryCleanup, makes_copies: bool) -> dict[str, float]:
+        """From loading the checkpoints on."""
+        job, report = self.job, self.report
+        loaded = self.load(device, cleanup)
+        report_levers(job, device, report, loaded[0].point.model)
+        scoring = self.scoring(loaded, device, cleanup)
+        if not makes_copies:
+            self.choose_threads(scoring)
+        if job.settings["self_influence"]:
+            return self.with_itself(scoring)
+        if job.settings["build_index"]:
+            return built(scoring, self.graph.train, Path(job.settings["build_index"]), report, self.stop)
+        figures = self.traced(scoring)
+        cleanup.between_phases()
+        if makes_copies:  # and they are gone
+            self.choose_threads(scoring)
+        figures |= self.agreement(scoring)
+        if job.settings["validate"]:
+            figures |= self.validated(scoring, loaded[-1])
+        return figures
 
     def traced(self, scoring: Scoring | None) -> dict[str, float]:
         report = self.report
@@ -196,6 +211,7 @@ class _Run(Work):
             names=scoring.names,
             report=self.report,
             stop_requested=self.stop,
+            cleanup=scoring.cleanup,
         ).cpu()
         seconds = time.monotonic() - begin
         begin = time.monotonic()

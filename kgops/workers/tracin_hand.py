@@ -90,7 +90,12 @@ class Hand:
             if self._near is not None:
                 train = train[candidates(self._near, tests, len(train))[1]]
             scanner = Scanner(
-                scoring.points, scoring.loss, train, settings=scoring.settings, names=scoring.names
+                scoring.points,
+                scoring.loss,
+                train,
+                settings=scoring.settings,
+                names=scoring.names,
+                cleanup=scoring.cleanup,
             )
             self._last = tile, scanner, torch.tensor([test.ids for test in tests])
         return self._last[1:]

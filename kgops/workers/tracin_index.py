@@ -30,6 +30,7 @@ def built(
         names=scoring.names,
         report=report,
         stop_requested=stop,
+        cleanup=scoring.cleanup,
     )
     seconds = time.monotonic() - begin
     report.note(f"the index is in {folder}: {size / 2**20:,.0f} MiB. Ask it with --use-index {folder}.")
@@ -43,7 +44,13 @@ def from_index(scoring: Scoring, train: torch.Tensor, folder: Path, filtered: bo
             "leave --use-index away: a neighbourhood is scored in a moment. Or give --skip-filtering",
         )
     index = open_index(
-        folder, scoring.points, scoring.loss, train, settings=scoring.settings, names=scoring.names
+        folder,
+        scoring.points,
+        scoring.loss,
+        train,
+        settings=scoring.settings,
+        names=scoring.names,
+        cleanup=scoring.cleanup,
     )
     return _FromIndex(index)
 

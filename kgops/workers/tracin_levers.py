@@ -72,5 +72,9 @@ def report_levers(
 ) -> None:
     """Without a model, where the run only filters."""
     devices, why = spread_over(job, device)
-    factored = model is None or isinstance(model, ConvE)
-    tell_applied(job, of_tracing(job, place_of(device), len(devices), why, factored=factored), report)
+    found = of_tracing(
+        job, place_of(device), len(devices), why, factored=model is None or isinstance(model, ConvE)
+    )
+    # Within a pipeline the training has spoken of it.
+    spoken_of = {"memory_cleanup", *({"gradient_checkpointing"} if report.earlier else ())}
+    tell_applied(job, found, report, spoken_of - job.levers.keys() | {"memory_cleanup"})

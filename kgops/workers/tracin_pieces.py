@@ -13,6 +13,7 @@ import torch
 from kgops.errors import Interrupted
 from kgops.jobs.job import Job
 from kgops.tracin.pieces import Pieces
+from kgops.workers.cleanup import cleanup_for
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_hand import DEVICE, FOLDER, TASKS, Hand
@@ -28,7 +29,8 @@ def do_pieces(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> No
     ordered = Path(os.environ[FOLDER]) if FOLDER in os.environ else None
     graph = load_graph(job.settings) if ordered is None else ordered_graph(ordered)
     work = Work(job, graph, folder, report, stop)
-    scoring = work.scoring(work.load(device), device)
+    cleanup = cleanup_for(job, device)
+    scoring = work.scoring(work.load(device, cleanup), device, cleanup)
     work.choose_threads(scoring)
     if ordered is not None:
         Hand(work, scoring, Pieces.open(ordered)).do_every_free()

@@ -65,6 +65,7 @@ def validate_found(
         loss=scoring.loss,
         device=model.entities.device,
         stop_requested=stop,
+        cleanup=scoring.cleanup,
     )
     found = scores.scores.cpu()
     given: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}

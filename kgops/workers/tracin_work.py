@@ -25,6 +25,7 @@ from kgops.tracin.points import Loaded, find_checkpoints, load_point
 from kgops.tracin.tests_to_trace import TestTriple
 from kgops.tracin.trace import Scoring
 from kgops.training.batches import inverse_triples, query_rows
+from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.precision import place_of
 from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
@@ -66,23 +67,21 @@ class Work:
     def settings(self) -> dict[str, Any]:
         return self.job.settings
 
-    def load(self, device: torch.device) -> list[Loaded]:
+    def load(self, device: torch.device, cleanup: MemoryCleanup = OFF) -> list[Loaded]:
         settings = self.settings
         paths = find_checkpoints(
             path_of(settings["model_path"]), path_of(settings["checkpoint_dir"]), settings["last_checkpoints"]
         )
-        return [
-            load_point(
-                path,
-                self.graph,
-                device=device,
-                learning_rate=settings["learning_rate"],
-                trust_pickle=settings["trust_pickle"],
-            )
-            for path in paths
-        ]
+        loaded = []
+        for path in paths:
+            given = {name: settings[name] for name in ("learning_rate", "trust_pickle")}
+            loaded.append(load_point(path, self.graph, device=device, **given))
+            cleanup.between_phases()
+        return loaded
 
-    def scoring(self, loaded: Sequence[Loaded], device: torch.device) -> Scoring:
+    def scoring(
+        self, loaded: Sequence[Loaded], device: torch.device, cleanup: MemoryCleanup = OFF
+    ) -> Scoring:
         """The checkpoints, and the loss whose gradients are compared."""
         loss, both = self._loss(loaded)
         points = [one.point for one in loaded]
@@ -94,7 +93,7 @@ class Work:
         many = f"{len(points)} checkpoints up to" if len(points) > 1 else "one checkpoint,"
         directions = ", both directions" if both else ""
         self.report.note(f"{many} {loaded[-1].path.name}; loss {self.loss_name()}{directions}.")
-        return Scoring(points, loss, scoring_settings(self.job, both, model, device), names)
+        return Scoring(points, loss, scoring_settings(self.job, both, model, device), names, cleanup)
 
     def choose_threads(self, scoring: Scoring) -> None:
         gflop = block_gflop(scoring.points[0].model, scoring.loss, scoring.settings.block)

@@ -25,6 +25,7 @@ from kgops.training.precision import place_of
 from kgops.training.report import Progress
 from kgops.training.settings import TrainSettings
 from kgops.training.threads import step_gflop
+from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.devices import devices_for
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import hand_in, make_output_folder, write_config
@@ -94,10 +95,13 @@ def train_conve(
     model = ConvE(config).to(device)
     report_levers(job, device, settings, report, group)
     resume = (results / "checkpoints").exists()
-    done = fit(model, graph, settings, results, report, stop, resume=resume, group=group)
-    if done.stopped == "requested":
-        raise Stopped
-    test = evaluate(model, graph, results, device, report, stop, group)
+    whose = f"in the first of {group.of} processes" if group.of > 1 else None
+    with memory_cleanup(job, device, report, whose=whose) as cleanup:
+        done = fit(model, graph, settings, results, report, stop, resume=resume, group=group, cleanup=cleanup)
+        if done.stopped == "requested":
+            raise Stopped
+        cleanup.between_phases()
+        test = evaluate(model, graph, results, device, report, stop, group)
     figures = headline(done, test)
     if not group.is_first:
         return figures
@@ -172,7 +176,7 @@ def report_levers(
 ) -> None:
     """The levers that training itself does not speak of, of which more is known once they were tried: none is
     dropped in silence."""
-    spoken_of = {"precision", "batch_size", "entity_chunk", "gradient_checkpointing"}
+    spoken_of = {"precision", "batch_size", "entity_chunk", "gradient_checkpointing", "memory_cleanup"}
     spoken_of |= {"compile"} if settings.compile != "off" else set()
     spoken_of |= {"cuda_graphs"} if settings.cuda_graphs else set()
     _, why = devices_for(job.levers.get("devices", 1), device)

@@ -33,6 +33,9 @@ class Unheard(Reporter):
     def send(self, kind: str, /, **fields: Any) -> None:
         pass
 
+    def _log(self, name: str, line: str) -> None:
+        pass
+
 
 def train_part(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     seat, parent = Seat.taken(), os.getppid()
