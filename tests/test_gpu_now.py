@@ -240,8 +240,8 @@ def test_a_torch_for_cpus_beside_a_gpu_is_told(run_cli: Console, tmp_path: Path)
     machine = GpuMachine(tmp_path, t4())
     machine.use_torch(cuda=None)
     told = run_cli("suggest", "train", "--dataset", "nations", env=machine.environment)
-    assert told.out.rstrip().endswith("--profile t4")
-    assert "a build for CPUs" in told.out
+    assert told.out.rstrip().endswith("--profile auto")
+    assert "a build for CPUs: a run does not use the Tesla T4" in told.out
     job = run_cli("run", "train", "--dataset", "nations", "--dry-run", env=machine.environment)
-    assert tomllib.loads(job.out)["profile"] == "t4"
+    assert tomllib.loads(job.out)["profile"] == "auto"
     assert "on the processor" in job.out

@@ -189,7 +189,7 @@ def test_a_dry_run_shows_what_rules_changed_and_is_still_a_job(run_cli: Console,
     mine = _conflicting(tmp_path)
     told = run_cli("run", "train", "--dataset", "nations", "--dry-run", "--profile", str(mine))
     assert told.code == 0, told.err
-    assert "# compile: max-autotune → default (" in told.out
+    assert "# compile: max-autotune → off (" in told.out
     assert tomllib.loads(told.out)["levers"]["compile"] == "default"
 
 
@@ -201,12 +201,12 @@ def test_the_record_keeps_who_chose_a_lever_what_a_rule_made_of_it_and_why(
     flags = ("--num-epochs", "1", "--entity-chunk", "7", "--profile", str(mine))
     done = run_cli("run", "train", "--dataset", "nations", *flags, "--json")
     assert done.code == 0, done.err
-    assert "Note: compile: max-autotune → default" in done.err
+    assert "Note: compile: max-autotune → off" in done.err
     choices = {choice["lever"]: choice for choice in done.json()["plan"]["choices"]}
     assert choices["entity_chunk"]["chosen_by"] == "person"
     assert choices["gradient_checkpointing"]["chosen_by"] == f"profile {mine}"
     assert choices["compile"]["requested"] == "max-autotune"
-    assert choices["compile"]["effective"] == "default"
+    assert choices["compile"]["effective"] == "off"
     assert "checkpointing" in choices["compile"]["reason"]
     assert "pytorch" in choices["compile"]["source"]
     page = run_cli("show", "1").out
@@ -222,6 +222,7 @@ def test_a_lever_that_a_worker_is_silent_about_is_shown_as_such(run_cli: Console
     silent = {"lever": "precision", "requested": "fp16", "effective": "fp16", "chosen_by": "profile t4"}
     choices = json.dumps([{**silent, "reason": None, "source": None}])
     with closing(sqlite3.connect(run_cli.home / "kgops.db")) as conn, conn:
+        conn.execute("UPDATE run SET workload = 'train'")
         conn.execute("UPDATE run_spec SET plan = json_set(plan, '$.choices', json(?))", (choices,))
     (row,) = [line for line in run_cli("show", "1").out.splitlines() if line.startswith("precision")]
     asked, effective, kind, by, why = re.split(r"\s{2,}", row)[1:]
@@ -233,7 +234,7 @@ def test_the_rules_look_at_the_card_that_the_run_will_get(run_cli: Console, tmp_
     standin = StandIn(tmp_path)
     standin.show(Machine((a100(), t4())))
     job = ("run", "train", "--dataset", "nations", "--dry-run", "--profile", "a100-40")
-    for gpu, precision in (("0", "bf16"), ("1", "fp16"), ("GPU-t4", "fp16"), ("auto", "fp16")):
+    for gpu, precision in (("0", "bf16"), ("1", "fp16"), ("GPU-t4", "fp16"), ("auto", "bf16")):
         told = run_cli(*job, "--gpu", gpu, env=standin.environment())
         assert told.code == 0, told.err
         assert tomllib.loads(told.out)["levers"]["precision"] == precision

@@ -184,11 +184,15 @@ def test_a_mistake_is_named_and_starts_nothing(
 def test_a_plan_without_data_shows_memory_by_part_and_the_largest_batch(kgops: Command) -> None:
     said = kgops("suggest", "regress", "--gpu", "t4", "--explain")
     assert said.code == 0, said.err
-    assert said.out.startswith("regress 224x224 transformer on Tesla T4 (14,909 MiB): fits, ")
+    assert said.out.startswith(
+        "regress 224x224 transformer on Tesla T4 (14,909 MiB): fits an empty Tesla T4, "
+    )
     for part in ("weights", "gradients", "optimizer", "activations", "allocator", "context", "total"):
         assert f"\n{part} " in said.out
     assert "would fit" in next(line for line in said.out.splitlines() if line.startswith("batch_size"))
-    assert said.out.rstrip().splitlines()[-1] == "kgops run regress --data_directory DIR --profile auto"
+    assert (
+        said.out.rstrip().splitlines()[-1] == "kgops run regress --data_directory DIR --profile t4 --gpu t4"
+    )
 
 
 def test_flights_that_are_there_have_the_size(kgops: Command, flights: Path) -> None:
@@ -210,8 +214,9 @@ def test_the_command_of_a_plan_starts_the_job_that_was_planned(kgops: Command, f
     )
     (found,) = kgops("suggest", "regress", *asked, "--gpu", "t4", "--json").json()
     again = found["command"][3:]
-    own = planned(kgops, *asked, "--profile", "auto")
-    assert planned(kgops, *again) == own, shlex.join(again)
+    assert again[-2:] == ["--gpu", "t4"]
+    own = planned(kgops, *asked, "--profile", "t4")
+    assert planned(kgops, *again[:-2]) == own, shlex.join(again)
 
 
 def test_too_large_frames_get_activations_of_one_frame_at_a_time(kgops: Command) -> None:

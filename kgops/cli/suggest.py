@@ -144,7 +144,8 @@ def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
         asked = with_flags(job, own)
         return [(replace(on_the_cpu(asked), card=replace(asked.card, gpu=None)), None)]
     if gpu is not None and known_by_short_name(gpu) is not None and not gpus_here(gpu):
-        return [(with_flags(job, own), target) for target in find_targets(gpu)]
+        asked = with_flags(job, given)
+        return [(asked, target) for target in find_targets(gpu)]
     here = find_targets(gpu) if gpu == "all" else []
     if gpu not in (None, "auto", "all") and not gpus_here(gpu):
         find_targets(gpu)  # which raises, since none is of that name
