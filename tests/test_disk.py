@@ -72,6 +72,15 @@ def test_json_of_a_test_triple_has_all_influences_unless_top_k(
     assert expected < 1000 < len(train)
 
 
+def test_a_file_that_is_named_is_whole_for_a_run_by_its_number_too(run_cli: Console) -> None:
+    small = ("--dataset", "nations", "--embedding-dim", "32", "--output-channels", "4", "--num-epochs", "2")
+    assert run_cli("run", "train", *small, *CPU).code == 0
+    done = run_cli("run", "tracin", "--run", "1", "--self-influence", "--csv-output", "self.csv", *CPU)
+    assert done.code == 0, done.err
+    train = (nations() / "train.txt").read_text().splitlines()
+    assert len(rows(run_cli.cwd / "self.csv")) == len(train)
+
+
 @pytest.mark.parametrize(
     ("asked", "left", "kept"),
     [

@@ -46,7 +46,7 @@ KEYS = (
         "top_k",
         "int",
         check=at_least(1),
-        help="Keep the k strongest; default: all for files that are named, else and with --run 100.",
+        help="Keep the k strongest; default: all in files that are named, else 100.",
     ),
     Key("loss", "str", check=one_of(*LOSSES), help="Whose gradient; default: target, with --run train."),
     Key("both_directions", "bool", help="Also each triple's inverse; default: as the loss was trained."),
@@ -103,8 +103,7 @@ def top_k_of(settings: dict[str, Any]) -> int | None:
     asked: int | None = settings["top_k"]
     if asked is not None:
         return asked
-    few = settings["run"] is not None or not names_files(settings)
-    return sizes.TRACIN_TOP_K_OF_A_RUN if few else None
+    return None if names_files(settings) else sizes.TRACIN_TOP_K_OF_A_RUN
 
 
 def _check(settings: dict[str, Any]) -> list[str]:
