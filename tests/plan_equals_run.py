@@ -228,7 +228,7 @@ def _written(path: Path, workload: str) -> dict[str, str] | None:
     if workload not in ("train", "regress") or not path.exists():
         return None
     told = json.loads(path.read_text())["optimizations"]
-    return {name: str(spelled(one["effective"])) for name, one in told.items()}
+    return {name: str(spelled(one["effective"])) for name, one in told.items() if isinstance(one, dict)}
 
 
 def covering(found: Sequence[Line], at_most: int) -> list[Line]:

@@ -98,9 +98,10 @@ def test_what_was_once_forgotten_of_tracin_is_counted(seed: int, phase: str) -> 
 
 
 def test_a_block_of_a_size_nobody_counted_may_have_few_enough_queries_to_go_forward() -> None:
-    """1,000 triples: of 1,024 it was counted that some share a query, which changes the way that is gone."""
+    """1,000 triples: of 1,024 it was counted that some share a query, which changes the way that is gone. Which one a
+    block of that size goes is not known, so the dearer one is predicted."""
     found = compare_tracin(draw_tracin(random.Random(71_036)), 71_036)
-    assert -0.01 < found.error < 0.05, found
+    assert -0.01 < found.error < 0.25, found
 
 
 def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:

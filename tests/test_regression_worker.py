@@ -86,7 +86,7 @@ def test_the_worker_leaves_its_files_and_says_what_became_of_every_lever(tmp_pat
     assert found["microbatch"] == (3, None)
     assert found["cuda_graphs"] == ("off", "regression has no such lever")
     assert found["num_workers"][0] == 1
-    figures = events[-1]["figures"]
+    (figures,) = [event["figures"] for event in told(events, "result")]
     judged = json.loads((results / "test_results.json").read_text())["final"]
     assert figures["test_rmse"] == judged["model"]["rmse"]
     assert figures["mean_predictor_rmse"] == judged["mean_predictor"]["rmse"]

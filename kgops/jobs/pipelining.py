@@ -22,6 +22,8 @@ TRACED = frozenset(
         *("vectorized_gradients", "test_gradient_caching", "memory_cleanup"),
     }
 )
+# Of these the training has nothing to say.
+_TRACED_ALONE = TRACED - {"entity_chunk", "devices", "memory_cleanup"}
 # What the training gives; naming another would trace another model.
 _GIVEN = (
     "run",
@@ -33,6 +35,11 @@ _GIVEN = (
     "entity_to_id",
     "relation_to_id",
 )
+
+
+def train_levers(levers: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that the first half is asked for."""
+    return {name: value for name, value in levers.items() if name not in _TRACED_ALONE}
 
 
 def train_settings(settings: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from kgops.jobs import applied
 from kgops.jobs.applied import Applied, Place
 from kgops.jobs.job import Job
 from kgops.jobs.levers import LEVERS
-from kgops.jobs.pipelining import TRACED, tracin_settings, train_settings
+from kgops.jobs.pipelining import TRACED, tracin_settings, train_levers, train_settings
 from kgops.plans.formats import place_of
 from kgops.plans.resolve import Choice
 from kgops.plans.subject import traces_conve
@@ -66,7 +66,8 @@ def _of_tracing(job: Job, place: Place, processes: tuple[int | None, str | None]
 
 def _of_pipeline(job: Job, place: Place, processes: tuple[int | None, str | None]) -> Iterator[Applied]:
     """As the worker tells it: what the two stages make of one option, beside each other."""
-    training = replace(job, workload="train", settings=train_settings(job.settings))
+    own = train_levers(job.levers)
+    training = replace(job, workload="train", settings=train_settings(job.settings), levers=own)
     settings = tracin_settings(job.settings, "results/checkpoints", "results/best_model.pt")
     levers = {name: value for name, value in job.levers.items() if name in TRACED}
     tracing = replace(job, workload="tracin", settings=settings, levers=levers)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kgops.jobs.job import Job
-from kgops.jobs.pipelining import TRACED, tracin_settings, train_settings
+from kgops.jobs.pipelining import TRACED, tracin_settings, train_levers, train_settings
 from kgops.workers.entry import StopRequest, run_worker
 from kgops.workers.outputs import hand_in
 from kgops.workers.report import Reporter
@@ -17,7 +17,8 @@ from kgops.workers.train import train_job
 def pipeline(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     """A training that is finished is found finished when the run goes on later, and so is each test triple."""
     results = folder / "results"
-    training = replace(job, workload="train", settings=train_settings(job.settings))
+    own = train_levers(job.levers)
+    training = replace(job, workload="train", settings=train_settings(job.settings), levers=own)
     figures = train_job(training, folder, report, stop)
     settings = tracin_settings(job.settings, str(results / "checkpoints"), str(results / "best_model.pt"))
     report.next_stage()
