@@ -68,7 +68,10 @@ def test_of_several_devices_the_plan_says_that_its_memory_is_that_of_one_process
 def test_what_will_not_fit_ends_with_a_command_that_does(run_cli: Console) -> None:
     size = ("--embedding-dim", "1000", "--output-channels", "200", "--batch-size", "9000")
     kept = ("--checkpoint-frequency", "0")  # else the disk of the test has to take them
-    asked = ("train", "--dataset", "umls", "--loss", "1vsall-ce", *size, *kept, "--gpu", "t4")
+    mine = run_cli.cwd / "mine.toml"
+    mine.write_text('summary = "x"\n[levers]\nprecision = "fp16"\ngradient_checkpointing = false\n')
+    own = ("--profile", str(mine), "--gpu", "t4")
+    asked = ("train", "--dataset", "umls", "--loss", "1vsall-ce", *size, *kept, *own)
     done = run_cli("suggest", *asked)
     assert done.code == 3, done.out + done.err
     assert "not needed: activations fit" not in done.out
