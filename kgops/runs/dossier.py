@@ -205,7 +205,7 @@ def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:
     """Before any worker: by a rule, by the planner, or because no worker will speak of it. What else the plan says of
     an option is what the worker was expected to say."""
     by_planner = choice["chosen_by"] == "planner"
-    return bool(choice["source"]) or by_planner or run.workload == "exec" or name not in LEVERS
+    return bool(choice.get("source")) or by_planner or run.workload == "exec" or name not in LEVERS
 
 
 def _shown(value: Any) -> str:
