@@ -144,6 +144,7 @@ def test_a_benchmark_that_goes_on_is_followed(home: Path, conn: Connection) -> N
 
     async def story(seen: Seen) -> None:
         await opened(seen)
+        await go_to(seen, "nations.toml")
         await seen.until_shows("28 of 35 pairs")
         rng = random.Random(1)
         base, other = ran(rng, 1.0, 400.0, {}), ran(rng, 0.5, 500.0, {})
