@@ -51,7 +51,9 @@ def test_flags_stand_over_the_recipe_and_named_files_replace_its_data(
     run_cli: Console, tmp_path: Path
 ) -> None:
     plain = dry(run_cli, "--recipe", "umls")
-    assert plain["train"]["dataset"] == "umls" and plain["levers"] == {"batch_size": 128}
+    assert (plain["train"]["dataset"], plain["levers"]["batch_size"]) == ("umls", 128)
+    auto = tomllib.loads((Path(__file__).parents[1] / "profiles/auto.toml").read_text())["levers"]
+    assert plain["levers"] == {"batch_size": 128, **auto}
     changed = dry(
         run_cli, "--recipe", "umls", "--train", "mine.tsv", "--num-epochs", "3", "--batch-size", "64"
     )

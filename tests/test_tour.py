@@ -159,7 +159,9 @@ def test_no_prediction_is_corrected_by_what_is_made_up(run_cli: Console, tour: H
     words = ("suggest", "train", "--dataset", "umls", "--gpu", "t4", "--json")
     fresh, there = (run_cli(*words, env=env) for env in ({}, {"KGOPS_HOME": str(tour.path)}))
     assert fresh.code == there.code == 0, there.err
-    plans = [{**plan, "disk": None} for (plan,) in (fresh.json(), there.json())]  # its room differs by the moment
+    plans = [
+        {**plan, "disk": None} for (plan,) in (fresh.json(), there.json())
+    ]  # its room differs by the moment
     assert plans[0] == plans[1]
 
 

@@ -37,6 +37,7 @@ _TYPED = {
     "evaluation": "--data DIR",
     "paths": "--data DIR",
     "pace": "--settings 24",
+    "memory": "--jobs 1,2,9",
 }
 
 

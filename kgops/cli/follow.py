@@ -63,12 +63,13 @@ def _follow(
                 offset = offset_now
                 for raw in lines:
                     _show_log_line(raw, line)
-            if run.ended:
-                return run
+            # Also of a run that made its attempts and ended since the last look.
             if run.attempts > attempts_seen:
-                if attempts_seen and not quiet:
+                if run.attempts > 1 and not quiet:
                     _announce_attempt(session, run, line)
                 attempts_seen = run.attempts
+            if run.ended:
+                return run
             if line is not None:
                 line.update(_describe(run))
             if time.monotonic() >= next_settle:  # its supervisor may have been killed
