@@ -255,6 +255,7 @@ def test_a_second_training_into_a_folder_leaves_no_checkpoint_of_the_first(reade
     (models / "again/checkpoints/checkpoint_epoch_0000099.pt").write_text("mine")
     for name in ("mine.pt", "mine.pt.sha256"):
         (models / "again" / name).write_text("mine")
+    before = {path.name for path in (models / "again").rglob("*.sha256")}
     small = (
         "--num-epochs 4 --embedding-dim 16 --output-channels 2 --validate-every 0 --output-dir models/again"
     )
@@ -263,8 +264,10 @@ def test_a_second_training_into_a_folder_leaves_no_checkpoint_of_the_first(reade
     left = {path.name for path in (models / "again").rglob("*.pt")}
     assert left == {"final_model.pt", "mine.pt", *(f"checkpoint_epoch_{n:07d}.pt" for n in (2, 4, 99))}
     assert len(list((models / "again").rglob("*.sha256"))) == 4
+    gone = before - {path.name for path in (models / "again").rglob("*.sha256")}
+    assert "best_model.pt.sha256" in gone
     told = reader.desk.type("kgops show last").out
-    assert " 4 models and checkpoints that an earlier run had copied" in told
+    assert f" {len(gone)} models and checkpoints that an earlier run had copied" in told
 
 
 # --- what the tables say of single flags ----------------------------------------------------------
