@@ -23,6 +23,7 @@ from typing import Any
 
 from chaos_actors import actors, supervisors, variables_of_all, with_variable
 from chaos_report import Report, figures
+from driving import patience
 from mutants import BEFORE_THE_ROW, WAITING_LAUNCHERS
 
 from kgops.bench.measure import store
@@ -92,7 +93,7 @@ class Chaos:
 
     def call(self, *arguments: str) -> str:
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=patience())
         if process.returncode != 0:
             self.wrong(f"`kgops {' '.join(arguments)}` ended with {process.returncode}: {err.strip()[-300:]}")
         return out
@@ -184,8 +185,12 @@ class Chaos:
 
     def _wait_for_the_gap(self, launcher: subprocess.Popen[str]) -> None:
         """Until the launcher's job has its folder and no row: where to kill is known, and not left to luck."""
-        deadline = time.monotonic() + 60
-        while not self._before_the_row.exists() and launcher.poll() is None and time.monotonic() < deadline:
+        begun = time.monotonic()
+        while (
+            not self._before_the_row.exists()
+            and launcher.poll() is None
+            and time.monotonic() < begun + patience()
+        ):
             time.sleep(0.01)
         self._before_the_row.unlink(missing_ok=True)
 

@@ -25,18 +25,21 @@ T = TypeVar("T")
 QUICK = (sys.executable, "-I", "-S", "-c")  # a Python that starts in a few milliseconds
 
 
-# A guard against hanging, not a promise of speed: machines that test are busy, and slow for minutes.
-PATIENCE_S = 60.0
+def patience() -> float:
+    """Seconds after which something hangs: longer while more processes than processors want to work. A guard, not a
+    promise of speed; tests measure no time."""
+    return 300.0 * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
-def wait_for(condition: Callable[[], T | None], what: str, within_s: float = PATIENCE_S) -> T:
+def wait_for(condition: Callable[[], T | None], what: str) -> T:
     """What `condition` returns once it is true; a failure that names `what` if it never is."""
-    deadline = time.monotonic() + within_s
+    begun = time.monotonic()
     while True:
         found = condition()
         if found:
             return found
-        assert time.monotonic() < deadline, f"waited {within_s:g} s in vain for {what}"
+        waited = time.monotonic() - begun
+        assert waited < patience(), f"waited {waited:.0f} s in vain for {what}"
         time.sleep(0.02)
 
 
@@ -72,7 +75,6 @@ class Console:
         input: bytes | None = None,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
-        timeout_s: float = 50.0,
     ) -> Done:
         done = subprocess.run(
             self.argv(*args),
@@ -81,7 +83,7 @@ class Console:
             capture_output=True,
             env=self.environment(env),
             cwd=cwd or self.cwd,
-            timeout=timeout_s,
+            timeout=patience(),
         )
         return Done(
             done.returncode,
@@ -118,14 +120,14 @@ class Console:
         finally:
             conn.close()
 
-    def ended(self, number: int, within_s: float = PATIENCE_S) -> Run:
+    def ended(self, number: int) -> Run:
         """The run once it has ended, with no console looking."""
 
         def look() -> Run | None:
             run = self.run(number)
             return run if run is not None and run.ended else None
 
-        return wait_for(look, f"the end of run {number}", within_s)
+        return wait_for(look, f"the end of run {number}")
 
     def running(self, number: int) -> Run:
         def look() -> Run | None:
@@ -185,9 +187,9 @@ def all_of(home: Path) -> set[Identity]:
 
 
 def end_all_of(home: Path) -> None:
-    deadline = time.monotonic() + 15
+    begun = time.monotonic()
     while found := all_of(home):
-        assert time.monotonic() < deadline, f"still alive: {found}"
+        assert time.monotonic() < begun + patience(), f"still alive: {found}"
         for who in found:
             processes.send(who, signal.SIGKILL)
         time.sleep(0.01)
@@ -234,13 +236,13 @@ class Terminal:
             return bool(new)
         return True
 
-    def wait_for_text(self, text: bytes, within_s: float = PATIENCE_S) -> None:
+    def wait_for_text(self, text: bytes) -> None:
         def look() -> bool:
             self.read()
             return text in self.seen
 
         try:
-            wait_for(look, f"{text!r} on the terminal", within_s)
+            wait_for(look, f"{text!r} on the terminal")
         except AssertionError as error:
             raise AssertionError(f"{error}; it shows {self.seen!r}") from None
 
@@ -251,11 +253,11 @@ class Terminal:
         os.close(self.master)
         self.master = -1
 
-    def wait(self, within_s: float = PATIENCE_S) -> int:
+    def wait(self) -> int:
         """The command's exit code; what it shows until then is kept in `seen`."""
-        deadline = time.monotonic() + within_s
+        begun = time.monotonic()
         while self.child.poll() is None:
-            assert time.monotonic() < deadline, f"still running; the terminal shows {self.seen!r}"
+            assert time.monotonic() < begun + patience(), f"still running; the terminal shows {self.seen!r}"
             if self.master >= 0:
                 self.read()
             else:

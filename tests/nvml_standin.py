@@ -28,6 +28,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
+from driving import patience
+
 TESTS = Path(__file__).resolve().parent
 SONAME = "libnvidia-ml.so.1"
 STATE = "KGOPS_NVML_STANDIN"
@@ -198,7 +200,7 @@ def ask_child(environment: dict[str, str], look: Callable[P, T], *args: P.args, 
         env=environment,
         input=pickle.dumps((args, kwargs)),
         capture_output=True,
-        timeout=240,  # a guard against hanging; pytest has its own
+        timeout=patience(),  # a guard against hanging; pytest has its own
     )
     assert child.returncode == 0, f"the child ended with {child.returncode}: {child.stderr.decode()}"
     return cast(T, pickle.loads(child.stdout))

@@ -73,7 +73,7 @@ def made_bed(console: Console, folder: Path) -> Bed:
         "--checkpoint-frequency",
         "1",
     )
-    console("run", "train", "--dataset", "nations", *small, timeout_s=120)
+    console("run", "train", "--dataset", "nations", *small)
     console(
         "run",
         "train",
@@ -84,7 +84,6 @@ def made_bed(console: Console, folder: Path) -> Bed:
         "--model",
         "TransE",
         *small,
-        timeout_s=120,
     )
     assert [run["state"] for run in console("runs", "--json").json()] == ["succeeded"] * 2
     return bed

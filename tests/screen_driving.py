@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from driving import PATIENCE_S
+from driving import patience
 from textual.pilot import Pilot
 
 from kgops.settings import Home
@@ -48,10 +48,10 @@ class Seen:
     async def wait(self, seconds: float) -> None:
         await self.pilot.pause(seconds)
 
-    async def until(self, condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
-        deadline = time.monotonic() + within_s
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        begun = time.monotonic()
         while not condition():
-            assert time.monotonic() < deadline, f"waited in vain for {what}:\n{self.text}"
+            assert time.monotonic() < begun + patience(), f"waited in vain for {what}:\n{self.text}"
             await self.pilot.pause(0.02)
 
     async def until_shows(self, *texts: str) -> None:

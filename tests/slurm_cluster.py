@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from driving import patience
+
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin", "/sbin"])
 
@@ -69,7 +71,9 @@ class Cluster:
 
     def ask(self, *command: str) -> str:
         own = {**os.environ, **self.environment}
-        done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            command, env=own, capture_output=True, text=True, timeout=patience(), check=False
+        )
         return done.stdout + done.stderr
 
     def lose_node(self, name: str) -> None:
@@ -119,7 +123,13 @@ def cluster(folder: Path, nodes: int) -> Iterator[Cluster]:
 def _run(one: Cluster, *command: str) -> None:
     own = {**os.environ, **one.environment}
     done = subprocess.run(
-        command, env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False
+        command,
+        env=own,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=patience(),
+        check=False,
     )
     assert done.returncode == 0, f"{command}: {done.stderr}"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import patience
 
 from kgops.bench.claims import contests
 from kgops.bench.rounds import Contest, Place, hold
@@ -220,7 +221,7 @@ def test_one_way_works_at_a_time_and_nobody_is_a_part_ahead_of_another(tmp_path:
     (tmp_path / "results").mkdir()
     environment = {**os.environ, "KGOPS_RUN_FOLDER": str(tmp_path)}
     command = [sys.executable, "-c", LOCKSTEP.format(root=str(ROOT))]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience())
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 4 and ":" not in line]
     parts = sorted((int(begun), int(ended), name, int(part)) for name, part, begun, ended in lines)
@@ -311,7 +312,6 @@ def test_a_command_that_says_nothing_ends_the_benchmark_with_its_run_named(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)  # importing PyKEEN takes its time on a busy machine
 @pytest.mark.parametrize(
     ("table", "module", "words"),
     [

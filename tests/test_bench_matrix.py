@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driving import PATIENCE_S, Console, wait_for
+from driving import Console, patience, wait_for
 
 from kgops.bench.vary import read_axis, variants
 from kgops.errors import BadJob, Usage
@@ -39,13 +39,10 @@ def job(run_cli: Console) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)  # a dozen runs
 def test_a_lever_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
     run_cli: Console, job: Path, conn: sqlite3.Connection
 ) -> None:
-    done = run_cli(
-        "bench", "matrix", job, "--vary", "work=0,0.0,0.1", "--repeat", "3", "--json", timeout_s=120
-    )
+    done = run_cli("bench", "matrix", job, "--vary", "work=0,0.0,0.1", "--repeat", "3", "--json")
     assert done.code == 0, done.err
     first, nothing, slow = done.json()["row"]
     assert (first["variant"], first["verdict"]) == ("work=0", "baseline")
@@ -62,7 +59,6 @@ def test_a_lever_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # a dozen runs
 def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: Console, job: Path) -> None:
     asked = ("bench", "matrix", str(job), "--vary", "work=0,0.01,0.02", "--repeat", "3", "--json")
     child = run_cli.start(*asked)
@@ -73,12 +69,15 @@ def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: C
         found = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
         return found if len(found) >= 3 else []
 
-    wait_for(some_pairs, "three finished pairs", within_s=2 * PATIENCE_S)
+    wait_for(
+        some_pairs,
+        "three finished pairs",
+    )
     child.send_signal(signal.SIGKILL)
     child.communicate()
     before = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
     assert 3 <= len(before) < 6
-    done = run_cli(*asked, timeout_s=120)
+    done = run_cli(*asked)
     assert done.code == 0, done.err
     assert f"Going on with benchmark 1: {len(before)} of its pairs are finished." in done.err
     after = [Pair(**{**pair, "noted": tuple(pair["noted"])}) for pair in done.json()["pair"]]
@@ -88,7 +87,7 @@ def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: C
     ]
     assert run_cli("runs", "--state", "running", "--json").json() == []
     # Finished, the same command measures again.
-    assert run_cli(*asked[:-2], "1", "--json", timeout_s=120).json()["id"] == 2
+    assert run_cli(*asked[:-2], "1", "--json").json()["id"] == 2
 
 
 def test_one_benchmark_at_a_time_and_ctrl_c_stops_the_run_that_is_going_on(run_cli: Console) -> None:
@@ -101,7 +100,7 @@ def test_one_benchmark_at_a_time_and_ctrl_c_stops_the_run_that_is_going_on(run_c
     other = run_cli("bench", "matrix", str(path), "--vary", "s=1,2")
     assert other.code == 2 and "another benchmark is going on" in other.err
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=PATIENCE_S)
+    _, err = child.communicate(timeout=patience())
     assert child.returncode == 130, err
     run = run_cli.run(1)
     assert run is not None and run.state == "cancelled"
@@ -121,7 +120,6 @@ def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Con
     assert "the baseline code=3 did not succeed" in failing.err
 
 
-@pytest.mark.timeout(180)  # four trainings
 def test_a_lever_that_was_not_in_effect_is_named_with_the_reason(run_cli: Console) -> None:
     path = run_cli.cwd / "small.toml"
     path.write_text(
@@ -130,7 +128,6 @@ def test_a_lever_that_was_not_in_effect_is_named_with_the_reason(run_cli: Consol
     done = run_cli(
         *("bench", "matrix", path, "--vary", "precision=fp32,fp16", "--repeat", "1", "--json"),
         env={"OMP_NUM_THREADS": "1"},
-        timeout_s=120,
     )
     assert done.code == 0, done.err
     row = done.json()["row"][1]

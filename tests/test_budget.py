@@ -67,7 +67,6 @@ def test_tracin_takes_what_was_predicted() -> None:
     judge([compare_tracin(draw_tracin(rng, most_entities=3000, flop=5e8), seed) for seed, rng in drawn])
 
 
-@pytest.mark.timeout(180)  # a dozen runs, on whatever else the machine does
 def test_tracin_in_other_ways_takes_what_was_predicted() -> None:
     drawn = [
         (seed, draw_other(random.Random(seed), most_entities=3000, flop=3e8))

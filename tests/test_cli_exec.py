@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from driving import PATIENCE_S, Console, wait_for
+from driving import Console, patience, wait_for
 
 from kgops.runs import processes
 from storage import attempts
@@ -120,7 +120,7 @@ def test_following_a_log_ends_with_its_run_even_if_the_supervisor_was_killed(run
     kill_supervisor(run_cli)
     follower = run_cli.start("logs", "-f", str(number))
     (run_cli.cwd / "gate").touch()
-    out, _ = follower.communicate(timeout=PATIENCE_S)
+    out, _ = follower.communicate(timeout=patience())
     assert (out, follower.returncode) == (b"one\ntwo\n", 0)
     assert run_cli.ended(number).state == "succeeded"
 

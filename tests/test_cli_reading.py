@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from driving import QUICK, Console, all_of, wait_for
+from driving import QUICK, Console, all_of, patience, wait_for
 
 from storage import runs
 
@@ -158,7 +158,7 @@ def test_reader_that_leaves_early_is_no_error(run_cli: Console) -> None:
             env=run_cli.environment(),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=patience(),
         )
         assert piped.stderr == ""
         assert piped.stdout.splitlines()[-1] == "0", args

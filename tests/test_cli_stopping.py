@@ -78,7 +78,7 @@ def test_stop_ends_the_whole_tree_after_the_grace(
     number = run_cli.detach(*QUICK, FAMILY, flags=("--grace", "0.3"), env=env)
     family = {name: identity_in(run_cli.cwd / name) for name in MEMBERS}
     try:
-        done = run_cli("stop", str(number), env=env, timeout_s=15)
+        done = run_cli("stop", str(number), env=env)
         left = [name for name, who in family.items() if who.is_alive()]
     finally:
         for who in family.values():
@@ -130,7 +130,7 @@ def test_second_stop_with_less_grace_is_heeded(run_cli: Console) -> None:
     wait_for((run_cli.cwd / "ready").exists, "the worker")
     assert run_cli("stop", str(number), "--no-wait").out == f"run {number}: asked to stop\n"
     wait_for((run_cli.folder(number) / "attempts/1/asked-to-stop").exists, "the first request to be seen")
-    done = run_cli("stop", str(number), "--grace", "0.1", timeout_s=15)
+    done = run_cli("stop", str(number), "--grace", "0.1")
     assert done.out == f"run {number}: cancelled\n"
 
 

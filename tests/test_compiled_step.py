@@ -88,7 +88,6 @@ def assert_same(a: tuple[ConvE, FitResult, Listener], b: tuple[ConvE, FitResult,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler: torch.compile cannot make kernels for a CPU")
 @pytest.mark.parametrize("loss", ["kvsall-bce", "1vsall-ce"])
 def test_compiled_training_has_the_losses_and_weights_of_plain_training(
@@ -102,7 +101,6 @@ def test_compiled_training_has_the_losses_and_weights_of_plain_training(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler: torch.compile cannot make kernels for a CPU")
 def test_rehearsal_changes_neither_weights_nor_norms_nor_random_numbers(nations: Graph) -> None:
     model = small(nations)
@@ -310,7 +308,6 @@ def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted
         assert torch.equal(parameter, before[name]), name
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("device", [CARD])
 @pytest.mark.parametrize(("mode", "precision"), [("default", "fp32"), ("reduce-overhead", "bf16")])
 def test_compiled_training_on_a_card_has_the_losses_and_weights_of_plain_training(

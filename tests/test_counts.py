@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from driving import patience
 
 from kgops.graphs.triples import BUNDLED, Graph, read_graph, read_pykeen_dataset
 from kgops.plans.blocks import Groups
@@ -123,7 +124,7 @@ def test_counting_loads_no_torch() -> None:
         "assert counts_of({'dataset': 'nations'}).entities == 14;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'pykeen')))"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=patience(), check=False).returncode == 0
 
 
 def test_a_block_of_everything_is_the_whole_graph() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from documented import Desk, Went
-from driving import Terminal
+from driving import Terminal, patience
 
 from kgops.settings import Home
 from kgops.tour.benches import bench_stories, put_benches
@@ -176,7 +176,7 @@ def test_example_serves_the_screens(history: Desk) -> None:
         if not address:
             pytest.skip(f"port 8123: {child.stderr.read()[:80]}")
         assert address.startswith("http://127.0.0.1:8123/")
-        with urllib.request.urlopen(address, timeout=20) as answer:
+        with urllib.request.urlopen(address, timeout=patience()) as answer:
             assert b"kgops" in answer.read()
     finally:
         child.terminate()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from disks import Disk, small_disk
-from driving import PATIENCE_S, QUICK, Console, all_of, end_all_of, files_of_runs, is_clear, wait_for
+from driving import QUICK, Console, all_of, end_all_of, files_of_runs, is_clear, patience, wait_for
 
 from kgops.runs import processes
 from storage import intake, reports, runs, series
@@ -191,7 +191,7 @@ def test_locked_database_blocks_no_worker_and_loses_nothing(run_cli: Console, tm
     assert run_cli("runs").code == 0  # readers do not wait
     locker.execute("ROLLBACK")
     locker.close()
-    out, err = waiting.communicate(timeout=PATIENCE_S)
+    out, err = waiting.communicate(timeout=patience())
     assert (waiting.returncode, out) == (0, b"2\n"), err
     assert run_cli.ended(number).state == "succeeded"
     assert run_cli.ended(2).state == "succeeded"

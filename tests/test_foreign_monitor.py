@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from driving import patience
 from nvml_standin import Machine, StandIn, h200, t4
 
 pytest.importorskip("nvitop", reason="a dev dependency")
@@ -23,7 +24,7 @@ def test_nvitop_shows_the_same_cards_memory_and_processes(tmp_path: Path) -> Non
         env={**standin.environment(), "COLUMNS": "120"},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=patience(),
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

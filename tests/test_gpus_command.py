@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import PATIENCE_S, Console, Done, Terminal, identity_in, wait_for
+from driving import Console, Done, Terminal, identity_in, patience, wait_for
 from nvml_standin import Card, Machine, Slice, StandIn, a100, h200, t4
 
 from kgops.cli.output import width_of
@@ -287,7 +287,7 @@ def test_where_no_process_can_be_named_a_run_is_told_by_the_change_of_its_cards_
         (held,) = card["run"]
         return held if held["used_mib"] == 5000 else None
 
-    held = wait_for(found, "the card's memory in the record", within_s=30)
+    held = wait_for(found, "the card's memory in the record")
     assert (held["run"], held["used_mib"], held["by"]) == (1, 5000.0, "memory change")
     shown = json.loads(inside("show", "1", "--json"))
     (event,) = [event for event in shown["event"] if event["kind"] == "card_memory_by"]
@@ -335,7 +335,7 @@ def test_watching_draws_again_what_changed_and_nothing_else_until_ctrl_c(
 
 
 def _read_until(terminal: Terminal, standin: StandIn, readings: int) -> None:
-    wait_for(lambda: (terminal.read(), len(_readings(standin)) >= readings)[1], "more readings", within_s=20)
+    wait_for(lambda: (terminal.read(), len(_readings(standin)) >= readings)[1], "more readings")
 
 
 def _readings(standin: StandIn) -> list[str]:
@@ -351,7 +351,7 @@ def test_watching_into_a_pipe_gives_plain_lines_at_once(
     assert child.stdout is not None
     first, second = child.stdout.readline(), child.stdout.readline()
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=PATIENCE_S)
+    out, err = child.communicate(timeout=patience())
     assert child.returncode == 0, err
     assert b"\x1b" not in first + second + out
     if flags:
@@ -366,5 +366,5 @@ def test_ctrl_c_is_heard_while_the_driver_hangs(run_cli: Console, standin: Stand
     assert child.stderr is not None
     assert b"takes its time" in child.stderr.readline()
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=PATIENCE_S)
+    child.communicate(timeout=patience())
     assert child.returncode == 130

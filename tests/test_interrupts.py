@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from chaos_actors import actors
-from driving import Console, wait_for
+from driving import Console, patience, wait_for
 
 from kgops.runs import processes
 from kgops.runs.folder import RunFolder
@@ -50,7 +50,7 @@ def test_second_ctrl_c_does_not_undo_the_first(run_cli: Console) -> None:
     assert console.stderr is not None
     assert console.stderr.readline() == b"ready\n"  # it follows the run
     console.send_signal(signal.SIGINT)
-    out, err = console.communicate(timeout=50)
+    out, err = console.communicate(timeout=patience())
     assert (console.returncode, b"run 1 cancelled" in out) == (130, True), (out, err)
     assert run_cli.ended(1).state == "cancelled"
 

@@ -8,7 +8,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from driving import Console, all_of, files_of_runs, wait_for
+from driving import Console, all_of, files_of_runs, patience, wait_for
 
 BEGIN = ["run", "exec", "--detach", "--", "true"]
 FOLLOW = ["run", "exec", "--", "true"]
@@ -32,7 +32,7 @@ def test_twenty_consoles_at_once_lose_no_run(run_cli: Console) -> None:
     children = [(args, run_cli.start(*args)) for args in commands]
     given = []
     for args, child in children:
-        out, err = child.communicate(timeout=50)
+        out, err = child.communicate(timeout=patience())
         told = err.decode()
         assert "Traceback" not in told, (args, told)
         assert "is locked" not in told, (args, told)
@@ -57,7 +57,7 @@ def test_first_commands_of_all_may_come_together(kgops_home: Path, tmp_path: Pat
     children = [console.start(*BEGIN) for _ in range(6)]
     given = []
     for child in children:
-        out, err = child.communicate(timeout=50)
+        out, err = child.communicate(timeout=patience())
         assert child.returncode == 0, err.decode()
         given.append(int(out))
     assert sorted(given) == [1, 2, 3, 4, 5, 6]

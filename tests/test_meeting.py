@@ -60,7 +60,6 @@ def two_that_agree(which: int, port: int, late: float) -> None:
     os._exit(7)  # as one that is killed: it takes back nothing of what it has told
 
 
-@pytest.mark.timeout(120)
 def test_who_begins_again_never_knocks_where_the_one_before_was() -> None:
     """torchrun's store outlives a restart; the second process comes late to it."""
     store = dist.TCPStore(

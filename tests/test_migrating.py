@@ -20,7 +20,6 @@ from kgops.cli import main
 from kgops.flights.making import Sky, make_flights
 
 # Sixteen runs, one after the other, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(600)
 PAGE = page("docs/MIGRATING.md")
 WORKLOADS = {
     "train_pytorch.py": "train",

@@ -40,7 +40,7 @@ def test_end_of_the_outer_run_does_not_touch_the_inner_one(run_cli: Console, how
     run_cli.running(inner)
     supervisor = supervisor_of(run_cli, inner)
     if how == "is stopped":
-        assert run_cli("stop", str(outer), timeout_s=15).out == f"run {outer}: cancelled\n"
+        assert run_cli("stop", str(outer)).out == f"run {outer}: cancelled\n"
     if how == "is killed":
         conn = open_reader(run_cli.home / "kgops.db")
         (attempt,) = attempts.of_run(conn, outer)
@@ -70,7 +70,7 @@ def test_inner_worker_whose_supervisor_was_killed_survives_the_outer_run(run_cli
     supervisor = supervisor_of(run_cli, inner)
     processes.send(supervisor, signal.SIGKILL)
     wait_for(lambda: not supervisor.is_alive(), "the inner supervisor to die")
-    assert run_cli("stop", str(outer), timeout_s=15).out == f"run {outer}: cancelled\n"
+    assert run_cli("stop", str(outer)).out == f"run {outer}: cancelled\n"
     assert worker.is_alive()
     wait_for(lambda: run_cli.show(inner)["attempt"][0]["adoptions"] == 1, "its adoption")
     assert worker.is_alive()

@@ -119,7 +119,7 @@ def test_a_training_that_ran_out_in_the_middle_goes_on_from_its_checkpoint_to_th
         if e["event"] == "started"
     )
     resource.prlimit(worker, resource.RLIMIT_DATA, (64 << 20, resource.RLIM_INFINITY))
-    wait_for(lambda: run_cli.show(2)["ended_at"], "the end of the run", within_s=40)
+    wait_for(lambda: run_cli.show(2)["ended_at"], "the end of the run")
     run, never_failed = run_cli.show(2), run_cli.show(1)
     assert [(a["outcome"], a["settings"]) for a in run["attempt"]] == [
         ("out_of_memory", {}),
@@ -142,7 +142,7 @@ def test_a_training_that_the_kernel_killed_for_memory_steps_down_too(
     events = Path(run_cli.show(1)["path"]) / "events.jsonl"
     started = wait_for(lambda: re.search(r'"started".*"pid":(\d+)', events.read_text()), "the worker")
     (small_group / "cgroup.procs").write_text(started[1])  # with what it has; what it adds counts
-    wait_for(lambda: run_cli.show(1)["ended_at"], "the end of the run", within_s=40)
+    wait_for(lambda: run_cli.show(1)["ended_at"], "the end of the run")
     run = run_cli.show(1)
     assert [(a["outcome"], a["settings"]) for a in run["attempt"]] == [
         ("out_of_memory", {}),

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from driving import patience
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,7 +37,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)],
         check=True,
-        timeout=50,
+        timeout=patience(),
     )
     site = next(folder.glob("lib/python*/site-packages"))
     lent = next(Path(entry) for entry in sys.path if (Path(entry) / "click").is_dir())
@@ -98,7 +99,7 @@ def _call(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "KGOPS_HOME": str(folder / "home")},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=patience(),
     )
     assert done.returncode == 0, done.stderr
     return done

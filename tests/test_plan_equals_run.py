@@ -44,13 +44,11 @@ def found(console: Console, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> list[L
     return list(lines(bed, LINES, SEED))
 
 
-@pytest.mark.timeout(1200)  # a guard: alone it takes half a minute
 def test_suggest_the_dry_run_and_the_printed_command_are_one_plan(found: list[Line]) -> None:
     differences = [f"{line}\n    {one}" for line in found for one in plan_equals_run.compare_plans(line)]
     assert not differences, "\n".join(differences)
 
 
-@pytest.mark.timeout(1200)  # a guard: alone it takes half a minute
 def test_a_started_run_applies_what_its_plan_shows(console: Console, found: list[Line]) -> None:
     chosen = plan_equals_run.covering(found, STARTED)
     assert {line.workload for line in chosen} >= {"train", "pykeen", "tracin", "regress", "pipeline"}
@@ -81,7 +79,6 @@ def with_gpus(console: Console, bed: Bed, tmp_path: Path) -> dict[str, str]:
     return {**driver.environment(), "KGOPS_HOME": str(console.home), "PYTHONPATH": paths}
 
 
-@pytest.mark.timeout(600)
 def test_with_gpus_suggest_and_the_dry_run_are_one_plan(with_gpus: dict[str, str], tmp_path: Path) -> None:
     assert ask_child(with_gpus, plan_equals_run.planned_gpus, str(tmp_path), 40, SEED) == []
 
@@ -97,7 +94,6 @@ def precisions_of(many: list[tuple[str, ...]]) -> list[tuple[object, ...]]:
     return [precisions(*words) for words in many]
 
 
-@pytest.mark.timeout(600)
 def test_without_a_profile_a_gpu_computes_in_its_own_format_and_a_cpu_in_fp32(
     with_gpus: dict[str, str], found: list[Line], bed: Bed
 ) -> None:

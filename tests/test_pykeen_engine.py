@@ -99,7 +99,6 @@ def test_a_supervised_run_shows_curves_levers_and_the_best_of_its_validations(
     assert [entry["epoch"] for entry in history] == [1, 2, 3, 4]
 
 
-@pytest.mark.timeout(150)
 def test_a_killed_run_resumes_by_itself_to_the_weights_of_one_never_killed(
     run_cli: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +119,7 @@ def test_a_killed_run_resumes_by_itself_to_the_weights_of_one_never_killed(
         return int(events(folder, "started")[-1]["pid"]) if done and done[-1] >= 2 else None
 
     os.kill(wait_for(in_the_middle, "the middle of the training", 60), signal.SIGKILL)
-    run = run_cli.ended(1, within_s=60)
+    run = run_cli.ended(1)
     assert (run.state, run.attempts) == ("succeeded", 2)
     assert any(note["text"].startswith("resumed after epoch") for note in events(run_cli.folder(1), "note"))
     a, b = (

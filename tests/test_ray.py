@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from driving import Console, wait_for
 
-pytestmark = pytest.mark.timeout(200)
 pytest.importorskip("ray", reason="needs Ray: pip install 'kgops[ray]'")
 
 # A cluster has its own process: what Ray starts in ours would stay until the last test.

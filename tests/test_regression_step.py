@@ -237,7 +237,6 @@ def test_graphs_beside_checkpointing_and_compiling_without_a_card_are_corrected_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_compiled_steps_give_the_same_numbers_and_their_checkpoints_load_anywhere(

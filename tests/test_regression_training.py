@@ -34,7 +34,6 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> list[Flight]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("architecture", ["transformer", "gnn", "ssm", "cnn"])
 def test_every_architecture_learns_heights_of_a_flight_it_never_saw(
     tmp_path: Path, architecture: str

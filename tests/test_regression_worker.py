@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from driving import wait_for
 from test_train_loop import assert_identical
 from tiny_regression import weights
 
@@ -106,13 +105,6 @@ def test_a_person_reads_at_the_end_what_the_model_is_worth(tmp_path: Path) -> No
     assert "test_r2" in figures and "mean_predictor" not in figures
 
 
-def wait_until(look: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 50
-    while not look():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
@@ -127,7 +119,7 @@ def test_a_worker_ended_in_the_middle_goes_on_to_the_same_weights(
     cut = tmp_path / "cut"
     argv, environment = worker(cut, epochs=6, data=undisturbed.parent / "data")
     with subprocess.Popen(argv, cwd=cut, env=environment, stdout=subprocess.PIPE) as process:
-        wait_until(lambda: bool(list(cut.glob("results/checkpoints/resume_000000[2-5]_*.pt"))))
+        wait_for(lambda: list(cut.glob("results/checkpoints/resume_000000[2-5]_*.pt")), "a second checkpoint")
         process.send_signal(how)
         assert process.wait() == -how
     assert not (cut / "results" / "manifest.json").exists()

@@ -268,7 +268,6 @@ def test_flights_that_cannot_be_made_are_told_with_the_reason(run_cli: Console) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_run_learns_says_what_it_left_out_and_is_recorded_with_its_forecast(
     run_cli: Console, flights: Path
 ) -> None:

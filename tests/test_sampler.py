@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from driving import patience
 from nvml_standin import Machine, StandIn, t4
 
 from kgops.gpus.readings import Snapshot
@@ -22,18 +23,16 @@ def standin(tmp_path: Path) -> StandIn:
     return StandIn(tmp_path)
 
 
-def wait_for(
-    sampler: CardSampler, wanted: Callable[[Snapshot], bool], timeout_s: float = 20.0
-) -> tuple[Snapshot, int]:
+def wait_for(sampler: CardSampler, wanted: Callable[[Snapshot], bool]) -> tuple[Snapshot, int]:
     """The first snapshot that is as wanted, and how often the sampler could be looked at until then."""
-    looks, ends = 0, time.monotonic() + timeout_s
-    while time.monotonic() < ends:
+    looks, begun = 0, time.monotonic()
+    while time.monotonic() < begun + patience():
         snapshot = sampler.newest()
         looks += 1
         if snapshot is not None and wanted(snapshot):
             return snapshot, looks
         time.sleep(0.005)
-    raise AssertionError(f"no such snapshot within {timeout_s} s; the newest is {sampler.newest()}")
+    raise AssertionError(f"no such snapshot; the newest is {sampler.newest()}")
 
 
 def test_the_sampler_follows_the_cards(standin: StandIn) -> None:

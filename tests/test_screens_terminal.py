@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from driving import Console, Terminal, wait_for
+from driving import Console, Terminal, patience, wait_for
 
 Open = Callable[..., Terminal]
 WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
@@ -26,9 +26,9 @@ def resize(terminal: Terminal, columns: int, lines: int) -> None:
 def settled(terminal: Terminal, quiet_s: float = 1.2) -> None:
     """Until nothing has been sent for a while."""
     size, since = -1, time.monotonic()
-    deadline = since + 15
+    begun = since
     while time.monotonic() - since < quiet_s:
-        assert time.monotonic() < deadline, "it never falls silent"
+        assert time.monotonic() < begun + patience(), "it never falls silent"
         terminal.read(0.1)
         if len(terminal.seen) != size:
             size, since = len(terminal.seen), time.monotonic()

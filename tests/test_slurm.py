@@ -20,10 +20,6 @@ from kgops.jobs.places import PlaceAsk
 from kgops.on.script import script
 
 WITHOUT = missing()
-pytestmark = pytest.mark.timeout(900)
-# Guards against hanging, as in `driving`: five runs at once share this machine's processors with whatever else it does,
-# and one of them is begun again after Slurm has looked around, so that each may take as long as all of them together.
-PATIENCE_S = 400.0
 needs_slurm = pytest.mark.skipif(
     bool(WITHOUT), reason=f"needs Slurm (slurm-wlm, munge): no {', '.join(WITHOUT)}"
 )
@@ -60,7 +56,7 @@ class Site:
 
     def wait_for_checkpoint(self, number: int, name: str = "checkpoint_epoch_*.pt") -> None:
         folder = self.console.folder(number) / "results" / "checkpoints"
-        wait_for(lambda: list(folder.glob(name)), f"a checkpoint of run {number}", PATIENCE_S)
+        wait_for(lambda: list(folder.glob(name)), f"a checkpoint of run {number}")
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +116,7 @@ def begun(site: Site) -> Runs:
 
 @needs_slurm
 def test_a_run_on_slurm_is_a_run_like_any_other(site: Site, begun: Runs) -> None:
-    run = site.console.ended(begun.whole, PATIENCE_S)
+    run = site.console.ended(begun.whole)
     assert run.state == "succeeded", run.reason
     shown = site.console.show(begun.whole)
     assert {lever["name"] for lever in shown["lever"]} >= {"batch_size", "precision"}
@@ -136,7 +132,7 @@ def test_a_run_on_slurm_is_a_run_like_any_other(site: Site, begun: Runs) -> None
 def test_a_stop_ends_the_job_on_its_node_and_in_the_queue(site: Site, begun: Runs) -> None:
     site.wait_for_checkpoint(begun.stopped)
     site.console("stop", str(begun.stopped), env=site.environment)
-    assert site.console.ended(begun.stopped, PATIENCE_S).state == "cancelled"
+    assert site.console.ended(begun.stopped).state == "cancelled"
     names = site.cluster.ask("squeue", "-h", "-o", "%j %T")
     assert f"kgops-{begun.stopped} RUNNING" not in names
 
@@ -147,7 +143,7 @@ def test_a_run_that_loses_its_node_to_others_or_to_time_goes_on_from_its_checkpo
     how: str, site: Site, begun: Runs
 ) -> None:
     number = getattr(begun, how)
-    run = site.console.ended(number, PATIENCE_S)
+    run = site.console.ended(number)
     assert run.state == "succeeded", run.reason
     assert ".1 on " in site.notes(number)  # started a second time by Slurm
     assert site.console.show(number)["attempts"] == 1
@@ -161,15 +157,15 @@ def test_a_run_whose_node_is_lost_goes_on_elsewhere_and_the_lost_worker_publishe
     site: Site, begun: Runs
 ) -> None:
     again = f"{site.job_of(begun.lost)}.1"
-    wait_for(lambda: f"Slurm job {again} on" in site.notes(begun.lost), "the second start", PATIENCE_S)
+    wait_for(lambda: f"Slurm job {again} on" in site.notes(begun.lost), "the second start")
     # The node was not dead, only out of sight.
     os.kill(begun.lost_worker, signal.SIGCONT)
-    run = site.console.ended(begun.lost, PATIENCE_S)
+    run = site.console.ended(begun.lost)
     assert run.state == "succeeded", run.reason
     fence = site.console.folder(begun.lost) / "attempts" / "1" / "slurm" / "fence.all"
     assert fence.read_text() == again
     log = fence.with_name("log.all")
-    wait_for(lambda: f"was succeeded by {again}" in log.read_text(), "the lost worker to end", PATIENCE_S)
+    wait_for(lambda: f"was succeeded by {again}" in log.read_text(), "the lost worker to end")
     assert log.read_text().count(f"epochs {MORE} ") == 1
 
 
@@ -177,12 +173,12 @@ def test_a_run_whose_node_is_lost_goes_on_elsewhere_and_the_lost_worker_publishe
 def test_a_tracing_as_an_array_finds_byte_for_byte_what_one_process_finds_here(
     site: Site, begun: Runs
 ) -> None:
-    site.console.ended(begun.whole, PATIENCE_S)
+    site.console.ended(begun.whole)
     traced = ("tracin", "--run", str(begun.whole), "--top-k", "9", "--loss", "one-to-n")
     here = site.begin(*traced)
     array = site.begin(*traced, *ON, "--tasks", "2")
     for number in (here, array):
-        run = site.console.ended(number, PATIENCE_S)
+        run = site.console.ended(number)
         assert run.state == "succeeded", run.reason
     found = [(site.console.folder(n) / "results" / "tracin.csv").read_bytes() for n in (here, array)]
     assert found[0] == found[1]
@@ -192,7 +188,7 @@ def test_a_tracing_as_an_array_finds_byte_for_byte_what_one_process_finds_here(
 @needs_slurm
 def test_what_slurm_does_not_take_is_told_in_its_words(site: Site) -> None:
     number = site.begin(*site.train, "--num-epochs", "1", "--on", "slurm", "--partition", "nosuch")
-    run = site.console.ended(number, PATIENCE_S)
+    run = site.console.ended(number)
     assert run.state == "failed"
     assert "nvalid partition" in (run.reason or "")
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from driving import patience
 from records import FIXTURES, add
 
 from storage import attempts, influences, intake, measurements, reports, runs, series
@@ -99,7 +100,7 @@ def test_six_processes_create_the_database_together(tmp_path: Path) -> None:
             assert child.stdout.readline() == b"ready\n"
         gate.touch()
         for child in children:
-            _, err = child.communicate(timeout=40)
+            _, err = child.communicate(timeout=patience())
             assert child.returncode == 0, err
     finally:
         for child in children:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from driving import Console, Terminal
+from driving import Console, Terminal, patience
 
 FULL = "Error: the output cannot be written: no space left on device\n"
 CLOSED = "Error: the output cannot be written: it is closed\n"
@@ -26,7 +26,7 @@ def with_streams(run_cli: Console, words: str, redirected: str) -> subprocess.Co
         text=True,
         env=run_cli.environment(),
         cwd=run_cli.cwd,
-        timeout=50,
+        timeout=patience(),
     )
 
 

@@ -185,7 +185,7 @@ def test_two_trainings_share_a_card_by_prediction_and_a_third_starts_by_itself(
         assert run["reserved_mib"] == pytest.approx(run["predicted_mib"] * 1.1, abs=1)
     assert 5000 < states[0]["reserved_mib"] < 7454  # of 14,909 MiB: two fit, three do not
     for number in numbers:
-        wait_for(partial(_has_succeeded, run_cli, number), f"run {number} to end", within_s=60)
+        wait_for(partial(_has_succeeded, run_cli, number), f"run {number} to end")
     first, second, third = (run_cli.show(number) for number in numbers)
     assert second["started_at"] < first["ended_at"]
     assert third["started_at"] >= min(first["ended_at"], second["ended_at"])

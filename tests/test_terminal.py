@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from driving import PATIENCE_S, Console, Terminal, all_of, wait_for
+from driving import Console, Terminal, all_of, patience, wait_for
 
 from kgops.runs import processes
 
@@ -92,7 +92,7 @@ def test_interrupt_without_a_terminal_stops_the_run(run_cli: Console) -> None:
     log = run_cli.home / "runs"
     wait_for(lambda: any(b"ready" in path.read_bytes() for path in log.glob("*/worker.log")), "the worker")
     console.send_signal(signal.SIGINT)
-    out, err = console.communicate(timeout=PATIENCE_S)
+    out, err = console.communicate(timeout=patience())
     assert console.returncode == 130, err
     assert b"run 1 cancelled" in out
     assert b"Traceback" not in err
@@ -104,7 +104,7 @@ def test_killing_the_console_changes_nothing_for_the_run(run_cli: Console, numbe
     log = run_cli.home / "runs"
     wait_for(lambda: any(b"ready" in path.read_bytes() for path in log.glob("*/worker.log")), "the worker")
     console.send_signal(number)
-    console.communicate(timeout=PATIENCE_S)
+    console.communicate(timeout=patience())
     assert console.returncode == -number
     run_cli.running(1)
     (run_cli.cwd / "gate").touch()

@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from driving import wait_for
 
 from kgops.errors import BadInput
 from kgops.jobs.job import read_job
@@ -103,13 +103,6 @@ def command_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def wait_for(what: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 WAYS: dict[str, dict[str, Any]] = {
     "the strongest of every test": {"test": "test.txt", "top_k": 20},
     "every score of one test": {"test_triple": "e1,r1,e2"},
@@ -136,7 +129,7 @@ def alone(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @contextmanager
 def a_piece_nobody_can_have(folder: Path) -> Iterator[int]:
     """Claims the last piece before anybody else does; how many there are."""
-    wait_for(lambda: list((folder / "pieces").glob("*/plan.json")))
+    wait_for(lambda: list((folder / "pieces").glob("*/plan.json")), "the plan of a tracing in pieces")
     pieces = Pieces.open(next((folder / "pieces").iterdir()))
     with pieces.claimed(list(pieces)[-1]) as ours:
         assert ours
@@ -169,7 +162,7 @@ def test_in_an_environment_that_says_nothing_of_threads_the_processes_are_copies
     finally:
         os.sched_setaffinity(0, before)
     with a_piece_nobody_can_have(tmp_path):
-        wait_for(lambda: len(hands_of(run.pid)) == 2)
+        wait_for(lambda: len(hands_of(run.pid)) == 2, "two hands")
         assert {command_of(pid) for pid in hands_of(run.pid)} == {command_of(run.pid)}
     assert run.wait(120) == 0
     assert found_in(tmp_path) == alone[way]
@@ -193,10 +186,10 @@ def test_a_process_that_is_killed_is_replaced_and_the_result_is_the_same(
     way = "the strongest of every test"
     run = begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained))
     with a_piece_nobody_can_have(tmp_path):
-        wait_for(lambda: len(hands_of(run.pid)) == 2)
+        wait_for(lambda: len(hands_of(run.pid)) == 2, "two hands")
         before = hands_of(run.pid)
         os.kill(before[0], signal.SIGKILL)
-        wait_for(lambda: len({*hands_of(run.pid)} - {*before}) == 1)
+        wait_for(lambda: len({*hands_of(run.pid)} - {*before}) == 1, "another hand")
     assert run.wait(120) == 0
     assert found_in(tmp_path) == alone[way]
 
@@ -207,7 +200,7 @@ def test_a_stopped_run_goes_on_with_the_pieces_that_were_published(
     way = "the strongest of every test"
     run = begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained))
     with a_piece_nobody_can_have(tmp_path) as many:
-        wait_for(lambda: len(list((tmp_path / "pieces").glob("*/*.pt"))) == many - 1)
+        wait_for(lambda: len(list((tmp_path / "pieces").glob("*/*.pt"))) == many - 1, "all pieces but one")
         run.send_signal(signal.SIGTERM)
         assert run.wait(60) == -signal.SIGTERM
     assert begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained)).wait(120) == 0

@@ -67,7 +67,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[st
     return folder, [torch.load(folder / f"found-{which}.pt") for which in range(2)]
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", WAYS)
 def test_two_processes_have_the_curve_of_one_and_the_same_weights(
     name: str, shared: tuple[Path, list[dict[str, Any]]], tmp_path: Path
@@ -187,7 +186,6 @@ class TwoProcesses:
         return any(event["name"] == "loss" for event in told(self.folder, "metric"))
 
 
-@pytest.mark.timeout(180)
 def test_a_process_that_is_killed_costs_nothing_but_time(
     graph: Path, never_shared: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +212,6 @@ def test_a_process_that_is_killed_costs_nothing_but_time(
     assert (tmp_path / "results" / "final_model.pt").exists()
 
 
-@pytest.mark.timeout(240)
 def test_under_torchrun_too_a_process_that_is_killed_costs_nothing_but_time(
     graph: Path, never_shared: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -253,7 +250,6 @@ def test_a_part_that_nobody_has_named_says_who_does(graph: Path, tmp_path: Path)
     assert "torchrun --nproc-per-node 2 -m kgops.workers.train_part job.toml" in done.stderr
 
 
-@pytest.mark.timeout(180)
 def test_a_run_that_is_stopped_leaves_a_point_to_resume_from_and_no_process(
     graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +262,6 @@ def test_a_run_that_is_stopped_leaves_a_point_to_resume_from_and_no_process(
 
 
 @NEED_TWO
-@pytest.mark.timeout(180)
 def test_what_the_processes_cannot_do_fails_the_run_with_their_words(graph: Path, tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("only\ttwo\n")
     job = job_on(graph, train=str(tmp_path / "train.txt"))

@@ -18,7 +18,7 @@ __all__ = ["COMMANDS", "Command", "Templates"]
 
 TESTS = Path(__file__).parent.parent
 WORKER = ("/bin/sh", str(Path(__file__).parent / "injected_worker.sh"))
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
