@@ -66,7 +66,11 @@ def test_runs_that_took_more_than_the_bound_raise_it_at_once() -> None:
 
 def test_workers_of_another_kind_teach_nothing() -> None:
     assert learn_process("tracin", planted(500.0, 2.0)) == learn_process("tracin", [])
-    assert kind_of("train", "pykeen") != kind_of("train", "kgops") == "train"
+    assert kind_of("train", "pykeen") != kind_of("train", "kgops", "conve") == "train"
+    light = [one._replace(kind=kind_of("train", "pykeen", "ComplEx")) for one in planted(60.0, 1.3)]
+    of_another = learn_process(kind_of("train", "pykeen", "RotatE"), light)
+    assert predicted_above(of_another, 40.0) == predicted_above(learn_process("train pykeen", []), 40.0)
+    assert of_another.samples == 0 and of_another.start_mib == 230.0  # what both import
     assert kind_of("train", None, shared_out=True) != "train"
 
 

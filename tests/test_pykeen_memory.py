@@ -168,7 +168,7 @@ def test_what_a_worker_counts_becomes_a_prediction_of_its_process(run_cli: Conso
     assert told["mib"] >= told["step_mib"] > 0
     own = shown["plan"]["process"]
     beside = own["start_mib"] + own["constant_mib"] + own["data_mib"]
-    assert own["kind"] == "train pykeen" and own["data_mib"] > 0
+    assert own["kind"] == "train pykeen distmult" and own["data_mib"] > 0
     assert shown["predicted_mib"] == pytest.approx(beside + own["factor"] * told["mib"])
     assert shown["plan"]["forecast"] is None
     page = run_cli("show", "1").out

@@ -224,7 +224,7 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
 
 def _learned_process(job: Job, seen: list[forecasts.Forecast]) -> ProcessModel:
     shared_out = job.levers.get("devices", 1) != 1
-    kind = kind_of(job.workload, job.settings.get("engine"), shared_out=shared_out)
+    kind = kind_of(job.workload, job.settings.get("engine"), job.settings.get("model"), shared_out=shared_out)
     model = learn_process(kind, filter(None, map(seen_of, seen)))
     build = torch_build() if not model.samples else None
     if build is not None and build.cuda is not None:
