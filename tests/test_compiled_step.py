@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from driving import patience
 
 from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.jobs.applied import Place, compile_mode
@@ -98,6 +101,34 @@ def test_compiled_training_has_the_losses_and_weights_of_plain_training(
     compiled = trained(nations, tmp_path / "compiled", replace(settings, compile="default"))
     assert compiled[2].levers["compile"] == ("default", "default", None)
     assert_same(compiled, plain)
+
+
+COMPILED_SUM = """
+import torch
+from kgops.training.compiling import Compiler
+compiler = Compiler()
+compiler.on = True
+x = torch.arange(336.0)
+print(compiler(lambda x: torch.sigmoid(x / 100) * 2)(x).sum().item(), torch.sigmoid(x / 100).mul(2).sum().item())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler: torch.compile cannot make kernels for a CPU")
+def test_kernels_cached_by_a_machine_with_longer_vectors_are_not_used(tmp_path: Path) -> None:
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    shorter = "avx2" if torch.backends.cpu.get_cpu_capability() == "AVX512" else "default"
+    for capability in ({}, {"ATEN_CPU_CAPABILITY": shorter}):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", COMPILED_SUM],
+            env={**os.environ, **cache, **capability},
+            capture_output=True,
+            text=True,
+            timeout=patience(),
+        )
+        assert done.returncode == 0, done.stderr
+        compiled, plain = map(float, done.stdout.split())
+        assert compiled == pytest.approx(plain, rel=1e-6), capability
 
 
 @pytest.mark.slow

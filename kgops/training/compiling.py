@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-__all__ = ["COMPILE_MODES", "Compiler"]
+__all__ = ["COMPILE_MODES", "Compiler", "prepare_inductor"]
 
 COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
+
+
+def prepare_inductor() -> None:
+    """Settings under which compiled steps give the numbers of plain ones."""
+    import torch._inductor.config as inductor  # seconds: only who compiles pays
+    import torch.compiler.config as caching
+
+    inductor.fallback_random = True  # the masks that eager steps draw
+    inductor.compile_threads = 1  # a handful of kernels is not worth a pool of processes
+    # Inductor keeps generated code under a key that names neither the CPU's vectors nor the threads it was generated
+    # for. Code for vectors of 16 floats, compiled again where they have 8, skips every other half: wrong gradients,
+    # without a word. A cache may be shared by several machines, or outlive a change of ATEN_CPU_CAPABILITY.
+    generated_for = f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+    caching.cache_key_tag = f"{os.environ.get('TORCH_COMPILE_CACHE_KEY_TAG', '')} {generated_for}"
 
 
 class Compiler:
@@ -20,10 +35,7 @@ class Compiler:
     """
 
     def __init__(self, mode: str = "default") -> None:
-        import torch._inductor.config as inductor  # seconds: only who compiles pays
-
-        inductor.fallback_random = True  # the masks eager steps would draw, so that numbers stay the same
-        inductor.compile_threads = 1  # a handful of kernels is not worth a pool of processes
+        prepare_inductor()
         self._mode = "max-autotune-no-cudagraphs" if mode == "max-autotune" else None
         self.on = False
         self.failure: str | None = None

@@ -10,6 +10,7 @@ import torch
 from kgops.jobs.applied import compile_mode
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.models.regression import RegressionModel
+from kgops.training.compiling import prepare_inductor
 from kgops.training.out_of_memory import is_out_of_memory
 from kgops.training.precision import Precision, place_of
 from kgops.training.regression_figures import HeightLoss
@@ -130,10 +131,7 @@ def _compiled(model: RegressionModel, mode: str) -> Callable[..., torch.Tensor] 
     frame that checkpointing takes alone: four times as long for three frames."""
     if mode == "off":
         return None
-    import torch._inductor.config as inductor  # seconds: only who compiles pays
-
-    inductor.fallback_random = True  # the masks eager steps would draw, so that numbers stay the same
-    inductor.compile_threads = 1
+    prepare_inductor()
     made: Any = torch.compile(model.encoder, mode=None if mode == "default" else mode, dynamic=False)
     return lambda frames, sun: made(frames, sun)  # no module: it is no second part of the network
 
