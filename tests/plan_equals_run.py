@@ -184,7 +184,7 @@ def _ended(console: Console, going: list[tuple[Line, Answer, int]]) -> Iterator[
     def one_has_ended() -> tuple[Line, Answer, int] | None:
         return next((each for each in going if (run := console.run(each[2])) and run.ended), None)
 
-    found = wait_for(one_has_ended, f"the end of one of runs {[number for *_, number in going]}", 300)
+    found = wait_for(one_has_ended, f"the end of one of runs {[number for *_, number in going]}")
     going.remove(found)
     line, dry, number = found
     for difference in _compare_run(dry.table, ask("show", str(number), "--json").table):

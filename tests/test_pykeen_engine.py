@@ -118,7 +118,7 @@ def test_a_killed_run_resumes_by_itself_to_the_weights_of_one_never_killed(
         assert not done or done[-1] < 8, "too quick for this test"
         return int(events(folder, "started")[-1]["pid"]) if done and done[-1] >= 2 else None
 
-    os.kill(wait_for(in_the_middle, "the middle of the training", 60), signal.SIGKILL)
+    os.kill(wait_for(in_the_middle, "the middle of the training"), signal.SIGKILL)
     run = run_cli.ended(1)
     assert (run.state, run.attempts) == ("succeeded", 2)
     assert any(note["text"].startswith("resumed after epoch") for note in events(run_cli.folder(1), "note"))

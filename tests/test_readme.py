@@ -273,7 +273,7 @@ def test_the_command_of_each_recipe_trains_what_it_says(desk: Desk) -> None:
         return [curve for curve in shown["series"] if curve["name"] == "loss"]
 
     for number, line in zip(numbers, lines, strict=True):
-        wait_for(lambda number=number: losses(number), f"an epoch of {line}", 120)  # type: ignore[misc]
+        wait_for(lambda number=number: losses(number), f"an epoch of {line}")  # type: ignore[misc]
         assert desk.console("stop", str(number), "--grace", "5").code == 0
 
 

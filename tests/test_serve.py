@@ -14,9 +14,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from driving import Console, all_of, wait_for
-
-WITHIN_S = 20.0
+from driving import Console, all_of, patience, wait_for
 
 
 @dataclass(slots=True)
@@ -41,7 +39,7 @@ class Served:
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
         self.child.send_signal(number)
-        return self.child.wait(WITHIN_S)
+        return self.child.wait(patience())
 
 
 @pytest.fixture
@@ -54,7 +52,7 @@ def served(run_cli: Console) -> Iterator[Served]:
     yield Served(run_cli, child, address)
     if child.poll() is None:
         child.terminate()
-        child.wait(WITHIN_S)
+        child.wait(patience())
 
 
 Story = Callable[[aiohttp.ClientSession], Awaitable[None]]
@@ -62,7 +60,7 @@ Story = Callable[[aiohttp.ClientSession], Awaitable[None]]
 
 def browse(story: Story) -> None:
     async def go() -> None:
-        timeout = aiohttp.ClientTimeout(total=WITHIN_S)
+        timeout = aiohttp.ClientTimeout(total=patience())
         async with aiohttp.ClientSession(timeout=timeout) as session:
             await story(session)
 
@@ -91,7 +89,7 @@ class Screen:
         self.websocket, self.sent = websocket, b""
 
     async def until(self, text: str) -> None:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(patience()):
             while text.encode() not in self.sent:
                 message = await self.websocket.receive()
                 assert message.type is not aiohttp.WSMsgType.CLOSED, f"no {text!r} in {self.sent[-2000:]!r}"
@@ -102,7 +100,7 @@ class Screen:
         await self.websocket.send_json(what)
 
     async def closed(self) -> None:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(patience()):
             while (await self.websocket.receive()).type is not aiohttp.WSMsgType.CLOSED:
                 pass
 

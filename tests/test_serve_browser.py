@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from driving import Console, wait_for
+from driving import Console, patience, wait_for
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
@@ -26,7 +26,6 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None,
     reason="no Chromium here: `apt-get install --no-install-recommends chromium-headless-shell` has one",
 )
-WITHIN_S = 25.0
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def address(run_cli: Console) -> Iterator[str]:
     assert child.stdout is not None
     yield child.stdout.readline().decode().strip()
     child.terminate()
-    child.wait(WITHIN_S)
+    child.wait(patience())
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def devtools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     told = folder / "DevToolsActivePort"
     try:
-        wait_for(lambda: told.exists() and len(told.read_text().split()) == 2, "Chromium", WITHIN_S)
+        wait_for(lambda: told.exists() and len(told.read_text().split()) == 2, "Chromium")
         port, path = told.read_text().split()
         yield f"ws://127.0.0.1:{port}{path}"
     finally:
@@ -100,7 +99,7 @@ class Page:
         return (await self.do("Runtime.evaluate", expression=script))["result"].get("value")
 
     async def until(self, script: str) -> None:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(patience()):
             while not await self.value(script):
                 await asyncio.sleep(0.05)
 
@@ -108,7 +107,7 @@ class Page:
         return base64.b64decode((await self.do("Page.captureScreenshot", format="png"))["data"])
 
     async def until_it_changes(self, before: bytes) -> bytes:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(patience()):
             while (now := await self.picture()) == before:
                 await asyncio.sleep(0.1)
         return now

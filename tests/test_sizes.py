@@ -28,7 +28,7 @@ def peak_mib_until_the_end(console: Console, number: int) -> float:
         seen.extend(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
         return False
 
-    wait_for(left, "the supervisor to leave", 40)
+    wait_for(left, "the supervisor to leave")
     return max(seen)
 
 
