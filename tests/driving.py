@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -186,12 +186,14 @@ def all_of(home: Path) -> set[Identity]:
     return found
 
 
-def end_all_of(home: Path) -> None:
+def end_all_of(home: Path, but: Set[Identity] = frozenset()) -> None:
+    """At once: nobody among them sees another die, writes down how, or starts somebody."""
     begun = time.monotonic()
-    while found := all_of(home):
+    while found := all_of(home) - but:
         assert time.monotonic() < begun + patience(), f"still alive: {found}"
-        for who in found:
-            processes.send(who, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for who in found:
+                processes.send(who, number)
         time.sleep(0.01)
 
 

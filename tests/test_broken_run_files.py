@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
-from driving import Console, all_of, wait_for
+from driving import Console, all_of, end_all_of, wait_for
 
 from kgops.runs import processes
 
@@ -88,9 +87,7 @@ def test_runs_that_replaced_their_own_files_end_and_hinder_nobody(run_cli: Conso
 
 def test_replaced_files_of_killed_runs_are_settled_by_the_next_command(run_cli: Console) -> None:
     harmed = _harmed(run_cli, "sleep 300")
-    while found := all_of(run_cli.home):
-        for who in found:
-            processes.send(who, signal.SIGKILL)
+    end_all_of(run_cli.home)
     _must_hinder_nobody(run_cli, harmed)
     assert _tracebacks(run_cli.home) == []
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from driving import QUICK, Console, all_of, identity_in, wait_for
+from driving import QUICK, Console, all_of, end_all_of, identity_in, wait_for
 
 from kgops.runs import processes
 
@@ -95,9 +95,7 @@ def test_whoever_survives_supervisor_gate_and_worker_is_ended(run_cli: Console) 
     run_cli.running(number)
     try:
         kept = {family["ghost"], family["forgetful"]}
-        while found := all_of(run_cli.home) - kept:
-            for who in found:
-                processes.send(who, signal.SIGKILL)
+        end_all_of(run_cli.home, but=kept)
         assert all(who.is_alive() for who in kept)
         assert run_cli("runs").code == 0
         assert run_cli.ended(number).state == "interrupted"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -86,8 +85,7 @@ def test_end_on_a_full_disk_is_not_lost(disk: Disk, on_disk: Console, supervisor
         "the supervisor to decide",
     )
     if supervisor_dies:
-        for who in all_of(on_disk.home):
-            processes.send(who, signal.SIGKILL)
+        end_all_of(on_disk.home)
         looked = on_disk("runs")
         assert looked.code == 0, looked.err
         assert "Traceback" not in looked.err

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from pathlib import Path
 
-from driving import Console, all_of, identity_in, wait_for
-
-from kgops.runs import processes
+from driving import Console, all_of, end_all_of, identity_in, wait_for
 
 _BEGUN = 'echo $$ > pid-$KGOPS_ATTEMPT; echo "$KGOPS_ATTEMPT" >> starts; '
 
@@ -27,9 +24,7 @@ def test_home_by_two_names_has_one_worker_after_a_kill(run_cli: Console, tmp_pat
     number = run_cli.detach("sh", "-c", script)
     worker = identity_in(run_cli.cwd / "own")
     run_cli.running(number)
-    for who in all_of(run_cli.home):
-        if who != worker:
-            processes.send(who, signal.SIGKILL)
+    end_all_of(run_cli.home, but={worker})
     assert other("runs").code == 0
     wait_for(
         lambda: len((run_cli.cwd / "starts").read_text().splitlines()) == 2 or worker.is_alive(), "a decision"

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,12 @@ def no_traceback(run_cli: Console, done: Done, number: int = 1) -> None:
 
 def figures(run: dict[str, Any]) -> dict[str, float]:
     return {name: run["figure"][name] for name in ("best_valid_mrr", "best_epoch", "epochs")}
+
+
+def last_sample(run_cli: Console) -> float:
+    """When a supervisor last measured run 1."""
+    series: dict[str, float] = {one["name"]: one["last_at"] for one in run_cli.show(1)["series"]}
+    return series.get("host_memory_mib", 0.0)
 
 
 def history(run: dict[str, Any]) -> list[float]:
@@ -141,7 +149,11 @@ def test_a_training_that_the_kernel_killed_for_memory_steps_down_too(
     run_cli("run", "train", *files, *SMALL, *ALL_AT_ONCE, "--detach", env=ONE_THREAD)
     events = Path(run_cli.show(1)["path"]) / "events.jsonl"
     started = wait_for(lambda: re.search(r'"started".*"pid":(\d+)', events.read_text()), "the worker")
-    (small_group / "cgroup.procs").write_text(started[1])  # with what it has; what it adds counts
+    worker, moved_at = int(started[1]), time.time()
+    os.kill(worker, signal.SIGSTOP)  # it is killed only once its supervisor has seen where it is
+    (small_group / "cgroup.procs").write_text(str(worker))  # with what it has; what it adds counts
+    wait_for(lambda: last_sample(run_cli) > moved_at, "a look at the worker")
+    os.kill(worker, signal.SIGCONT)
     wait_for(lambda: run_cli.show(1)["ended_at"], "the end of the run")
     run = run_cli.show(1)
     assert [(a["outcome"], a["settings"]) for a in run["attempt"]] == [

@@ -6,7 +6,7 @@ import signal
 import threading
 
 import pytest
-from driving import Console, all_of, wait_for
+from driving import Console, end_all_of, wait_for
 
 from kgops.runs import processes
 from kgops.runs.patterns import LogPatterns, TooSlow, budget, can_be_bounded
@@ -61,9 +61,7 @@ def test_slow_pattern_of_a_killed_run_hangs_no_command(run_cli: Console) -> None
             processes.send(who, signal.SIGSTOP)  # it reads nothing more
     (run_cli.cwd / "say").touch()
     wait_for((run_cli.cwd / "said").exists, "the line")
-    while found := all_of(run_cli.home):
-        for who in found:
-            processes.send(who, signal.SIGKILL)
+    end_all_of(run_cli.home)
     assert run_cli("runs").code == 0  # settles, and gives the log to a supervisor
     run = run_cli.ended(number)
     assert run.state == "interrupted"
