@@ -60,6 +60,12 @@ SECTIONS = (
     ),
     Section("What the screens cost", ("screens", "--quick", "--store"), "kgops.bench.screens"),
     Section("What a plan is worth", ("plans", "--quick", "--store"), "kgops bench plans"),
+    Section(
+        "What a process takes on the CPU",
+        (),
+        "kgops bench memory",
+        by_hand="kgops bench memory --data DIR --store",
+    ),
     Section("Learning heights", ("regress", "--quick", "--store"), "kgops bench regress"),
     Section(
         "Training beside PyKEEN",
