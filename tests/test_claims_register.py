@@ -8,10 +8,13 @@ import sqlite3
 import time
 from typing import Any
 
+import pytest
 from driving import Console
 
-from kgops.measured.claims import TABLES
+from kgops.measured.advice import advice
+from kgops.measured.claims import TABLES, Judged
 from kgops.measured.overview import as_tables, overview
+from kgops.measured.pairs import Spread
 from kgops.measured.predicting import PREDICTED
 from kgops.measured.reckoning import RECKONED
 from kgops.measured.register import Documented, register
@@ -151,3 +154,38 @@ def test_json_has_all_claims_and_the_list_a_line_of_each(conn: sqlite3.Connectio
     names = [found[1] for line in listed if (found := re.match(r"  [a-z]+(?: [a-z]+)?  +(\S+): ", line))]
     assert names == [one.split(".", 1)[1] for one in register()]
     assert max(map(len, listed)) <= 120
+
+
+@pytest.mark.parametrize(
+    ("speed", "less_memory", "part", "words"),
+    [
+        (
+            0.85,
+            1.10,
+            "trade",
+            "0.85 times as fast, 1.10 times less memory",
+        ),  # slower, though within the noise
+        (0.98, 1.33, "use", "0.98 times as fast, 1.33 times less memory"),
+        (1.60, 1.001, "use", "1.60 times as fast, the same memory"),
+        (1.60, 0.90, "trade", "1.60 times as fast, 1.11 times the memory"),
+    ],
+)
+def test_an_option_that_costs_at_the_median_is_not_advised_as_free(
+    speed: float, less_memory: float, part: str, words: str
+) -> None:
+    judged = Judged(
+        variant="+ checkpointing",
+        held=None,
+        measured="",
+        ratio=None,
+        n=40,
+        speed=Spread(speed, speed, speed, 40),
+        memory=Spread(less_memory, less_memory, less_memory, 40),
+        resident=None,
+        quality={},
+        effective=True,
+        verdict="effective",
+        why="",
+    )
+    (one,) = advice([judged], "fp32", {"speed": 0.16, "memory": 0.0})
+    assert (one.part, one.told) == (part, words)

@@ -36,7 +36,7 @@ class _Often(NamedTuple):
 
 
 # Quick: all tables together in less than three minutes. Of the whole ones a part takes seconds, not hundredths.
-_QUICK, _WHOLE = _Often(2, 2, 10), _Often(3, 2, 4)
+_QUICK, _WHOLE = _Often(2, 2, 5), _Often(3, 2, 4)
 
 
 def contests(table: str, *, quick: bool, data: Path | None) -> list[Contest]:

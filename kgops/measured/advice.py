@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kgops.measured.claims import Judged
-from kgops.measured.verdicts import Noise, effect_of, is_control
+from kgops.measured.verdicts import NOTHING, Noise, effect_of, is_control
 
 __all__ = ["HEADS", "Advice", "Part", "advice", "by_part"]
 
@@ -63,8 +63,7 @@ def _advice(one: Judged, noise: Noise) -> Advice:
     speed, memory = effect_of(one.speed, noise["speed"])[0], effect_of(one.memory, noise["memory"])[0]
     told = [f"{one.speed.median:,.2f} times as fast"]
     if one.memory is not None:
-        less = one.memory.median
-        told.append(f"{less:,.2f} times less memory" if less >= 1 else f"{1 / less:,.2f} times the memory")
+        told.append(_memory_in_words(one.memory.median))
     error = one.quality.get("score_error", 0.0)
     if error > _ROUNDING:
         told.append(f"scores off by up to {error:.0%} of the largest")
@@ -79,7 +78,15 @@ def _part(one: Judged, speed: str, memory: str, error: float) -> Part:
         return "leave"
     if error > _ROUNDING or one.variant == "small model":
         return "changes"
-    return "trade" if "harmful" in effects else "use"
+    # Within the noise, and yet no free gain: the median is what a person gets.
+    costs = any(ratio is not None and ratio.median < 1 - NOTHING for ratio in (one.speed, one.memory))
+    return "trade" if costs or "harmful" in effects else "use"
+
+
+def _memory_in_words(less: float) -> str:
+    if f"{less:.2f}" == "1.00":
+        return "the same memory"
+    return f"{less:,.2f} times less memory" if less > 1 else f"{1 / less:,.2f} times the memory"
 
 
 def by_part(found: Sequence[Advice]) -> dict[Part, list[Advice]]:
