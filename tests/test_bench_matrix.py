@@ -90,7 +90,10 @@ def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: C
     assert run_cli(*asked[:-2], "1", "--json").json()["id"] == 2
 
 
-def test_one_benchmark_at_a_time_and_ctrl_c_stops_the_run_that_is_going_on(run_cli: Console) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_benchmark_that_is_ended_stops_the_run_that_is_going_on(
+    run_cli: Console, ending: signal.Signals
+) -> None:
     path = run_cli.cwd / "job.toml"
     path.write_text('workload = "exec"\n[exec]\ncommand = ["sleep", "{s}"]\n')
     child = run_cli.start("bench", "matrix", str(path), "--vary", "s=60,61")
@@ -99,7 +102,7 @@ def test_one_benchmark_at_a_time_and_ctrl_c_stops_the_run_that_is_going_on(run_c
     )
     other = run_cli("bench", "matrix", str(path), "--vary", "s=1,2")
     assert other.code == 2 and "another benchmark is going on" in other.err
-    child.send_signal(signal.SIGINT)
+    child.send_signal(ending)
     _, err = child.communicate(timeout=patience())
     assert child.returncode == 130, err
     run = run_cli.run(1)

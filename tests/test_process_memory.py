@@ -11,6 +11,8 @@ import pytest
 from driving import Console
 
 from kgops.plans.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
+from storage.database import open_reader
+from storage.reports import levers
 
 SMALL = ("--dataset", "nations", "--num-epochs", "1", "--device", "cpu", "--profile", "auto")
 MIB = 1 << 20
@@ -72,6 +74,30 @@ def test_workers_of_another_kind_teach_nothing() -> None:
     assert predicted_above(of_another, 40.0) == predicted_above(learn_process("train pykeen", []), 40.0)
     assert of_another.samples == 0 and of_another.start_mib == 230.0  # what both import
     assert kind_of("train", None, shared_out=True) != "train"
+
+
+def test_a_worker_starts_as_its_own_kind_does_and_before_one_ran_as_those_that_import_the_same() -> None:
+    alone = [one._replace(kind="tracin") for one in planted(50.0, 1.1)]
+    shared = [one._replace(kind="tracin shared out", start=one.start + 40) for one in planted(50.0, 1.1, 30)]
+    assert learn_process("tracin", [*shared, *alone]).start_mib == 230.0
+    assert learn_process("tracin shared out", [*alone, *shared]).start_mib == 270.0
+    assert learn_process("tracin shared out", alone).start_mib == 230.0
+
+
+def test_bench_memory_judges_the_runs_that_it_starts(run_cli: Console) -> None:
+    kept = run_cli.cwd / "kept"
+    done = run_cli("bench", "memory", "--jobs", "1,4", "--keep", kept)
+    assert "1 of 40: train" in done.err and "4 of 40: train" in done.err
+    conn = open_reader(kept / "kgops.db")
+    batches = [one.effective for run in (1, 2) for one in levers(conn, run) if one.name == "batch_size"]
+    conn.close()
+    assert batches == ["256", "64"]  # as the jobs say
+    again = run_cli("bench", "memory", "--of", kept)
+    rows = [line for line in done.out.splitlines() if "furthest too low" in line]
+    assert len(rows) == 4 and all(line in again.out.splitlines() for line in rows)
+    assert done.code == again.code in (0, 1)  # 1 where a prediction missed its target here
+    assert run_cli("bench", "memory", "--jobs", "41").code == 2
+    assert run_cli("bench", "memory", "--jobs", "1", "--keep", kept).code == 2
 
 
 def test_labels_of_a_large_graph_are_part_of_it() -> None:

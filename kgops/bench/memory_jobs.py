@@ -106,6 +106,11 @@ JOBS: tuple[MemoryJob, ...] = (
 
 def table_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict[str, Any]:
     """As a job file has it. `trained` has the run of each training's place in `JOBS`."""
+    table = _workload_of(job, data, trained)
+    return {**table, "levers": dict(job.levers)} if job.levers else table
+
+
+def _workload_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict[str, Any]:
     if job.workload == "regress":
         return {"workload": "regress", "regress": {**job.settings, "data_directory": str(data / job.data)}}
     files: dict[str, Any] = {

@@ -8,8 +8,11 @@ the pairs that are missing, each beside a run of the baseline of its own.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,9 +101,26 @@ def hold(place: Place, contest: Contest, command: str, *, afresh: bool = False) 
             "wait for it, or stop it with Ctrl-C where it runs",
         )
     try:
-        return _hold(place, contest, command, afresh)
+        with _ends_are_interrupts():
+            return _hold(place, contest, command, afresh)
     finally:
         os.close(lock)
+
+
+@contextmanager
+def _ends_are_interrupts() -> Iterator[None]:
+    """SIGTERM and a lost terminal stop the run that is going on, as Ctrl-C does: it would be in the next one's way."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _hold(place: Place, contest: Contest, command: str, afresh: bool) -> Bench:

@@ -106,8 +106,8 @@ _BOUNDS = {
 
 
 def kind_of(workload: str, engine: str | None, model: str | None = None, *, shared_out: bool = False) -> str:
-    """Workers of one kind import the same and work alike. Each of PyKEEN's models is a kind: beside a counted MiB of
-    tensors ComplEx takes 1.3 of the process, RotatE 3.6."""
+    """Workers of one kind import the same and work alike. Each of PyKEEN's models is a kind: how much its own code
+    takes beside counted tensors differs from model to model."""
     others = () if engine in (None, "kgops") else (engine, model and model.lower())
     return " ".join(filter(None, (workload, *others, "shared out" if shared_out else None)))
 
@@ -127,8 +127,9 @@ def learn_process(kind: str, seen: Iterable[Seen]) -> ProcessModel:
     base = _imports_of(kind)
     bound = _BOUNDS.get(base, _BOUND)
     alike = [one for one in seen if _imports_of(one.kind) == base and one.peak > one.start > 0]
-    start = median(one.start for one in alike[:_NEWEST]) if alike else _STARTS.get(base, _START)
     runs = [one for one in alike if one.kind == kind][:_NEWEST]
+    starts = [one.start for one in runs or alike[:_NEWEST]]
+    start = median(starts) if starts else _STARTS.get(base, _START)
     runs = [one for one in runs if one.above <= _FURTHEST * (bound.at(one.counted) + one.data)]
     if not runs:
         return ProcessModel(kind, start, *bound)
