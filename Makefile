@@ -21,7 +21,7 @@ lint: $(VENV)/.ready-dev
 # The quick set of everything, written to BENCHMARKS.md: `make bench DATA=DIR` with graphs, too. Minutes, on a quiet machine.
 DATA ?=
 bench: $(VENV)/.ready
-	$(BIN)/python -m kgops.bench.document $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m benchmarks.document $(if $(DATA),--data $(DATA))
 
 # Kills at random moments: `make chaos N=1000` for the full figure.
 N ?= 200
@@ -66,7 +66,7 @@ GPU_PYTHON ?= $(BIN)/python
 GPU_FLAGS ?= --store
 gpu-check:
 	@timeout 230 $(GPU_PYTHON) -m pytest -q -m gpu -r fE $$(grep -l 'mark\.gpu' tests/test_*.py); tests=$$?; \
-	timeout 300 $(GPU_PYTHON) -m kgops.bench.gpu --seconds 200 $(GPU_FLAGS); figures=$$?; \
+	timeout 300 $(GPU_PYTHON) -m benchmarks.gpu --seconds 200 $(GPU_FLAGS); figures=$$?; \
 	[ $$tests -eq 0 ] && [ $$figures -eq 0 ]
 
 # `venv` again over an existing folder keeps what is installed; pip then finds most of it satisfied.

@@ -15,10 +15,10 @@ from kgops.settings import Home, find_home
 from screens.actions import ACTIONS, bindings, holding
 from screens.dashboard import Dashboard
 from screens.feed import Feed, Moment
-from screens.place import Place
-from screens.signs import PlainSigns, speaks_unicode
+from screens.run_screen import Place
+from screens.symbols import PlainSigns, speaks_unicode
 from screens.themes import THEMES, Tones, tones_of
-from screens.words import in_full
+from screens.wording import in_full
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -221,12 +221,12 @@ class KgopsApp(App[None], inherit_bindings=False):
 
     async def carry_out(self, change: Callable[[Session], T]) -> T | None:
         """In a thread, one after the other; where it cannot be done, why not is said and None comes back."""
-        from screens import changes
+        from screens import run_calls
 
         done = None
         async with self._one_change_at_a_time:
             try:
-                done = await asyncio.to_thread(changes.with_session, self.home, change)
+                done = await asyncio.to_thread(run_calls.with_session, self.home, change)
             except (KgopsError, StorageError) as error:
                 self.say(in_full(error), "bad")
         self.feed.look_now()

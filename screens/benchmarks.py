@@ -10,24 +10,24 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from kgops.errors import KgopsError
+from kgops.experiments.metric_query import Answer, Asked, Looker
 from kgops.jobs.text import one_line
-from kgops.measured.looking import Answer, Asked, Looker
 from screens import benchmarks_page
 from screens.actions import Action
 from screens.actions import Place as Where
-from screens.begin import begin
-from screens.filtered import Filtered
+from screens.background import begin
+from screens.filtered_list import Filtered
 from screens.rows import Row, said
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.widgets.window import Window
+from screens.widgets.row_window import Window
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from kgops.measured.entries import Entry
-    from kgops.measured.telling import Told
+    from kgops.experiments.benchmark_list import Entry
+    from kgops.experiments.result_detail import Told
     from screens.app import KgopsApp
-    from storage.figures import Figure
+    from storage.metric_query import Figure
     from storage.runs import Run
 
 __all__ = ["Benchmarks"]
@@ -155,7 +155,7 @@ class Benchmarks(Filtered[Asked, Answer]):
         if self._told is None:
             detail.show([])
             return
-        from screens.benchmarks_told import told_rows
+        from screens.benchmark_detail import told_rows
 
         width = self.size.width
         detail.show(told_rows(self._told, width - self._left - 2 if width >= _WIDE else width))

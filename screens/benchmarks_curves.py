@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kgops.cli.output import figure, fitted, padded
-from kgops.jobs.moments import clock
 from kgops.jobs.text import one_line
+from kgops.jobs.timestamps import clock
 from screens.rows import Piece, Row, said
 from screens.widgets.curve import braille
 from screens.widgets.overlay import Spot, on_axis, overlay
 
 if TYPE_CHECKING:
-    from kgops.measured.sizes import Curve
-    from kgops.measured.telling import Told
+    from kgops.experiments.result_detail import Told
+    from kgops.experiments.size_curves import Curve
 
 __all__ = ["by_size", "over_time"]
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from kgops.cli.output import figure, padded
-from kgops.jobs.moments import NO_MOMENT, is_moment
+from kgops.experiments.benchmark_list import OVERVIEW
 from kgops.jobs.text import one_line
-from kgops.measured.entries import OVERVIEW
+from kgops.jobs.timestamps import NO_MOMENT, is_moment
 from screens.rows import Column, Columns, Piece, Row, said, title
-from storage.figures import Figure
+from storage.metric_query import Figure
 
 if TYPE_CHECKING:
-    from kgops.measured.entries import Entry
-    from kgops.measured.looking import Answer, Asked
+    from kgops.experiments.benchmark_list import Entry
+    from kgops.experiments.metric_query import Answer, Asked
 
 __all__ = ["FIRST", "Shown", "empty_rows", "filter_row", "heading", "sorts", "title_row"]
 

@@ -12,15 +12,15 @@ from textual.app import ComposeResult
 
 from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.numbers import middle
-from kgops.runs.comparing import Comparison, compare
 from kgops.settings import Home
+from kgops.views.comparison import Comparison, compare
 from screens import compare_page
 from screens.actions import Place as Where
-from screens.begin import begin
+from screens.background import begin
 from screens.compare_page import Curves
 from screens.feed import HISTORY, Moment
-from screens.place import Place
 from screens.rows import Piece, Row, said
+from screens.run_screen import Place
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.overlay import Spot

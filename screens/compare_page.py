@@ -9,10 +9,10 @@ from kgops.cli.output import UNKNOWN, figure, fitted, padded, width_of
 from kgops.jobs.text import one_line
 from screens.rows import BLANK, Piece, Row, said
 from screens.widgets.overlay import Spot, on_axis, overlay
-from screens.words import short_figure, sign_of, state_of, took
+from screens.wording import short_figure, sign_of, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.runs.comparing import Comparison, Difference, Figure
+    from kgops.views.comparison import Comparison, Difference, Figure
 
 __all__ = ["LETTERS", "Curves", "detail_rows", "run_rows"]
 

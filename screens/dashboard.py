@@ -11,14 +11,14 @@ from textual.app import ComposeResult
 from kgops.jobs.text import one_line
 from screens import dashboard_page
 from screens.actions import Place as Where
-from screens.changing import ChangesRuns
 from screens.feed import DASHBOARD, Moment
 from screens.rows import Piece, Row, title
+from screens.run_actions import ChangesRuns
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
-    from kgops.runs.overview import Overview
+    from kgops.views.overview import Overview
     from screens.feed import Wanted
     from storage.runs import Run
 

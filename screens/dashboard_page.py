@@ -9,10 +9,10 @@ from kgops.jobs.text import one_line
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
 from screens.widgets.bar import memory_bar
 from screens.widgets.curve import sparkline
-from screens.words import metric_of, pace_of, progress_of, sign_of, since, state_of, took
+from screens.wording import metric_of, pace_of, progress_of, sign_of, since, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.runs.overview import Alert, CardNow, Ended, Going, Overview
+    from kgops.views.overview import Alert, CardNow, Ended, Going, Overview
     from screens.feed import Moment
     from storage.runs import Run
 

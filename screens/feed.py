@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from kgops.errors import KgopsError
 from kgops.gpus.readings import NvmlProblem, Snapshot
 from kgops.gpus.sampler import CardSampler
-from kgops.runs.dossier import Dossier, dossier
-from kgops.runs.overview import CardNow, Overview, on_cards, overview
-from kgops.runs.unsettled import needs_settling
 from kgops.settings import Home, make_home
+from kgops.supervisor.unsettled import needs_settling
+from kgops.views.overview import CardNow, Overview, on_cards, overview
+from kgops.views.run_detail import Dossier, dossier
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
 
@@ -167,7 +167,7 @@ class Feed:
         self._settle_at = time.monotonic() + _SETTLE_EVERY_S
         if not needs_settling(self._home, conn):
             return
-        from kgops.runs.settle import settle
+        from kgops.supervisor.settle import settle
 
         make_home(self._home)
         writer = open_writer(self._home.database, busy_timeout_s=2.0)

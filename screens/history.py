@@ -10,15 +10,15 @@ from textual.app import ComposeResult
 
 from screens import history_page
 from screens.actions import Place as Where
-from screens.begin import begin
-from screens.changing import ChangesRuns
-from screens.filtered import Filtered
-from screens.history_browsing import Answer, Asked, Browser
+from screens.background import begin
+from screens.filtered_list import Filtered
 from screens.history_marks import Marks
+from screens.history_query import Answer, Asked, Browser
 from screens.rows import Piece, Row, title
+from screens.run_actions import ChangesRuns
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.widgets.window import Window
+from screens.widgets.row_window import Window
 from storage.runs import SORTABLE
 
 if TYPE_CHECKING:

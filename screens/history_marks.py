@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kgops.errors import KgopsError
-from screens.begin import begin
+from screens.background import begin
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from kgops.runs.listing import Deleted
+    from kgops.views.listing import Deleted
     from screens.app import KgopsApp
 
 __all__ = ["Marks"]
@@ -54,13 +54,13 @@ class Marks:
 
     def tag(self) -> None:
         """Asks which tags they get."""
-        from screens import changes
-        from screens.ask import Ask
+        from screens import run_calls
+        from screens.question import Ask
 
         marked = list(self)
 
         async def tagged(words: str) -> None:
-            done = await self._app.carry_out(lambda session: changes.tag_all(session, marked, words))
+            done = await self._app.carry_out(lambda session: run_calls.tag_all(session, marked, words))
             if done is not None:
                 self._app.say(done)
 
@@ -73,8 +73,8 @@ class Marks:
 
     async def delete(self, or_else: int | None) -> bool:
         """Ended ones alone, and only once somebody said so: there is no way back. False: nothing was done."""
-        from screens.history_browsing import ended_of
-        from screens.widgets.sure import Sure
+        from screens.history_query import ended_of
+        from screens.widgets.confirm import Sure
 
         chosen = list(self) or ([or_else] if or_else is not None else [])
         try:
@@ -94,12 +94,12 @@ class Marks:
         return bool(sure)
 
     async def _deleted(self, numbers: Sequence[int]) -> None:
-        from screens import changes
+        from screens import run_calls
 
         done: list[Deleted] = []
         for start in range(0, len(numbers), _AT_ONCE):
             some = numbers[start : start + _AT_ONCE]
-            found = await self._app.carry_out(partial(changes.delete, numbers=some))
+            found = await self._app.carry_out(partial(run_calls.delete, numbers=some))
             if found is None:
                 return  # why not is said
             done += found
@@ -111,7 +111,7 @@ class Marks:
 
     def write(self, shown: Sequence[int], figure: str | None) -> None:
         """Asks for a file: for the marked runs, or else for all that are shown."""
-        from screens.ask import Ask
+        from screens.question import Ask
 
         numbers = list(self) or shown
         if not numbers:
@@ -129,7 +129,7 @@ class Marks:
         )
 
     async def _written(self, name: str, numbers: Sequence[int], figures: Sequence[str]) -> None:
-        from screens.history_browsing import write
+        from screens.history_query import write
 
         try:
             path = await asyncio.to_thread(write, self._app.home, name, numbers, figures)
@@ -139,7 +139,7 @@ class Marks:
         self._app.say(f"{_runs(len(numbers))} written to {path}")
 
     def compare(self) -> None:
-        from kgops.runs.comparing import MOST
+        from kgops.views.comparison import MOST
         from screens.compare import Compare
 
         if 2 <= len(self) <= MOST:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from kgops.cli.output import duration, padded
 from kgops.jobs.text import one_line
 from screens.rows import Column, Columns, Piece, Row, said
-from screens.words import metric_of, short_figure, sign_of
+from screens.wording import metric_of, short_figure, sign_of
 from storage.filters import FIELDS, GROUPS
 from storage.runs import STATES
 
 if TYPE_CHECKING:
-    from screens.history_browsing import Answer, Asked
+    from screens.history_query import Answer, Asked
     from storage.runs import Run
 
 __all__ = [

@@ -11,15 +11,15 @@ from textual.containers import Container
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
-from kgops.runs import found as finding
-from kgops.runs.found import TRACES, Found, Neighbours, Step
+from kgops.views import influences as finding
+from kgops.views.influences import TRACES, Found, Neighbours, Step
 from screens import influences_page
 from screens.actions import Place as Where
-from screens.ask import Ask
-from screens.begin import begin
+from screens.background import begin
 from screens.influences_page import Narrowed
-from screens.place import Place
+from screens.question import Ask
 from screens.rows import Piece, Row, said
+from screens.run_screen import Place
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from storage.errors import DatabaseMissing, StorageError

@@ -13,7 +13,7 @@ from kgops.cli.output import fitted
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
-from kgops.runs.found import Found, Step
+from kgops.views.influences import Found, Step
 from screens.rows import Column, Columns, Piece, Row, said
 from storage.influences import Influence, Traced
 

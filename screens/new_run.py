@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.app import ComposeResult
 
 from kgops.jobs.regression_config import ARCHITECTURES
-from kgops.runs.drafts import FIELDS, PULLED, Draft, completions, is_what_if
-from kgops.runs.what_if import Answer, Need, Offers, WhatIf, step
-from screens import changes, new_run_page, new_run_plan
+from kgops.views.drafts import FIELDS, PULLED, Draft, completions, is_what_if
+from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
+from screens import new_run_page, new_run_plan, run_calls
 from screens.actions import Place as Where
-from screens.begin import begin
-from screens.place import Place
+from screens.background import begin
 from screens.rows import Piece, Row
 from screens.run import RunScreen
+from screens.run_screen import Place
 from screens.widgets.choices import Choices, Filling
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
@@ -178,7 +178,7 @@ class NewRun(Place):
 
     async def _start(self, draft: Draft, force: bool) -> None:
         try:
-            run = await self.kgops.carry_out(lambda session: changes.start(session, draft, force=force))
+            run = await self.kgops.carry_out(lambda session: run_calls.start(session, draft, force=force))
         finally:
             self._starting = False
         if run is not None and self.app.screen is self:

@@ -7,8 +7,8 @@ from typing import Any
 from kgops.cli.output import width_of
 from kgops.jobs.applied import AUTO
 from kgops.jobs.text import one_line
-from kgops.runs.drafts import FIELDS, PULLED, Draft, is_what_if
-from kgops.runs.what_if import Answer, Lever, Offers
+from kgops.views.drafts import FIELDS, PULLED, Draft, is_what_if
+from kgops.views.what_if import Answer, Lever, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
 __all__ = ["label_of", "number_of", "rows", "shown_profile", "value_of"]

@@ -11,15 +11,15 @@ from itertools import groupby
 from kgops.cli.command_line import as_command
 from kgops.cli.output import duration, figure, fitted, width_of
 from kgops.jobs.text import one_line
-from kgops.plans.budget import Budget
-from kgops.plans.budget import Row as Part
-from kgops.plans.fit import State
-from kgops.plans.planner import Option, Suggestion
-from kgops.plans.targets import Target
-from kgops.runs.drafts import PULLED, is_what_if
-from kgops.runs.per_gpu import Placed
-from kgops.runs.planning import EFFECTS, told
-from kgops.runs.what_if import Answer, Need
+from kgops.planning.fit import State
+from kgops.planning.memory_estimate import Budget
+from kgops.planning.memory_estimate import Row as Part
+from kgops.planning.planner import Option, Suggestion
+from kgops.planning.targets import Target
+from kgops.supervisor.plan_job import EFFECTS, told
+from kgops.supervisor.plan_per_gpu import Placed
+from kgops.views.drafts import PULLED, is_what_if
+from kgops.views.what_if import Answer, Need
 from screens.new_run_page import label_of, value_of
 from screens.rows import BLANK, Piece, Row, row, said
 

@@ -17,10 +17,10 @@ from kgops.cli.profiles import write_copy
 from kgops.errors import KgopsError
 from screens import profiles_page
 from screens.actions import Place as Where
-from screens.begin import begin
-from screens.place import Place
+from screens.background import begin
 from screens.profiles_page import Known, Told
 from screens.rows import Piece, Row
+from screens.run_screen import Place
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from storage.errors import StorageError

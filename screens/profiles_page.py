@@ -15,12 +15,12 @@ from kgops.gpus.readings import CardReading
 from kgops.jobs.files import read_regular
 from kgops.jobs.job import LARGEST_JOB_FILE
 from kgops.jobs.text import one_line
-from kgops.plans import profiles
-from kgops.plans.profiles import Profile
-from kgops.plans.resolve import conflicts
+from kgops.planning import profiles
+from kgops.planning.profiles import Profile
+from kgops.planning.resolve import conflicts
 from kgops.settings import Home
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
-from storage import forecasts
+from storage import predictions
 from storage.database import open_reader
 from storage.errors import DatabaseMissing
 
@@ -169,6 +169,6 @@ def _accuracy(home: Home) -> list[str]:
     except DatabaseMissing:
         return accuracy_page([])
     try:
-        return accuracy_page(forecasts.newest(conn))
+        return accuracy_page(predictions.newest(conn))
     finally:
         conn.close()

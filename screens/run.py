@@ -8,19 +8,19 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 
 from kgops.jobs.text import one_line
-from kgops.runs.folder import RunFolder
+from kgops.supervisor.run_folder import RunFolder
 from screens import run_page
 from screens.actions import Place as Where
-from screens.changing import ChangesRuns
 from screens.feed import Moment, OneRun
 from screens.rows import Piece, Row
+from screens.run_actions import ChangesRuns
 from screens.run_log import RunLog
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.words import sign_of, since, state_of, took
+from screens.wording import sign_of, since, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.runs.dossier import Dossier
+    from kgops.views.run_detail import Dossier
     from screens.feed import Wanted
     from storage.runs import Run
 

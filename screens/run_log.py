@@ -12,10 +12,10 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from kgops.jobs.text import one_line
-from kgops.runs.log_lines import Level, Wanted
-from kgops.runs.log_reader import ALL, Asked, LogReader, Page, Seek, Sought
-from screens.ask import Ask
-from screens.begin import begin
+from kgops.views.log_lines import Level, Wanted
+from kgops.views.log_reader import ALL, Asked, LogReader, Page, Seek, Sought
+from screens.background import begin
+from screens.question import Ask
 from screens.rows import Piece, Row
 from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines

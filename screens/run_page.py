@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from kgops.cli.output import UNKNOWN, duration, figure, fitted, moment, off_by, width_of
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
-from kgops.plans.fit import fit_of_run
-from kgops.runs.overview import eta_s
+from kgops.planning.fit import fit_of_run
+from kgops.views.overview import eta_s
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
-from screens.run_reasons import attempt_table, lever_table
+from screens.run_options import attempt_table, lever_table
 from screens.widgets.bar import share_bar
-from screens.widgets.panels import panels
-from screens.words import metric_of, pace_of, progress_of
+from screens.widgets.curve_panels import panels
+from screens.wording import metric_of, pace_of, progress_of
 
 if TYPE_CHECKING:
-    from kgops.runs.dossier import Dossier
+    from kgops.views.run_detail import Dossier
     from storage.reports import Event
     from storage.runs import Run
 

@@ -26,13 +26,13 @@ from chaos_report import Report, figures
 from driving import patience
 from mutants import BEFORE_THE_ROW, WAITING_LAUNCHERS
 
-from kgops.bench.measure import store
+from benchmarks.measure import store
 from kgops.jobs.files import read_json
-from kgops.runs import gate, locks, processes
-from kgops.runs.folder import RunFolder
-from kgops.runs.processes import Identity
-from kgops.runs.trees import Tree
 from kgops.settings import Home
+from kgops.supervisor import gate, locks, processes
+from kgops.supervisor.process_tree import Tree
+from kgops.supervisor.processes import Identity
+from kgops.supervisor.run_folder import RunFolder
 from storage import attempts, runs, series
 from storage.database import integrity_problems, open_reader
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from kgops.jobs.files import read_json
-from kgops.runs import processes
-from kgops.runs.folder import RunFolder
-from kgops.runs.processes import Identity
-from kgops.runs.trees import Tree
 from kgops.settings import Home
+from kgops.supervisor import processes
+from kgops.supervisor.process_tree import Tree
+from kgops.supervisor.processes import Identity
+from kgops.supervisor.run_folder import RunFolder
 
 __all__ = ["actors", "supervisors", "variables_of_all", "with_variable"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from kgops.bench.measure import Line
+from benchmarks.measure import Line
 
 __all__ = ["Report", "figures"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from tracing import batch_file, files, first_test_triples
 
-from kgops.flights.making import Sky, make_flights
 from kgops.jobs import toml
-from kgops.plans import profiles
+from kgops.planning import profiles
+from kgops.regression.made_flights import Sky, make_flights
 
 __all__ = ["Bed", "Line", "lines"]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kgops.runs import processes
-from kgops.runs.processes import Identity
+from kgops.supervisor import processes
+from kgops.supervisor.processes import Identity
 from storage import runs
 from storage.database import open_reader
 from storage.runs import Run
@@ -69,6 +69,10 @@ class Console:
     def argv(self, *args: str | Path) -> list[str]:
         return [sys.executable, "-m", "kgops", *map(str, args)]
 
+    def benchmark(self, name: str, *args: str | Path) -> Done:
+        """`python -m benchmarks.NAME` in this home."""
+        return self._done([sys.executable, "-m", f"benchmarks.{name}", *map(str, args)])
+
     def __call__(
         self,
         *args: str | Path,
@@ -76,8 +80,17 @@ class Console:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Done:
+        return self._done(self.argv(*args), input, env, cwd)
+
+    def _done(
+        self,
+        argv: list[str],
+        input: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> Done:
         done = subprocess.run(
-            self.argv(*args),
+            argv,
             input=input,
             stdin=subprocess.DEVNULL if input is None else None,
             capture_output=True,

@@ -87,7 +87,7 @@ def reader(parser: str) -> Callable[[Path], object]:
         return read_vocabulary
     if parser == "tests":
         from kgops.graphs.triples import read_pykeen_dataset
-        from kgops.tracin.tests_to_trace import from_file
+        from kgops.tracin.test_triples import from_file
 
         graph = read_pykeen_dataset("nations")
         return lambda path: from_file(path, graph)
@@ -96,7 +96,7 @@ def reader(parser: str) -> Callable[[Path], object]:
 
         return read_job_file
     if parser == "profile":
-        from kgops.plans import profiles
+        from kgops.planning import profiles
 
         return profiles.read
     if parser == "configuration":

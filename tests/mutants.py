@@ -13,7 +13,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kgops.runs import conclude, decide, locks, processes, settle, slot, spawn, trees
+from kgops.supervisor import (
+    attempt_end,
+    locks,
+    outcome,
+    preallocated_record,
+    process_tree,
+    processes,
+    settle,
+    spawn,
+)
 from storage import attempts, database, intake, reports, runs, series
 
 # Names the file by which a launcher says that it waits to be killed, and the faults with which it does.
@@ -34,7 +43,7 @@ def claim_without_lock() -> None:
 
 def no_supervisor_means_dead_worker() -> None:
     """A run whose supervisor is gone is taken for dead, without a look at its worker."""
-    trees.Tree.is_alive = lambda self: False  # type: ignore[method-assign]
+    process_tree.Tree.is_alive = lambda self: False  # type: ignore[method-assign]
 
 
 def state_guessed_from_the_pid() -> None:
@@ -60,7 +69,7 @@ def result_outside_the_transaction() -> None:
     def commit(
         conn: sqlite3.Connection,
         run: int,
-        ending: slot.Ending,
+        ending: preallocated_record.Ending,
         signal: int | None,
         result: object,
         *,
@@ -90,7 +99,7 @@ def result_outside_the_transaction() -> None:
         )
         conn.execute("BEGIN IMMEDIATE")
 
-    conclude._commit = commit
+    attempt_end._commit = commit
 
 
 def offset_outside_the_transaction() -> None:
@@ -115,22 +124,22 @@ def offset_outside_the_transaction() -> None:
 def tree_is_not_reaped() -> None:
     """The worker's end is the end: what it started is left alone."""
 
-    def end(self: trees.Tree, *, grace_s: float, reap: Callable[[], None] = lambda: None) -> None:
+    def end(self: process_tree.Tree, *, grace_s: float, reap: Callable[[], None] = lambda: None) -> None:
         reap()
 
-    trees.Tree.end = end  # type: ignore[method-assign]
+    process_tree.Tree.end = end  # type: ignore[method-assign]
 
 
 def success_by_guess() -> None:
     """A worker that vanished is taken to have finished."""
-    real = decide.decide
+    real = outcome.decide
 
-    def guess(facts: decide.Facts) -> decide.Verdict:
+    def guess(facts: outcome.Facts) -> outcome.Verdict:
         verdict = real(facts)
         lost = verdict.outcome == "interrupted"
-        return decide.Verdict("succeeded", None, "end") if lost else verdict
+        return outcome.Verdict("succeeded", None, "end") if lost else verdict
 
-    vars(conclude)["decide"] = guess
+    vars(attempt_end)["decide"] = guess
 
 
 def folder_is_no_record() -> None:
@@ -172,7 +181,7 @@ def plant(name: str) -> None:
     here = str(Path(__file__).parent)
     spawn.ENTRY = (
         f"sys.path.insert(0, {here!r}); import mutants; mutants.plant({name!r}); "
-        "from kgops.runs.supervise import main; main()"
+        "from kgops.supervisor.supervise import main; main()"
     )
 
 

@@ -26,7 +26,7 @@ from driving import Console, all_of, wait_for
 from power_cut_disk import WAYS, Disk, Operation, operations
 from preloading import PreloadedConsole, compile_library, python_with
 
-from kgops.runs import processes
+from kgops.supervisor import processes
 from storage import runs, series
 from storage.database import integrity_problems, open_reader
 from storage.errors import DatabaseMissing

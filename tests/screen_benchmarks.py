@@ -9,11 +9,11 @@ from typing import Any
 
 from screen_driving import Seen
 
+from kgops.experiments.claims import shipped
 from kgops.jobs.text import one_line
-from kgops.measured.claims import shipped
 from screens.benchmarks import Benchmarks
 from screens.widgets.lines import Lines
-from screens.widgets.window import Window
+from screens.widgets.row_window import Window
 from storage import benches, claims, measurements
 from storage.benches import Pair
 from storage.database import Connection, transaction
@@ -105,7 +105,7 @@ def add_matrix(conn: Connection, sizes: tuple[int, ...] = (128, 256, 512, 1024))
 
 
 def add_own(conn: Connection, machine: dict[str, Any] = HERE, times: int = 6) -> None:
-    """What `kgops bench console --store` keeps, several times."""
+    """What `python -m benchmarks.console --store` keeps, several times."""
     rng = random.Random(9)
     subjects = (
         ("help", "kgops --help: CPU", "ms"),
@@ -127,7 +127,7 @@ def add_own(conn: Connection, machine: dict[str, Any] = HERE, times: int = 6) ->
                     value + 3,
                     7,
                     unit,
-                    "kgops.bench.console",
+                    "benchmarks.console",
                     machine,
                     at,
                 )

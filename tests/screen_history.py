@@ -10,7 +10,7 @@ import records
 from screen_driving import Seen
 
 from screens.history import History
-from screens.widgets.window import Window
+from screens.widgets.row_window import Window
 from storage import runs, series
 from storage.database import Connection, transaction
 

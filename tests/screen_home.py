@@ -13,8 +13,8 @@ from typing import Any
 from nvml_standin import Machine, t4
 from records import add
 
-from kgops.runs import locks
-from kgops.runs.folder import RunFolder, folder_name
+from kgops.supervisor import locks
+from kgops.supervisor.run_folder import RunFolder, folder_name
 from storage import attempts, influences, reports, runs
 from storage.database import Connection, transaction
 from storage.influences import Influence, Traced

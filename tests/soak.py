@@ -22,8 +22,8 @@ from typing import TypeVar
 
 from driving import QUICK, Console, Terminal, all_of, wait_for
 
-from kgops.runs import locks, processes
-from kgops.runs.folder import RunFolder
+from kgops.supervisor import locks, processes
+from kgops.supervisor.run_folder import RunFolder
 from storage import runs, series
 from storage.database import Connection, open_reader
 from storage.runs import Run

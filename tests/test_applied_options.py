@@ -13,8 +13,8 @@ import pytest
 from driving import Console
 from tracing import nations
 
-from kgops.flights.making import Sky, make_flights
 from kgops.jobs.option_lines import DOCUMENTED, option_line
+from kgops.regression.made_flights import Sky, make_flights
 
 SMALL = ("--embedding-dim", "16", "--output-channels", "2", "--num-epochs", "1", "--device", "cpu")
 TRAIN = ("run", "train", "--dataset", "nations", *SMALL)

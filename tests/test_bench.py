@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -11,44 +12,46 @@ import pytest
 import torch
 from driving import Console
 
-from kgops.bench.measure import Line, store
-from kgops.cli.bench import BENCHMARKS, names
+import benchmarks
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.measure import Line, store
 from storage import measurements
 
 
-def test_every_benchmark_that_is_there_is_listed_with_what_it_measures(run_cli: Console) -> None:
-    shown = run_cli("bench", "--help").out
-    assert {"train", "tracin", "plans", "console", "gpu"} <= set(names())
-    for name in names():
-        assert f"  {name} " in shown and BENCHMARKS[name] in shown
+def test_every_benchmark_is_listed_with_what_it_measures_and_is_a_program() -> None:
+    shown = subprocess.run([sys.executable, "-m", "benchmarks"], capture_output=True, text=True).stdout
+    for name, what in BENCHMARKS.items():
+        assert re.search(rf"python -m benchmarks\.{name} +{re.escape(what)}", shown)
+        program = (Path(benchmarks.__file__).parent / f"{name}.py").read_text()
+        assert 'if __name__ == "__main__":' in program
 
 
 def test_a_benchmark_gets_its_arguments_as_they_are(run_cli: Console) -> None:
-    done = run_cli("bench", "train", "--help")
+    done = run_cli.benchmark("train", "--help")
     assert done.code == 0
     assert "--only" in done.out and "--store" in done.out
-    wrong = run_cli("bench", "train", "--data", "x", "--no-such-flag")
+    wrong = run_cli.benchmark("train", "--data", "x", "--no-such-flag")
     assert wrong.code == 2 and "--no-such-flag" in wrong.err
 
 
-def test_a_misspelt_benchmark_is_named_with_the_nearest(run_cli: Console) -> None:
-    done = run_cli("bench", "trian")
+def test_a_misspelt_command_is_named_with_the_nearest(run_cli: Console) -> None:
+    done = run_cli("bench", "clams")
     assert done.code == 2
-    assert "did you mean 'train'?" in done.err
+    assert "did you mean 'claims'?" in done.err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
 def test_without_a_card_its_benchmark_says_so_in_one_line_and_succeeds(run_cli: Console) -> None:
-    done = run_cli("bench", "gpu", "--store")
+    done = run_cli.benchmark("gpu", "--store")
     assert (done.code, len(done.out.splitlines())) == (0, 1)
     assert "no card to measure" in done.out
 
 
 def test_stored_figures_carry_command_versions_and_machine(conn: sqlite3.Connection) -> None:
-    store([Line("step", "a step", "ms", (3.0, 1.0, 2.0), 60)], "kgops bench train --data DIR")
+    store([Line("step", "a step", "ms", (3.0, 1.0, 2.0), 60)], "python -m benchmarks.train --data DIR")
     (kept,) = measurements.named(conn, "step")
     assert (kept.value, kept.low, kept.high, kept.n, kept.unit) == (2.0, 1.5, 2.5, 3, "ms")
-    assert kept.command == "kgops bench train --data DIR"
+    assert kept.command == "python -m benchmarks.train --data DIR"
     assert kept.fingerprint["packages"]["torch"] and kept.fingerprint["machine"]["processor"]
 
 
@@ -56,7 +59,7 @@ def test_stored_figures_carry_command_versions_and_machine(conn: sqlite3.Connect
 def test_training_beside_pykeen_can_be_measured_and_stored_by_one_command(
     run_cli: Console, conn: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    done = run_cli("bench", "train", "--data", str(tmp_path), "--quick", "--only", "nations", "--store")
+    done = run_cli.benchmark("train", "--data", str(tmp_path), "--quick", "--only", "nations", "--store")
     assert done.code == 0, done.err
     (kept,) = measurements.named(conn, "nations_s")
     assert f"{kept.value:.4g} s" in done.out
@@ -66,7 +69,7 @@ def test_training_beside_pykeen_can_be_measured_and_stored_by_one_command(
 def test_benchmarks_import_where_pykeen_is_missing() -> None:
     code = (
         "import sys\nsys.modules['pykeen'] = None\n"
-        "import kgops.bench.gpu, kgops.bench.train_step, kgops.bench.train"
+        "import benchmarks.gpu, kgops.trials.train_step, benchmarks.train"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

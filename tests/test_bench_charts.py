@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from driving import Console
 
-from kgops.bench.axes import Axis
-from kgops.bench.charts import DASHES, Dot, cost_against_size, front
-from kgops.bench.picture import Line, Picture, Shape, Text, as_svg, mark
-from kgops.bench.raster import ZOOM, as_png
-from kgops.measured.pairs import Spread
-from kgops.measured.sizes import Curve
+from kgops.experiments.axes import Axis
+from kgops.experiments.charts import DASHES, Dot, cost_against_size, front
+from kgops.experiments.pairs import Spread
+from kgops.experiments.png import ZOOM, as_png
+from kgops.experiments.size_curves import Curve
+from kgops.experiments.svg import Line, Picture, Shape, Text, as_svg, mark
 from storage import benches
 from storage.benches import Pair
 

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from driving import patience
 
-from kgops.bench.claims import contests
-from kgops.bench.rounds import Contest, Place, hold
-from kgops.bench.ways import LIVE, SECONDS_OF
 from kgops.cli import claims_page
 from kgops.cli.bench_compare import agree
 from kgops.errors import KgopsError
+from kgops.experiments.claim_comparisons import contests
+from kgops.experiments.claims import TABLES, judge, shipped
+from kgops.experiments.comparison import Contest, Place, hold
+from kgops.experiments.summary import rows
 from kgops.jobs.job import read_job
-from kgops.measured.claims import TABLES, judge, shipped
-from kgops.measured.summary import rows
 from kgops.settings import Home
+from kgops.trials.variants import LIVE, SECONDS_OF
 from storage import benches, claims
 from storage.benches import Pair
 
@@ -164,8 +164,8 @@ WAYS = """
 import json, os, pathlib, sys, time
 sys.path.insert(0, {root!r})
 import torch
-from kgops.bench.lockstep import take_turns
-from kgops.bench.ways import Done, Untestable
+from kgops.trials.interleaved import take_turns
+from kgops.trials.variants import Done, Untestable
 
 def takes(seconds, mib):
     held = []
@@ -198,8 +198,8 @@ take_turns({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2,
 LOCKSTEP = """
 import os, sys, time
 sys.path.insert(0, {root!r})
-from kgops.bench.lockstep import take_turns
-from kgops.bench.ways import Done
+from kgops.trials.interleaved import take_turns
+from kgops.trials.variants import Done
 
 def way(name, dies_in=None):
     def work(part):
@@ -315,10 +315,10 @@ def test_a_command_that_says_nothing_ends_the_benchmark_with_its_run_named(
 @pytest.mark.parametrize(
     ("table", "module", "words"),
     [
-        ("a", "group_training", ["--entities", "200", "--dim", "32", "--steps", "2", "--batch-size", "32"]),
-        ("b", "group_tracin", ["--entities", "200", "--dim", "32", "--triples", "24", "--training", "4"]),
-        ("d", "group_regression", ["--size", "16", "--frames", "2", "--batch-size", "2", "--steps", "1"]),
-        ("c", "group_loss", ["--entities", "500", "--batch-size", "16", "--steps", "1"]),
+        ("a", "training", ["--entities", "200", "--dim", "32", "--steps", "2", "--batch-size", "32"]),
+        ("b", "tracin", ["--entities", "200", "--dim", "32", "--triples", "24", "--training", "4"]),
+        ("d", "regression", ["--size", "16", "--frames", "2", "--batch-size", "2", "--steps", "1"]),
+        ("c", "loss", ["--entities", "500", "--batch-size", "16", "--steps", "1"]),
     ],
 )
 def test_the_groups_loops_run_with_every_lever_that_can_be_tested(
@@ -326,7 +326,7 @@ def test_the_groups_loops_run_with_every_lever_that_can_be_tested(
 ) -> None:
     (tmp_path / "results").mkdir()
     environment = {**os.environ, "KGOPS_RUN_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", f"kgops.bench.{module}", *words, "--round", "1"]
+    command = [sys.executable, "-P", "-m", f"kgops.trials.{module}", *words, "--round", "1"]
     command += ["--turns", "1", "--parts", "3"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -339,7 +339,7 @@ def test_the_groups_loops_run_with_every_lever_that_can_be_tested(
         assert trouble or (len(parts) == 3 and all(part["seconds"] > 0 for part in parts))
         if name.endswith(" again"):  # what is counted is the same each time
             assert parts[0]["memory_mib"] == told[name.removesuffix(" again")][0]["memory_mib"] > 0
-    if module == "group_tracin":
+    if module == "tracin":
         for exact in ("baseline", "+ checkpointing", "+ test caching", "+ vmap", "kgops"):
             assert told[exact][0]["figures"]["score_error"] < 1e-4, exact
         assert told["+ last layers"][0]["figures"]["score_error"] > 1e-3

@@ -13,8 +13,8 @@ import pytest
 from counting import instructions_of
 from driving import Console
 
-from kgops.bench.document import SECTIONS, written
-from kgops.measured.register import register
+from benchmarks.document import SECTIONS, written
+from kgops.experiments.claim_register import register
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.measurements import Measurement, Wanted
@@ -140,13 +140,13 @@ def test_the_document_has_each_figure_with_its_command_and_fingerprint(conn: sql
     number = _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})
     conn.execute("UPDATE bench SET name = 'claims b (quick): x', command = 'kgops bench claims --quick'")
     step = Measurement(
-        "s", "a step | of ours", None, 3.5, 3, 4, 5, "ms", "python -m kgops.bench.console", HERE, 9.0
+        "s", "a step | of ours", None, 3.5, 3, 4, 5, "ms", "python -m benchmarks.console", HERE, 9.0
     )
     elsewhere = Measurement(
-        "s", "a step", None, 99, 3, 4, 5, "ms", "python -m kgops.bench.console", THERE, 8.5
+        "s", "a step", None, 99, 3, 4, 5, "ms", "python -m benchmarks.console", THERE, 8.5
     )
     long_ago = Measurement(
-        "s", "a step", None, 77, 3, 4, 5, "ms", "python -m kgops.bench.console", HERE, 8.5 - 60
+        "s", "a step", None, 77, 3, 4, 5, "ms", "python -m benchmarks.console", HERE, 8.5 - 60
     )
     measurements.add_all(conn, [long_ago, elsewhere, step])
     page = written(conn)
@@ -157,7 +157,9 @@ def test_the_document_has_each_figure_with_its_command_and_fingerprint(conn: sql
     assert "| a step \\| of ours | 3.5 ms | 3 – 4 | 5 |" in page
     assert "| 99 ms |" not in page and "77 ms" not in page
     assert page.count("Fingerprint " + measurements.fingerprint_key(HERE)) == 2
-    assert "Command: `kgops bench claims --quick`." in page and "Command: `kgops bench console" in page
+    assert (
+        "Command: `kgops bench claims --quick`." in page and "Command: `python -m benchmarks.console" in page
+    )
     assert page.count("Not measured here.") == 3 + len(SECTIONS) - 1  # a, c and d, and all but the console
 
 
@@ -173,7 +175,7 @@ def test_the_document_leads_with_what_to_do_and_has_every_claim_once(conn: sqlit
 def test_what_this_home_has_not_measured_stays_as_the_document_has_it(conn: sqlite3.Connection) -> None:
     def step(value: float, machine: dict[str, Any]) -> Measurement:
         return Measurement(
-            "s", "a step", None, value, 3, 4, 5, "ms", "python -m kgops.bench.console", machine, 9.0
+            "s", "a step", None, value, 3, 4, 5, "ms", "python -m benchmarks.console", machine, 9.0
         )
 
     _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgops.errors import BadInput
-from kgops.measured.taking_in import take_in
+from kgops.experiments.import_results import take_in
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import open_writer

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from driving import Console, patience, wait_for
 
-from kgops.bench.vary import read_axis, variants
 from kgops.errors import BadJob, Usage
+from kgops.experiments.pairs import ratios, spread_of
+from kgops.experiments.variants import read_axis, variants
 from kgops.jobs.job import read_job
-from kgops.measured.pairs import ratios, spread_of
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import open_reader

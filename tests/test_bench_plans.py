@@ -6,8 +6,8 @@ import sqlite3
 
 import pytest
 
-from kgops.bench import plans
-from kgops.bench.budget import Outcome
+from benchmarks import plans
+from benchmarks.budget import Outcome
 from storage import measurements
 
 
@@ -37,7 +37,7 @@ def test_settings_are_run_told_against_their_targets_and_kept(
     assert "planning" not in told.out and "2 of 2: regress" in told.err
     assert code == ("MISSED" in told.out)
     (kept,) = measurements.named(conn, "plans_regress_error")
-    assert kept.command == "kgops bench plans --only regress --settings 2 --store" and kept.n == 2
+    assert kept.command == "python -m benchmarks.plans --only regress --settings 2 --store" and kept.n == 2
 
 
 def test_planning_is_timed_for_every_workload_that_has_a_plan() -> None:

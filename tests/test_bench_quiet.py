@@ -9,27 +9,27 @@ from pathlib import Path
 import pytest
 
 from kgops.gpus.readings import CardReading, ProcessReading
-from kgops.runs import quiet
+from kgops.supervisor import machine_load
 
 
 def test_busy_is_what_was_neither_idle_nor_waiting_for_a_disk() -> None:
     #        user nice system idle iowait irq softirq steal
     before = [100, 0, 50, 1000, 10, 0, 0, 0]
-    assert quiet.busy_share(before, [110, 0, 60, 1070, 20, 0, 0, 0]) == pytest.approx(0.2)
-    assert quiet.busy_share(before, before) is None
-    assert quiet.busy_share(None, before) is None
+    assert machine_load.busy_share(before, [110, 0, 60, 1070, 20, 0, 0, 0]) == pytest.approx(0.2)
+    assert machine_load.busy_share(before, before) is None
+    assert machine_load.busy_share(None, before) is None
 
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc")
 def test_a_process_that_computes_makes_the_machine_busier() -> None:
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"])
     try:
-        found = quiet.look(over_s=0.5)
+        found = machine_load.look(over_s=0.5)
     finally:
         child.kill()
         child.wait()
     assert found.busy is not None and found.busy > 0.05
-    assert quiet.look(over_s=0.01, ours=2).noted[-1].startswith("2 other runs of kgops")
+    assert machine_load.look(over_s=0.01, ours=2).noted[-1].startswith("2 other runs of kgops")
 
 
 def _card(**told: object) -> CardReading:
@@ -38,10 +38,12 @@ def _card(**told: object) -> CardReading:
 
 
 def test_other_users_load_and_heat_of_a_card_are_noted() -> None:
-    assert list(quiet.notes_on(_card())) == []
-    assert list(quiet.notes_on(_card(processes=(), utilization_percent=3, temperature_c=60))) == []
+    assert list(machine_load.notes_on(_card())) == []
+    assert list(machine_load.notes_on(_card(processes=(), utilization_percent=3, temperature_c=60))) == []
     assert list(
-        quiet.notes_on(_card(processes=(ProcessReading(7, None),), utilization_percent=97, temperature_c=88))
+        machine_load.notes_on(
+            _card(processes=(ProcessReading(7, None),), utilization_percent=97, temperature_c=88)
+        )
     ) == [
         "card 0 has 1 other process",
         "card 0 is busy (97 %)",
@@ -56,8 +58,8 @@ def test_processors_that_were_slowed_for_their_heat_are_counted(tmp_path: Path) 
         folder.mkdir(parents=True)
         counts.append(folder / "core_throttle_count")
         counts[-1].write_text("5\n")
-    watch = quiet.Throttled(tmp_path)
+    watch = machine_load.Throttled(tmp_path)
     assert watch.since() == 0
     counts[1].write_text("9\n")
     assert watch.since() == 4
-    assert quiet.Throttled(tmp_path / "nothing").since() is None
+    assert machine_load.Throttled(tmp_path / "nothing").since() is None

@@ -1,10 +1,10 @@
-"""`kgops bench regress` says of each architecture what its own run found."""
+"""`python -m benchmarks.regress` says of each architecture what its own run found."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from kgops.bench.regress import LEAST_R2, MOST_S, Setting, measure
+from benchmarks.regress import LEAST_R2, MOST_S, Setting, measure
 
 
 def test_each_architecture_is_told_by_its_r2_and_its_time_and_too_few_frames_miss_the_target(

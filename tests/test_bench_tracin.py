@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from kgops.bench import tracin as bench
-from kgops.bench.tracin_rivals import captum_scores, dattri_scores, installed
-from kgops.bench.tracin_ways import one_by_one, vectorised
+from benchmarks import tracin as bench
+from benchmarks.tracin_peers import captum_scores, dattri_scores, installed
 from kgops.graphs.triples import read_graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.blocks import Point
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
 from kgops.tracin.scan import AllScores, scan
+from kgops.trials.tracin_variants import one_by_one, vectorised
 
 
 @pytest.fixture

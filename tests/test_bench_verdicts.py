@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from driving import Console
 
-from kgops.bench.document import written
+from benchmarks.document import written
 from kgops.cli import bench_page
-from kgops.measured.claims import judge
-from kgops.measured.pairs import Spread, spread_of
-from kgops.measured.summary import rows
-from kgops.measured.verdicts import (
+from kgops.experiments.claims import judge
+from kgops.experiments.pairs import Spread, spread_of
+from kgops.experiments.summary import rows
+from kgops.experiments.verdicts import (
     RULE,
     WORDS,
     Noise,
@@ -24,7 +24,7 @@ from kgops.measured.verdicts import (
     of_both,
     steadiness,
 )
-from screens.benchmarks_told import SIGNS
+from screens.benchmark_detail import SIGNS
 from storage import benches
 from storage.benches import Bench, Pair
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from driving import Console, all_of, end_all_of, wait_for
 
-from kgops.runs import processes
+from kgops.supervisor import processes
 
 _OURS = (
     "supervisor.lock",

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from counting import calls_of
 
-from kgops.bench.budget import Outcome, compare_tracin, compare_train
-from kgops.bench.budget_settings import draw_other, draw_tracin, draw_train
+from benchmarks.budget import Outcome, compare_tracin, compare_train
+from benchmarks.budget_settings import draw_other, draw_tracin, draw_train
 from kgops.gpus.facts import CardFacts
-from kgops.jobs import sizes
+from kgops.jobs import chunk_sizes
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import read_job
-from kgops.plans.allocator import reserved_bytes
-from kgops.plans.budget import peak_live, predict
-from kgops.plans.conve_models import model_of_config
-from kgops.plans.counts import Answers, Counts
-from kgops.plans.learned import Pair, accuracy, learn
-from kgops.plans.ledger import Ledger
-from kgops.plans.neighbourhood_memory import walk_graph
-from kgops.plans.train_shape import TrainShape, train_shape
-from kgops.plans.weights import buffer_bytes, weight_sizes
+from kgops.planning.allocator import reserved_bytes
+from kgops.planning.conve_models import model_of_config
+from kgops.planning.conve_weights import buffer_bytes, weight_sizes
+from kgops.planning.corrections import Pair, accuracy, learn
+from kgops.planning.graph_counts import Answers, Counts
+from kgops.planning.ledger import Ledger
+from kgops.planning.memory_estimate import peak_live, predict
+from kgops.planning.neighbourhood_memory import walk_graph
+from kgops.planning.train_sizes import TrainShape, train_shape
 
 H200 = CardFacts("NVIDIA H200", (9, 0))
 T4 = CardFacts("Tesla T4", (7, 5))
@@ -72,7 +72,7 @@ def test_tracin_in_other_ways_takes_what_was_predicted() -> None:
         (seed, draw_other(random.Random(seed), most_entities=3000, flop=3e8))
         for seed in range(850_000, 850_016)
     ]
-    # A validation is thirty trainings: `python -m kgops.bench.budget --only other` has those.
+    # A validation is thirty trainings: `python -m benchmarks.budget --only other` has those.
     quick = [(setting, seed) for seed, setting in drawn if "validate" not in setting.more]
     outcomes = [compare_tracin(setting, seed, "other") for setting, seed in quick]
     errors = [outcome.error for outcome in outcomes]
@@ -106,7 +106,7 @@ def test_a_block_of_a_size_nobody_counted_may_have_few_enough_queries_to_go_forw
 def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
     import torch
 
-    from kgops.plans.ranked import Ranked
+    from kgops.planning.evaluation_counts import Ranked
     from kgops.training.batches import inverse_triples, query_rows
     from kgops.training.evaluate import _Answers, _by_pair, _pieces
 
@@ -119,7 +119,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
     as_tuples = [[(h, r, t) for h, r, t in part.tolist()] for part in (train, valid)]
     answers = _Answers(torch.cat([train, valid]))
     queries = torch.cat([query_rows(valid, True), inverse_triples(valid)])
-    blocks = [queries[places] for places in _pieces(_by_pair(queries), sizes.EVALUATION_QUERIES)]
+    blocks = [queries[places] for places in _pieces(_by_pair(queries), chunk_sizes.EVALUATION_QUERIES)]
     found = [
         (len(b), len(torch.unique(b[:, :2], dim=0)), len(answers.of(b[:, 0], b[:, 1])[0])) for b in blocks
     ]
@@ -130,7 +130,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
 
 def test_layers_are_chosen_without_torch_as_tracin_chooses_them() -> None:
     from kgops.models.conve import ConvE
-    from kgops.plans.layers import parameters_of
+    from kgops.planning.tracin_layers import parameters_of
     from kgops.tracin.layers import all_parameters, chosen_parameters, last_layers
 
     for batch_norm in (False, True):
@@ -233,30 +233,33 @@ def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
 def test_sizes_are_those_the_workers_cut_by() -> None:
     import torch
 
-    from kgops.tracin import index, ranking, scan, trace
+    from kgops.tracin import attribution, index, ranking, scan
     from kgops.tracin.blocks import Settings
     from kgops.training import evaluate, optimizers
     from kgops.training.settings import TrainSettings
     from kgops.workers import tracin_agreement, tracin_validate, train
 
     plain = Settings()
-    assert (train.BATCH_SIZE, train.LOSS) == (sizes.TRAIN_BATCH, sizes.TRAIN_LOSS)
-    assert (plain.block, plain.chunk) == (sizes.TRACIN_BLOCK, sizes.TRACIN_CHUNK)
-    assert plain.test_mib << 20 == sizes.TRACIN_TEST_BYTES
-    assert (trace._MOST_TESTS, trace._SCORES_BYTES) == (sizes.TRACIN_TESTS, sizes.LARGEST_ALL_SCORES)
-    assert scan.TopTriples(1)._columns == sizes.TRACIN_MERGED_COLUMNS
-    assert ranking._TORN_AT_ONCE == sizes.TRACIN_TORN_AT_ONCE
-    assert index.BLOCK == sizes.TRACIN_INDEX_BLOCK
-    assert tracin_validate.MOST_TESTS == sizes.TRACIN_VALIDATED_TESTS
+    assert (train.BATCH_SIZE, train.LOSS) == (chunk_sizes.TRAIN_BATCH, chunk_sizes.TRAIN_LOSS)
+    assert (plain.block, plain.chunk) == (chunk_sizes.TRACIN_BLOCK, chunk_sizes.TRACIN_CHUNK)
+    assert plain.test_mib << 20 == chunk_sizes.TRACIN_TEST_BYTES
+    assert (attribution._MOST_TESTS, attribution._SCORES_BYTES) == (
+        chunk_sizes.TRACIN_TESTS,
+        chunk_sizes.LARGEST_ALL_SCORES,
+    )
+    assert scan.TopTriples(1)._columns == chunk_sizes.TRACIN_MERGED_COLUMNS
+    assert ranking._TORN_AT_ONCE == chunk_sizes.TRACIN_TORN_AT_ONCE
+    assert index.BLOCK == chunk_sizes.TRACIN_INDEX_BLOCK
+    assert tracin_validate.MOST_TESTS == chunk_sizes.TRACIN_VALIDATED_TESTS
     agreement = (tracin_agreement.MOST_TESTS, tracin_agreement.MOST_TRAINS)
-    assert agreement == (sizes.TRACIN_AGREEMENT_TESTS, sizes.TRACIN_AGREEMENT_TRAINS)
-    assert evaluate._QUERIES_AT_ONCE == sizes.EVALUATION_QUERIES
-    assert evaluate._ENCODED_AT_ONCE == sizes.EVALUATION_ENCODED
+    assert agreement == (chunk_sizes.TRACIN_AGREEMENT_TESTS, chunk_sizes.TRACIN_AGREEMENT_TRAINS)
+    assert evaluate._QUERIES_AT_ONCE == chunk_sizes.EVALUATION_QUERIES
+    assert evaluate._ENCODED_AT_ONCE == chunk_sizes.EVALUATION_ENCODED
     assert set(optimizers.OPTIMIZERS) == {"adam", "adamw", "adagrad", "sgd"}  # what a budget knows
     for batch in (1, 256, 10_000):
         for device in ("cpu", "cuda"):
             own = TrainSettings(batch_size=batch).chunk_for(torch.device(device))
-            assert own == sizes.loss_chunk(None, batch, device)
+            assert own == chunk_sizes.loss_chunk(None, batch, device)
 
 
 MIB = 1 << 20

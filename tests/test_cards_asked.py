@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kgops.jobs.cards_asked import CardsAsked, asked_with_devices
+from kgops.jobs.gpu_request import CardsAsked, asked_with_devices
 
 
 @pytest.mark.parametrize(

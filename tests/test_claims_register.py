@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from driving import Console
 
-from kgops.measured.advice import advice
-from kgops.measured.claims import TABLES, Judged
-from kgops.measured.overview import as_tables, overview
-from kgops.measured.pairs import Spread
-from kgops.measured.predicting import PREDICTED
-from kgops.measured.reckoning import RECKONED
-from kgops.measured.register import Documented, register
-from kgops.measured.rulings import CHECKED, Ruling, on_value, rulings
-from kgops.measured.verdicts import WORDS
+from kgops.experiments.advice import advice
+from kgops.experiments.calculated_claims import RECKONED
+from kgops.experiments.claim_register import Documented, register
+from kgops.experiments.claim_verdicts import CHECKED, Ruling, on_value, rulings
+from kgops.experiments.claims import TABLES, Judged
+from kgops.experiments.claims_overview import as_tables, overview
+from kgops.experiments.pairs import Spread
+from kgops.experiments.predicted_claims import PREDICTED
+from kgops.experiments.verdicts import WORDS
 from storage import claims, measurements
 from storage.claims import Claim
 from storage.measurements import Measurement

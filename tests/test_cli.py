@@ -78,7 +78,7 @@ def test_supervisor_loads_no_module_that_it_does_not_need() -> None:
         *HEAVY,
     )
     code = (
-        f"import sys; sys.path[:0] = [{str(root)!r}]; from kgops.runs import supervise; "
+        f"import sys; sys.path[:0] = [{str(root)!r}]; from kgops.supervisor import supervise; "
         f"print([name for name in {unwanted!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)

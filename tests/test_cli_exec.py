@@ -6,7 +6,7 @@ import signal
 
 from driving import Console, patience, wait_for
 
-from kgops.runs import processes
+from kgops.supervisor import processes
 from storage import attempts
 from storage.database import open_reader
 

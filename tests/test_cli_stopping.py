@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from driving import QUICK, Console, all_of, end_all_of, identity_in, wait_for
 
-from kgops.runs import processes
+from kgops.supervisor import processes
 
 # --- stopping -------------------------------------------------------------------------------------
 

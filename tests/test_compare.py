@@ -8,7 +8,7 @@ import pytest
 import records
 from driving import Console
 
-from kgops.runs.comparing import Comparison, Difference, Figure, compare
+from kgops.views.comparison import Comparison, Difference, Figure, compare
 from storage import runs
 from storage.database import Connection, open_reader
 

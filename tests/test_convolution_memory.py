@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from kgops.bench.live_bytes import peak_live_bytes
 from kgops.training.meta_trace import trace_peak
+from kgops.trials.live_bytes import peak_live_bytes
 
 
 @pytest.fixture(autouse=True)

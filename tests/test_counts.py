@@ -15,8 +15,8 @@ import torch
 from driving import patience
 
 from kgops.graphs.triples import BUNDLED, Graph, read_graph, read_pykeen_dataset
-from kgops.plans.blocks import Groups
-from kgops.plans.counts import Counts, counts_of
+from kgops.planning.block_counts import Groups
+from kgops.planning.graph_counts import Counts, counts_of
 from kgops.tracin.blocks import rows_of
 from kgops.tracin.scan import ordered_blocks
 from kgops.training.batches import Batches
@@ -120,7 +120,7 @@ def test_what_cannot_be_counted_is_unknown_and_never_an_error(tmp_path: Path) ->
 
 def test_counting_loads_no_torch() -> None:
     code = (
-        "import sys; from kgops.plans.counts import counts_of; import kgops.plans.budget;"
+        "import sys; from kgops.planning.graph_counts import counts_of; import kgops.planning.memory_estimate;"
         "assert counts_of({'dataset': 'nations'}).entities == 14;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'pykeen')))"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.document import HEADLINES, with_headlines
 from kgops import __version__
-from kgops.bench.document import HEADLINES, with_headlines
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -51,7 +51,7 @@ def typed(name: str) -> str:
 
 def test_readme_shows_the_very_figures_of_the_benchmarks() -> None:
     assert with_headlines(README, BENCHMARKS) == README, (
-        "python -m kgops.bench.document --write-only writes it anew"
+        "python -m benchmarks.document --write-only writes it anew"
     )
 
 

@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kgops.jobs import events
-from kgops.jobs.moments import LAST
-from kgops.runs.folder import RunFolder
-from kgops.runs.intake import Intake
-from kgops.runs.patterns import LogPatterns
+from kgops.jobs.timestamps import LAST
+from kgops.supervisor.intake import Intake
+from kgops.supervisor.log_patterns import LogPatterns
+from kgops.supervisor.run_folder import RunFolder
 from storage import influences, measurements, reports, runs, series
 from storage import intake as store
 

@@ -16,15 +16,14 @@ from pathlib import Path
 
 import click
 import pytest
-from documented import ROOT, Desk, Went, commands, of_help
+from documented import Desk, Went, commands, of_help
 from parsing import parse
 from test_examples_history import IMPORTS, WITH_A_HISTORY, says
 
 from kgops.cli import group
-from kgops.cli.bench import BENCHMARKS
 from kgops.cli.demo import after_the_first, next_steps
-from kgops.flights.making import Sky, make_flights
-from kgops.plans.flight_files import Flights, flights_in
+from kgops.planning.flight_files import Flights, flights_in
+from kgops.regression.made_flights import Sky, make_flights
 from kgops.settings import Home
 from storage import runs
 from storage.database import open_writer
@@ -42,11 +41,6 @@ SCRIPTS = {
 }
 
 
-def measures(line: str) -> bool:
-    """Benchmarks of kgops itself take arguments of their own."""
-    return line.startswith(tuple(f"kgops bench {name} " for name in BENCHMARKS))
-
-
 EXAMPLES = {line for _, command in commands() for line in of_help(command)}
 
 
@@ -58,7 +52,7 @@ def test_every_command_shows_an_example_of_itself() -> None:
 
 
 def test_every_example_is_known_here_and_nothing_else_is() -> None:
-    shown = {line for line in EXAMPLES if not measures(line)}
+    shown = set(EXAMPLES)
     assert shown - KNOWN == set(), "examples that no table of this file says how to check"
     assert KNOWN - shown == set(), "nobody shows these any more"
 
@@ -259,16 +253,6 @@ def test_example_that_takes_minutes_is_parsed(line: str) -> None:
     words = shlex.split(line)
     parse(group, words[0], words[1:])
     pytest.skip(f"not run: {ELSEWHERE[line]}")
-
-
-@pytest.mark.parametrize("line", sorted(filter(measures, EXAMPLES)))
-def test_benchmark_takes_the_flags_it_is_shown_with(line: str) -> None:
-    """Looked for in its source: to ask itself would load all that it measures, and to run it takes minutes."""
-    name, *words = line.split()[2:]
-    source = (ROOT / "kgops/bench" / f"{name}.py").read_text()
-    known = set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', source))
-    assert known
-    assert {word for word in words if word.startswith("--")} <= known
 
 
 @pytest.mark.parametrize("lines", [after_the_first(1, "kgops"), next_steps(Home(Path("a")), 1, "kgops")])

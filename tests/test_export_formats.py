@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from driving import Console
 
-from kgops.runs.exporting import mlflow, record, tables
-from kgops.runs.exporting.tensorboard import write_tensorboard
+from kgops.interchange import mlflow, tables
+from kgops.interchange.tensorboard import write_tensorboard
+from kgops.supervisor import run_json
 from storage import transfer
 from storage.transfer import Curve, Rows
 
@@ -304,7 +305,7 @@ def test_an_export_that_is_killed_or_fails_leaves_nothing_under_its_name(rows: R
         yield rows
         raise RuntimeError("as a deleted run would")
 
-    for write in (record.write_json, tables.write_csv):
+    for write in (run_json.write_json, tables.write_csv):
         with pytest.raises(RuntimeError):
             write(broken(), tmp_path / "out", force=False)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

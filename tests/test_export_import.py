@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kgops.errors import KgopsError
-from kgops.runs.exporting.record import IMPORTED, write_runs
-from kgops.runs.importing import import_from
+from kgops.interchange.importing import import_from
 from kgops.settings import Home
+from kgops.supervisor.run_json import IMPORTED, write_runs
 from storage import runs, scores, transfer
 from storage.database import open_writer
 from storage.transfer import Curve, Rows
@@ -376,7 +376,7 @@ def test_an_import_killed_before_its_rows_are_written_is_finished_by_the_next_co
     run_something(run_cli)
     assert run_cli("export", "1", "--to", "json").code == 0
     if is_folder:
-        dies_in(elsewhere, "kgops.runs.rebuild", "take_in", run_cli.folder(1))
+        dies_in(elsewhere, "kgops.supervisor.rebuild", "take_in", run_cli.folder(1))
     else:
         dies_in(elsewhere, "storage.transfer", "put_in", tmp_path / "run-1.json")
     assert elsewhere("runs", "--json").json()[0]["label"] == "größe 🙂 = {x}"
@@ -390,7 +390,7 @@ def test_an_import_killed_while_it_copies_leaves_nothing_once_there_is_another(
     run_cli: Console, elsewhere: Console
 ) -> None:
     run_something(run_cli)
-    dies_in(elsewhere, "kgops.runs.import_folder", "enter", run_cli.folder(1))
+    dies_in(elsewhere, "kgops.interchange.import_folder", "enter", run_cli.folder(1))
     assert len(list((elsewhere.home / "runs").iterdir())) == 1
     assert elsewhere("runs").out == ""
     assert elsewhere("import", run_cli.folder(1)).out.startswith("run 1: imported")

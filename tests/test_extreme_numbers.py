@@ -18,18 +18,18 @@ from records import add
 from screen_driving import Seen, look
 
 from kgops.cli.output import duration, figure, moment, off_by, print_json
-from kgops.jobs.moments import clock
+from kgops.experiments.pairs import spread_of
 from kgops.jobs.numbers import line_between, mean, median, middle, quartiles, quotient, share_between
-from kgops.measured.pairs import spread_of
-from kgops.runs.dossier import Curve
-from kgops.runs.overview import eta_s
-from kgops.runs.report_curves import Clock, draw, short
+from kgops.jobs.timestamps import clock
+from kgops.views.overview import eta_s
+from kgops.views.report_curves import Clock, draw, short
+from kgops.views.run_detail import Curve
 from screens.compare_page import _ratio
 from screens.widgets.bar import share_bar
 from screens.widgets.curve import braille, sparkline
 from screens.widgets.overlay import on_axis
-from screens.widgets.ratio import ratio_bar, scale_of
-from screens.words import metric_of, pace_of, progress_of, short_figure
+from screens.widgets.ratio_bars import ratio_bar, scale_of
+from screens.wording import metric_of, pace_of, progress_of, short_figure
 from storage import series
 from storage.database import Connection, transaction
 from storage.runs import Run

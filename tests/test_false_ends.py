@@ -12,10 +12,10 @@ import pytest
 from driving import Console
 
 from kgops.jobs import manifest
-from kgops.runs import oom
-from kgops.runs.conclude import Seen, _was_killed
-from kgops.runs.folder import RunFolder
-from kgops.runs.gate import Exit
+from kgops.supervisor import oom_detection
+from kgops.supervisor.attempt_end import Seen, _was_killed
+from kgops.supervisor.gate import Exit
+from kgops.supervisor.run_folder import RunFolder
 
 _COPY = 'cp -r "$KGOPS_HOME"/runs/0001-*/results/. "$KGOPS_RUN_FOLDER/results/"; '
 
@@ -109,7 +109,7 @@ def test_only_a_sigkill_within_the_tree_can_be_the_kernels(
 
 
 def test_words_about_killing_are_no_sign_of_memory() -> None:
-    assert oom.sign_of_out_of_memory(b"Killed") is None
+    assert oom_detection.sign_of_out_of_memory(b"Killed") is None
 
 
 def test_failing_command_is_no_out_of_memory_beside_a_kill_of_another(

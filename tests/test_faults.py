@@ -16,7 +16,7 @@ import pytest
 from disks import Disk, small_disk
 from driving import QUICK, Console, all_of, end_all_of, files_of_runs, is_clear, patience, wait_for
 
-from kgops.runs import processes
+from kgops.supervisor import processes
 from storage import intake, reports, runs, series
 from storage.database import open_reader, open_writer
 from storage.errors import DatabaseFull

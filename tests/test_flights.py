@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from kgops.errors import BadInput, Unavailable
-from kgops.flights.making import Sky, main, make_flights
-from kgops.flights.reading import DATASETS, read_flights
-from kgops.flights.splits import hold_out, leave_one_out
-from kgops.flights.windows import Windows, ahead
+from kgops.regression.flights import DATASETS, read_flights
+from kgops.regression.made_flights import Sky, main, make_flights
+from kgops.regression.splits import hold_out, leave_one_out
+from kgops.regression.windows import Windows, ahead
 
 torch.set_num_threads(1)
 

@@ -14,13 +14,13 @@ from fuzzing import ODD, PLAIN, damaged, examples, refused_or
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kgops.bench.vary import read_axis, variants, word_of
 from kgops.errors import BadJob
+from kgops.experiments.variants import read_axis, variants, word_of
 from kgops.jobs import configurations, recipes, toml
 from kgops.jobs.job import Job, read_job, read_job_file
-from kgops.jobs.levers import LEVERS
+from kgops.jobs.options import LEVERS
 from kgops.jobs.workloads import WORKLOADS
-from kgops.plans import profiles
+from kgops.planning import profiles
 
 pytestmark = pytest.mark.usefixtures("bounded")
 

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from kgops.errors import BadInput
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import load_pykeen, to_pykeen_state
-from kgops.plans.conve_models import model_of_config
-from kgops.tracin.parts import Parts
-from kgops.tracin.pieces import Pieces, Tile
+from kgops.planning.conve_models import model_of_config
+from kgops.tracin.finished_tests import Parts
+from kgops.tracin.shards import Pieces, Tile
 from kgops.training.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("bounded")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kgops.jobs import events
 from kgops.jobs.job import read_job
-from kgops.on.script import sbatch_options, script
+from kgops.slurm.script import sbatch_options, script
 from storage import conditions, filters
 
 pytestmark = pytest.mark.usefixtures("bounded")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kgops.bench.gpu_budget import compare_drawn, largest, on_card
+from benchmarks.gpu_budget import compare_drawn, largest, on_card
 
 
 @pytest.mark.gpu

@@ -16,11 +16,11 @@ from driving import Console
 from test_import_group import TREATS, write_scores
 
 from kgops.errors import KgopsError
-from kgops.runs.dossier import LogTail, dossier
-from kgops.runs.exporting.record import read_runs, write_runs
-from kgops.runs.importing import import_from
-from kgops.runs.report_page import page
+from kgops.interchange.importing import import_from
 from kgops.settings import Home
+from kgops.supervisor.run_json import read_runs, write_runs
+from kgops.views.report_page import page
+from kgops.views.run_detail import LogTail, dossier
 from storage import runs, transfer
 from storage.database import integrity_problems
 

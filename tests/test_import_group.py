@@ -16,9 +16,9 @@ from driving import Console
 from screen_driving import Seen, look
 
 from kgops.errors import KgopsError
-from kgops.runs import importing
-from kgops.runs.import_scores import HEADER, MOST
-from kgops.runs.importing import Imported
+from kgops.interchange import importing
+from kgops.interchange.import_scores import HEADER, MOST
+from kgops.interchange.importing import Imported
 from kgops.settings import Home
 from storage import influences, reports, runs, series
 

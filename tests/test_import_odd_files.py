@@ -14,7 +14,7 @@ from driving import QUICK, Console, is_clear
 from test_import_group import TREATS, write, write_scores
 
 from kgops.errors import KgopsError
-from kgops.runs.importing import import_from
+from kgops.interchange.importing import import_from
 from kgops.settings import Home
 
 OF_A_RUN = (

@@ -11,9 +11,9 @@ import pytest
 from chaos_actors import actors
 from driving import Console, patience, wait_for
 
-from kgops.runs import processes
-from kgops.runs.folder import RunFolder
 from kgops.settings import Home
+from kgops.supervisor import processes
+from kgops.supervisor.run_folder import RunFolder
 
 STUBBORN = "trap '' INT TERM HUP; while [ ! -e gate ]; do sleep 0.05; done; exit 5"
 OFTEN = 300

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kgops.errors import BadJob, Usage
 from kgops.jobs import secrets, toml
 from kgops.jobs.job import LARGEST_JOB_FILE, CardAsk, Job, Limits, read_job, read_job_file
-from kgops.jobs.levers import LEVERS, kind_of
+from kgops.jobs.options import LEVERS, kind_of
 from kgops.jobs.placeholders import fill_in, rungs
 from kgops.jobs.text import lines, one_line
 

@@ -9,8 +9,8 @@ import pytest
 from driving import Console
 
 from kgops.jobs import recipes
-from kgops.plans import known_graphs
-from kgops.plans.counts import Counts, counts_of
+from kgops.planning import known_graphs
+from kgops.planning.graph_counts import Counts, counts_of
 
 BUNDLED = ("nations", "kinships", "umls")
 RECIPES = ("codex-s", "fb15k-237", "wn18rr", "kinships", "umls")

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from kgops.gpus.facts import CardFacts
-from kgops.jobs import sizes
+from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.levers import LEVERS, kind_of
-from kgops.plans.giving_way import SMALLEST_CHUNK
-from kgops.plans.ladder import ladder, stepped_down, told
+from kgops.jobs.options import LEVERS, kind_of
+from kgops.planning.fallback_options import SMALLEST_CHUNK
+from kgops.planning.oom_fallbacks import ladder, stepped_down, told
 from kgops.tracin.blocks import Settings
 from kgops.training.out_of_memory import is_out_of_memory
 from kgops.training.resume import MAY_DIFFER
@@ -145,8 +145,8 @@ def test_the_ladder_starts_from_what_workers_take_unasked(batch: int) -> None:
         first = next((c for r in ladder(job(batch_size=batch), card) for c in r.changes), None)
         before = first.before if first is not None and first.lever == "entity_chunk" else None
         assert before == (taken if taken > SMALLEST_CHUNK else None)
-    assert sizes.TRAIN_BATCH == train_worker.BATCH_SIZE
-    assert (Settings().block, Settings().chunk) == (sizes.TRACIN_BLOCK, sizes.TRACIN_CHUNK)
+    assert chunk_sizes.TRAIN_BATCH == train_worker.BATCH_SIZE
+    assert (Settings().block, Settings().chunk) == (chunk_sizes.TRACIN_BLOCK, chunk_sizes.TRACIN_CHUNK)
 
 
 def test_a_checkpoint_may_differ_in_all_the_ladder_changes_of_a_training_and_in_nothing_that_is_no_lever() -> (

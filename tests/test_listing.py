@@ -20,9 +20,9 @@ from known_runs import (
     small,
 )
 
-from kgops.runs import export
-from kgops.runs.listing import Listing, Sort, delete_marked, strictly
+from kgops.interchange import export
 from kgops.settings import Home
+from kgops.views.listing import Listing, Sort, delete_marked, strictly
 from storage import conditions, filters, runs, scores, search, series
 from storage.database import open_reader
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgops.jobs.text import from_bytes, one_line
-from kgops.runs.log_index import LogIndex
-from kgops.runs.log_lines import LONGEST, Level, Wanted, level_of, shown
-from kgops.runs.log_search import Found, LogSearch
-from kgops.runs.logs import keep_newest
+from kgops.supervisor.log_trim import keep_newest
+from kgops.views.log_index import LogIndex
+from kgops.views.log_lines import LONGEST, Level, Wanted, level_of, shown
+from kgops.views.log_search import Found, LogSearch
 
 PIECES = [
     b"epoch 3 loss 0.25",
@@ -150,7 +150,7 @@ def is_wanted(wanted: Wanted, line: str) -> bool:
 def test_search_finds_what_looking_at_every_line_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    from kgops.runs import log_index, log_search
+    from kgops.views import log_index, log_search
 
     monkeypatch.setattr(log_search, "_CALL_S", seconds)
     for name in ("_BLOCK", "_SLOW_BLOCK"):

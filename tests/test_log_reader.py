@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.runs.log_hits import LogHits
-from kgops.runs.log_index import LogIndex
-from kgops.runs.log_lines import Level, Wanted, level_of
-from kgops.runs.log_reader import ALL, Asked, LogReader, Page, Seek
+from kgops.views.log_hits import LogHits
+from kgops.views.log_index import LogIndex
+from kgops.views.log_lines import Level, Wanted, level_of
+from kgops.views.log_reader import ALL, Asked, LogReader, Page, Seek
 
 BAD: frozenset[Level] = frozenset({"error", "warning"})
 WORDS = ["epoch 3 loss 0.25", "ERROR: no", "UserWarning: slow", "", "x" * 50, "0 errors", "日本 error"]

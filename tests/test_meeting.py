@@ -14,8 +14,8 @@ import pytest
 import torch
 import torch.distributed
 
-from kgops.training.meeting import under_a_new_word
-from kgops.training.parallel import Processes
+from kgops.training.data_parallel import Processes
+from kgops.training.rendezvous import under_a_new_word
 
 dist: Any = torch.distributed
 

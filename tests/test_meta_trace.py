@@ -12,19 +12,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kgops.bench.live_bytes import peak_live_bytes
 from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE
-from kgops.plans.counts import Answers, Counts
-from kgops.plans.ledger import Ledger
-from kgops.plans.step_memory import walk_step
-from kgops.plans.train_shape import train_shape
+from kgops.planning.graph_counts import Answers, Counts
+from kgops.planning.ledger import Ledger
+from kgops.planning.step_memory import walk_step
+from kgops.planning.train_sizes import train_shape
 from kgops.training.batches import Batch
 from kgops.training.losses import Positives
 from kgops.training.meta_trace import trace_peak, trace_step
 from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
+from kgops.trials.live_bytes import peak_live_bytes
 
 Make = Callable[[], nn.Module]
 LossOf = Callable[[nn.Module], torch.Tensor]

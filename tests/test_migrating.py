@@ -17,7 +17,7 @@ from documented import Desk, Went, page, typed_in
 from small_graph import put_graph
 
 from kgops.cli import main
-from kgops.flights.making import Sky, make_flights
+from kgops.regression.made_flights import Sky, make_flights
 
 # Sixteen runs, one after the other, on a machine that may be busy.
 PAGE = page("docs/MIGRATING.md")

@@ -8,8 +8,8 @@ import signal
 import pytest
 from driving import Console, all_of, identity_in, wait_for
 
-from kgops.runs import processes
-from kgops.runs.processes import Identity
+from kgops.supervisor import processes
+from kgops.supervisor.processes import Identity
 from storage import attempts
 from storage.database import open_reader
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kgops.runs.picked import Picked
+from kgops.views.masked_sequence import Picked
 
 
 @pytest.mark.parametrize("descending", [True, False])

@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 from counting import calls_of
 
-from kgops.bench.pace import kendall_tau
+from benchmarks.speed_order import kendall_tau
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job, read_job
-from kgops.plans import profiles
-from kgops.plans.budget import predict
-from kgops.plans.learned import Correction
-from kgops.plans.pace import Measured, Pace, pace_of
-from kgops.plans.planner import MARGIN, Known, Suggestion, need_mib, suggest
-from kgops.plans.speed import rates_of, seconds
-from kgops.plans.subject import Subject, subject_of
-from kgops.plans.targets import Target, find_targets, processor
-from kgops.plans.train_shape import TrainShape
+from kgops.planning import profiles
+from kgops.planning.corrections import Correction
+from kgops.planning.job_size import Subject, subject_of
+from kgops.planning.memory_estimate import predict
+from kgops.planning.planner import MARGIN, Known, Suggestion, need_mib, suggest
+from kgops.planning.speed import rates_of, seconds
+from kgops.planning.targets import Target, find_targets, processor
+from kgops.planning.time_corrections import Measured, Pace, pace_of
+from kgops.planning.train_sizes import TrainShape
 
 NOTHING = Known()
 DATASETS = ("nations", "kinships", "umls")
@@ -224,8 +224,8 @@ def test_a_plan_looks_at_few_settings(workload: str, most: int, wide_graph: Path
 
 def test_planning_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
     code = (
-        "import sys; from kgops.jobs.job import read_job; from kgops.plans.subject import subject_of;"
-        "from kgops.plans.targets import find_targets; from kgops.plans.planner import suggest;"
+        "import sys; from kgops.jobs.job import read_job; from kgops.planning.job_size import subject_of;"
+        "from kgops.planning.targets import find_targets; from kgops.planning.planner import suggest;"
         "job = read_job({'workload': 'train', 'train': {'dataset': 'nations'}}, 'x');"
         "assert suggest(subject_of(job), find_targets('t4')[0]).fits;"
         "print(sorted({'torch', 'numpy', 'pykeen'} & set(sys.modules)))"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from driving import Console
 
-from kgops.plans.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
+from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
 from storage.database import open_reader
 from storage.reports import levers
 
@@ -86,18 +86,18 @@ def test_a_worker_starts_as_its_own_kind_does_and_before_one_ran_as_those_that_i
 
 def test_bench_memory_judges_the_runs_that_it_starts(run_cli: Console) -> None:
     kept = run_cli.cwd / "kept"
-    done = run_cli("bench", "memory", "--jobs", "1,4", "--keep", kept)
+    done = run_cli.benchmark("memory", "--jobs", "1,4", "--keep", kept)
     assert "1 of 40: train" in done.err and "4 of 40: train" in done.err
     conn = open_reader(kept / "kgops.db")
     batches = [one.effective for run in (1, 2) for one in levers(conn, run) if one.name == "batch_size"]
     conn.close()
     assert batches == ["256", "64"]  # as the jobs say
-    again = run_cli("bench", "memory", "--of", kept)
+    again = run_cli.benchmark("memory", "--of", kept)
     rows = [line for line in done.out.splitlines() if "furthest too low" in line]
     assert len(rows) == 4 and all(line in again.out.splitlines() for line in rows)
     assert done.code == again.code in (0, 1)  # 1 where a prediction missed its target here
-    assert run_cli("bench", "memory", "--jobs", "41").code == 2
-    assert run_cli("bench", "memory", "--jobs", "1", "--keep", kept).code == 2
+    assert run_cli.benchmark("memory", "--jobs", "41").code == 2
+    assert run_cli.benchmark("memory", "--jobs", "1", "--keep", kept).code == 2
 
 
 def test_labels_of_a_large_graph_are_part_of_it() -> None:

@@ -18,7 +18,7 @@ from pykeen.pipeline import pipeline
 from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 
-from kgops.bench.live_bytes import peak_live_bytes
+from kgops.trials.live_bytes import peak_live_bytes
 from kgops.workers.pykeen import find_model
 from kgops.workers.pykeen_memory import Untraceable, predict_ranking, predict_step, tell_prediction
 from kgops.workers.report import Reporter

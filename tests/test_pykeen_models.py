@@ -16,8 +16,8 @@ from kgops.graphs.triples import read_pykeen_dataset
 from kgops.models.conve import ConvE
 from kgops.models.pykeen_models import PykeenRecipe, load_pykeen_model, rebuild
 from kgops.tracin.blocks import Point
+from kgops.tracin.checkpoint_set import load_point
 from kgops.tracin.loss import ONE_TO_N, TARGET
-from kgops.tracin.points import load_point
 from kgops.tracin.scan import self_influence
 
 torch.set_num_threads(1)

@@ -10,9 +10,9 @@ import pytest
 from driving import Console, wait_for
 from nvml_standin import Machine, StandIn, compiler, t4
 
-from kgops.runs import processes
-from kgops.runs.folder import RunFolder
-from kgops.runs.trees import Tree
+from kgops.supervisor import processes
+from kgops.supervisor.process_tree import Tree
+from kgops.supervisor.run_folder import RunFolder
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
 SLEEP = ("sleep", "60")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from driving import Console, identity_in, is_clear, wait_for
 
-from kgops.runs import locks, pending, processes
 from kgops.settings import Home
+from kgops.supervisor import locks, pending, processes
 
 _MANY = 6
 

@@ -12,9 +12,9 @@ from typing import Any
 from driving import Console
 from screen_driving import Seen, look
 
-from kgops.runs.folder import RunFolder
-from kgops.runs.intake import Intake
-from kgops.runs.patterns import LogPatterns
+from kgops.supervisor.intake import Intake
+from kgops.supervisor.log_patterns import LogPatterns
+from kgops.supervisor.run_folder import RunFolder
 from storage import runs, series
 from storage.database import Connection, transaction
 

@@ -12,7 +12,7 @@ import pytest
 from driving import Console, all_of, is_clear, wait_for
 from preloading import PreloadedConsole, compile_library, python_with
 
-from kgops.runs import processes
+from kgops.supervisor import processes
 
 POINT = """{"event": "metric", "name": "loss", "value": 0.5, "step": 1}"""
 UNTIL_GATE = f"echo '{POINT}' >> $KGOPS_EVENTS; while [ ! -e gate ]; do sleep 0.05; done; exit 7"

@@ -13,24 +13,24 @@ import pytest
 import torch
 from counting import calls_of
 
-from kgops.bench.budget import Outcome, compare_regress
-from kgops.bench.budget_regress import draw_regress
+from benchmarks.budget import Outcome, compare_regress
+from benchmarks.budget_regress import draw_regress
 from kgops.gpus.facts import CardFacts
-from kgops.jobs import sizes
+from kgops.jobs import chunk_sizes
 from kgops.jobs.job import read_job
-from kgops.jobs.regressing import OPTIMIZERS
-from kgops.plans import formats
-from kgops.plans.budget import peak_live, predict
-from kgops.plans.flight_files import Flights
-from kgops.plans.formats import effective_precision
-from kgops.plans.ledger import Ledger
-from kgops.plans.planner import suggest
-from kgops.plans.regress_memory import walk_step
-from kgops.plans.regress_shape import RegressShape, regress_shape
-from kgops.plans.regress_weights import MOMENTS
-from kgops.plans.speed import rates_of, seconds
-from kgops.plans.subject import subject_of
-from kgops.plans.targets import find_targets
+from kgops.jobs.regress import OPTIMIZERS
+from kgops.planning import number_formats
+from kgops.planning.flight_files import Flights
+from kgops.planning.job_size import subject_of
+from kgops.planning.ledger import Ledger
+from kgops.planning.memory_estimate import peak_live, predict
+from kgops.planning.number_formats import effective_precision
+from kgops.planning.planner import suggest
+from kgops.planning.regress_memory import walk_step
+from kgops.planning.regress_sizes import RegressShape, regress_shape
+from kgops.planning.regress_weight_memory import MOMENTS
+from kgops.planning.speed import rates_of, seconds
+from kgops.planning.targets import find_targets
 
 T4 = CardFacts("Tesla T4", (7, 5))
 MIB = 1 << 20
@@ -53,7 +53,7 @@ def need(**levers: Any) -> int:
 
 def test_a_format_that_two_cpus_have_is_predicted_alike_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
     def predicted(precision: str, *flags: str) -> int:
-        monkeypatch.setattr(formats, "_cpu_flags", lambda: frozenset(flags))
+        monkeypatch.setattr(number_formats, "_cpu_flags", lambda: frozenset(flags))
         return predict(shape_of(size=32, levers={"precision": precision, "batch_size": 1})).total
 
     assert predicted("bf16", "avx512_bf16", "amx_bf16") == predicted("bf16", "avx512_bf16")
@@ -61,15 +61,15 @@ def test_a_format_that_two_cpus_have_is_predicted_alike_on_both(monkeypatch: pyt
 
 
 def test_what_a_processor_can_do_is_read_on_x86_and_on_arm() -> None:
-    assert formats.flags_in("processor\t: 0\nflags\t\t: fpu avx512_bf16\nvmx flags\t: vnmi\n") == {
+    assert number_formats.flags_in("processor\t: 0\nflags\t\t: fpu avx512_bf16\nvmx flags\t: vnmi\n") == {
         "fpu",
         "avx512_bf16",
     }
-    assert formats.flags_in("processor\t: 0\nFeatures\t: asimd svebf16\nCPU part\t: 0xd4f\n") == {
+    assert number_formats.flags_in("processor\t: 0\nFeatures\t: asimd svebf16\nCPU part\t: 0xd4f\n") == {
         "asimd",
         "svebf16",
     }
-    assert formats.flags_in("cpu model\t: something else\n") == set()
+    assert number_formats.flags_in("cpu model\t: something else\n") == set()
 
 
 # ---- beside what is measured ----
@@ -130,7 +130,7 @@ def test_a_step_on_a_card_agrees_with_a_trace_without_one(architecture: str, lev
     """What autocast keeps in float32 there is counted by another hand."""
     import torch
 
-    from kgops.models.regression import RegressionModel
+    from kgops.regression.network import RegressionModel
     from kgops.training.meta_trace import trace_step
 
     shape = shape_of(T4, 96, {"batch_size": 6, "temporal_frames": 4, **levers}, architecture=architecture)
@@ -152,10 +152,11 @@ def test_a_step_on_a_card_agrees_with_a_trace_without_one(architecture: str, lev
 
 def test_a_budget_knows_the_training_that_it_follows() -> None:
     """Numbers that two rooms hold, since this one loads no torch."""
-    from kgops.training import regression_data, regression_settings
+    from kgops.regression import batches
+    from kgops.regression import settings as regression_settings
 
-    assert regression_data.VALIDATION_SHARE == sizes.REGRESS_VALIDATION_SHARE
-    assert regression_settings.RegressionSettings().batch_size == sizes.REGRESS_BATCH
+    assert batches.VALIDATION_SHARE == chunk_sizes.REGRESS_VALIDATION_SHARE
+    assert regression_settings.RegressionSettings().batch_size == chunk_sizes.REGRESS_BATCH
     assert set(OPTIMIZERS) == {*MOMENTS, "sgd"}
 
 
@@ -204,8 +205,8 @@ def test_the_original_settings_hardly_fit_a_t4_and_the_shipped_ones_do() -> None
 def test_windows_are_split_as_training_splits_them() -> None:
     import numpy as np
 
-    from kgops.flights.reading import Flight, Survey
-    from kgops.training.regression_data import Training
+    from kgops.regression.batches import Training
+    from kgops.regression.flights import Flight, Survey
 
     survey = Survey(0.0, 1.0, np.zeros((8, 8), np.float32))
     for count, length in ((4, 4), (9, 3), (40, 5), (41, 8), (200, 1)):
@@ -249,5 +250,5 @@ def test_the_fastest_plan_that_fits_keeps_activations_wherever_they_fit(size: in
     found = suggest(subject, find_targets("t4")[0])
     assert found is not None and found.fits
     assert found.best.changes == ({"gradient_checkpointing": True} if checkpoints else {})
-    assert found.largest_batch is not None and found.largest_batch >= sizes.REGRESS_BATCH
+    assert found.largest_batch is not None and found.largest_batch >= chunk_sizes.REGRESS_BATCH
     assert found.target.usable_mib is not None and found.best.need_mib <= found.target.usable_mib

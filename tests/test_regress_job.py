@@ -17,9 +17,9 @@ from kgops.jobs import configurations
 from kgops.jobs.configurations import LEFT_OUT, job_table, read
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.regression_config import RegressionConfig
-from kgops.plans.flight_files import flights_in
-from kgops.plans.ladder import ladder, last_resort
-from kgops.plans.resolve import resolve
+from kgops.planning.flight_files import flights_in
+from kgops.planning.oom_fallbacks import ladder, last_resort
+from kgops.planning.resolve import resolve
 
 T4 = CardFacts("Tesla T4", (7, 5))
 A100 = CardFacts("A100", (8, 0))
@@ -365,7 +365,7 @@ def test_an_hdf5_file_that_nobody_can_read_is_told_so(tmp_path: Path) -> None:
 def test_looking_at_flights_loads_no_numpy(tmp_path: Path) -> None:
     write_flight(tmp_path / "a.npz", 3)
     code = (
-        "import sys; from pathlib import Path; from kgops.plans.flight_files import flights_in\n"
+        "import sys; from pathlib import Path; from kgops.planning.flight_files import flights_in\n"
         "assert not isinstance(flights_in(Path(sys.argv[1])), str)\n"
         "print([m for m in ('numpy', 'torch') if m in sys.modules])"
     )

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from kgops.errors import BadInput
 from kgops.jobs.regression_config import ANGLES_MODES, ARCHITECTURES, RegressionConfig
-from kgops.models.mixers import Attention, Messages, Scan
-from kgops.models.regression import RegressionModel, load_weights, plain_names
+from kgops.regression.mixers import Attention, Messages, Scan
+from kgops.regression.network import RegressionModel, load_weights, plain_names
 
 torch.set_num_threads(1)
 

@@ -12,15 +12,15 @@ import torch
 from test_train_loop import Killed, Recorder, Stop, assert_identical
 from tiny_regression import QUICK, TINY, made_flights, train, weights
 
-from kgops.flights.reading import Flight
-from kgops.flights.windows import Windows
-from kgops.jobs import regressing
-from kgops.models.regression import RegressionModel
+from kgops.jobs import regress
+from kgops.regression.batches import Scaling, Stream, Training, augmented, generator_for
+from kgops.regression.flights import Flight
+from kgops.regression.metrics import HeightLoss, Heights, judge
+from kgops.regression.network import RegressionModel
+from kgops.regression.step import RegressionStep, resolve_compile
+from kgops.regression.windows import Windows
 from kgops.training.optimizers import build_optimizer
 from kgops.training.precision import resolve_precision
-from kgops.training.regression_data import Scaling, Stream, Training, augmented, generator_for
-from kgops.training.regression_figures import HeightLoss, Heights, judge
-from kgops.training.regression_step import RegressionStep, resolve_compile
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_a_step_in_pieces_is_the_step_of_autograd_on_the_whole_weighted_batch(
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", regressing.LOSSES)
+@pytest.mark.parametrize("name", regress.LOSSES)
 @pytest.mark.parametrize(("alpha", "delta", "gamma", "under"), [(0.5, 1.0, 1.5, 1.0), (0.2, 0.4, 0.8, 3.0)])
 def test_every_loss_is_what_its_name_says(
     name: str, alpha: float, delta: float, gamma: float, under: float

@@ -11,18 +11,18 @@ from test_train_loop import Killed, Recorder, Stop, assert_identical
 from tiny_regression import QUICK, TINY, made_flights, train, weights
 
 from kgops.errors import BadInput, BadJob
-from kgops.flights.making import Sky, make_flights
-from kgops.flights.reading import Flight, read_flights
-from kgops.flights.windows import Windows
-from kgops.jobs import regressing
+from kgops.jobs import regress
 from kgops.jobs.regression_config import RegressionConfig
-from kgops.models.regression import RegressionModel
+from kgops.regression.batches import Stream, Training
+from kgops.regression.checkpoints import read_trained
+from kgops.regression.flights import Flight, read_flights
+from kgops.regression.loop import Regression
+from kgops.regression.made_flights import Sky, make_flights
+from kgops.regression.network import RegressionModel
+from kgops.regression.settings import RegressionSettings
+from kgops.regression.stages import plan_stages
+from kgops.regression.windows import Windows
 from kgops.training.loop import Diverged
-from kgops.training.regression import Regression
-from kgops.training.regression_checkpoints import read_trained
-from kgops.training.regression_data import Stream, Training
-from kgops.training.regression_settings import RegressionSettings
-from kgops.training.regression_stages import plan_stages
 
 
 @pytest.fixture(scope="module")
@@ -278,6 +278,6 @@ def test_all_faulty_settings_are_reported_at_once_and_names_are_those_of_the_job
     said = " ".join(caught.value.problems)
     for part in ("loss: 'hinge'", "epochs: 0", "learning_rate: nan", "loss_alpha: 2", "patience: -1"):
         assert part in said
-    names = {key.name for key in regressing.KEYS} | regressing.LEVERS_OF_REGRESS
+    names = {key.name for key in regress.KEYS} | regress.LEVERS_OF_REGRESS
     renamed = {"loss", "patience", "min_delta", "resume_every_s"}
     assert RegressionSettings().to_dict().keys() - renamed <= names

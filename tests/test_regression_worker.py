@@ -16,7 +16,7 @@ from driving import wait_for
 from test_train_loop import assert_identical
 from tiny_regression import weights
 
-from kgops.flights.making import Sky, make_flights
+from kgops.regression.made_flights import Sky, make_flights
 
 JOB = """workload = "regress"
 [regress]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from driving import Console
 
-from kgops.runs.dossier import Curve
-from kgops.runs.import_scores import HEADER
-from kgops.runs.report_curves import Clock, draw
+from kgops.interchange.import_scores import HEADER
+from kgops.views.report_curves import Clock, draw
+from kgops.views.run_detail import Curve
 from storage.series import Bucket
 
 EVIL = "<script>alert(1)</script> & \x1b[31m\u202edeos"

@@ -12,10 +12,10 @@ from kgops.errors import Usage
 from kgops.gpus.facts import CardFacts, TorchBuild, facts_of_known
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.levers import LEVERS
-from kgops.plans import resolve, rules
-from kgops.plans.resolve import Resolved
-from kgops.plans.rules import Correction, Work
+from kgops.jobs.options import LEVERS
+from kgops.planning import resolve, rules
+from kgops.planning.resolve import Resolved
+from kgops.planning.rules import Correction, Work
 
 TRAIN = Work("train", trains=True)
 

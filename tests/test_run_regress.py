@@ -14,8 +14,8 @@ import pytest
 from driving import Console
 
 from kgops.cli import main
-from kgops.flights.making import Sky, make_flights
 from kgops.jobs import configurations
+from kgops.regression.made_flights import Sky, make_flights
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 SMALL = ("--size", "16", "--frames", "40", "--flights", "3")

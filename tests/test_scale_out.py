@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kgops.bench.scale_bed import Bed, draw_graph
-from kgops.bench.scale_costs import measure
-from kgops.bench.scale_out import main, predicted, took
-from kgops.bench.simulation import Case, Costs, Cut, Fleet, Handing, Merging, simulate
+from benchmarks.scale_bed import Bed, draw_graph
+from benchmarks.scale_costs import measure
+from benchmarks.scale_out import main, predicted, took
+from benchmarks.simulation import Case, Costs, Cut, Fleet, Handing, Merging, simulate
 
 FREE = Costs(**dict.fromkeys((field.name for field in fields(Costs) if field.name != "crowd"), 0.0))
 CASE = Case(trains=64_000, tests=4_000, top_k=10)

@@ -14,7 +14,7 @@ from textual.binding import Binding
 
 from screens.actions import ACTIONS, EVERYWHERE, holding
 from screens.app import KgopsApp, Looked
-from screens.begin import begin
+from screens.background import begin
 from screens.benchmarks import Benchmarks
 from screens.compare import Compare
 from screens.dashboard import Dashboard

@@ -21,7 +21,7 @@ from screen_benchmarks import (
 )
 from screen_driving import Seen, look
 
-from kgops.measured.claims import judge, shipped
+from kgops.experiments.claims import judge, shipped
 from screens.benchmarks import Benchmarks
 from screens.widgets.lines import Lines
 from storage import benches
@@ -92,9 +92,9 @@ def test_what_others_measured_is_shown_on_asking_and_says_what_differs(home: Pat
         await go_to(seen, "claims b")
         assert body.key == ours
         await seen.press("M")
-        await seen.until_shows("3 all machines", key_of(THERE), "kgops.bench.console")
+        await seen.until_shows("3 all machines", key_of(THERE), "benchmarks.console")
         assert body.key == ours  # the cursor stays where it was
-        await go_to(seen, "kgops.bench.console")
+        await go_to(seen, "benchmarks.console")
         assert "! not of the machine looked at: packages.torch: 2.10.0 and 2.13.0" in said(seen)
         await seen.press("M")
         await seen.until_shows("1 on")

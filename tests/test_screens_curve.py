@@ -8,7 +8,7 @@ import pytest
 from rich.segment import Segment
 from textual.color import Color
 
-from screens.signs import PlainSigns
+from screens.symbols import PlainSigns
 from screens.widgets.bar import memory_bar
 from screens.widgets.curve import braille, sparkline, spread_over
 

@@ -20,8 +20,8 @@ from screen_benchmarks import (
 from screen_driving import Seen, look
 
 from kgops.cli.output import figure
-from kgops.measured.summary import as_measurements
-from screens.widgets.window import Window
+from kgops.experiments.summary import as_measurements
+from screens.widgets.row_window import Window
 from storage import benches, measurements
 from storage.database import Connection
 from storage.measurements import Wanted

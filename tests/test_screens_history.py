@@ -20,7 +20,7 @@ from screen_history import (
 from kgops.cli.output import width_of
 from kgops.settings import Home
 from screens.history import History
-from screens.history_browsing import Asked, Browser
+from screens.history_query import Asked, Browser
 from storage import reports
 from storage.database import Connection, transaction
 

@@ -17,7 +17,7 @@ from screen_history import (
     window,
 )
 
-from kgops.runs.listing import Listing
+from kgops.views.listing import Listing
 from storage.database import Connection, transaction
 
 

@@ -16,7 +16,7 @@ from screen_history import (
     window,
 )
 
-from kgops.runs.listing import Listing
+from kgops.views.listing import Listing
 from screens.history_page import FIRST, completions
 from storage import reports, runs
 from storage.database import Connection

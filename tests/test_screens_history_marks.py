@@ -19,7 +19,7 @@ from screen_history import (
     until_settled,
 )
 
-from kgops.runs.listing import Listing
+from kgops.views.listing import Listing
 from storage import reports
 from storage.database import Connection
 

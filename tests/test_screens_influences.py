@@ -12,9 +12,9 @@ from records import add
 from screen_driving import Seen, look
 
 from kgops.errors import Unavailable, Usage
-from kgops.runs import found as finding
-from kgops.runs.found import Found, Neighbours, Step, path_through, training_neighbours
 from kgops.settings import Home
+from kgops.views import influences as finding
+from kgops.views.influences import Found, Neighbours, Step, path_through, training_neighbours
 from screens.influences_page import Narrowed, as_tables, write
 from storage import influences, runs
 from storage.database import Connection

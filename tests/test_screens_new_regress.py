@@ -13,9 +13,9 @@ from test_screens_new_run import go_to, turn, write
 from kgops.cli import run_regress
 from kgops.errors import Usage
 from kgops.jobs import configurations
-from kgops.runs.drafts import BadField, Draft, job_of
-from kgops.runs.what_if import WhatIf, startable, step
 from kgops.settings import Home
+from kgops.views.drafts import BadField, Draft, job_of
+from kgops.views.what_if import WhatIf, startable, step
 from screens.new_run import NewRun
 from storage.database import Connection
 

@@ -10,9 +10,9 @@ from counting import calls_of
 from driving import Console
 from screen_driving import Seen, look
 
-from kgops.runs.drafts import BadField, Draft, completions, files_of, job_of
-from kgops.runs.what_if import Answer, WhatIf, step
 from kgops.settings import Home
+from kgops.views.drafts import BadField, Draft, completions, files_of, job_of
+from kgops.views.what_if import Answer, WhatIf, step
 from screens.new_run import NewRun
 from screens.widgets.lines import Lines
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from driving import Console, all_of, is_clear, wait_for
 
-from kgops.runs import processes
+from kgops.supervisor import processes
 
 SECRETS = {
     "HF_TOKEN": "hunter1-in-the-environment",

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from kgops.runs import processes
-from kgops.runs.processes import Identity
+from kgops.supervisor import processes
+from kgops.supervisor.processes import Identity
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import threading
 import pytest
 from driving import Console, end_all_of, wait_for
 
-from kgops.runs import processes
-from kgops.runs.patterns import LogPatterns, TooSlow, budget, can_be_bounded
+from kgops.supervisor import processes
+from kgops.supervisor.log_patterns import LogPatterns, TooSlow, budget, can_be_bounded
 
 _LINE = "1" * 60  # ([0-9]+)+\. tries 2**60 ways to cut it
 _SLOW = r"([0-9]+)+\.$"

@@ -16,8 +16,8 @@ import pytest
 from driving import Console, end_all_of, wait_for
 from slurm_cluster import Cluster, cluster, missing
 
-from kgops.jobs.places import PlaceAsk
-from kgops.on.script import script
+from kgops.jobs.cluster import PlaceAsk
+from kgops.slurm.script import script
 
 WITHOUT = missing()
 needs_slurm = pytest.mark.skipif(

@@ -25,7 +25,7 @@ import aiohttp
 import pytest
 from driving import Console, Terminal, all_of, wait_for
 
-from kgops.runs import processes
+from kgops.supervisor import processes
 
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/sbin"))
 FOUND = {name: shutil.which(name, path=_PATH) for name in ("sshd", "ssh", "ssh-keygen")}

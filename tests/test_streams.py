@@ -106,7 +106,7 @@ MOMENTS = {
     "imports": ("import", "click"),
     "the command's imports": ("import", "kgops.cli.output"),
     "opening the database": ("sqlite3.connect", ""),
-    "settling": ("import", "kgops.runs.settle"),
+    "settling": ("import", "kgops.supervisor.settle"),
     "its output": ("import", "unicodedata"),
     "an answer to the first": ("import", "kgops.cli.output"),
 }

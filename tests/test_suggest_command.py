@@ -19,12 +19,12 @@ from kgops.cli.command_line import as_command
 from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job, read_job
-from kgops.plans import profiles
-from kgops.plans.resolve import resolve
-from kgops.plans.targets import Target
-from kgops.runs.launch import launch
-from kgops.runs.planning import Planned, plan
+from kgops.planning import profiles
+from kgops.planning.resolve import resolve
+from kgops.planning.targets import Target
 from kgops.settings import Home
+from kgops.supervisor.launch import launch
+from kgops.supervisor.plan_job import Planned, plan
 from storage.database import open_writer
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from driving import Console, Terminal, all_of, patience, wait_for
 
-from kgops.runs import processes
+from kgops.supervisor import processes
 
 Open = Callable[..., Terminal]
 SCRIPT = "echo ready; while [ ! -e gate ]; do sleep 0.05; done; echo over"

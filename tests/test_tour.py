@@ -14,11 +14,11 @@ from screen_driving import Seen, look
 
 from kgops.cli.run import KINDS
 from kgops.errors import KgopsError
+from kgops.experiments.claims import judge, shipped
 from kgops.jobs.job import read_job
 from kgops.jobs.workloads import WORKLOADS
-from kgops.measured.claims import judge, shipped
-from kgops.runs.folder import RunFolder
 from kgops.settings import Home
+from kgops.supervisor.run_folder import RunFolder
 from kgops.tour import home as homes
 from kgops.tour.filling import REAL, fill
 from kgops.tour.story import MADE_UP, MARK

@@ -7,13 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.bench.live_bytes import peak_live_bytes
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin import sequential
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors, factors_of
 from kgops.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
 from kgops.tracin.products import pair_scores, self_scores
+from kgops.trials.live_bytes import peak_live_bytes
 
 torch.set_num_threads(1)
 

@@ -12,10 +12,10 @@ import torch
 
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
-from kgops.tracin.found_files import CSV_HEADER, csv_file, json_file
-from kgops.tracin.parts import Part
+from kgops.tracin.finished_tests import Part
+from kgops.tracin.influence_files import CSV_HEADER, csv_file, json_file
 from kgops.tracin.results import Names, Table
-from kgops.tracin.tests_to_trace import TestTriple
+from kgops.tracin.test_triples import TestTriple
 
 HOSTILE = (
     'quoted " and, comma',

@@ -19,9 +19,9 @@ from driving import wait_for
 
 from kgops.errors import BadInput
 from kgops.jobs.job import read_job
-from kgops.tracin.pieces import Pieces, Tile, shares_for
 from kgops.tracin.scan import Share, TopTriples
-from kgops.tracin.tests_to_trace import TestTriple as Asked
+from kgops.tracin.shards import Pieces, Tile, shares_for
+from kgops.tracin.test_triples import TestTriple as Asked
 
 ENTITIES, RELATIONS, TRAIN, TEST = 400, 9, 12_500, 40
 
@@ -244,7 +244,7 @@ def test_a_piece_is_published_once_and_the_first_stays(pieces: Pieces) -> None:
 def test_a_claimed_piece_is_not_claimed_again_until_its_holder_is_gone(pieces: Pieces) -> None:
     piece = next(iter(pieces))
     claim = (
-        "import sys, time; from pathlib import Path; from kgops.tracin.pieces import Pieces\n"
+        "import sys, time; from pathlib import Path; from kgops.tracin.shards import Pieces\n"
         "pieces = Pieces.open(Path(sys.argv[1]))\n"
         "with pieces.claimed(next(iter(pieces))) as ours: print(ours, flush=True); time.sleep(60)"
     )

@@ -18,7 +18,7 @@ from kgops.graphs.triples import read_graph
 from kgops.jobs.job import read_job
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.tracin import sequential
-from kgops.tracin.found_files import CSV_HEADER
+from kgops.tracin.influence_files import CSV_HEADER
 from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.training.batches import query_rows
 from kgops.training.checkpoints import kept_checkpoints, read_checkpoint
@@ -184,7 +184,7 @@ def test_start_and_number_of_triples_keep_the_numbers_of_the_file(trace: Trace, 
 def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_files(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kgops.tracin import trace as tracing
+    from kgops.tracin import attribution as tracing
     from kgops.workers.entry import Stopped
 
     monkeypatch.setattr(tracing, "_MOST_TESTS", 2)

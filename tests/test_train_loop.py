@@ -12,7 +12,6 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kgops.bench import train_step
 from kgops.errors import BadInput, BadJob, Usage
 from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.models.conve import ConvE, ConvEConfig
@@ -25,6 +24,7 @@ from kgops.training.optimizers import Schedule, build_optimizer
 from kgops.training.precision import resolve_precision
 from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
+from kgops.trials import train_step
 
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)

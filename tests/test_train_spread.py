@@ -22,14 +22,14 @@ from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.training.checkpoints import read_checkpoint
+from kgops.training.data_parallel import Alone
 from kgops.training.loop import fit
 from kgops.training.out_of_memory import describe, is_out_of_memory
-from kgops.training.parallel import Alone
 from kgops.workers.entry import Stopped
 from kgops.workers.report import Reporter
 from kgops.workers.train import model_config, train_settings
-from kgops.workers.train_seats import trouble_file
-from kgops.workers.train_spread import train_together, who_was_lost
+from kgops.workers.train_parallel import train_together, who_was_lost
+from kgops.workers.train_ranks import trouble_file
 
 torch.set_num_threads(1)
 
@@ -226,7 +226,7 @@ def test_under_torchrun_too_a_process_that_is_killed_costs_nothing_but_time(
         "127.0.0.1",
     ]
     command += ["--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.1"]
-    command += ["-m", "kgops.workers.train_part", str(tmp_path / "job.toml")]
+    command += ["-m", "kgops.workers.train_rank", str(tmp_path / "job.toml")]
     own = {"KGOPS_RUN_FOLDER": str(tmp_path), "KGOPS_EVENTS": str(tmp_path / "events.jsonl")}
     with subprocess.Popen(command, env={**os.environ, **own, "OMP_NUM_THREADS": "1"}) as torchrun:
         wait_for(lambda: any(e["name"] == "loss" for e in told(tmp_path, "metric")), "the first epoch")
@@ -244,10 +244,10 @@ def test_under_torchrun_too_a_process_that_is_killed_costs_nothing_but_time(
 
 def test_a_part_that_nobody_has_named_says_who_does(graph: Path, tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(job_on(graph).as_toml())
-    command = [sys.executable, "-P", "-m", "kgops.workers.train_part", str(tmp_path / "job.toml")]
+    command = [sys.executable, "-P", "-m", "kgops.workers.train_rank", str(tmp_path / "job.toml")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "torchrun --nproc-per-node 2 -m kgops.workers.train_part job.toml" in done.stderr
+    assert "torchrun --nproc-per-node 2 -m kgops.workers.train_rank job.toml" in done.stderr
 
 
 def test_a_run_that_is_stopped_leaves_a_point_to_resume_from_and_no_process(

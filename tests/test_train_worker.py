@@ -16,7 +16,7 @@ import torch
 from driving import Console, wait_for
 from tracing import nations
 
-from kgops.jobs import training as job_names
+from kgops.jobs import train as job_names
 from kgops.models.conve import ConvEConfig
 from kgops.training import losses, optimizers
 from kgops.training.checkpoints import read_checkpoint

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from kgops.jobs.job import Job, read_job
-from kgops.plans.budget import predict
-from kgops.plans.counts import Answers, Counts
-from kgops.plans.ladder import Rung, ladder, passed_over
-from kgops.plans.planner import Known, Suggestion, suggest
-from kgops.plans.subject import Subject, subject_of
-from kgops.plans.targets import Target, find_targets, processor
-from kgops.plans.worthwhile import Skipped, worth_an_attempt
-from kgops.runs.launch import rungs_below
-from kgops.runs.planning import Planned
+from kgops.planning.graph_counts import Answers, Counts
+from kgops.planning.job_size import Subject, subject_of
+from kgops.planning.memory_estimate import predict
+from kgops.planning.oom_fallbacks import Rung, ladder, passed_over
+from kgops.planning.planner import Known, Suggestion, suggest
+from kgops.planning.prune_fallbacks import Skipped, worth_an_attempt
+from kgops.planning.targets import Target, find_targets, processor
+from kgops.supervisor.launch import rungs_below
+from kgops.supervisor.plan_job import Planned
 
 
 def job(workload: str, settings: dict[str, Any], allow: bool = False, **levers: Any) -> Job:

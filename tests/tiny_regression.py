@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from test_train_loop import Recorder
 
-from kgops.flights.making import Sky, make_flights
-from kgops.flights.reading import Flight, read_flights
 from kgops.jobs.regression_config import RegressionConfig
+from kgops.regression.flights import Flight, read_flights
+from kgops.regression.loop import Regression, regress
+from kgops.regression.made_flights import Sky, make_flights
+from kgops.regression.settings import RegressionSettings
 from kgops.training import checkpoints
-from kgops.training.regression import Regression, regress
-from kgops.training.regression_settings import RegressionSettings
 
 torch.set_num_threads(1)
 

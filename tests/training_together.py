@@ -14,8 +14,8 @@ import torch
 from kgops.errors import KgopsError
 from kgops.graphs.triples import Graph, read_graph
 from kgops.models.conve import ConvE, ConvEConfig
+from kgops.training.data_parallel import Alone, Processes
 from kgops.training.loop import FitResult, fit
-from kgops.training.parallel import Alone, Processes
 from kgops.training.settings import TrainSettings
 
 SMALL = {"embedding_dim": 16, "output_channels": 4}

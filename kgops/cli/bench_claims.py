@@ -10,16 +10,16 @@ from pathlib import Path
 
 import click
 
-from kgops.bench.checking import CHECKS, check
-from kgops.bench.claims import contests
-from kgops.bench.rounds import Place, hold
 from kgops.cli.claims_overview import advice_lines, count_lines
 from kgops.cli.claims_page import page
 from kgops.cli.output import columns, duration, print_json, say, tell, wrapped
 from kgops.cli.session import Session, for_writing
-from kgops.measured.claims import TABLES, judge, shipped
-from kgops.measured.overview import as_tables, overview
-from kgops.measured.verdicts import RULE
+from kgops.experiments.claim_checks import CHECKS, check
+from kgops.experiments.claim_comparisons import contests
+from kgops.experiments.claims import TABLES, judge, shipped
+from kgops.experiments.claims_overview import as_tables, overview
+from kgops.experiments.comparison import Place, hold
+from kgops.experiments.verdicts import RULE
 from storage import claims as record
 from storage.benches import Bench
 

@@ -11,10 +11,10 @@ from kgops.cli.bench_show import find
 from kgops.cli.output import UNKNOWN, print_json, say, table
 from kgops.cli.session import existing
 from kgops.errors import Usage
-from kgops.measured.machine import differences, machine_line
-from kgops.measured.pairs import Spread
-from kgops.measured.summary import Row, rows
-from kgops.measured.verdicts import NOTHING
+from kgops.experiments.fingerprint import differences, machine_line
+from kgops.experiments.pairs import Spread
+from kgops.experiments.summary import Row, rows
+from kgops.experiments.verdicts import NOTHING
 from storage import measurements
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from kgops.bench import exporting
-from kgops.bench.exporting import write
-from kgops.bench.picture import Picture, as_svg
-from kgops.bench.raster import as_png
 from kgops.cli.bench_show import find
 from kgops.cli.output import say
 from kgops.cli.session import existing
 from kgops.errors import Usage
+from kgops.experiments import export
+from kgops.experiments.export import write
+from kgops.experiments.png import as_png
+from kgops.experiments.svg import Picture, as_svg
 from storage import measurements
 
 KINDS = ("md", "json", "csv", "parquet", "svg", "png")
@@ -47,20 +47,20 @@ def command(bench: str | None, kind: str, out: Path | None, force: bool) -> None
         raise Usage(f"--to {kind} is of one benchmark", "name it: `kgops bench show` lists them")
     if kind in CHARTS:
         assert one is not None
-        _charts(exporting.charts(conn, one), kind, one.id, out, force)
+        _charts(export.charts(conn, one), kind, one.id, out, force)
         return
     if one is not None and kind in ("md", "json"):
-        table = exporting.as_markdown(conn, one) if kind == "md" else _json(exporting.as_table(conn, one))
+        table = export.as_markdown(conn, one) if kind == "md" else _json(export.as_table(conn, one))
         _put(table, out, force)
         return
     found = measurements.page(conn, measurements.Wanted(bench=one.id if one else None), descending=False)
     if kind == "parquet":
         if out is None or (out.exists() and not force):
             raise Usage(f"{out} is there already" if out else "--to parquet needs a file", "give --out FILE")
-        exporting.write_parquet(found, out)
+        export.write_parquet(found, out)
         say(str(out))
         return
-    _put(exporting.as_csv(found) if kind == "csv" else exporting.as_json(found), out, force)
+    _put(export.as_csv(found) if kind == "csv" else export.as_json(found), out, force)
 
 
 def _charts(drawn: dict[str, Picture], kind: str, number: int, out: Path | None, force: bool) -> None:

@@ -9,8 +9,8 @@ import click
 
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
+from kgops.experiments.import_results import Taken, take_in
 from kgops.jobs.text import one_line
-from kgops.measured.taking_in import Taken, take_in
 
 
 @click.command(epilog="\b\nExample:  kgops bench import bench-3.json")

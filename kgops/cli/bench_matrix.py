@@ -6,12 +6,12 @@ import shlex
 
 import click
 
-from kgops.bench.rounds import Contest, Place, hold
-from kgops.bench.vary import combinations, read_axis, variants
 from kgops.cli.bench_page import page
 from kgops.cli.jobs_by_name import job_by_name
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
+from kgops.experiments.comparison import Contest, Place, hold
+from kgops.experiments.variants import combinations, read_axis, variants
 
 
 @click.command(
@@ -40,7 +40,7 @@ def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_jso
     words += ["--repeat", str(repeat)]
     bench = hold(Place(session.home, session.conn, tell), contest, shlex.join(words), afresh=afresh)
     if as_json:
-        from kgops.bench.exporting import as_table
+        from kgops.experiments.export import as_table
 
         print_json(as_table(session.conn, bench))
         return

@@ -6,10 +6,10 @@ import sys
 
 from kgops.cli.claims_page import verdicts
 from kgops.cli.output import UNKNOWN, columns, figure, moment, table, wrapped
-from kgops.measured.machine import machine_line
-from kgops.measured.pairs import Spread
-from kgops.measured.summary import Row, rows
-from kgops.measured.verdicts import RULE, shown
+from kgops.experiments.fingerprint import machine_line
+from kgops.experiments.pairs import Spread
+from kgops.experiments.summary import Row, rows
+from kgops.experiments.verdicts import RULE, shown
 from storage import benches
 from storage.benches import Bench
 from storage.database import Connection

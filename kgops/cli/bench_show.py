@@ -13,8 +13,8 @@ from kgops.cli.claims_overview import advice_lines, count_lines, list_lines, pic
 from kgops.cli.output import columns, figure, moment, print_json, say, table, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
+from kgops.experiments.claims_overview import as_tables, overview
 from kgops.jobs.text import one_line
-from kgops.measured.overview import as_tables, overview
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.errors import DatabaseMissing
@@ -120,7 +120,7 @@ def find(session: Session, name: str) -> Bench:
 
 def _show(session: Session, bench: Bench, as_json: bool) -> None:
     if as_json:
-        from kgops.bench.exporting import as_table
+        from kgops.experiments.export import as_table
 
         print_json(as_table(session.conn, bench))
         return

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kgops.cli.output import fitted, padded, width_of, wrapped
-from kgops.measured.advice import HEADS, Advice, by_part
-from kgops.measured.claims import TABLES
-from kgops.measured.overview import Overview
-from kgops.measured.register import DOCUMENTS, register, titles
-from kgops.measured.rulings import Ruling
+from kgops.experiments.advice import HEADS, Advice, by_part
+from kgops.experiments.claim_register import DOCUMENTS, register, titles
+from kgops.experiments.claim_verdicts import Ruling
+from kgops.experiments.claims import TABLES
+from kgops.experiments.claims_overview import Overview
 
 __all__ = ["advice_lines", "count_lines", "list_lines", "picked", "whole_lines"]
 

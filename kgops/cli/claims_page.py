@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kgops.cli.output import UNKNOWN, columns, figure, padded, width_of, wrapped
-from kgops.measured.claims import Judged, judge, less_memory, quality, shipped
-from kgops.measured.machine import machine_line
-from kgops.measured.summary import rows
+from kgops.experiments.claims import Judged, judge, less_memory, quality, shipped
+from kgops.experiments.fingerprint import machine_line
+from kgops.experiments.summary import rows
 from storage.benches import Bench
 from storage.database import Connection
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kgops.jobs.job import LONGEST_LABEL, Job, Limits
 from kgops.jobs.workloads import WORKLOADS
-from kgops.plans import profiles
+from kgops.planning import profiles
 
 __all__ = ["as_command"]
 

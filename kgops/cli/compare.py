@@ -11,7 +11,7 @@ from kgops.cli.output import UNKNOWN, figure, print_json, say, table
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
-from kgops.runs.comparing import MOST, Comparison, Difference, Figure, compare
+from kgops.views.comparison import MOST, Comparison, Difference, Figure, compare
 from storage import runs
 
 

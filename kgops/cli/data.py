@@ -44,7 +44,7 @@ def _flights(folder: Path | None, flights: int, frames: int, size: int, seed: in
     flags = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
     # In a process of its own: the console loads no numpy.
     made = subprocess.run(
-        [sys.executable, "-P", "-m", "kgops.flights.making", str(folder.absolute()), *flags],
+        [sys.executable, "-P", "-m", "kgops.regression.made_flights", str(folder.absolute()), *flags],
         check=False,
         stderr=subprocess.PIPE,
         text=True,

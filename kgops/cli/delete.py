@@ -10,7 +10,7 @@ from kgops.cli.output import say
 from kgops.cli.session import for_changing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
-from kgops.runs.deletion import delete_run
+from kgops.supervisor.deletion import delete_run
 
 
 @click.command(epilog="\b\nExample:  kgops delete 41 42 --yes")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kgops.jobs.levers import LEVERS
+from kgops.jobs.options import LEVERS
 
 __all__ = ["OPTION", "asked"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from kgops.cli.output import figure, off_by
 from kgops.jobs.text import one_line
-from kgops.plans.disk_use import DiskUse
-from kgops.runs.disk_room import in_bytes
-from kgops.runs.planning import Planned
+from kgops.planning.disk_use import DiskUse
+from kgops.supervisor.disk_space import in_bytes
+from kgops.supervisor.plan_job import Planned
 
 __all__ = ["DISK", "disk_line", "disk_of_run"]
 

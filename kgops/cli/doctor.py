@@ -9,9 +9,9 @@ import click
 
 from kgops.cli.output import padded, print_json, say
 from kgops.jobs.text import one_line
-from kgops.runs import rebuild
-from kgops.runs.checkup import Finding, examine
 from kgops.settings import find_home, make_home
+from kgops.supervisor import rebuild
+from kgops.views.doctor import Finding, examine
 from storage.database import open_writer
 
 _SIGNS = {"ok": "✓", "note": "·", "trouble": "✗"}

@@ -70,5 +70,5 @@ def _writer(wanted: str) -> Callable[..., None]:
     from importlib import import_module
 
     module = {"json": "record", "csv": "tables", "parquet": "tables"}.get(wanted, wanted)
-    writer: Callable[..., None] = getattr(import_module(f"kgops.runs.exporting.{module}"), f"write_{wanted}")
+    writer: Callable[..., None] = getattr(import_module(f"kgops.interchange.{module}"), f"write_{wanted}")
     return writer

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from kgops.cli.output import duration, figure, say, tell
 from kgops.cli.session import Session
 from kgops.jobs.text import from_bytes, one_line
-from kgops.plans.ladder import stepped_down, told
-from kgops.runs import spool
-from kgops.runs.control import stop_run
-from kgops.runs.settle import settle
+from kgops.planning.oom_fallbacks import stepped_down, told
 from kgops.streams import tolerate_output_trouble
+from kgops.supervisor import line_reader
+from kgops.supervisor.control import stop_run
+from kgops.supervisor.settle import settle
 from storage import attempts, reports, runs
 from storage.runs import Run
 
@@ -57,7 +57,7 @@ def _follow(
         try:
             run = _get(session, number)
             while not quiet:
-                lines, offset_now = spool.read_lines(log, offset, final=run.ended)
+                lines, offset_now = line_reader.read_lines(log, offset, final=run.ended)
                 if offset_now == offset:
                     break
                 offset = offset_now

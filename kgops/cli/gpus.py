@@ -21,8 +21,8 @@ from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import CardReading, Snapshot
 from kgops.gpus.sampler import CardSampler
 from kgops.jobs.text import one_line
-from kgops.plans.fit import fit_of_run
-from kgops.runs.on_cards import Owners, RunOnCard
+from kgops.planning.fit import fit_of_run
+from kgops.supervisor.on_gpus import Owners, RunOnCard
 from storage import runs
 from storage.errors import DatabaseMissing, StorageError
 

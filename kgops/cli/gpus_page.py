@@ -13,7 +13,7 @@ from kgops.cli.output import UNKNOWN, figure, fitted, padded, width_of
 from kgops.gpus.readings import CardReading, NvmlProblem, ProcessReading, SliceReading, Snapshot
 from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import from_bytes, one_line
-from kgops.runs.on_cards import RunOnCard
+from kgops.supervisor.on_gpus import RunOnCard
 
 _HEADS = ("CARD", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
 _LEFT = ("NAME", "COMMAND", "RUN")

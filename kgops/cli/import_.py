@@ -9,8 +9,8 @@ import click
 
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
+from kgops.interchange.importing import Imported, import_from
 from kgops.jobs.text import one_line
-from kgops.runs.importing import Imported, import_from
 
 
 @click.command(

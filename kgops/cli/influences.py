@@ -10,7 +10,7 @@ from kgops.cli.output import UNKNOWN, figure, print_json, say, table, tell
 from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
-from kgops.runs.found import rest_of
+from kgops.views.influences import rest_of
 from storage import influences, reports
 from storage.influences import Influence, Traced
 from storage.runs import Run

@@ -9,7 +9,7 @@ from kgops.cli.session import Session
 from kgops.errors import Usage
 from kgops.jobs import recipes
 from kgops.jobs.job import Job, read_job, read_job_file
-from kgops.plans import profiles
+from kgops.planning import profiles
 from storage import runs
 
 __all__ = ["job_by_name", "job_of_run"]

@@ -16,19 +16,19 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob, KgopsError, Usage, WontFit
+from kgops.jobs.cluster import PLACES
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.places import PLACES
 from kgops.jobs.text import lines, one_line
-from kgops.on.submission import sbatch_lines
-from kgops.plans.ladder import passed_over
-from kgops.plans.resolve import Choice
-from kgops.runs.launch import as_recorded, child_command, launch, must_be_possible, rungs_below
-from kgops.runs.pending import folders_past_the_record
-from kgops.runs.per_gpu import Placed, plan_here
-from kgops.runs.planning import EFFECTS, Planned, refuse_what_cannot_fit, told
-from kgops.runs.source import names_a_run, with_run
+from kgops.planning.oom_fallbacks import passed_over
+from kgops.planning.resolve import Choice
 from kgops.settings import find_home
+from kgops.slurm.submission import sbatch_lines
 from kgops.streams import tolerate_output_trouble
+from kgops.supervisor.launch import as_recorded, child_command, launch, must_be_possible, rungs_below
+from kgops.supervisor.pending import folders_past_the_record
+from kgops.supervisor.plan_job import EFFECTS, Planned, refuse_what_cannot_fit, told
+from kgops.supervisor.plan_per_gpu import Placed, plan_here
+from kgops.views.training_run import names_a_run, with_run
 from storage import reports, runs
 from storage.database import Connection
 from storage.errors import DatabaseMissing

@@ -17,9 +17,9 @@ from kgops.cli.session import Session, existing
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.files import NotAFile, open_regular
 from kgops.jobs.text import from_bytes, one_line
-from kgops.runs import spool
-from kgops.runs.log_lines import LEVELS, Level, level_of
-from kgops.runs.logs import first_kept
+from kgops.supervisor import line_reader
+from kgops.supervisor.log_trim import first_kept
+from kgops.views.log_lines import LEVELS, Level, level_of
 from storage.runs import Run
 
 _LOOK_EVERY_S = 0.2
@@ -93,7 +93,7 @@ def _print_from(
         if raw and wanted is None:
             offset = _copy(log, offset, out)
         while True:
-            lines, behind = spool.read_lines(log, offset, final=ended)
+            lines, behind = line_reader.read_lines(log, offset, final=ended)
             if behind == offset:
                 break
             offset = behind

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kgops.jobs.moments import clock
 from kgops.jobs.numbers import finite_json
 from kgops.jobs.text import one_line
+from kgops.jobs.timestamps import clock
 
 UNKNOWN = "n/a"
 _LONGEST_DAYS = 9999

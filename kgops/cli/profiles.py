@@ -17,9 +17,9 @@ from kgops.gpus.sampler import CardSampler
 from kgops.jobs.job import LARGEST_JOB_FILE
 from kgops.jobs.named_file import read_named
 from kgops.jobs.text import lines
-from kgops.plans import profiles
-from kgops.plans.profiles import Profile
-from kgops.plans.resolve import conflicts, expands_segments
+from kgops.planning import profiles
+from kgops.planning.profiles import Profile
+from kgops.planning.resolve import conflicts, expands_segments
 
 __all__ = [
     "cards_here",

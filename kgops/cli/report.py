@@ -10,11 +10,11 @@ import click
 from kgops.cli.output import say
 from kgops.cli.session import existing
 from kgops.errors import Unavailable
-from kgops.runs.dossier import LogTail, dossier
-from kgops.runs.exporting.places import must_be_free, written
-from kgops.runs.exporting.record import IMPORTED
-from kgops.runs.found import TRACES, of_run
-from kgops.runs.report_page import page
+from kgops.jobs.destination import must_be_free, written
+from kgops.supervisor.run_json import IMPORTED
+from kgops.views.influences import TRACES, of_run
+from kgops.views.report_page import page
+from kgops.views.run_detail import LogTail, dossier
 from storage import reports, runs
 
 

@@ -8,8 +8,8 @@ from kgops.cli.follow import follow
 from kgops.cli.output import say, tell
 from kgops.cli.session import for_writing
 from kgops.jobs.files import size_of
-from kgops.runs.launch import resume
 from kgops.streams import tolerate_output_trouble
+from kgops.supervisor.launch import resume
 
 
 @click.command(epilog="\b\nExample:  kgops resume 42 --detach")

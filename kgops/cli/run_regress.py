@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from kgops.cli.key_options import add_options
+from kgops.cli.job_options import add_options
 from kgops.cli.launching import merged, options, start
 from kgops.errors import Usage
 from kgops.jobs import configurations
+from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES, REGRESS_IMAGES
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.keys import Key
-from kgops.jobs.levers import LEVERS
-from kgops.jobs.regressing import KEYS
-from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_FRAMES, REGRESS_IMAGES
+from kgops.jobs.options import LEVERS
+from kgops.jobs.regress import KEYS
 
 _FOLDERS = ("data_directory", "output_directory")
 _OWN = ("left_out", "architecture")  # not made into flags as the other keys are

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from kgops.bench.vary import read_axis, variants
 from kgops.cli.jobs_by_name import job_by_name
 from kgops.cli.launching import launched, merged, options
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
 from kgops.errors import Usage
+from kgops.experiments.variants import read_axis, variants
 from kgops.jobs.job import LONGEST_LABEL
 
 

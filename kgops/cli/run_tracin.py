@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from kgops.cli import devices
-from kgops.cli.key_options import add_options, given_settings, key_options
+from kgops.cli.job_options import add_options, given_settings, key_options
 from kgops.cli.launching import merged, options, start
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.levers import LEVERS
-from kgops.jobs.tracing import FILES, FILTERS, FOLDERS, TRACIN, WRITTEN
+from kgops.jobs.options import LEVERS
+from kgops.jobs.tracin import FILES, FILTERS, FOLDERS, TRACIN, WRITTEN
 
 LAST_LAYERS = 2  # of --use-last-layers-only, where no number is given
 

@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from kgops.cli import devices
-from kgops.cli.key_options import add_options, given_settings, key_options
+from kgops.cli.job_options import add_options, given_settings, key_options
 from kgops.cli.launching import merged, options, start
 from kgops.errors import BadJob
 from kgops.jobs import recipes
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.levers import LEVERS
-from kgops.jobs.training import FILES, TRAIN, spread_problems
+from kgops.jobs.options import LEVERS
+from kgops.jobs.train import FILES, TRAIN, spread_problems
 
 PRECISIONS = LEVERS["precision"].values
 

@@ -102,7 +102,7 @@ def command(
         page = runs.page(session.conn, wanted, **order._asdict(), limit=limit, after=after)
         numbers = [run.id for run in page]
     if as_csv or (as_json and (everything or columns)):
-        from kgops.runs import export
+        from kgops.interchange import export
 
         for text in (export.as_csv if as_csv else export.as_json)(session.conn, numbers, columns):
             sys.stdout.write(text)
@@ -123,7 +123,7 @@ class _Order(NamedTuple):
 def _read(text: str) -> tuple[Term, ...]:
     if not text.strip():
         return ()  # most listings: they need not know the language
-    from kgops.runs.listing import strictly
+    from kgops.views.listing import strictly
 
     return strictly(text)
 
@@ -131,7 +131,7 @@ def _read(text: str) -> tuple[Term, ...]:
 def _with_terms(session: Session, wanted: runs.Filter, terms: tuple[Term, ...]) -> runs.Filter:
     if not terms:
         return wanted
-    from kgops.runs.listing import unknown_figures
+    from kgops.views.listing import unknown_figures
     from storage.conditions import compiled
 
     for sentence in unknown_figures(session.conn, terms):
@@ -143,7 +143,7 @@ def _figure(session: Session, sort: str) -> str | None:
     """The figure to sort by; None where it is a column."""
     if sort in runs.SORTABLE:
         return None
-    from kgops.runs.listing import sort_by
+    from kgops.views.listing import sort_by
 
     return sort_by(session.conn, sort).by
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from kgops.cli.output import tell
 from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.text import one_line
-from kgops.runs.folder import RunFolder
-from kgops.runs.unsettled import needs_settling
 from kgops.settings import Home, find_home, make_home
+from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.unsettled import needs_settling
 from storage import runs
 from storage.database import Connection, open_reader, open_writer
 from storage.errors import DatabaseMissing, DatabaseNewer, DatabaseReadOnly, StorageError
@@ -71,7 +71,7 @@ def for_reading() -> Session:
 
 def _settle(home: Home, conn: Connection) -> None:
     """Repairs, and says what was repaired: a person whose supervisor was killed should hear of it."""
-    from kgops.runs.settle import settle  # half of what a listing would import, and seldom needed
+    from kgops.supervisor.settle import settle  # half of what a listing would import, and seldom needed
 
     done = settle(home, conn)
     for numbers, what in (

@@ -13,9 +13,9 @@ from kgops.cli.disk import disk_of_run
 from kgops.cli.output import UNKNOWN, duration, figure, moment, off_by, print_json, say, table
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
-from kgops.plans.fit import fit_of_run
-from kgops.plans.ladder import passed_over
-from kgops.runs.dossier import LIBRARIES, PROCESS_PEAK, lever_rows, said_by_worker, worker_prediction
+from kgops.planning.fit import fit_of_run
+from kgops.planning.oom_fallbacks import passed_over
+from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, lever_rows, said_by_worker, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.runs import Run
 

@@ -7,7 +7,7 @@ import click
 from kgops.cli.finite import FiniteRange
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_changing
-from kgops.runs.control import stop_run, wait_for_end
+from kgops.supervisor.control import stop_run, wait_for_end
 
 
 @click.command(epilog="\b\nExample:  kgops stop 42 --grace 60")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from kgops.cli.by_workload import ByWorkload
-from kgops.cli.key_options import add_options
+from kgops.cli.job_options import add_options
 from kgops.cli.launching import JOB_OPTIONS, record, refusal, with_flags, with_the_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import for_reading
@@ -19,12 +19,12 @@ from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
 from kgops.errors import KgopsError
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job, read_job_file
-from kgops.plans.resolve import on_the_cpu
-from kgops.plans.targets import Target, find_targets, gpus_here
-from kgops.runs.filtering import filtered
-from kgops.runs.per_gpu import Placed, plan_for, plan_here
+from kgops.planning.resolve import on_the_cpu
+from kgops.planning.targets import Target, find_targets, gpus_here
 from kgops.settings import find_home
-from storage import forecasts
+from kgops.supervisor.filtering_preview import filtered
+from kgops.supervisor.plan_per_gpu import Placed, plan_for, plan_here
+from storage import predictions
 from storage.errors import DatabaseMissing
 
 WORKLOADS: dict[str, str] = {
@@ -168,7 +168,7 @@ def _plan_for(job: Job, target: Target | None) -> tuple[Job, Placed, KgopsError 
 
 def _accuracy(as_json: bool) -> None:
     try:
-        seen = forecasts.newest(for_reading().conn)
+        seen = predictions.newest(for_reading().conn)
     except DatabaseMissing:
         seen = []
     if as_json:

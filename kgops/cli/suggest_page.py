@@ -15,18 +15,18 @@ from kgops.cli.output import UNKNOWN, table
 from kgops.errors import KgopsError
 from kgops.jobs.applied import spelled
 from kgops.jobs.job import Job
-from kgops.jobs.levers import LEVERS
+from kgops.jobs.options import LEVERS
 from kgops.jobs.text import one_line
-from kgops.plans.as_applied import BY_DEFAULT
-from kgops.plans.learned import Accuracy, Pair, accuracy
-from kgops.plans.planner import MARGIN, Option, Suggestion
-from kgops.plans.resolve import Choice
-from kgops.runs.disk_room import in_bytes
-from kgops.runs.filtering import Filtered
-from kgops.runs.launch import as_recorded
-from kgops.runs.per_gpu import Placed
-from kgops.runs.planning import EFFECTS, Planned, told
-from storage.forecasts import Forecast
+from kgops.planning.applied_options import BY_DEFAULT
+from kgops.planning.corrections import Accuracy, Pair, accuracy
+from kgops.planning.planner import MARGIN, Option, Suggestion
+from kgops.planning.resolve import Choice
+from kgops.supervisor.disk_space import in_bytes
+from kgops.supervisor.filtering_preview import Filtered
+from kgops.supervisor.launch import as_recorded
+from kgops.supervisor.plan_job import EFFECTS, Planned, told
+from kgops.supervisor.plan_per_gpu import Placed
+from storage.predictions import Forecast
 
 _MIB = 1 << 20
 _WORTH_A_LINE = 16 << 20  # bytes: less is written in a moment

@@ -12,7 +12,7 @@ from pathlib import Path
 from kgops.gpus.known import KnownCard, known_by_name
 from kgops.gpus.nvml import Nvml, open_nvml
 from kgops.gpus.readings import CardReading
-from kgops.jobs.cards_asked import CardsAsked
+from kgops.jobs.gpu_request import CardsAsked
 
 __all__ = ["CardFacts", "TorchBuild", "facts_here", "facts_of_known", "facts_of_reading", "torch_build"]
 

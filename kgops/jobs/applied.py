@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from kgops.jobs import sizes
+from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
-from kgops.jobs.regressing import LEVERS_OF_REGRESS
+from kgops.jobs.regress import LEVERS_OF_REGRESS
 
 __all__ = [
     "AUTO",
@@ -156,14 +156,14 @@ def of_training(job: Job, place: Place, processes: int | None, why: str | None =
     knows yet how many."""
     asked, several = job.levers, processes is None or processes > 1
     precision, lower = training_precision(asked.get("precision", "fp32"), place)
-    batch, chunk = asked.get("batch_size", sizes.TRAIN_BATCH), asked.get("entity_chunk", "auto")
+    batch, chunk = asked.get("batch_size", chunk_sizes.TRAIN_BATCH), asked.get("entity_chunk", "auto")
     again = bool(asked.get("gradient_checkpointing", False))
     yield Applied("precision", precision, lower)
     yield Applied("batch_size", batch)
     if chunk != "auto":
         yield Applied("entity_chunk", chunk)
     else:
-        own = None if processes is None else sizes.loss_chunk(None, -(-batch // processes), place.kind)
+        own = None if processes is None else chunk_sizes.loss_chunk(None, -(-batch // processes), place.kind)
         yield Applied("entity_chunk", own, "by device and batch size")
     yield Applied("gradient_checkpointing", spelled(again))
     yield Applied("compile", *_training_compile(job, place, several, again))
@@ -232,7 +232,7 @@ def of_pykeen(job: Job, place: Place) -> Iterator[Applied]:
     """Of PyKEEN's own pipeline."""
     asked = job.levers
     wanted = asked.get("precision", "fp32")
-    yield Applied("batch_size", asked.get("batch_size", sizes.TRAIN_BATCH))
+    yield Applied("batch_size", asked.get("batch_size", chunk_sizes.TRAIN_BATCH))
     yield Applied("precision", "fp32", None if wanted == "fp32" else "PyKEEN's pipeline knows float32 alone")
     yield _cleanup(job, place)
     for name, value in {"gradient_checkpointing": False, **asked}.items():
@@ -246,7 +246,7 @@ def of_pykeen(job: Job, place: Place) -> Iterator[Applied]:
 def of_regression(job: Job, place: Place) -> Iterator[Applied]:
     asked = job.levers
     precision, lower = training_precision(asked.get("precision", "fp32"), place)
-    batch, pieces = asked.get("batch_size", sizes.REGRESS_BATCH), asked.get("microbatch", "auto")
+    batch, pieces = asked.get("batch_size", chunk_sizes.REGRESS_BATCH), asked.get("microbatch", "auto")
     again = bool(asked.get("gradient_checkpointing", False))
     yield Applied("precision", precision, lower)
     yield Applied("batch_size", batch)
@@ -254,7 +254,7 @@ def of_regression(job: Job, place: Place) -> Iterator[Applied]:
         yield Applied("microbatch", batch, "the whole batch")
     else:
         yield Applied("microbatch", min(pieces, batch), "no more than a batch" if pieces > batch else None)
-    yield Applied("temporal_frames", asked.get("temporal_frames", sizes.REGRESS_FRAMES))
+    yield Applied("temporal_frames", asked.get("temporal_frames", chunk_sizes.REGRESS_FRAMES))
     yield Applied("gradient_checkpointing", spelled(again), "frame by frame" if again else None)
     yield Applied("compile", *_training_compile(job, place, False, again))
     yield _scaled(asked, precision)
@@ -282,7 +282,7 @@ def of_tracing(
     yield Applied("precision", *precision)
     yield Applied("filtering", spelled(asked.get("filtering", bool(job.settings["test_triples"]))))
     yield Applied("last_layers", spelled(asked.get("last_layers", False)))
-    yield Applied("block", asked.get("block", sizes.TRACIN_BLOCK))
+    yield Applied("block", asked.get("block", chunk_sizes.TRACIN_BLOCK))
     yield Applied("gram_precision", *gram)
     yield _cleanup(job, place)
     for name, value in {"gradient_checkpointing": False, **asked}.items():
@@ -306,7 +306,7 @@ def _of_other_model(asked: str, ours: str, factored: bool | None) -> Found:
 def _beside_tracing(name: str, value: Any, place: Place) -> Applied:
     off = value in (False, "off")
     if name == "entity_chunk":
-        return Applied(name, sizes.TRACIN_CHUNK if value == "auto" else value)
+        return Applied(name, chunk_sizes.TRACIN_CHUNK if value == "auto" else value)
     if name == "tests_at_once":
         return Applied(name, value)
     if name in ("vectorized_gradients", "test_gradient_caching"):

@@ -13,9 +13,9 @@ from typing import Any
 
 from kgops.errors import BadJob, Usage
 from kgops.jobs.keys import describe, nearest, unknown_names, unreadable
-from kgops.jobs.levers import lever_problems
 from kgops.jobs.named_file import read_named
-from kgops.jobs.regressing import KEYS, LEVERS_OF_REGRESS
+from kgops.jobs.options import lever_problems
+from kgops.jobs.regress import KEYS, LEVERS_OF_REGRESS
 
 __all__ = ["LEFT_OUT", "job_table", "names", "read"]
 

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from kgops.jobs.moments import is_moment
+from kgops.jobs.timestamps import is_moment
 
 STARTED = "started"
 LEVER = "lever"

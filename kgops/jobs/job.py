@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob
-from kgops.jobs import places, toml
+from kgops.jobs import cluster, toml
+from kgops.jobs.cluster import HERE, PlaceAsk
 from kgops.jobs.keys import Key, at_least, describe, joined, nearest, read_table, unreadable, unwritable
-from kgops.jobs.levers import lever_problems
 from kgops.jobs.named_file import read_named
-from kgops.jobs.places import HERE, PlaceAsk
+from kgops.jobs.options import lever_problems
 from kgops.jobs.secrets import masked_arguments, masked_text, secret_in
 from kgops.jobs.workloads import WORKLOADS
 
@@ -123,8 +123,8 @@ def read_job(table: object, source: str) -> Job:
         problems += workload.check(settings)
     card = read_table("card", top["card"] or {}, _CARD, problems)
     limits = read_table("limits", top["limits"] or {}, _LIMITS, problems)
-    on = read_table("on", top["on"] or {}, places.KEYS, problems)
-    problems += places.problems_of(on, str(name))
+    on = read_table("on", top["on"] or {}, cluster.KEYS, problems)
+    problems += cluster.problems_of(on, str(name))
     levers = dict(top["levers"] or {})
     problems += lever_problems(levers)
     problems += unwritable(table)

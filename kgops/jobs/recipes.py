@@ -10,7 +10,7 @@ from typing import Any
 
 from kgops.errors import Usage
 from kgops.jobs.keys import nearest
-from kgops.jobs.training import FILES
+from kgops.jobs.train import FILES
 
 __all__ = ["find", "names", "with_changes"]
 

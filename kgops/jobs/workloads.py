@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kgops.jobs.command import EXEC
-from kgops.jobs.pipelining import PIPELINE
-from kgops.jobs.regressing import REGRESS
-from kgops.jobs.tracing import TRACIN
-from kgops.jobs.training import TRAIN
+from kgops.jobs.exec_command import EXEC
+from kgops.jobs.pipeline import PIPELINE
+from kgops.jobs.regress import REGRESS
+from kgops.jobs.tracin import TRACIN
+from kgops.jobs.train import TRAIN
 from kgops.jobs.workload import Workload
 
 WORKLOADS: dict[str, Workload] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kgops.measured.claims import shipped
-from kgops.measured.summary import as_measurements
+from kgops.experiments.claims import shipped
+from kgops.experiments.summary import as_measurements
 from kgops.tour.curves import wobble
 from kgops.tour.parts import TRAIN, training, with_
 from kgops.tour.story import MADE_UP, MARK, Asked, Story, environment
@@ -67,7 +67,7 @@ def _matrix_stories(bench: int, days: float) -> Iterator[Story]:
 
 
 def _claims_stories() -> Iterator[Story]:
-    command = {"command": ["python", "-m", "kgops.bench.group_training"]}
+    command = {"command": ["python", "-m", "kgops.trials.training"]}
     for n in range(_ROUNDS):
         yield Story(
             *("exec", f"bench 2: claims a, round {n + 1}", command, _CLAIMS_DAYS - 0.02 * n, 4.0),

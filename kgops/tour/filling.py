@@ -11,18 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kgops.interchange.sample_data import TOUR
 from kgops.jobs.files import write_json
 from kgops.jobs.job import read_job
-from kgops.jobs.lent import lent
-from kgops.plans.resolve import resolve
-from kgops.runs.control import wait_for_end
-from kgops.runs.exporting.record import IMPORTED
-from kgops.runs.folder import RunFolder
-from kgops.runs.import_record import origin, put_record
-from kgops.runs.launch import launch
-from kgops.runs.made_up import TOUR
-from kgops.runs.planning import plan
+from kgops.jobs.temporary_environment import lent
+from kgops.planning.resolve import resolve
 from kgops.settings import Home, make_home
+from kgops.supervisor.control import wait_for_end
+from kgops.supervisor.import_record import origin, put_record
+from kgops.supervisor.launch import launch
+from kgops.supervisor.plan_job import plan
+from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.run_json import IMPORTED
 from kgops.tour import home as homes
 from kgops.tour.benches import bench_stories, put_benches
 from kgops.tour.rows import put_files, rows_of

@@ -8,8 +8,8 @@ from typing import Any
 
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.files import read_json, write_json
-from kgops.runs.control import stop_run, wait_for_end
 from kgops.settings import Home, find_home
+from kgops.supervisor.control import stop_run, wait_for_end
 from storage import reports, runs
 from storage.database import Connection, open_writer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgops.jobs.levers import kind_of
-from kgops.plans.ladder import Change, Rung
+from kgops.jobs.options import kind_of
+from kgops.planning.oom_fallbacks import Change, Rung
 from kgops.tour.curves import Shape
 from kgops.tour.story import MADE_UP, Asked
 from storage.influences import Influence, Traced

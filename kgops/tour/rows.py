@@ -9,9 +9,9 @@ from typing import Any
 
 from kgops.jobs import events
 from kgops.jobs.job import read_job
-from kgops.jobs.levers import kind_of
-from kgops.plans.ladder import Rung
-from kgops.runs.folder import RunFolder
+from kgops.jobs.options import kind_of
+from kgops.planning.oom_fallbacks import Rung
+from kgops.supervisor.run_folder import RunFolder
 from kgops.tour.curves import wobble
 from kgops.tour.home import TAG
 from kgops.tour.story import CARD, MADE_UP, MADE_UP_TAG, MARK, Story, environment

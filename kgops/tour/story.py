@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kgops.plans.ladder import Rung
+from kgops.planning.oom_fallbacks import Rung
 from kgops.tour.curves import Shape
 from storage.influences import Traced
 

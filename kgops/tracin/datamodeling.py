@@ -20,9 +20,9 @@ import torch
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
 from kgops.tracin.journal import Journal, Wanted
+from kgops.tracin.mean_and_iqr import Spread
 from kgops.tracin.retraining import Retrain
-from kgops.tracin.spread import Spread
-from kgops.training.report import Report
+from kgops.training.reporter import Report
 
 __all__ = ["OUTPUTS", "Datamodeling", "linear_datamodeling_score", "spearman"]
 

@@ -22,8 +22,8 @@ from pykeen.nn.modules import RotatEInteraction, TransEInteraction
 
 from kgops.tracin.blocks import Point, Settings
 from kgops.tracin.embeddings import ENTITIES, RELATIONS, two_tables
+from kgops.tracin.entity_pass import own_weight, scale_of
 from kgops.tracin.loss import TracinLoss
-from kgops.tracin.output import own_weight, scale_of
 from kgops.tracin.pairwise import PairwiseEngine, add_equal, labels_of, products_where_equal
 
 __all__ = ["Differences", "DistanceEngine", "is_distance"]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from kgops.tracin.encoder import Encoded, Encoder
+from kgops.tracin.entity_pass import OutputPass, Places, Positives, output_pass, own_weight, scale_of
 from kgops.tracin.loss import TracinLoss
-from kgops.tracin.output import OutputPass, Places, Positives, output_pass, own_weight, scale_of
 
 __all__ = ["Factors", "Others", "factors_of"]
 

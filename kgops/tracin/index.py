@@ -22,14 +22,14 @@ from kgops.jobs.files import read_json, write_json
 from kgops.tracin.blocks import Engine, Kept, Point, Settings
 from kgops.tracin.encoder import Encoded
 from kgops.tracin.engines import engines_for
+from kgops.tracin.entity_pass import OutputPass, Places, Positives, gradient_at
 from kgops.tracin.factors import Factors, Others
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import facts_of
-from kgops.tracin.output import OutputPass, Places, Positives, gradient_at
 from kgops.tracin.scan import Sink, check_ids, ordered_blocks, tests_that_fit
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
-from kgops.training.report import Progress, Report
-from kgops.training.saved import read_saved
+from kgops.training.reporter import Progress, Report
+from kgops.training.torch_files import read_saved
 
 __all__ = ["Index", "build_index", "open_index"]
 

@@ -16,7 +16,7 @@ import torch
 from kgops.errors import Interrupted
 from kgops.jobs.files import sync_folder
 from kgops.tracin.retraining import Outcome, Retrain
-from kgops.training.report import Progress, Report
+from kgops.training.reporter import Progress, Report
 
 __all__ = ["Journal", "Wanted"]
 

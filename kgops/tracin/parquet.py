@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.tracin.found_files import Add, Wrote
-from kgops.tracin.parts import Part
+from kgops.tracin.finished_tests import Part
+from kgops.tracin.influence_files import Add, Wrote
 from kgops.tracin.results import Table
-from kgops.tracin.tests_to_trace import TestTriple
+from kgops.tracin.test_triples import TestTriple
 
 __all__ = ["must_have_parquet", "parquet_file"]
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from kgops.graphs.triples import Graph
-from kgops.tracin.parts import Part
-from kgops.tracin.tests_to_trace import TestTriple
+from kgops.tracin.finished_tests import Part
+from kgops.tracin.test_triples import TestTriple
 
 _MOST_KEPT = 200_000  # training triples: some 50 MB of text
 

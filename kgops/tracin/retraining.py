@@ -21,7 +21,7 @@ from kgops.training.batches import query_rows
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
-from kgops.training.report import Report
+from kgops.training.reporter import Report
 from kgops.training.settings import TrainSettings
 
 __all__ = ["FitAgain", "Outcome", "Retrain"]

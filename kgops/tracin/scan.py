@@ -15,7 +15,7 @@ from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import Facts, facts_of, shape_of
 from kgops.tracin.ranking import TopK
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
-from kgops.training.report import Progress, Report
+from kgops.training.reporter import Progress, Report
 
 __all__ = [
     "AllScores",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from kgops.jobs.sizes import TRACIN_TANGENT_GROUPS
+from kgops.jobs.chunk_sizes import TRACIN_TANGENT_GROUPS
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors
 

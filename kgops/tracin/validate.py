@@ -19,9 +19,9 @@ from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
 from kgops.tracin.deletions import CONTROLS, FOUND, Found, deletions
 from kgops.tracin.journal import Journal, Wanted
+from kgops.tracin.mean_and_iqr import Spread
 from kgops.tracin.retraining import Outcome, Retrain
-from kgops.tracin.spread import Spread
-from kgops.training.report import Report
+from kgops.training.reporter import Report
 
 __all__ = ["QUANTITIES", "Change", "Validation", "validate"]
 

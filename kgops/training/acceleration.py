@@ -11,11 +11,11 @@ from kgops.jobs.applied import WHOLE_STEP, compile_mode
 from kgops.models.conve import ConvE
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
+from kgops.training.data_parallel import Alone
 from kgops.training.losses import EntityLoss
-from kgops.training.parallel import Alone
 from kgops.training.precision import place_of
 from kgops.training.replay import ReplayedStep
-from kgops.training.report import Report
+from kgops.training.reporter import Report
 from kgops.training.step import TrainStep
 
 __all__ = ["AcceleratedStep", "Acceleration", "resolve_acceleration"]

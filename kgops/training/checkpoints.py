@@ -22,7 +22,7 @@ from kgops.jobs.files import sync_folder, write_durably
 from kgops.jobs.manifest import digest_of
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.out_of_memory import is_out_of_memory
-from kgops.training.saved import read_saved
+from kgops.training.torch_files import read_saved
 
 __all__ = [
     "BadCheckpoint",

@@ -17,14 +17,14 @@ from kgops.models.conve import ConvE
 from kgops.training import checkpoints
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
+from kgops.training.data_parallel import Alone
 from kgops.training.evaluate import Evaluator
-from kgops.training.keeping import Keeper
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore, set_rate
-from kgops.training.parallel import Alone
 from kgops.training.precision import Precision, resolve_precision
-from kgops.training.report import Progress, Report
+from kgops.training.reporter import Progress, Report
 from kgops.training.resume import TrainState, refuse_foreign
+from kgops.training.saved_models import Keeper
 from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
 

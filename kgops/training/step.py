@@ -12,8 +12,8 @@ from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers, FusedEncoder, grad_of
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
+from kgops.training.data_parallel import Alone
 from kgops.training.losses import EntityLoss, ScoreKernels
-from kgops.training.parallel import Alone
 
 __all__ = ["TrainStep"]
 

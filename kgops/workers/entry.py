@@ -16,7 +16,7 @@ from typing import NoReturn
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job_file
 from kgops.jobs.keys import nearest
-from kgops.jobs.levers import LEVERS
+from kgops.jobs.options import LEVERS
 from kgops.training.out_of_memory import (
     describe,
     host_memory_mib,

@@ -14,8 +14,8 @@ from kgops.jobs import manifest
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.option_lines import booleans
-from kgops.jobs.training import FILES
-from kgops.training.report import Progress
+from kgops.jobs.train import FILES
+from kgops.training.reporter import Progress
 from kgops.workers import fence
 from kgops.workers.report import Reporter
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kgops.jobs.job import Job
-from kgops.jobs.pipelining import TRACED, tracin_settings, train_levers, train_settings
+from kgops.jobs.pipeline import TRACED, tracin_settings, train_levers, train_settings
 from kgops.workers.entry import StopRequest, run_worker
 from kgops.workers.outputs import hand_in
 from kgops.workers.report import Reporter

@@ -22,11 +22,11 @@ from kgops.jobs.applied import of_pykeen
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.keys import nearest
-from kgops.jobs.training import KEYS
+from kgops.jobs.train import KEYS
 from kgops.training.loop import Diverged
 from kgops.training.memory_cleanup import MemoryCleanup
 from kgops.training.precision import place_of
-from kgops.training.report import Progress
+from kgops.training.reporter import Progress
 from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest
 from kgops.workers.outputs import write_config

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
-from kgops.flights.reading import Flight, read_flights
 from kgops.jobs.applied import of_regression, works_without
+from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
-from kgops.jobs.regressing import config_of, image_size
+from kgops.jobs.regress import config_of, image_size
 from kgops.jobs.regression_config import RegressionConfig
-from kgops.jobs.sizes import REGRESS_BATCH, REGRESS_FRAMES
+from kgops.regression.flights import Flight, read_flights
+from kgops.regression.loop import Regression, regress
+from kgops.regression.settings import RegressionSettings
 from kgops.training.precision import place_of
-from kgops.training.regression import Regression, regress
-from kgops.training.regression_settings import RegressionSettings
 from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import applied_options, hand_in, make_output_folder

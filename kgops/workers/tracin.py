@@ -16,14 +16,14 @@ from kgops.errors import BadInput, Interrupted
 from kgops.graphs.readable import read_edge_map, read_node_names
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job
-from kgops.jobs.tracing import formats_of
-from kgops.tracin.found_files import self_influence_csv, self_influence_json
-from kgops.tracin.parts import Parts
-from kgops.tracin.points import Loaded
+from kgops.jobs.tracin import formats_of
+from kgops.tracin.attribution import Scorer, Scoring, trace
+from kgops.tracin.checkpoint_set import Loaded
+from kgops.tracin.finished_tests import Parts
+from kgops.tracin.influence_files import self_influence_csv, self_influence_json
 from kgops.tracin.results import Names, Table, as_object
 from kgops.tracin.scan import self_influence
-from kgops.tracin.tests_to_trace import TestTriple
-from kgops.tracin.trace import Scorer, Scoring, trace
+from kgops.tracin.test_triples import TestTriple
 from kgops.training.memory_cleanup import MemoryCleanup
 from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
@@ -31,17 +31,17 @@ from kgops.workers.outputs import hand_in, make_output_folder
 from kgops.workers.report import Reporter
 from kgops.workers.threads import keep_to_one_thread
 from kgops.workers.tracin_agreement import report_agreement
-from kgops.workers.tracin_hand import MERGE
 from kgops.workers.tracin_index import built, from_index
-from kgops.workers.tracin_levers import (
+from kgops.workers.tracin_options import (
     filters,
     report_levers,
     spread_over,
     tests_at_once,
 )
 from kgops.workers.tracin_outputs import Outputs, Writing
-from kgops.workers.tracin_plan import planned_pieces
-from kgops.workers.tracin_spread import merging, spread
+from kgops.workers.tracin_parallel import merging, spread
+from kgops.workers.tracin_shard_worker import MERGE
+from kgops.workers.tracin_sharding import planned_pieces
 from kgops.workers.tracin_validate import validate_found
 from kgops.workers.tracin_work import Work, load_graph, path_of
 from kgops.workers.train import find_device
@@ -179,7 +179,7 @@ class _Run(Work):
             yield merging(self, scoring, planned_pieces(self, tests, parts))
             return
         if self.job.on.where == "ray":
-            from kgops.workers.on_ray import shared_by_ray  # not everybody's
+            from kgops.workers.ray_tasks import shared_by_ray  # not everybody's
 
             with shared_by_ray(self, planned_pieces(self, tests, parts), str(scoring.device)) as by_ray:
                 yield by_ray

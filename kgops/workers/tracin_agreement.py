@@ -9,9 +9,9 @@ import torch
 
 from kgops.jobs import events
 from kgops.tracin.agreement import Agreement, compare
+from kgops.tracin.attribution import Scoring
 from kgops.tracin.models import facts_of
 from kgops.tracin.scan import AllScores
-from kgops.tracin.trace import Scoring
 from kgops.workers.report import Reporter
 
 __all__ = ["report_agreement"]

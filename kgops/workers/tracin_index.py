@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from kgops.errors import Usage
+from kgops.tracin.attribution import Scorer, Scoring
 from kgops.tracin.index import Index, build_index, open_index
 from kgops.tracin.scan import Sink
-from kgops.tracin.trace import Scorer, Scoring
-from kgops.training.report import Report
+from kgops.training.reporter import Report
 
 __all__ = ["built", "from_index"]
 

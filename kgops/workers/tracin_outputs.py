@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs import events
+from kgops.jobs.chunk_sizes import TRACIN_FOUND_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.jobs.files import write_json
-from kgops.jobs.sizes import TRACIN_FOUND_IN_RECORD, TRACIN_TESTS_IN_RECORD
-from kgops.jobs.tracing import Formats
-from kgops.tracin.found_files import Add, csv_file, json_file
-from kgops.tracin.parts import Part, Parts
+from kgops.jobs.tracin import Formats
+from kgops.tracin.finished_tests import Part, Parts
+from kgops.tracin.influence_files import Add, csv_file, json_file
 from kgops.tracin.results import Table, file_stem, found_events
-from kgops.tracin.tests_to_trace import TestTriple
-from kgops.training.report import Progress
+from kgops.tracin.test_triples import TestTriple
+from kgops.training.reporter import Progress
 from kgops.workers.report import Reporter
 
 __all__ = ["SUMMARY", "Outputs"]

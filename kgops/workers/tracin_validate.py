@@ -13,11 +13,11 @@ from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
 from kgops.jobs import events
 from kgops.jobs.files import write_json
+from kgops.tracin.attribution import Scoring
+from kgops.tracin.checkpoint_set import Loaded
 from kgops.tracin.datamodeling import linear_datamodeling_score
-from kgops.tracin.points import Loaded
 from kgops.tracin.retraining import FitAgain
 from kgops.tracin.scan import AllScores
-from kgops.tracin.trace import Scoring
 from kgops.tracin.validate import validate
 from kgops.training.settings import TrainSettings
 from kgops.workers.report import Reporter

@@ -15,22 +15,22 @@ from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.applied import precision_of_products
 from kgops.jobs.job import Job
-from kgops.jobs.tracing import DATA, FILTERS, top_k_of
-from kgops.tracin import tests_to_trace
+from kgops.jobs.tracin import DATA, FILTERS, top_k_of
+from kgops.tracin import test_triples
+from kgops.tracin.attribution import Scoring
+from kgops.tracin.checkpoint_set import Loaded, find_checkpoints, load_point
 from kgops.tracin.engines import block_gflop
+from kgops.tracin.finished_tests import Parts, parts_meaning
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.models import facts_of
-from kgops.tracin.parts import Parts, parts_meaning
-from kgops.tracin.points import Loaded, find_checkpoints, load_point
-from kgops.tracin.tests_to_trace import TestTriple
-from kgops.tracin.trace import Scoring
+from kgops.tracin.test_triples import TestTriple
 from kgops.training.batches import inverse_triples, query_rows
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.precision import place_of
 from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
 from kgops.workers.threads import choose_threads
-from kgops.workers.tracin_levers import chosen_names, filters, scoring_settings
+from kgops.workers.tracin_options import chosen_names, filters, scoring_settings
 
 __all__ = ["Work", "load_graph", "path_of"]
 
@@ -130,7 +130,7 @@ class Work:
     def tests(self) -> list[TestTriple]:
         settings, graph = self.settings, self.graph
         if settings["test_triple"]:
-            test = tests_to_trace.from_text(settings["test_triple"], graph)
+            test = test_triples.from_text(settings["test_triple"], graph)
             if test.trouble:
                 raise BadInput(
                     f"the test triple cannot be traced: {test.trouble}.", hint="check its spelling."
@@ -138,11 +138,11 @@ class Work:
             return [test]
         file = path_of(settings["test_triples"] or settings["test"])
         found = (
-            tests_to_trace.from_graph(graph, graph.test)
+            test_triples.from_graph(graph, graph.test)
             if file is None
-            else tests_to_trace.from_file(file, graph)
+            else test_triples.from_file(file, graph)
         )
-        chosen = tests_to_trace.chosen(found, settings["start_index"], settings["max_triples"])
+        chosen = test_triples.chosen(found, settings["start_index"], settings["max_triples"])
         if not chosen:
             raise BadInput(
                 f"no test triple is left: {len(found):,} in all, --start-index {settings['start_index']}.",

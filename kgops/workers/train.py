@@ -14,15 +14,15 @@ from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.applied import of_training, works_without
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
-from kgops.jobs.training import FILES, spread_problems
+from kgops.jobs.train import FILES, spread_problems
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.checkpoints import read_checkpoint
+from kgops.training.data_parallel import Alone
 from kgops.training.evaluate import Evaluation, Evaluator
 from kgops.training.loop import FitResult, fit
 from kgops.training.out_of_memory import host_memory_mib
-from kgops.training.parallel import Alone
 from kgops.training.precision import place_of
-from kgops.training.report import Progress
+from kgops.training.reporter import Progress
 from kgops.training.settings import TrainSettings
 from kgops.training.threads import step_gflop
 from kgops.workers.cleanup import memory_cleanup
@@ -31,7 +31,7 @@ from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import hand_in, make_output_folder, write_config
 from kgops.workers.report import Reporter, tell_applied
 from kgops.workers.threads import choose_threads
-from kgops.workers.train_spread import train_together
+from kgops.workers.train_parallel import train_together
 
 BATCH_SIZE = 256
 LOSS = "kvsall-bce"

@@ -16,7 +16,7 @@ from screens.widgets.lines import Lines
 if TYPE_CHECKING:
     from textual import events
 
-    from kgops.runs.log_reader import Line, Page
+    from kgops.views.log_reader import Line, Page
 
 __all__ = ["LogLines"]
 

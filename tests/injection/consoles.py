@@ -22,16 +22,23 @@ from interposing import Arming
 
 import kgops
 import kgops.cli
-from kgops.runs import locks, processes, spawn
-from kgops.runs.folder import RunFolder
 from kgops.settings import Home
+from kgops.supervisor import locks, processes, spawn
+from kgops.supervisor.run_folder import RunFolder
 
 __all__ = ["Answer", "Room", "call", "fresh_room", "import_everything", "plant", "processes_of"]
 
 HERE = Path(__file__).parent
-_NEVER_NEEDED = ("kgops.bench", "kgops.models", "kgops.training", "kgops.tracin", "kgops.workers", "kgops.on")
+_NEVER_NEEDED = (
+    "kgops.trials",
+    "kgops.models",
+    "kgops.training",
+    "kgops.tracin",
+    "kgops.workers",
+    "kgops.slurm",
+)
 # A stop is seen within a tick: supervisors that look more often change nothing else.
-_ENTRY = "from kgops.runs import supervise, watch; watch.TICK_S = 0.05; "
+_ENTRY = "from kgops.supervisor import supervise, watch; watch.TICK_S = 0.05; "
 _planted = ""
 
 

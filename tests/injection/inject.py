@@ -120,7 +120,7 @@ def _end_all(room: Any) -> None:
 
     from consoles import processes_of
 
-    from kgops.runs import processes
+    from kgops.supervisor import processes
 
     for _ in range(100):
         left = processes_of(room)

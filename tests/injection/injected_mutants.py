@@ -14,10 +14,10 @@ import mutants
 
 from kgops.errors import Unavailable
 from kgops.jobs import files
-from kgops.runs import conclude, launch, locks, queue, settle, slot, spawn, supervise
-from kgops.runs.folder import RunFolder
-from kgops.runs.planning import Planned
 from kgops.settings import Home
+from kgops.supervisor import attempt_end, launch, locks, preallocated_record, queue, settle, spawn, supervise
+from kgops.supervisor.plan_job import Planned
+from kgops.supervisor.run_folder import RunFolder
 from storage.database import Connection, open_writer
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -52,12 +52,12 @@ def full_disk_is_taken_as_written() -> None:
 
     careless = with_trouble_passed_over(files.write_durably)
     files.write_durably = careless
-    slot.reserve = with_trouble_passed_over(slot.reserve)
+    preallocated_record.reserve = with_trouble_passed_over(preallocated_record.reserve)
 
 
 def worker_that_cannot_start_has_succeeded() -> None:
     """What never ran has no error."""
-    real = conclude.end_without_attempt
+    real = attempt_end.end_without_attempt
 
     def end(conn: Connection, folder: RunFolder, number: int, state: str, reason: str) -> None:
         real(conn, folder, number, "succeeded" if state == "failed" else state, reason)
@@ -90,7 +90,7 @@ def supervisor_that_cannot_start_is_an_end() -> None:
             real(home, number, folder, lock)
         except Unavailable as error:
             conn = open_writer(home.database)
-            conclude.end_without_attempt(conn, folder, number, "failed", str(error))
+            attempt_end.end_without_attempt(conn, folder, number, "failed", str(error))
 
     vars(queue)["start_supervisor"] = start
 

@@ -1,0 +1,1 @@
+"""Benchmarks of kgops itself, beside its peers. Not installed: `python -m benchmarks` in a checkout."""

@@ -1,0 +1,120 @@
+"""Regressions drawn at random, small enough to be run in a second or two, for `benchmarks.budget`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kgops.errors import KgopsError
+from kgops.gpus.facts import CardFacts
+from kgops.jobs.job import Job, read_job
+from kgops.jobs.regress import config_of
+from kgops.planning.flight_files import flights_in
+from kgops.planning.number_formats import effective_precision
+from kgops.planning.regress_sizes import RegressShape, regress_shape
+from kgops.regression.flights import read_flights
+from kgops.regression.loop import regress
+from kgops.workers.regress import regression_settings, step_gflop
+from kgops.workers.report import Reporter
+
+__all__ = ["RegressSetting", "draw_regress", "shape_of", "work_of", "write_flights"]
+
+_GFLOP = 60.0  # of a whole setting, at most
+_FLIGHTS = 2
+
+
+@dataclass(frozen=True)
+class RegressSetting:
+    """Flights of so many frames each, and what the job says."""
+
+    height: int
+    width: int
+    frames: int
+    integers: bool  # frames are bytes, as cameras give them
+    settings: dict[str, Any]
+    levers: dict[str, Any] = field(default_factory=dict)
+
+    def job(self, folder: Path = Path("drawn")) -> Job:
+        own = {"data_directory": str(folder), "epochs": 2, "pretrain": False, "device": "cpu"}
+        return read_job(
+            {"workload": "regress", "regress": {**own, **self.settings}, "levers": self.levers}, "drawn"
+        )
+
+
+def draw_regress(rng: random.Random, *, gflop: float = _GFLOP) -> RegressSetting:
+    while True:
+        length, batch = rng.randint(1, 8), rng.choice((1, 2, 4, 8, 12, 16, 20, 32))
+        levers: dict[str, Any] = {
+            "batch_size": batch,
+            "temporal_frames": length,
+            "memory_optimized": rng.random() < 0.6,
+            "precision": rng.choice(("fp32", "fp32", "bf16")),
+            "gradient_checkpointing": rng.random() < 0.4,
+        }
+        if rng.random() < 0.3:
+            levers["microbatch"] = rng.choice((1, 2, 3, 8))
+        settings: dict[str, Any] = {
+            "architecture": rng.choice(("transformer", "gnn", "ssm", "cnn")),
+            "angles_mode": rng.choice(("both", "both", "sza_only", "saa_only", "none")),
+            "use_spatial_attention": rng.random() < 0.7,
+            "use_temporal_attention": rng.random() < 0.7,
+            "dropout": rng.choice((0.0, 0.3)),
+            "loss_type": rng.choice(("huber", "mse", "weighted_huber_mae")),
+            "optimizer": rng.choice(("adamw", "adamw", "adam", "sgd")),
+            "augment": rng.random() < 0.5,
+            "flat_field_correction": rng.random() < 0.5,
+        }
+        frames = length - 1 + max(2, round(batch * rng.uniform(0.6, 3)))
+        size = [round(16 * (224 / 16) ** rng.random()) for _ in ("height", "width")]
+        setting = RegressSetting(size[0], size[1], frames, rng.random() < 0.7, settings, levers)
+        if _gflop(setting) <= gflop:
+            return setting
+
+
+def write_flights(setting: RegressSetting, folder: Path, seed: int) -> None:
+    """Noise: memory does not ask what was learned."""
+    noise = np.random.default_rng(seed)
+    for number in range(_FLIGHTS):
+        shape = (setting.frames, setting.height, setting.width)
+        frames = noise.integers(0, 256, shape, dtype=np.uint8)
+        np.savez(
+            folder / f"{number}.npz",
+            frames=frames if setting.integers else frames.astype(np.float32),
+            solar_zenith=noise.uniform(20, 60, setting.frames),
+            solar_azimuth=noise.uniform(100, 250, setting.frames),
+            height=noise.uniform(0.5, 3, setting.frames),
+            time=np.arange(setting.frames, dtype=float),
+        )
+
+
+def shape_of(job: Job, folder: Path, card: CardFacts | None) -> RegressShape:
+    """As a planner has it."""
+    flights = flights_in(folder)
+    if isinstance(flights, str):
+        raise KgopsError(flights)
+    return regress_shape(job, flights, card, effective_precision(job.levers.get("precision", "fp32"), card))
+
+
+def work_of(job: Job, folder: Path, device: torch.device, report: Reporter) -> Callable[[], None]:
+    """The training that the worker starts, with its results beside the flights."""
+    flights = read_flights(folder, job.levers["temporal_frames"])
+    config = config_of(job.settings, job.levers, flights[0].image_size)
+    settings = regression_settings(job)
+
+    def work() -> None:
+        regress(flights, config, settings, folder / "results", report, device=device)
+
+    return work
+
+
+def _gflop(setting: RegressSetting) -> float:
+    """Of two epochs on one flight, and what is validated and held out."""
+    config = config_of(setting.job().settings, setting.levers, (setting.height, setting.width))
+    windows = setting.frames - config.temporal_frames + 1
+    return step_gflop(config, windows) * (3 if setting.levers["gradient_checkpointing"] else 2.5)

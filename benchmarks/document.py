@@ -1,0 +1,349 @@
+"""BENCHMARKS.md: the quick set of everything, each figure with the command and the machine it belongs to.
+
+    python -m benchmarks.document [--data DIR] [--only claims] [--out BENCHMARKS.md] [--write-only]
+
+Figures come from the database of the home, where each benchmark keeps them. What this home has not measured stays as
+the document has it, under the fingerprint it was measured on. README's table is made of rows of this document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.entry import run
+from benchmarks.measure import PYTHON
+from kgops.experiments.advice import HEADS, by_part
+from kgops.experiments.claim_register import register
+from kgops.experiments.claims import TABLES, Judged, judge, less_memory, quality, shipped
+from kgops.experiments.claims_overview import overview
+from kgops.experiments.fingerprint import machine_line
+from kgops.experiments.summary import rows
+from kgops.experiments.verdicts import RULE, shown
+from kgops.settings import find_home, make_home
+from storage import benches, measurements
+from storage.benches import Bench
+from storage.database import Connection, open_writer
+from storage.measurements import Measurement, Wanted
+
+__all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
+
+_NOTHING = "Not measured here."
+_TO_DO = "### What to do"
+BATCH_S = 10.0  # figures of one run of a benchmark are stored within this time
+
+
+@dataclass(frozen=True)
+class Section:
+    """A benchmark of kgops itself: how it is called, and how its stored figures name it."""
+
+    title: str
+    command: tuple[str, ...]
+    stored_as: str
+    needs_data: str | None = None
+    by_hand: str | None = None  # takes too long for `make bench`: what a person calls for it
+
+    @property
+    def called(self) -> str:
+        return self.by_hand or " ".join(("kgops", "bench", *self.command))
+
+
+SECTIONS = (
+    Section(
+        "What the console and a supervisor cost", ("console", "--quick", "--store"), "benchmarks.console"
+    ),
+    Section("What the screens cost", ("screens", "--quick", "--store"), "benchmarks.screens"),
+    Section("What a plan is worth", ("plans", "--quick", "--store"), "python -m benchmarks.plans"),
+    Section(
+        "What a process takes on the CPU",
+        (),
+        "python -m benchmarks.memory",
+        by_hand="python -m benchmarks.memory --data DIR --store",
+    ),
+    Section("Learning heights", ("regress", "--quick", "--store"), "python -m benchmarks.regress"),
+    Section(
+        "Training beside PyKEEN",
+        ("train", "--quick", "--store", "--only", "batch 256", "--data", "DIR"),
+        "benchmarks.train",
+        "",
+    ),
+    Section(
+        "TracIn beside other methods",
+        ("tracin", "--quick", "--store", "--losses", "target", "--data", "DIR/fb15k-237"),
+        "python -m benchmarks.tracin",
+        "fb15k-237",
+    ),
+    Section(
+        "TracIn by two processes",
+        (),
+        "benchmarks.spread",
+        by_hand="python -m benchmarks.spread --data DIR/fb15k-237 --rounds 2 --store",
+    ),
+    Section(
+        "After kills at random moments", (), "make chaos", by_hand="make chaos N=1000 CHAOS_FLAGS=--store"
+    ),
+)
+
+# What README shows of all that, by the name of the row.
+HEADLINES = (
+    "FB15k-237, batch 256: PyKEEN as shipped (batch 16) / kgops, per sample",
+    "FB15k-237, batch 256: PyKEEN patched / kgops",
+    "kgops, factored, target, 64 tests",
+    "sequential, PyKEEN's model, tests cached, target, 64 tests",
+    "supervisor: memory",
+)
+_BEGIN, _END = "<!-- rows of BENCHMARKS.md, by `make bench` -->", "<!-- end of these rows -->"
+_ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| [^|]* \| [^|]* \|$", re.M)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.document", description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder with fb15k-237 and wn18rr, for what needs graphs")
+    parser.add_argument(
+        "--only",
+        choices=["claims", *(one.command[0] for one in SECTIONS if one.command)],
+        help="measure this alone",
+    )
+    parser.add_argument("--out", type=Path, default=Path("BENCHMARKS.md"))
+    parser.add_argument(
+        "--readme", type=Path, help="the page with a table of it; default: README.md beside it"
+    )
+    parser.add_argument(
+        "--write-only", action="store_true", help="measure nothing: what is stored, written anew"
+    )
+    args = parser.parse_args(argv)
+    if not args.write_only:
+        measure(args.data, args.only)
+    home = find_home()
+    make_home(home)
+    conn = open_writer(home.database)
+    before = args.out.read_text("utf-8") if args.out.exists() else ""
+    document = written(conn, before)
+    args.out.write_text(document, encoding="utf-8")
+    print(args.out)
+    readme = args.readme or args.out.parent / "README.md"
+    if args.readme or readme.exists():
+        readme.write_text(with_headlines(readme.read_text("utf-8"), document), encoding="utf-8")
+        print(readme)
+    return 0
+
+
+def with_headlines(readme: str, document: str) -> str:
+    """README with the figures that the document has now; a row that nobody measured yet is n/a, never an old figure."""
+    if readme.count(_BEGIN) != 1 or readme.count(_END) != 1:
+        raise SystemExit(f"README has to have one line {_BEGIN} and one {_END}")
+    measured = dict(_ROW.findall(document))
+    rows = [f"| {name} | {measured.get(name, 'n/a')} |" for name in HEADLINES]
+    before, _, rest = readme.partition(_BEGIN)
+    table = "\n".join([_BEGIN, "", "| what | measured |", "|---|---|", *rows, "", _END])
+    return before + table + rest.partition(_END)[2]
+
+
+def measure(data: Path | None, only: str | None) -> None:
+    """One after the other, in processes of their own. A figure that misses its target is a figure all the same."""
+    commands: list[tuple[str, ...]] = [("claims", "--quick")]
+    commands += [
+        _with_data(one.command, data)
+        for one in SECTIONS
+        if one.command and (one.needs_data is None or data is not None)
+    ]
+    for words in commands:
+        if only not in (None, words[0]):
+            continue
+        begun = time.monotonic()
+        print(f"kgops bench {' '.join(words)}", file=sys.stderr, flush=True)
+        done = subprocess.run([PYTHON, "-P", "-m", "kgops", "bench", *words], stdout=subprocess.DEVNULL)
+        print(
+            f"  ended with {done.returncode} after {time.monotonic() - begun:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def written(conn: Connection, before: str = "") -> str:
+    """The document; of what this home has not measured the parts that stood in it `before`."""
+    kept = _parts(before)
+    held = [
+        bench
+        for bench in benches.newest(conn, limit=1000)
+        if bench.name.startswith("claims ") and bench.ended_at
+    ]
+    out = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`; not one figure was typed in. Figures are medians, with quartiles in brackets and",
+        "n the number of pairs or repetitions. They hold for the fingerprint they stand under, for no other machine.",
+        "",
+        "## Claims beside measurements",
+        "",
+        *_what_to_do(conn, held, kept),
+        "### How a verdict is made",
+        "",
+        RULE,
+        "",
+    ]
+    for name in TABLES:
+        tables = {heading: lines for heading, lines in kept.items() if heading.startswith(f"### {name}")}
+        for bench in _newest_each(bench for bench in held if bench.name.startswith(f"claims {name}")):
+            tables[_heading(bench)] = _claims(conn, bench)
+        for heading in sorted(tables):
+            out += [heading, *tables[heading]]
+        if not tables:
+            out += [f"### ({name}) {TABLES[name]}", "", _NOTHING, ""]
+    out += _register(conn, held, kept)
+    for section in SECTIONS:
+        found = _last_batch(conn, section.stored_as)
+        heading = f"## {section.title}"
+        out += [
+            heading,
+            *(_figures(conn, found, section) if found else kept.get(heading, ["", _NOTHING, ""])),
+        ]
+    return "\n".join(out)
+
+
+def _what_to_do(conn: Connection, held: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
+    """Of what this home measured last; else as the document had it."""
+    if not held:
+        return [_TO_DO, *kept.get(_TO_DO, ["", _NOTHING, ""])]
+    out = [_TO_DO, ""]
+    for bench, each in overview(conn).advice:
+        out += [f"{_cell(bench.name.removeprefix('claims '))}:", ""]
+        for part, options in by_part(each).items():
+            if options:
+                out += [
+                    f"- **{HEADS[part]}.**",
+                    *(f"  - {_cell(one.option)}: {_cell(one.told)}" for one in options),
+                ]
+        out.append("")
+    return out
+
+
+def _register(conn: Connection, held: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
+    """All claims by document, each with its verdict or why it has none."""
+    heading = f"### All {len(register())} claims"
+    if not held and heading in kept:
+        return [heading, *kept[heading]]
+    out = [heading, "", "| claim | what | range and condition | verdict | by | found, or why not | but |"]
+    out.append("|---|---|---|---|---|---|---|")
+    for one in overview(conn).rulings:
+        claim = one.claim
+        cells = (
+            *(f"`{claim.name}`", f"{claim.says} ({claim.title}, line {claim.lines})"),
+            *(
+                f"{claim.range}; {claim.condition}",
+                f"**{one.verdict}**",
+                "" if one.basis == "none" else one.basis,
+            ),
+            *("; ".join(filter(None, (one.found, one.why))), ", ".join(claim.against)),
+        )
+        out.append("| " + " | ".join(map(_cell, cells)) + " |")
+    return [*out, ""]
+
+
+def _parts(document: str) -> dict[str, list[str]]:
+    """The lines below each heading, where they say something."""
+    parts: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in document.split("\n"):
+        if line.startswith("#"):
+            lines = parts[line] = []
+        else:
+            lines.append(line)
+    return {heading: [*lines[:-1], ""] for heading, lines in parts.items() if _NOTHING not in lines}
+
+
+def _heading(bench: Bench) -> str:
+    return f"### {_cell(bench.name.removeprefix('claims '))}"
+
+
+def _claims(conn: Connection, bench: Bench) -> list[str]:
+    first = rows(conn, bench)[0]
+    cost = ""
+    if first.seconds and first.memory_mib:
+        cost = f": {_figure(first.seconds.median, 's')}, {_figure(first.memory_mib.median, 'MiB')}"
+    judged = judge(conn, bench, shipped())
+    return [
+        "",
+        f"Beside *{first.variant}*{cost}. Time: {first.seconds_of}. Memory: {first.memory_of}.",
+        "",
+        "| lever | claimed | by | measured here | n | speed | less memory | result | verdict |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(_claim_row(one) for one in judged),
+        "",
+        *_belongs(conn, bench.command, bench.fingerprint, _busy(bench, conn)),
+    ]
+
+
+def _claim_row(one: Judged) -> str:
+    cells = [
+        one.variant,
+        one.held.claim.text if one.held else "",
+        one.held.claim.said_by if one.held else "",
+        one.measured or "n/a",
+        str(one.n),
+        f"{one.speed.median:,.2f}×" if one.speed else "n/a",
+        less_memory(one) or "n/a",
+        quality(one),
+        shown(f"**{one.verdict}**", "; ".join(filter(None, (one.why, one.remark)))),
+    ]
+    return "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _figures(conn: Connection, found: Sequence[Measurement], section: Section) -> list[str]:
+    lines = ["", "| what | measured | quartiles | n |", "|---|---|---|---|"]
+    for m in found:
+        spread = "" if m.low is None or m.high is None else f"{_figure(m.low)} – {_figure(m.high)}"
+        lines.append(f"| {_cell(m.subject)} | {_figure(m.value, m.unit)} | {spread} | {m.n} |")
+    unknown = "Whether the machine was quiet is not recorded with these; times in ms are the first to suffer."
+    return [*lines, "", *_belongs(conn, section.called, found[0].machine, None)[:-1], unknown, ""]
+
+
+def _belongs(conn: Connection, command: str, key: str, busy: float | None) -> list[str]:
+    told = [f"Command: `{command}`. Fingerprint {machine_line(conn, key)}."]
+    if busy is not None and busy > 0.15:
+        told.append(f"Not quiet: others used {busy:.0%} of the processors before the rounds (median).")
+    return [*told, ""]
+
+
+def _busy(bench: Bench, conn: Connection) -> float | None:
+    known = [row.busy for row in rows(conn, bench) if row.busy is not None]
+    return max(known) if known else None
+
+
+def _newest_each(found: Iterable[Bench]) -> list[Bench]:
+    """The newest of each name, in the order of names; the newest come first."""
+    by_name: dict[str, Bench] = {}
+    for bench in found:
+        by_name.setdefault(bench.name, bench)
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def _last_batch(conn: Connection, stored_as: str) -> list[Measurement]:
+    """What the newest run of a benchmark stored, on one fingerprint."""
+    found = measurements.page(conn, Wanted(words=(stored_as,)), limit=500)
+    newest = found[0] if found else None
+    kept = [m for m in found if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
+    return kept[::-1]
+
+
+def _with_data(words: Sequence[str], data: Path | None) -> tuple[str, ...]:
+    return tuple(word.replace("DIR", str(data.absolute())) if data else word for word in words)
+
+
+def _figure(value: float, unit: str = "") -> str:
+    shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{shown} {unit}".rstrip()
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    run(main)

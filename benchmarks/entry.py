@@ -1,0 +1,22 @@
+"""How a benchmark ends: as the programs of trials do, also where the database is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from kgops.errors import Unavailable
+from kgops.trials import entry
+from storage.errors import StorageError
+
+__all__ = ["run"]
+
+
+def run(main: Callable[[], int | None]) -> NoReturn:
+    def with_a_database() -> int | None:
+        try:
+            return main()
+        except StorageError as error:
+            raise Unavailable(error.message, error.hint) from error
+
+    entry.run(with_a_database)

@@ -1,0 +1,298 @@
+"""What only a card can show: step and epoch times beside PyKEEN, peaks, and TracIn over a thousand tests.
+
+    python -m benchmarks.gpu [--data DIR] [--seconds 280] [--store]
+
+DIR has the train.txt of FB15k-237; without it a made graph of the same shape stands in, which takes a step as long.
+Contenders take turns in one process. Where PyKEEN is not installed its figures are n/a. Without a card it says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.entry import run
+from benchmarks.gpu_budget import predictions, small_card
+from benchmarks.measure import Line, store, table
+from benchmarks.quality import Silent
+from kgops.experiments.fingerprint import fingerprint
+from kgops.graphs.triples import Graph, read_graph
+from kgops.graphs.vocabulary import Vocabulary
+from kgops.jobs.numbers import finite_number
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.training.acceleration import AcceleratedStep
+from kgops.training.batches import Batches
+from kgops.training.optimizers import build_optimizer
+from kgops.training.precision import resolve_precision
+from kgops.training.settings import TrainSettings
+from kgops.trials import peers
+from kgops.trials.train_step import Contender, measure, synthetic
+
+__all__ = ["main"]
+
+COMMAND = "python -m benchmarks.gpu"
+MIB = 2**20
+STEPS = 20  # taken before the clock is read: asking a card when it is done costs more than a step
+WAYS: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "tf32": {"precision": "tf32"},
+    "tf32, replayed": {"precision": "tf32", "cuda_graphs": True},
+    "bf16": {"precision": "bf16"},
+    "bf16, replayed": {"precision": "bf16", "cuda_graphs": True},
+    "bf16, compiled and replayed": {"precision": "bf16", "compile": "reduce-overhead"},
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder with the train.txt of FB15k-237")
+    parser.add_argument("--quick", action="store_true", help="three rounds")
+    parser.add_argument(
+        "--seconds", type=finite_number, default=280, help="what would begin later is left out"
+    )
+    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    args = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        print(f"no card to measure: torch {torch.__version__} sees no CUDA device")
+        return 0
+    begun = time.monotonic()
+    graph = read_graph(args.data / "train.txt") if args.data else shaped_like_fb15k_237()
+    told = fingerprint()
+    print(
+        f"{torch.cuda.get_device_name()}; torch {torch.__version__}; {json.dumps(told['machine'])}",
+        flush=True,
+    )
+    lines, troubles = [], []
+    for name, section in sections(graph, 3 if args.quick else 7):
+        if time.monotonic() - begun > args.seconds:
+            troubles.append(f"{name}: left out, {args.seconds:.0f} s are over")
+            continue
+        started = time.monotonic()
+        try:
+            found = section()
+        except Exception as error:  # one figure that cannot be had must not cost the others
+            troubles.append(f"{name}: {type(error).__name__}: {next(iter(str(error).splitlines()), ''):.200}")
+            continue
+        finally:
+            gc.collect()
+            torch.cuda.empty_cache()
+        lines += found
+        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    if args.store:
+        store(lines, COMMAND + (f" --data {args.data}" if args.data else ""))
+    if find_spec("pykeen") is None:
+        troubles.append("PyKEEN beside it: n/a, it is not installed here")
+    print("\n".join(troubles))
+    print("\n".join(table(lines)))
+    failed = any(": n/a" not in trouble for trouble in troubles)
+    return 1 if failed or any(line.reached is False for line in lines) else 0
+
+
+def sections(graph: Graph, rounds: int) -> Iterator[tuple[str, Callable[[], list[Line]]]]:
+    yield "epoch", lambda: epoch(graph, rounds)
+    yield "steps of 1024", lambda: steps(graph, "FB15k-237", 1024, rounds, shipped=False)
+    yield "steps of 256", lambda: steps(graph, "FB15k-237", 256, rounds, shipped=True)
+    yield "tracin", lambda: tracin(graph)
+    yield "peaks", peaks
+    yield "a T4's memory", lambda: small_card(graph)
+    yield "predictions", lambda: predictions(60)
+    yield "100k entities", lambda: steps(synthetic(100_000), "100k entities", 1024, rounds, shipped=False)
+
+
+def shaped_like_fb15k_237() -> Graph:
+    """As many entities, relations and triples, with subjects as unequal as in a real graph."""
+    g = torch.Generator().manual_seed(0)
+    entities, relations, triples = 14_541, 237, 272_115
+    skewed = (entities * torch.rand(2, triples, generator=g) ** 3).long()
+    relation = (relations * torch.rand(triples, generator=g) ** 2).long()
+    rows = torch.stack([skewed[0], relation, skewed[1]], dim=1)
+    names = [Vocabulary.of(map(str, range(n))) for n in (entities, relations)]
+    return Graph(rows, rows[:0], rows[:0], names[0], names[1])
+
+
+class OurStep:
+    """Steps as `fit` takes them with these settings, over batches of a graph, epoch after epoch."""
+
+    def __init__(self, graph: Graph, settings: TrainSettings) -> None:
+        device = torch.device("cuda")
+        self.precision = resolve_precision(settings.precision, device)
+        self.precision.apply()
+        torch.manual_seed(0)
+        self.model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations)).to(device).train()
+        self.batches = Batches(
+            graph.train,
+            inverse=True,
+            one_positive=False,
+            batch_size=settings.batch_size,
+            seed=0,
+            device=device,
+        )
+        self.every, self.report = settings.loss_every, Silent()
+        self.take = AcceleratedStep(
+            self.model,
+            settings.build_loss(self.precision.dtype, settings.chunk_for(device)),
+            build_optimizer(settings.optimizer, self.model, settings.learning_rate),
+            asked=(settings.compile, settings.cuda_graphs),
+            usual_size=self.batches.usual_size,
+            checkpointing=False,
+            report=self.report,
+        )
+        self.take.prepare(next(self.batches.epoch(0)))
+        self._source = peers.forever(self.batches.epoch)
+
+    def steps(self, count: int = STEPS) -> None:
+        self.precision.apply()  # torch keeps it globally, and others have had their turn
+        for number, batch in enumerate(itertools.islice(self._source, count)):
+            self.take(batch, want_value=number % self.every == 0)
+        torch.cuda.synchronize()
+
+    def epoch_ms(self, number: int) -> float:
+        self.precision.apply()
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for place, batch in enumerate(self.batches.epoch(number)):
+            self.take(batch, want_value=place % self.every == 0)
+        torch.cuda.synchronize()
+        return 1e3 * (time.perf_counter() - begun)
+
+
+def epoch(graph: Graph, rounds: int) -> list[Line]:
+    """Epochs of batches of 1024, and the most memory torch held meanwhile."""
+    lines = []
+    for way, changes in WAYS.items():
+        torch.cuda.reset_peak_memory_stats()
+        ours = OurStep(graph, TrainSettings(batch_size=1024, **changes))
+        ours.epoch_ms(0)
+        took = tuple(ours.epoch_ms(number) for number in range(1, rounds + 1))
+        peak = torch.cuda.max_memory_allocated() / MIB
+        best = way == "bf16, compiled and replayed"
+        key = way.replace(", ", "_").replace(" ", "_")
+        lines.append(
+            Line(f"gpu_epoch_{key}", f"epoch, {way}{_honoured(ours)}", "ms", took, 60 if best else None)
+        )
+        lines.append(Line(f"gpu_epoch_{key}_mib", f"peak, {way}", "MiB", (peak,), 1024 if best else None))
+        del ours
+        gc.collect()
+    return lines
+
+
+def steps(graph: Graph, subject: str, batch: int, rounds: int, *, shipped: bool) -> list[Line]:
+    """Every way of ours and PyKEEN's, taking turns."""
+    contenders, kept = [], {}
+    for way, changes in WAYS.items():
+        kept[way] = OurStep(graph, TrainSettings(batch_size=batch, **changes))
+        kept[way].steps()
+        contenders.append(Contender(way, kept[way].steps, batch * STEPS))
+    if find_spec("pykeen") is not None:
+        contenders += [_pykeen(graph, batch, patched) for patched in ([True, False] if shipped else [True])]
+    key = f"gpu_{subject.lower().replace(' ', '_').replace('-', '')}_{batch}"
+    rows = {row.name: row for row in measure(contenders, rounds)}
+    first = rows["fp32"]
+    lines = []
+    for way, row in rows.items():
+        named = f"{subject}, batch {batch}: {way}" + (_honoured(kept[way]) if way in kept else "")
+        a_step = row.best_ms / (row.samples / batch)
+        slug = way.replace(", ", "_").replace(" ", "_").lower()
+        lines.append(Line(f"{key}_{slug}_ms", named, "ms", (a_step,)))
+        if row is not first:
+            ratios = tuple(row.ratios if way not in kept else [1 / ratio for ratio in row.ratios])
+            what = f"{way} / fp32" if way not in kept else f"fp32 / {way}"
+            lines.append(Line(f"{key}_{slug}", f"{subject}, batch {batch}: {what}", "×", ratios))
+    return lines
+
+
+def _pykeen(graph: Graph, batch: int, patched: bool) -> Contender:
+    config = ConvEConfig(graph.num_entities, graph.num_relations)
+    rival = peers.PykeenStep(graph, config, batch, patched=patched, device="cuda")
+    few = STEPS if patched else 3
+
+    def take() -> None:
+        for _ in range(few):
+            rival.take()
+        torch.cuda.synchronize()
+
+    return Contender("PyKEEN patched" if patched else "PyKEEN as shipped", take, batch * few)
+
+
+def _honoured(ours: OurStep) -> str:
+    """Names what a step could not do, so that no figure stands for something that did not happen."""
+    reasons = [reason for _, reason in ours.report.levers.values() if reason]
+    return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def tracin(graph: Graph) -> list[Line]:
+    """Scores of a thousand tests against training triples at one checkpoint, for ten seconds or to the end."""
+    from kgops.tracin.blocks import Engine, Point, Settings
+    from kgops.tracin.loss import ONE_TO_N
+
+    resolve_precision("tf32", "cuda").apply()
+    torch.manual_seed(0)
+    model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations)).to("cuda").eval()
+    order = (graph.train[:, 0] * graph.num_relations + graph.train[:, 1]).argsort(stable=True)
+    triples = graph.train[order].to("cuda")
+    settings = Settings(block=1024)
+    torch.cuda.reset_peak_memory_stats()
+    engine = Engine(Point(model, 1.0), ONE_TO_N, settings)
+    kept = engine.keep(graph.train[torch.randperm(len(graph.train))[:1000]].to("cuda"))
+    parts = torch.split(triples, settings.block)
+    engine.scores(kept, parts[0])
+    torch.cuda.synchronize()
+    begun, done = time.perf_counter(), 0
+    for part in parts:
+        engine.scores(kept, part)
+        done += len(part)
+        torch.cuda.synchronize()
+        if time.perf_counter() - begun > 10:
+            break
+    a_triple = 1e6 * (time.perf_counter() - begun) / done
+    peak = torch.cuda.max_memory_allocated() / MIB
+    return [
+        Line("gpu_tracin_us", f"TracIn, 1,000 tests: a training triple (of {done:,})", "µs", (a_triple,)),
+        Line("gpu_tracin_mib", "TracIn, 1,000 tests: peak", "MiB", (peak,)),
+    ]
+
+
+def peaks() -> list[Line]:
+    """What a step takes above weights, gradients and moments, by torch's own count."""
+    lines = []
+    for entities, batch, target in ((100_000, 1024, 190), (1_000_000, 512, 300)):
+        chunk = (1 << 19) // batch  # as on a CPU, where the targets come from: memory is what is asked for
+        settings = TrainSettings(batch_size=batch, entity_chunk=chunk)
+        ours = OurStep(synthetic(entities), settings)
+        ours.steps(2)
+        state = peers.state_bytes(ours.model) * 4 // 3
+        state += sum(
+            t.numel() * t.element_size()
+            for t in vars(ours.batches).values()
+            if torch.is_tensor(t) and t.is_cuda
+        )
+        torch.cuda.reset_peak_memory_stats()
+        ours.steps(2)
+        above = (torch.cuda.max_memory_allocated() - state) / MIB
+        lines.append(
+            Line(
+                f"gpu_above_{entities}",
+                f"{entities:,} entities, batch {batch}: above weights, gradients, moments and triples",
+                "MiB",
+                (above,),
+                target,
+            )
+        )
+        del ours
+        gc.collect()
+        torch.cuda.empty_cache()
+    return lines
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,147 @@
+"""What benchmarks share: timing whole processes, quartiles, and the machine the figures belong to."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kgops.experiments.fingerprint import fingerprint
+from kgops.settings import find_home, make_home
+from storage import measurements
+from storage.database import open_writer
+from storage.measurements import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the operating system says a finished process used."""
+
+    cpu_ms: float
+    wall_ms: float
+    peak_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measured figure beside what it should reach."""
+
+    name: str
+    subject: str
+    unit: str
+    values: tuple[float, ...]
+    target: float | None = None  # None: reported only
+    figure: float | None = None  # where not the median
+    at_least: bool = False  # the target is the least that will do, otherwise the most
+
+    @property
+    def value(self) -> float:
+        return statistics.median(self.values) if self.figure is None else self.figure
+
+    @property
+    def quartiles(self) -> tuple[float, float] | None:
+        """None for a single value, and where the figure is not the median: they would be another quantity's."""
+        if len(self.values) < 2 or self.figure is not None:
+            return None
+        low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
+        return low, high
+
+    @property
+    def reached(self) -> bool | None:
+        if self.target is None:
+            return None
+        return self.value >= self.target if self.at_least else self.value <= self.target
+
+
+# A process that is forked carries its parent's peak with it, so a small one stands between.
+_STARTER = """
+import os, sys
+pid = os.fork()
+if pid == 0:
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.execv(sys.argv[1], sys.argv[1:])
+_, status, used = os.wait4(pid, 0)
+print(os.waitstatus_to_exitcode(status), (used.ru_utime + used.ru_stime) * 1000, used.ru_maxrss / 1024)
+"""
+
+
+def run_process(command: Sequence[str], environment: dict[str, str]) -> Spent:
+    """Runs it with its output thrown away. The peak cannot be told below the starter's own, about 8 MiB."""
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _STARTER, *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    wall_ms = (time.perf_counter() - begin) * 1000
+    code, cpu_ms, peak_mib = done.stdout.split()
+    if code != "0":
+        raise RuntimeError(f"{' '.join(command)} ended with {code}")
+    return Spent(float(cpu_ms), wall_ms, float(peak_mib))
+
+
+def table(lines: Sequence[Line]) -> list[str]:
+    """For a terminal and for Markdown alike."""
+    rows = [("what", "measured", "quartiles", "n", "target", "")]
+    for line in lines:
+        spread = "" if line.quartiles is None else "{:.4g} – {:.4g}".format(*line.quartiles)
+        bound = "≥" if line.at_least else "≤"
+        target = "" if line.target is None else f"{bound} {line.target:g} {line.unit}"
+        verdict = {True: "reached", False: "MISSED", None: ""}[line.reached]
+        measured = f"{line.value:.4g} {line.unit}"
+        rows.append((line.subject, measured, spread, str(len(line.values)), target, verdict))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    shown = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    return [shown[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown[1:]]
+
+
+def as_measurements(lines: Sequence[Line], command: str) -> list[Measurement]:
+    print_of_machine = fingerprint()
+    return [
+        Measurement(
+            name=line.name,
+            subject=line.subject,
+            against=None,
+            value=line.value,
+            low=line.quartiles[0] if line.quartiles else None,
+            high=line.quartiles[1] if line.quartiles else None,
+            n=len(line.values),
+            unit=line.unit,
+            command=command,
+            fingerprint=print_of_machine,
+            at=time.time(),
+        )
+        for line in lines
+    ]
+
+
+def store(lines: Sequence[Line], command: str) -> None:
+    """Keeps the figures in the database of the home, with the machine and versions they belong to."""
+    home = find_home()
+    make_home(home)
+    conn = open_writer(home.database)
+    try:
+        for measurement in as_measurements(lines, command):
+            measurements.add(conn, measurement)
+    finally:
+        conn.close()
+
+
+def quietness() -> str:
+    """Load at the start: figures taken beside other work say so."""
+    load = os.getloadavg()[0]
+    cores = os.cpu_count() or 1
+    return f"load {load:.2f} on {cores} cores" + ("" if load < 0.5 * cores else " (not quiet)")
+
+
+PYTHON = sys.executable

@@ -1,0 +1,170 @@
+"""Forty small jobs of every kind, on graphs from nations to FB15k-237: what a person might run in a week."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.budget_regress import RegressSetting, write_flights
+from kgops.errors import Usage
+
+__all__ = ["JOBS", "MemoryJob", "table_of", "write_data"]
+
+_HELD_OUT = 500  # validation and test triples: ranking takes time, and as much memory for any number of them
+# Graph -> entities, relations and training triples where no folder of real graphs is given.
+_SIZES = {
+    "codex-s": (2_034, 42, 32_888),
+    "wn18rr": (40_943, 11, 86_835),
+    "fb15k-237": (14_541, 237, 272_115),
+    "hetionet-disease": (7_700, 12, 30_610),
+}
+_BUNDLED = ("nations", "kinships", "umls")
+_FLIGHTS = {"small": (32, 48, 60), "middle": (64, 64, 120), "large": (96, 128, 40)}
+
+
+@dataclass(frozen=True)
+class MemoryJob:
+    """`of` is the number of the training, from 1, whose checkpoints a tracing reads."""
+
+    workload: str
+    data: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    levers: Mapping[str, Any] = field(default_factory=dict)
+    traced: Mapping[str, Any] = field(default_factory=dict)
+    of: int | None = None
+
+
+def _train(data: str, dim: int, batch: int, levers: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
+    own = {"embedding_dim": dim, "num_epochs": 1, "checkpoint_frequency": 1, **settings}
+    return MemoryJob("train", data, own, {"batch_size": batch, **levers})
+
+
+def _pykeen(model: str, data: str, dim: int, batch: int, **settings: Any) -> MemoryJob:
+    return _train(data, dim, batch, engine="pykeen", model=model, **settings)
+
+
+def _tracin(data: str, of: int, levers: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
+    return MemoryJob("tracin", data, settings, levers, of=of)
+
+
+def _pipeline(data: str, dim: int, tests: int) -> MemoryJob:
+    trained = {"embedding_dim": dim, "num_epochs": 2, "checkpoint_frequency": 1}
+    return MemoryJob("pipeline", data, trained, traced={"max_triples": tests, "top_k": 50})
+
+
+def _regress(data: str, levers: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
+    return MemoryJob("regress", data, {"epochs": 1, "pretrain": False, **settings}, levers)
+
+
+# In the order of a person who begins small. Numbers of `of` are places in this list, from 1.
+JOBS: tuple[MemoryJob, ...] = (
+    _train("nations", 200, 256),
+    _train("codex-s", 200, 256, num_epochs=2),
+    _tracin("codex-s", 2, max_triples=1, top_k=100),
+    _train("umls", 64, 64),
+    _pykeen("DistMult", "nations", 64, 256),
+    _regress("small", {"batch_size": 8}),
+    _tracin("codex-s", 2, max_triples=40, top_k=50),
+    _train("wn18rr", 48, 512, {"entity_chunk": 2048}, output_channels=16),
+    _pipeline("nations", 64, 20),
+    _train("codex-s", 400, 512, loss="1vsall-ce"),
+    _tracin("codex-s", 2, self_influence=True, top_k=100),
+    _pykeen("ComplEx", "codex-s", 100, 512),
+    _train("fb15k-237", 64, 1024, output_channels=8),
+    _tracin("codex-s", 2, build_index="index"),
+    _regress("middle", {"batch_size": 16, "gradient_checkpointing": True}),
+    _tracin("codex-s", 2, use_index="index", max_triples=20, top_k=20),
+    _train("hetionet-disease", 200, 1024, optimizer="adagrad"),
+    _tracin("wn18rr", 8, max_triples=1, top_k=100),
+    _pykeen("TransE", "wn18rr", 100, 1024),
+    _train("nations", 32, 1024, {"gradient_checkpointing": True}),
+    _tracin("fb15k-237", 13, max_triples=2, top_k=100),
+    _train("codex-s", 100, 1024, {"gradient_checkpointing": True}),
+    _regress("large", {"batch_size": 8}),
+    _tracin("codex-s", 2, {"tests_at_once": 1}, max_triples=4, top_k=100),
+    _train("wn18rr", 96, 2048, output_channels=4),
+    _pipeline("codex-s", 100, 10),
+    _pykeen("ConvE", "nations", 100, 128, output_channels=16),
+    _tracin("codex-s", 2, {"gram_precision": "bf16"}, max_triples=20, top_k=50),
+    _train("fb15k-237", 96, 2048, {"entity_chunk": 4096}, output_channels=4),
+    _tracin("hetionet-disease", 17, test_triples="tests.txt"),
+    _pykeen("RotatE", "codex-s", 64, 1024),
+    _train("kinships", 200, 128, {"precision": "bf16"}),
+    _tracin("codex-s", 2, {"block": 1024}, max_triples=10),
+    _regress("middle", {"batch_size": 4, "temporal_frames": 8}, architecture="gnn"),
+    _train("codex-s", 200, 128, optimizer="sgd", inverse=False),
+    _tracin("codex-s", 2, loss="one-to-n", max_triples=5, top_k=100),
+    _pykeen("DistMult", "fb15k-237", 50, 4096, validate_every=0),
+    _pipeline("hetionet-disease", 64, 5),
+    _tracin("wn18rr", 25, {"last_layers": 2}, max_triples=30, top_k=50),
+    _train("hetionet-disease", 64, 256, {"precision": "bf16", "entity_chunk": 1024}),
+)
+
+
+def table_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict[str, Any]:
+    """As a job file has it. `trained` has the run of each training's place in `JOBS`."""
+    table = _workload_of(job, data, trained)
+    return {**table, "levers": dict(job.levers)} if job.levers else table
+
+
+def _workload_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict[str, Any]:
+    if job.workload == "regress":
+        return {"workload": "regress", "regress": {**job.settings, "data_directory": str(data / job.data)}}
+    files: dict[str, Any] = {
+        name: str(data / job.data / f"{name}.txt") for name in ("train", "valid", "test")
+    }
+    named = {"dataset": job.data} if job.data in _BUNDLED else files
+    if job.workload == "pipeline":
+        return {
+            "workload": "pipeline",
+            "pipeline": {"train": {**named, **job.settings}, "tracin": {**job.traced}},
+        }
+    if job.of is None:
+        return {"workload": job.workload, job.workload: {**named, **job.settings}}
+    own = dict(job.settings)
+    for name in ("build_index", "use_index"):
+        own |= {name: str(data / own[name])} if name in own else {}
+    own |= {"test_triples": str(data / job.data / own["test_triples"])} if "test_triples" in own else {}
+    return {"workload": "tracin", "tracin": {"run": trained[job.of], **own}}
+
+
+def write_data(folder: Path, real: Path | None) -> None:
+    """Graphs and flights of all jobs. `real` has a folder for each graph; without it they are drawn, as large."""
+    for name, sizes in _SIZES.items():
+        (folder / name).mkdir(parents=True)
+        splits = _drawn(*sizes) if real is None else _read(real / name)
+        for split, lines in splits.items():
+            kept = lines if split == "train" else lines[:_HELD_OUT]
+            (folder / name / f"{split}.txt").write_text("".join(kept), "utf-8")
+        (folder / name / "tests.txt").write_text("".join(splits["test"][:20]), "utf-8")
+    for seed, (name, (height, width, frames)) in enumerate(_FLIGHTS.items()):
+        (folder / name).mkdir()
+        write_flights(RegressSetting(height, width, frames, True, {}), folder / name, seed)
+
+
+def _read(folder: Path) -> dict[str, list[str]]:
+    try:
+        return {
+            split: (folder / f"{split}.txt").read_text("utf-8").splitlines(keepends=True)
+            for split in ("train", "valid", "test")
+        }
+    except OSError as error:
+        raise Usage(
+            f"{folder} has not the graph it should: {error.strerror}", "name their folder: --data DIR"
+        ) from error
+
+
+def _drawn(entities: int, relations: int, triples: int) -> dict[str, list[str]]:
+    draw = random.Random(entities)
+
+    def lines(many: int) -> Iterator[str]:
+        for _ in range(many):
+            head, relation = int(entities * draw.random() ** 2), int(relations * draw.random() ** 2)
+            yield f"entity/{head}\trelation/{relation}\tentity/{int(entities * draw.random() ** 2)}\n"
+
+    whole = [f"entity/{number}\trelation/0\tentity/{number * 7 % entities}\n" for number in range(entities)]
+    train = sorted({*whole, *lines(max(0, triples - entities))})
+    return {"train": train, "valid": list(lines(_HELD_OUT)), "test": list(lines(_HELD_OUT))}

@@ -1,0 +1,179 @@
+"""`kgops tui` on a terminal of its own, and the cards that it sees: what the benchmark of the screens acts upon."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import PYTHON
+from kgops.settings import Home
+
+__all__ = ["Cards", "Screen", "screens"]
+
+COLUMNS, LINES = 120, 40
+_CURSOR = b"48;5;236"  # the colour that only the row under the cursor has behind it
+_TESTS = Path(__file__).resolve().parents[2] / "tests"
+
+
+class Screen:
+    """`kgops tui` on a terminal of its own."""
+
+    def __init__(self, home: Home, cards: Cards | None) -> None:
+        self.seen = b""
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            _become_screens(home, cards)
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+
+    @property
+    def cpu_s(self) -> float:
+        """Of all its threads, to the nanosecond: the clock that Linux has for every process."""
+        return time.clock_gettime((~self.pid << 3) | 2)
+
+    @property
+    def rss_mb(self) -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
+
+    def press(self, key: bytes) -> None:
+        os.write(self._fd, key)
+
+    def read(self, wait_s: float) -> None:
+        if select.select([self._fd], [], [], wait_s)[0]:
+            self.seen += os.read(self._fd, 1 << 16)
+
+    def read_for(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.read(left)
+
+    def until(self, *texts: bytes, within_s: float = 30.0) -> None:
+        deadline = time.monotonic() + within_s
+        while not all(text in self.seen for text in texts):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{texts} never showed; the screen sent {self.seen[-2000:]!r}")
+            self.read(0.1)
+
+    def until_painted(self, label: bytes) -> None:
+        """The row of that label, in the cursor's colour."""
+        deadline = time.monotonic() + 5
+        while not any(label in part[:60] for part in self.seen.split(_CURSOR)[1:]):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the cursor never came to {label!r}: {self.seen[-2000:]!r}")
+            self.read(0.1)
+
+    def share_for(self, seconds: float) -> tuple[float, float]:
+        """Percent of one processor, and bytes a second."""
+        self.seen = b""
+        before, begin = self.cpu_s, time.monotonic()
+        self.read_for(seconds)
+        took = time.monotonic() - begin
+        return (self.cpu_s - before) / took * 100, len(self.seen) / took
+
+    def close(self) -> None:
+        self.press(b"q")
+        deadline = time.monotonic() + 5
+        while os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+            try:
+                self.read(0.02)
+            except OSError:  # it has closed its terminal
+                time.sleep(0.02)
+        os.close(self._fd)
+
+
+def _become_screens(home: Home, cards: Cards | None) -> None:
+    dropped = (
+        "COLUMNS",
+        "LINES",
+        "NO_COLOR",
+        "PYTHONDONTWRITEBYTECODE",
+        "TEXTUAL_COLOR_SYSTEM",
+        "KGOPS_THEME",
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    environment |= {"KGOPS_HOME": str(home.path), "TERM": "xterm-256color"}
+    if cards is not None:
+        environment |= cards.environment
+    os.execve(PYTHON, [PYTHON, "-P", "-m", "kgops", "tui"], environment)
+
+
+@contextmanager
+def screens(home: Home, cards: Cards | None = None) -> Iterator[Screen]:
+    screen = Screen(home, cards)
+    try:
+        yield screen
+    finally:
+        screen.close()
+
+
+class Cards:
+    """Two cards of the tests' stand-in for NVIDIA's library."""
+
+    def __init__(self, module: Any, folder: Path) -> None:
+        self._module, self._state = module, folder / "nvml-state"
+        self.environment = {"LD_LIBRARY_PATH": str(module.library()), module.STATE: str(self._state)}
+
+    @classmethod
+    def built(cls, folder: Path) -> Cards | None:
+        """None without a checkout or a compiler."""
+        if not (_TESTS / "nvml_standin.py").exists():
+            return None
+        sys.path.append(str(_TESTS))
+        module = importlib.import_module("nvml_standin")
+        return cls(module, folder) if module.compiler() else None
+
+    def show(self, *, delay_ms: int = 0, tick: int = 0) -> None:
+        """Readings that differ from tick to tick as those of a card at work do."""
+        made = self._module
+        cards = tuple(
+            replace(
+                made.t4(f"GPU-{i}", used_mib=4000 * (i + 1) + tick % 5),
+                utilization=90 + (tick + i) % 9,
+                temperature=60 + (tick // 3 + i) % 4,
+                power_mw=(55 + (tick * 3 + i) % 13) * 1000,
+            )
+            for i in range(2)
+        )
+        fresh = self._state.with_suffix(".new")
+        fresh.write_text(made.state_text(made.Machine(cards, delay_ms=delay_ms)))
+        fresh.replace(self._state)
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        with _beside(lambda tick: self.show(tick=tick)):
+            yield
+
+
+@contextmanager
+def _beside(act: Callable[[int], None], every_s: float = 1.0) -> Iterator[None]:
+    over = threading.Event()
+
+    def go() -> None:
+        tick = 0
+        while not over.wait(every_s):
+            tick += 1
+            act(tick)
+
+    thread = threading.Thread(target=go, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

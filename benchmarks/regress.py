@@ -1,0 +1,90 @@
+"""Whether heights are learned: the small model with each architecture, on flights made for it, beside the mean.
+
+    python -m benchmarks.regress [--quick] [--store]
+
+Ordinary runs, one after the other, in a home of their own. R² is that of a flight no run trained on: 0 is what always
+saying the mean height of the training flights would reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.entry import run
+from benchmarks.measure import PYTHON, Line, quietness, store, table
+from kgops.regression.made_flights import Sky, make_flights
+
+__all__ = ["Setting", "main", "measure"]
+
+COMMAND = "python -m benchmarks.regress"
+ARCHITECTURES = ("transformer", "gnn", "ssm", "cnn")
+LEAST_R2, MOST_S = 0.8, 120.0
+# The shipped configuration warms up for 2,000 steps and trains for 50 epochs, as a real project's flights ask for.
+BRIEF = {
+    "temporal_frames": 2,
+    "epochs": 9,
+    "learning_rate": 0.003,
+    "scheduler": "cosine",
+    "warmup_steps": 20,
+    "overweight_factor": 1,
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    flights: int = 12
+    frames: int = 128
+    seeds: int = 3
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one seed instead of three")
+    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    args = parser.parse_args(argv)
+    print(quietness(), flush=True)
+    with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:
+        lines = list(measure(Path(base), ARCHITECTURES, Setting(seeds=1 if args.quick else 3)))
+    print("\n".join(table(lines)))
+    if args.store:
+        store(lines, COMMAND)
+    return 1 if any(line.reached is False for line in lines) else 0
+
+
+def measure(base: Path, architectures: Sequence[str], setting: Setting) -> Iterator[Line]:
+    make_flights(base / "flights", setting.flights, Sky(setting.frames))
+    for name in architectures:
+        ended = [_run(base, name, seed) for seed in range(setting.seeds)]
+        r2 = tuple(one["figure"]["test_r2"] for one in ended)
+        took = tuple(one["ended_at"] - one["started_at"] for one in ended)
+        what = f"small model, {name}"
+        yield Line(
+            f"regress_r2_{name}", f"{what}: R² of the flight held out", "", r2, LEAST_R2, at_least=True
+        )
+        yield Line(f"regress_s_{name}", f"{what}: from start to end", "s", took, MOST_S)
+
+
+def _run(base: Path, architecture: str, seed: int) -> dict[str, Any]:
+    flags = {"architecture_name": architecture, "seed": seed, **BRIEF}
+    command = [PYTHON, "-P", "-m", "kgops", "run", "regress", "--config", "colab_optimized", "--no-pretrain"]
+    command += ["--data_directory", str(base / "flights"), "--device", "cpu", "--json"]
+    command += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    own = {**os.environ, "KGOPS_HOME": str(base / "home")}
+    done = subprocess.run(command, env=own, stdout=subprocess.PIPE, text=True, check=True)
+    ended: dict[str, Any] = json.loads(done.stdout)
+    print(f"{architecture}, seed {seed}: R² {ended['figure']['test_r2']:.3f}", flush=True)
+    return ended
+
+
+if __name__ == "__main__":
+    run(main)

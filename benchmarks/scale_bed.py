@@ -1,0 +1,129 @@
+"""What the costs of a shared-out tracing are measured on: a graph, a model, some cores, and who waited for one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks.simulation import Cut
+from benchmarks.spread import untrained
+from kgops.graphs.triples import Graph
+from kgops.jobs.job import Job, read_job
+from kgops.tracin.attribution import Scoring
+from kgops.tracin.checkpoint_set import load_point
+from kgops.tracin.engines import engines_for
+from kgops.tracin.loss import ONE_TO_N, TARGET
+from kgops.tracin.scan import Scanner, Settings, tests_that_fit
+from kgops.tracin.shards import Pieces, Tile
+from kgops.tracin.test_triples import TestTriple, from_graph
+from kgops.workers.tracin_shared_input import publish_order
+from kgops.workers.tracin_work import load_graph
+
+__all__ = ["Bed", "Quiet", "draw_graph", "on_cores", "waited"]
+
+
+class Quiet:
+    """A report that nobody hears."""
+
+    def progress(self, *told: object) -> None: ...
+    def lever(self, *told: object, **more: object) -> None: ...
+    def metric(self, *told: object) -> None: ...
+    def memory(self, **told: float) -> None: ...
+    def artifact(self, *told: object) -> None: ...
+    def note(self, *told: object) -> None: ...
+
+
+@dataclass(frozen=True)
+class Bed:
+    """A graph, a model that was not trained, and test triples: what is traced where costs are measured."""
+
+    folder: Path
+    job: Job
+    graph: Graph
+    tests: list[TestTriple]
+    scoring: Scoring
+    top_k: int
+
+    @classmethod
+    def made(cls, folder: Path, data: Path, tests: int, top_k: int, dim: int, loss: str) -> Bed:
+        """`data` has train.txt and test.txt."""
+        untrained(folder / "model.pt", data, dim)
+        settings = {
+            "model_path": str(folder / "model.pt"),
+            "train": str(data / "train.txt"),
+            "test": str(data / "test.txt"),
+            "max_triples": tests,
+            "top_k": top_k,
+            "loss": loss,
+            "learning_rate": 0.001,
+            "device": "cpu",
+        }
+        job = read_job({"workload": "tracin", "tracin": settings}, "a benchmark")
+        graph = load_graph(job.settings)
+        point = load_point(
+            folder / "model.pt", graph, device=torch.device("cpu"), learning_rate=0.001, trust_pickle=False
+        ).point
+        scoring = Scoring([point], {"target": TARGET, "one-to-n": ONE_TO_N}[loss], Settings())
+        return cls(folder, job, graph, from_graph(graph, graph.test)[:tests], scoring, top_k)
+
+    @property
+    def step(self) -> int:
+        """Tests whose factors are kept at once."""
+        settings = self.scoring.settings
+        return tests_that_fit(engines_for(self.scoring.points, self.scoring.loss, settings), settings, 4)
+
+    def chunks(self, tile: int) -> list[list[TestTriple]]:
+        return [self.tests[first : first + tile] for first in range(0, len(self.tests), tile)]
+
+    def pieces(self, name: str, cut: Cut) -> Pieces:
+        """As a run plans them, but cut as asked."""
+        tiles = [Tile.of(place, chunk) for place, chunk in enumerate(self.chunks(cut.tile))]
+        pieces = Pieces.plan(self.folder / name, tiles, cut.shares, self.top_k)
+        publish_order(pieces.folder, self.job, self.graph)
+        return pieces
+
+    def ids(self, tests: int) -> torch.Tensor:
+        return torch.tensor([test.ids for test in self.tests[:tests]])
+
+    def scanner(self) -> Scanner:
+        return Scanner(
+            self.scoring.points, self.scoring.loss, self.graph.train, settings=self.scoring.settings
+        )
+
+
+def draw_graph(folder: Path, entities: int, relations: int, trains: int, tests: int, seed: int = 0) -> Path:
+    """A folder with train.txt and test.txt of triples at random."""
+    draw = random.Random(seed)
+    for name, many in (("train", trains), ("test", tests)):
+        rows: dict[tuple[int, int, int], None] = {}
+        while len(rows) < many:
+            rows[draw.randrange(entities), draw.randrange(relations), draw.randrange(entities)] = None
+        (folder / f"{name}.txt").write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in rows))
+    return folder
+
+
+@contextlib.contextmanager
+def on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """This process and whom it starts, with one thread here."""
+    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    os.sched_setaffinity(0, cores)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        torch.set_num_threads(threads)
+
+
+def waited(pid: int) -> float:
+    """Seconds that its first thread could have run and had no core; nothing where no kernel tells."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0

@@ -1,0 +1,276 @@
+"""`python -m benchmarks.screens`: what screens cost: to open, to leave open, over SSH, per key; a million-line log."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.entry import run
+from benchmarks.measure import PYTHON, Line, quietness, store, table
+from benchmarks.open_screen import Cards, screens
+from kgops.experiments.fingerprint import fingerprint
+from kgops.settings import Home, make_home
+from kgops.supervisor.control import stop_run, wait_for_end
+from storage import runs
+from storage.database import open_reader, open_writer
+
+COMMAND = "python -m benchmarks.screens"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="shorter, with fewer repetitions")
+    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    given = parser.parse_args()
+    print(f"{quietness()}; {json.dumps(fingerprint()['machine'])}")
+    with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:
+        lines = measure(Path(base), rounds=5 if given.quick else 15, seconds=8 if given.quick else 30)
+    print("\n".join(table(lines)))
+    if given.store:
+        store(lines, COMMAND)
+    sys.exit(1 if any(line.reached is False for line in lines) else 0)
+
+
+def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:
+    home = Home(base / "home")
+    make_home(home)
+    cards = Cards.built(base)
+    for number in range(1, 6):
+        _launch(home, f"ended-{number}", "pass")
+    _until_ended(home, 5)
+    with screens(home):
+        pass  # whatever has to be compiled is
+    lines = [*first_paint(home, rounds), *at_rest(home, seconds)]
+    if cards is None:
+        print("no C compiler or no checkout: nothing is measured with cards", file=sys.stderr)
+    else:
+        cards.show(delay_ms=200)
+        lines += first_paint(home, rounds, cards, " with a driver of 200 ms a call")
+        cards.show()
+        with _running(home, 3, every_s=1.0, cards=cards), cards.moving():
+            lines += moving(home, seconds, cards)
+    with _running(home, 8, every_s=0.1):
+        lines += keys(home, presses=60 if rounds < 10 else 300)
+    return [*lines, *log(home, rounds)]
+
+
+# --- what is measured ---
+
+
+def first_paint(home: Home, rounds: int, cards: Cards | None = None, how: str = "") -> list[Line]:
+    """CPU of all its threads until the first frame, and until the runs are in it."""
+    first, whole, wall = [], [], []
+    for _ in range(rounds):
+        begin = time.monotonic()
+        with screens(home, cards) as screen:
+            screen.until(b"CARDS")
+            first.append(screen.cpu_s * 1000)
+            screen.until(b"ended-1")
+            whole.append(screen.cpu_s * 1000)
+            wall.append((time.monotonic() - begin) * 1000)
+    slow = "_slow_driver" if cards else ""
+    return [
+        Line(f"screens_first_paint{slow}", f"first paint{how}: CPU", "ms", tuple(first), 350),
+        Line(f"screens_runs_shown{slow}", f"runs are shown{how}: CPU", "ms", tuple(whole), 350),
+        Line(f"screens_runs_shown_wall{slow}", f"the same{how}: wall clock", "ms", tuple(wall)),
+    ]
+
+
+def at_rest(home: Home, seconds: float) -> list[Line]:
+    """Five ended runs, no cards, nothing going on."""
+    with screens(home) as screen:
+        screen.until(b"ended-1")
+        screen.read_for(3)
+        idle, sent = screen.share_for(seconds)
+        rss = screen.rss_mb
+        screen.press(b"p")
+        screen.read_for(2)
+        paused, _ = screen.share_for(seconds)
+    return [
+        Line("screens_rss", "dashboard: memory", "MB", (rss,), 45),
+        Line("screens_idle_cpu", "nothing changes, 1 Hz: CPU", "%", (idle,), 0.8),
+        Line("screens_idle_bytes", "nothing changes, 1 Hz: sent", "B/s", (sent,), 0),
+        Line("screens_paused_cpu", "paused: CPU", "%", (paused,), 0.1),
+    ]
+
+
+def moving(home: Home, seconds: float, cards: Cards) -> list[Line]:
+    with screens(home, cards) as screen:
+        screen.until(b"moving-2")
+        screen.read_for(5)
+        busy, sent = screen.share_for(seconds)
+        rss = screen.rss_mb
+    return [
+        Line("screens_moving_bytes", "two cards and three runs moving, 120x40: sent", "B/s", (sent,), 1500),
+        Line("screens_moving_cpu", "the same: CPU", "%", (busy,)),
+        Line("screens_moving_rss", "the same: memory", "MB", (rss,), 45),
+    ]
+
+
+def keys(home: Home, presses: int) -> list[Line]:
+    """From a key to the row it moves the cursor to, among ended runs: no report of another paints those."""
+    took = []
+    with screens(home) as screen:
+        screen.until(b"ended-1")
+        screen.press(b"G")
+        screen.read_for(2)
+        for i in range(presses):
+            screen.seen = b""
+            begin = time.perf_counter()
+            screen.press(b"k" if i % 2 == 0 else b"j")
+            screen.until_painted(b"ended-2" if i % 2 == 0 else b"ended-1")
+            took.append((time.perf_counter() - begin) * 1000)
+            screen.read_for(0.02 + 0.03 * (i % 5))  # at all places between two looks of the feed
+    p99 = statistics.quantiles(took, n=100, method="inclusive")[98]
+    return [
+        Line("screens_key_p50", "key to screen while 8 runs report: median", "ms", tuple(took)),
+        Line("screens_key_p99", "the same: p99", "ms", tuple(took), 50, figure=p99),
+    ]
+
+
+def log(home: Home, rounds: int, count: int = 1_000_000) -> list[Line]:
+    """Of a million lines, from a key to the terminal, each time in screens that never showed a run before."""
+    _launch(home, "long-log", "pass")
+    _until_ended(home, _count(home))
+    _write_log(home, count)
+    opened, opened_cpu, counted, found, found_cpu, memory = [], [], [], [], [], []
+    for _ in range(rounds):
+        with screens(home) as screen:
+            screen.until(b"long-log")
+            screen.read_for(1)
+            before = screen.rss_mb
+            screen.press(b"g")  # the newest stands first
+            screen.read_for(0.2)
+            begin, cpu = time.perf_counter(), screen.cpu_s
+            screen.press(b"\r")
+            screen.until(b"the-last-line")
+            opened.append((time.perf_counter() - begin) * 1000)
+            opened_cpu.append((screen.cpu_s - cpu) * 1000)
+            screen.until(f"of {count:,} lines".encode())
+            counted.append((time.perf_counter() - begin) * 1000)
+            screen.press(b"/")
+            screen.until(b"search the log")
+            screen.press(b"/only once: \\d+/")
+            screen.read_for(1)
+            begin, cpu = time.perf_counter(), screen.cpu_s
+            screen.press(b"\r")
+            screen.until(b"only once: 42")
+            found.append((time.perf_counter() - begin) * 1000)
+            found_cpu.append((screen.cpu_s - cpu) * 1000)
+            memory.append(screen.rss_mb - before)
+    many = f"a log of {count:,} lines"
+    return [
+        Line(
+            "screens_log_open",
+            f"open a run with {many}: key to its end on the screen",
+            "ms",
+            tuple(opened),
+            150,
+        ),
+        Line("screens_log_open_cpu", "the same: CPU", "ms", tuple(opened_cpu)),
+        Line("screens_log_counted", "the same: until all are counted", "ms", tuple(counted)),
+        Line(
+            "screens_log_found",
+            f"search {many}: key to the only hit, its first line",
+            "ms",
+            tuple(found),
+            300,
+        ),
+        Line("screens_log_found_cpu", "the same: CPU", "ms", tuple(found_cpu)),
+        Line("screens_log_memory", "memory that all this took, with the run's page", "MB", tuple(memory)),
+    ]
+
+
+def _write_log(home: Home, count: int) -> None:
+    conn = open_reader(home.database)
+    run = runs.get(conn, runs.count(conn))
+    conn.close()
+    assert run is not None
+    with (home.runs / run.folder / "worker.log").open("w") as file:
+        file.write("this is there only once: 42\n")
+        file.writelines(
+            f"2026-01-01 12:00:00 epoch {i // 500} batch {i % 500}: loss 0.{i % 9973:04d}, 2.7 it/s\n"
+            for i in range(count - 2)
+        )
+        file.write("the-last-line\n")
+
+
+# --- what is on them ---
+
+
+@contextmanager
+def _running(home: Home, count: int, *, every_s: float, cards: Cards | None = None) -> Iterator[None]:
+    """Runs that report progress, a rate and a metric, and go on until this is over."""
+    code = (
+        "import json, math, os, time\n"
+        "fd = os.open(os.environ['KGOPS_EVENTS'], os.O_WRONLY | os.O_APPEND)\n"
+        "i = 0\n"
+        "while True:\n"
+        "    i += 1\n"
+        "    loss = {'event': 'metric', 'name': 'loss', 'value': 2 * math.exp(-i / 200), 'step': i}\n"
+        "    far = {'event': 'progress', 'phase': 'epoch', 'done': i, 'total': 100000, 'unit': 'it',"
+        " 'rate': 5 + i % 7 / 10}\n"
+        "    os.write(fd, (json.dumps(loss) + '\\n' + json.dumps(far) + '\\n').encode())\n"
+        f"    time.sleep({every_s})\n"
+    )
+    before = _count(home)
+    for i in range(count):
+        _launch(
+            home, f"moving-{i}", code, gpu=str(i % 2) if cards is not None and i < 2 else None, cards=cards
+        )
+    try:
+        yield
+    finally:
+        conn = open_writer(home.database)
+        going = [run for run in runs.in_states(conn, runs.UNFINISHED) if run.id > before]
+        for run in going:
+            stop_run(home, conn, run, 1.0)
+        for run in going:
+            wait_for_end(home, conn, run.id)
+        conn.close()
+
+
+def _launch(home: Home, label: str, code: str, *, gpu: str | None = None, cards: Cards | None = None) -> None:
+    """Through the command, since its process may see cards that this one does not."""
+    import subprocess
+
+    on = ["--gpu", gpu, "--gpu-memory", "6000"] if gpu is not None else []
+    environment = {
+        **os.environ,
+        "KGOPS_HOME": str(home.path),
+        **(cards.environment if cards is not None else {}),
+    }
+    command = [PYTHON, "-P", "-m", "kgops", "run", "exec", "--detach", "--label", label, *on, "--"]
+    subprocess.run(
+        [*command, PYTHON, "-I", "-S", "-c", code], env=environment, check=True, capture_output=True
+    )
+
+
+def _count(home: Home) -> int:
+    conn = open_reader(home.database)
+    try:
+        return runs.count(conn)
+    finally:
+        conn.close()
+
+
+def _until_ended(home: Home, count: int) -> None:
+    deadline = time.monotonic() + 30
+    conn = open_reader(home.database)
+    while len(runs.in_states(conn, runs.ENDED)) < count:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the runs do not end")
+        time.sleep(0.05)
+    conn.close()
+
+
+if __name__ == "__main__":
+    run(main)

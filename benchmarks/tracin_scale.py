@@ -1,0 +1,128 @@
+"""How TracIn's cost grows, what a filtered batch takes, and the whole of a graph against all its tests."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from benchmarks.measure import Line
+from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
+from kgops.graphs.triples import Graph
+from kgops.models.conve import ConvE
+from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.loss import ONE_TO_N, TracinLoss
+from kgops.tracin.scan import AllScores, TopTriples, scan
+
+__all__ = ["curves", "filtered_batch", "whole"]
+
+TOP = 100
+BATCH = 20
+
+
+def curves(graph: Graph, model: ConvE, rounds: int = 3) -> list[Line]:
+    """Seconds against training triples, test triples and checkpoints, and how far from a straight line."""
+    grown = {
+        "training triples": [(n, 64, 1) for n in (1024, 2048, 4096, 8192)],
+        "test triples": [(1024, n, 1) for n in (512, 1024, 2048, 4096)],
+        "checkpoints": [(1024, 64, n) for n in (1, 2, 4, 8)],
+    }
+    lines: list[Line] = []
+    for what, sizes in grown.items():
+        taken = [min(_seconds(graph, model, *size) for _ in range(rounds)) for size in sizes]
+        counts = [max(size) if what == "training triples" else size[_VARIED[what]] for size in sizes]
+        slope, start = np.polyfit(counts, taken, 1)
+        off = max(abs(start + slope * n - s) / s for n, s in zip(counts, taken, strict=True))
+        shown = ", ".join(f"{n:,}: {s:.2f} s" for n, s in zip(counts, taken, strict=True))
+        lines.append(Line("tracin_linearity", f"farthest from a line in {what} ({shown})", "%", (100 * off,)))
+    return lines
+
+
+_VARIED = {"test triples": 1, "checkpoints": 2}
+
+
+def _seconds(graph: Graph, model: ConvE, trains: int, tests: int, checkpoints: int) -> float:
+    asked = graph.test[torch.arange(tests) % len(graph.test)]
+    begin = time.perf_counter()
+    scan([Point(model, 1.0)] * checkpoints, ONE_TO_N, graph.train[:trains], asked, TopTriples(TOP))
+    return time.perf_counter() - begin
+
+
+def filtered_batch(graph: Graph, model: ConvE, name: str, loss: TracinLoss, rounds: int = 3) -> list[Line]:
+    """The group's kind of batch after loading: filter each, score the union, read each triple's part."""
+    draw = torch.Generator().manual_seed(0)
+    tests = graph.test[torch.randperm(len(graph.test), generator=draw)[:BATCH]]
+    how = NeighbourhoodFilter(n_hops=2, path_filtering=True, max_total_path_length=3)
+    near = Neighbourhood(graph.train, graph.num_entities)
+    filtering, scoring, whole_batch, sizes = [], [], [], []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        rows = [near.select(int(h), int(t), how) for h, _, t in tests]
+        union = torch.unique(torch.cat(rows))
+        between = time.perf_counter()
+        sink = AllScores(len(tests), len(union), like=model.entities)
+        scan([Point(model, 1.0)], loss, graph.train[union], tests, sink)
+        for i, own in enumerate(rows):
+            sink.scores[i, torch.searchsorted(union, own)].abs().argsort(descending=True)
+        end = time.perf_counter()
+        filtering.append(between - begin)
+        scoring.append(end - between)
+        whole_batch.append(end - begin)
+        sizes.append(float(len(union)))
+    what = f"{BATCH} test triples, 2 hops, paths of at most 3, {name}"
+    return [
+        Line("tracin_batch_s", f"{what}: filtering", "s", tuple(filtering)),
+        Line("tracin_batch_s", f"{what}: scoring and reading", "s", tuple(scoring)),
+        Line("tracin_batch_s", f"{what}: all of it", "s", tuple(whole_batch), 1.0),
+        Line("tracin_batch_union", f"{what}: training triples in the union", "triples", tuple(sizes)),
+    ]
+
+
+@dataclass
+class _OnStderr:
+    """Progress for somebody who waits."""
+
+    said: float = 0.0
+
+    def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
+        now = time.monotonic()
+        if now - self.said > 30 and rate:
+            self.said = now
+            left = (total - done) / rate / 60
+            print(
+                f"{done / total:.1%}, {rate / 1e6:.2f} million pairs/s, {left:.0f} min left", file=sys.stderr
+            )
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+
+def whole(graph: Graph, model: ConvE, share: float) -> list[Line]:
+    """All training triples against `share` of the test triples, the top 100 of each kept."""
+    many = max(1, round(share * len(graph.test)))
+    settings = Settings(block=512, test_mib=900, tests_at_once=None)
+    begin = time.perf_counter()
+    sink = TopTriples(TOP)
+    report = _OnStderr()
+    scan(
+        [Point(model, 1.0)],
+        ONE_TO_N,
+        graph.train,
+        graph.test[:many],
+        sink,
+        settings=settings,
+        report=report,  # type: ignore[arg-type]  # says progress alone
+    )
+    seconds = time.perf_counter() - begin
+    pairs = many * len(graph.train)
+    what = f"{len(graph.train):,} training x {many:,} test triples, top {TOP} of each"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return [
+        Line("tracin_whole_s", what, "s", (seconds,)),
+        Line("tracin_whole_pairs_per_s", what, "pairs/s", (pairs / seconds,)),
+        Line("tracin_whole_rss_mib", f"{what}: peak RSS of the process", "MiB", (peak,), 2 * 1024.0),
+    ]

@@ -1,0 +1,1 @@
+"""Experiments: sweeps, paired comparisons, claims and their verdicts. Loads no torch."""

@@ -1,0 +1,149 @@
+"""The register of claims: every number that the five documents state, with its condition and how it is judged.
+
+A file in register/ is one document. A claim has `lines` of the document, `says` and `when` (its condition) in our
+words, `kind`, and `low`, `high` and `unit` where it states a number. `against` names claims that say otherwise. It is
+judged by
+
+    on          table / variant / quantity of `kgops bench claims`; `over` another variant in place of the baseline;
+                `expects` an effect where no number is claimed
+    check       a figure that `kgops bench claims --only e` measures, by the claim that it is stored under
+    reckon      a function of reckoning.py or predicting.py, and what it is given
+    documented  a verdict that documentation gives, which `source` names
+    reason      why it cannot be tested here: a word of REASONS; it is also said where `on` could not run
+
+`bound` is our own criterion for a claim without a number; `about` stands for its “about”, a tenth up or down.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from storage.claims import Claim
+
+__all__ = ["DOCUMENTS", "REASONS", "Documented", "Sense", "register", "titles"]
+
+DOCUMENTS = ("tracin", "train", "analysis", "loss", "regress")
+REASONS = {
+    "cuda": "needs a CUDA GPU; these benchmarks run on the CPU",
+    "cache": "empties CUDA's cache; these benchmarks run on the CPU",
+    "gpus": "needs four GPUs",
+    "card": "needs old GPUs",
+    "room": "memory of their GPU not stated",
+    "sizes": "GPU, graph or model not stated: nothing to compare with",
+    "resolution": "resolution not stated, and memory depends on it",
+    "data": "their data are not public",
+    "setting": "a setting to pass; no result is claimed",
+    "reference": "only names what others are held against",
+    "tbd": "the document has no value",
+}
+Sense = Literal["gain", "cost", "most", "least", "amount"]
+
+
+@dataclass(frozen=True)
+class Documented:
+    """A claim as its document states it. `table` is empty unless a benchmark judges it."""
+
+    name: str
+    document: str
+    title: str
+    lines: str
+    says: str
+    condition: str
+    kind: str
+    low: float | None
+    high: float | None
+    unit: str
+    about: bool
+    against: tuple[str, ...]
+    bound: Mapping[str, float]
+    table: str = ""
+    variant: str = ""
+    quantity: str = ""
+    over: str | None = None
+    expects: str | None = None
+    check: str | None = None
+    reckon: tuple[Any, ...] = ()
+    documented: str | None = None
+    source: str | None = None
+    reason: str | None = None
+
+    @property
+    def claim(self) -> Claim:
+        """As the database keeps it."""
+        source = f"{self.title}, line {self.lines}"
+        return Claim(self.name, self.title, source, self.says, self.low, self.high, self.unit)
+
+    @property
+    def range(self) -> str:
+        """`2 to 3 ×`, `at most 0.01 of the largest score`, `no number`."""
+        low, high = (None if one is None else f"{one:,.10g}" for one in (self.low, self.high))
+        if low is None and high is None:
+            return "no number"
+        about = "about " if self.about else ""
+        if low is None:
+            told = f"at most {about}{high}"
+        elif high is None:
+            told = f"{about}{low}"
+        else:
+            told = f"{about}{low}" if low == high else f"{about}{low} to {high}"
+        return f"{told} {self.unit}".rstrip()
+
+    @property
+    def sense(self) -> Sense:
+        """A gain and a bound may be better than claimed; a cost and any other amount have to be met."""
+        if self.low is None:
+            return "most"
+        if self.unit == "×":
+            return "gain"
+        if self.high is None:
+            return "least"
+        return "cost" if self.unit == "× speed" and self.high < 1 else "amount"
+
+
+@cache
+def register() -> dict[str, Documented]:
+    """All claims by name, in the order of the documents."""
+    found: dict[str, Documented] = {}
+    for document in DOCUMENTS:
+        table = _read(document)
+        for name, one in table["claim"].items():
+            found[f"{document}.{name}"] = _claim(f"{document}.{name}", document, table["document"], one)
+    return found
+
+
+def titles() -> dict[str, str]:
+    """What each document is called."""
+    return {document: _read(document)["document"]["title"] for document in DOCUMENTS}
+
+
+@cache
+def _read(document: str) -> dict[str, Any]:
+    path = Path(__file__).parent / "claim_register" / f"{document}.toml"
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def _claim(name: str, document: str, about: Mapping[str, str], one: Mapping[str, Any]) -> Documented:
+    table, variant, quantity = one["on"].split(" / ") if "on" in one else ("", "", "")
+    reason = one.get("reason")
+    return Documented(
+        *(name, document, about["title"], one["lines"], one["says"], one["when"], one["kind"]),
+        *(one.get("low"), one.get("high"), one.get("unit", "")),
+        about=one.get("about", False),
+        against=tuple(one.get("against", ())),
+        bound=one.get("bound", {}),
+        table=table,
+        variant=variant,
+        quantity=quantity,
+        over=one.get("over"),
+        expects=one.get("expects"),
+        check=one.get("check"),
+        reckon=tuple(one.get("reckon", ())),
+        documented=one.get("documented"),
+        source=one.get("source"),
+        reason=None if reason is None else REASONS[reason],
+    )

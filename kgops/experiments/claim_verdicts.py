@@ -1,0 +1,147 @@
+"""A verdict on every claim of the register, from what this database has measured, from arithmetic and predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from kgops.experiments.calculated_claims import RECKONED, Reckoned
+from kgops.experiments.claim_register import Documented, register
+from kgops.experiments.claims import TABLES, Judged, judge
+from kgops.experiments.predicted_claims import PREDICTED
+from kgops.experiments.verdicts import Verdict, inside, of_gain, within
+from storage import benches, measurements
+from storage.benches import Bench
+from storage.database import Connection
+from storage.measurements import Measurement
+
+__all__ = ["CHECKED", "Basis", "Ruling", "chosen", "on_value", "rulings"]
+
+Basis = Literal[
+    "measured", "arithmetic", "data sheet", "package", "prediction", "documentation", "pending", "none"
+]
+CHECKED = "claim "  # how the name of a figure begins that judges the claim it names
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """A claim's verdict: by what (`basis`), what was found, and why; `bench` and `machine` where it was measured."""
+
+    claim: Documented
+    verdict: Verdict
+    found: str
+    why: str
+    basis: Basis
+    bench: int | None = None
+    machine: str | None = None
+
+
+def rulings(conn: Connection, machine: str | None = None) -> list[Ruling]:
+    """All of them in the order of the register, by what was measured on `machine`; None: wherever it was last."""
+    judged = {
+        table: (bench, judge(conn, bench, list(register().values())))
+        for table, bench in chosen(conn, machine).items()
+    }
+    checked = _checked(conn, machine)
+    return [_ruling(claim, judged, checked) for claim in register().values()]
+
+
+def chosen(conn: Connection, machine: str | None = None) -> dict[str, Bench]:
+    """For each table the newest whole benchmark, or where there is none the newest quick one."""
+    found: dict[str, Bench] = {}
+    for table in TABLES:
+        held = [
+            bench
+            for bench in benches.newest(conn, limit=1000)
+            if bench.ended_at is not None and bench.name.startswith(f"claims {table}")
+        ]
+        if machine is not None:
+            held = [bench for bench in held if bench.fingerprint == machine]
+        if held:
+            key = held[0].fingerprint
+            found[table] = min(
+                (bench for bench in held if bench.fingerprint == key),
+                key=lambda bench: "(quick)" in bench.name,
+            )
+    return found
+
+
+def on_value(claim: Documented, value: float) -> tuple[Verdict, str]:
+    """A single value beside the claim, or beside our own bound where it states no number."""
+    if claim.bound:
+        return inside(value, claim.bound.get("at_least"), claim.bound.get("at_most"))
+    if claim.sense == "most":
+        return inside(value, None, claim.high)
+    if claim.sense == "gain" and claim.low is not None:
+        return of_gain(value, claim.low, claim.high)
+    return within(value, claim.low, claim.high, about=claim.about)
+
+
+def _ruling(
+    claim: Documented,
+    judged: Mapping[str, tuple[Bench, Sequence[Judged]]],
+    checked: Mapping[str, Measurement],
+) -> Ruling:
+    measured = _by_table(claim, judged) if claim.table else None
+    if measured is not None and measured.verdict != "cannot be tested here":
+        return measured
+    if claim.check is not None:
+        return _by_check(claim, checked)
+    if claim.reckon:
+        return _by_reckoning(claim)
+    if claim.documented is not None:
+        verdict = cast(Verdict, claim.documented)
+        return Ruling(claim, verdict, claim.source or "", "", "documentation")
+    if measured is not None:
+        return measured
+    if claim.reason is not None:
+        return Ruling(claim, "cannot be tested here", "", claim.reason, "none")
+    return _pending(claim, claim.table)
+
+
+def _pending(claim: Documented, only: str) -> Ruling:
+    why = f"not measured yet: kgops bench claims --only {only}"
+    return Ruling(claim, "cannot be tested here", "", why, "pending")
+
+
+def _by_table(claim: Documented, judged: Mapping[str, tuple[Bench, Sequence[Judged]]]) -> Ruling | None:
+    if claim.table not in judged:
+        return None
+    bench, rows = judged[claim.table]
+    one = next((row for row in rows if row.held is not None and row.held.name == claim.name), None)
+    if one is None:
+        return None
+    if one.verdict == "cannot be tested here":
+        return Ruling(claim, one.verdict, "", one.why, "none", bench.id, bench.fingerprint)
+    of = {"speed": "speed", "memory": "less memory"}.get(claim.quantity, "")
+    found = f"{of} {one.measured}".strip()
+    return Ruling(claim, one.verdict, found, one.why, "measured", bench.id, bench.fingerprint)
+
+
+def _by_check(claim: Documented, checked: Mapping[str, Measurement]) -> Ruling:
+    figure = checked.get(claim.check or "")
+    if figure is None:
+        return _pending(claim, "e")
+    verdict, why = on_value(claim, figure.value)
+    return Ruling(claim, verdict, figure.subject, why, "measured", None, figure.machine)
+
+
+def _by_reckoning(claim: Documented) -> Ruling:
+    name, *given = claim.reckon
+    told: Reckoned = {**RECKONED, **PREDICTED}[name](*given)
+    if told.value is None:
+        return Ruling(claim, "cannot be tested here", "", told.working, "none")
+    verdict, why = on_value(claim, told.value)
+    factor = f"{told.value:,.2f}×: " if name == "predicted_less" else ""
+    return Ruling(claim, verdict, f"{factor}{told.working}", why, cast(Basis, told.basis))
+
+
+def _checked(conn: Connection, machine: str | None) -> dict[str, Measurement]:
+    """The newest figure of each check."""
+    found: dict[str, Measurement] = {}
+    for name in {claim.check for claim in register().values() if claim.check is not None}:
+        told = [m for m in measurements.named(conn, CHECKED + name) if machine in (None, m.machine)]
+        if told:
+            found[name] = told[-1]
+    return found

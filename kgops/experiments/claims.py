@@ -1,0 +1,261 @@
+"""Claims beside measurements: a verdict on each claim that a table of `kgops bench claims` measures, from its pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kgops.experiments.claim_register import Documented, register
+from kgops.experiments.pairs import Quantity, Spread, ratios, spread_of, troubles
+from kgops.experiments.verdicts import (
+    FEWEST,
+    Noise,
+    Verdict,
+    against_claim,
+    against_cost,
+    effect_of,
+    inside,
+    is_control,
+    noises,
+    of_both,
+    steadiness,
+    within,
+)
+from kgops.jobs.numbers import median, quotient
+from storage import benches
+from storage.benches import Bench, Pair
+from storage.database import Connection
+
+__all__ = ["TABLES", "Judged", "judge", "less_memory", "quality", "shipped"]
+
+TABLES = {
+    "a": "training ConvE",
+    "b": "TracIn",
+    "c": "the loss over all entities",
+    "d": "the regression network",
+}
+
+
+_SHOWN = {
+    "score_error": "{:.2%} of the largest score",
+    "rank_agreement": "rank agreement {:.3f}",
+    "reduction": "{:,.0f} times fewer triples",
+    "labels_share": "{:.0%} of the memory of a step",
+    "loss_difference": "loss off by {:.2g}",
+}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row of a table: what was claimed of a variant, if anything, and what was measured here."""
+
+    variant: str
+    held: Documented | None
+    measured: str
+    ratio: Spread | None  # that the verdict is about; None where it is about something else
+    n: int
+    speed: Spread | None
+    memory: Spread | None
+    resident: Spread | None  # of the process; its ratios differ more from one command to the next
+    quality: dict[str, float]
+    effective: bool
+    verdict: Verdict
+    why: str
+    remark: str = ""  # that goes with the variant, whatever is claimed of it
+
+
+def shipped() -> list[Documented]:
+    """All of the register; `judge` takes those that are of its table."""
+    return list(register().values())
+
+
+def judge(conn: Connection, bench: Bench, held: Sequence[Documented]) -> list[Judged]:
+    """Every variant of the benchmark, with each claim on it or without any."""
+    table = bench.name.removeprefix("claims ")[:1]
+    pairs = benches.pairs(conn, bench.id)
+    baseline, *others = [one["name"] for one in bench.plan["variants"]]
+    noise = noises(pairs, baseline)
+    found: list[Judged] = []
+    for name in others:
+        own = [pair for pair in pairs if pair.variant == name]
+        if is_control(name, baseline):
+            found.append(_judged(name, None, own, None))
+            continue
+        claims = [one for one in held if one.table == table and one.variant == name]
+        found += [_judged(name, one, own, noise, _beside(one, own, pairs)) for one in claims] or [
+            _judged(name, None, own, noise)
+        ]
+    return found
+
+
+def less_memory(one: Judged) -> str:
+    """What was counted, and what the whole process had of it."""
+    if one.memory is None:
+        return ""
+    resident = f" (resident {_times(one.resident.median)})" if one.resident else ""
+    return f"{_times(one.memory.median)}{resident}"
+
+
+def quality(one: Judged) -> str:
+    """What the lever does to the result."""
+    told = []
+    found = one.quality
+    if "score_error" in found:
+        told.append(f"scores ±{found['score_error']:.2g}, ranks {found['rank_agreement']:.3f}")
+    if "top_50_shared" in found:
+        told.append(f"top 50 {found['top_50_shared']:.0%}")
+    if "loss_difference" in found:
+        told.append(f"loss {found['loss_difference']:+.2g}")
+    return ", ".join(told)
+
+
+def _judged(
+    name: str,
+    held: Documented | None,
+    pairs: Sequence[Pair],
+    noise: Noise | None,
+    beside: Sequence[Pair] | None = None,
+) -> Judged:
+    """`beside` are the pairs that the claim is about, where they are not those with the baseline."""
+    about = pairs if beside is None else beside
+    speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
+    trouble = troubles(pairs)
+    ratio = _ratio(held, about)
+    measured, n, verdict, why = _verdict(held, about, speed, memory, ratio, noise)
+    if trouble and speed is None and (held is None or held.quantity != "impossible"):
+        measured, n, verdict, why = "", 0, "cannot be tested here", trouble[0]
+    remark = next((pair.measured["remark"] for pair in pairs if pair.measured.get("remark")), None)
+    return Judged(
+        name,
+        held,
+        measured,
+        ratio,
+        n,
+        speed,
+        memory,
+        spread_of(_figure_ratios(pairs, "resident_mib")),
+        dict(_quality(pairs)),
+        speed is not None,
+        verdict,
+        why,
+        remark or "",
+    )
+
+
+def _beside(held: Documented, own: Sequence[Pair], pairs: Sequence[Pair]) -> list[Pair] | None:
+    """Pairs with the variant that the claim is `over` in the baseline's place, where it is over another one."""
+    if held.over is None:
+        return None
+    others = {pair.round: pair.measured for pair in pairs if pair.variant == held.over}
+    return [replace(pair, baseline=others[pair.round]) for pair in own if pair.round in others]
+
+
+def _ratio(held: Documented | None, pairs: Sequence[Pair]) -> Spread | None:
+    """What is held against the claim: of speed where nothing was claimed."""
+    if held is None or held.quantity == "speed":
+        return spread_of(ratios(pairs, "speed"))
+    return spread_of(ratios(pairs, "memory")) if held.quantity == "memory" else None
+
+
+def _verdict(
+    held: Documented | None,
+    pairs: Sequence[Pair],
+    speed: Spread | None,
+    memory: Spread | None,
+    ratio: Spread | None,
+    noise: Noise | None,
+) -> tuple[str, int, Verdict, str]:
+    """Without noise it is the control, which nothing is to be held against."""
+    n = ratio.n if ratio else 0
+    if noise is None:
+        return _shown(ratio), n, *steadiness(speed, memory)
+    if held is None:
+        return _shown(ratio), n, *of_both(speed, memory, noise)
+    if held.quantity == "impossible":
+        ran = sum(not pair.measured.get("trouble") for pair in pairs)
+        return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
+    if held.quantity not in ("speed", "memory"):
+        return _of_figure(held, pairs)
+    quantity: Quantity = "speed" if held.quantity == "speed" else "memory"
+    return _shown(ratio), n, *_of_ratio(held, ratio, noise[quantity])
+
+
+def _of_ratio(held: Documented, found: Spread | None, nothing: float) -> tuple[Verdict, str]:
+    effect, why = effect_of(found, nothing)
+    if found is None or effect == "cannot be tested here":
+        return effect, why
+    if held.expects is not None:
+        return ("confirmed", why) if effect == held.expects else ("refuted", f"it is {effect}")
+    if held.bound:
+        return inside(found.median, held.bound.get("at_least"), held.bound.get("at_most"))
+    if held.low is None:
+        return effect, why
+    if held.sense == "cost" and held.high is not None:
+        return against_cost(found, held.low, held.high)
+    if held.sense == "amount":
+        return within(found.median, held.low, held.high, about=held.about)
+    return against_claim(found, held.low, nothing, held.high)
+
+
+def _of_figure(held: Documented, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:
+    """Of one that runs told, such as how far scores are off."""
+    values = _figures_of(held.quantity, pairs)
+    found = spread_of(values)
+    if found is None or found.n < FEWEST:
+        return "", len(values), "cannot be tested here", f"{len(values)} of at least {FEWEST} runs"
+    shown = _SHOWN.get(held.quantity, "{:.3g}").format(found.median)
+    if held.bound:
+        return shown, found.n, *inside(found.median, held.bound.get("at_least"), held.bound.get("at_most"))
+    if held.sense == "most":
+        return shown, found.n, *inside(found.median, None, held.high)
+    return shown, found.n, *against_claim(found, held.low, high=held.high)
+
+
+def _figures_of(quantity: str, pairs: Sequence[Pair]) -> list[float]:
+    if quantity == "loss_difference":
+        return [abs(value) for value in _loss_differences(pairs)]
+    if quantity == "labels_share":
+        told = [(pair.baseline.get("figures") or {}, pair.baseline.get("memory_mib")) for pair in pairs]
+        return [figures["labels_mib"] / mib for figures, mib in told if mib and figures.get("labels_mib")]
+    figures = [pair.measured.get("figures") or {} for pair in pairs]
+    return [one[quantity] for one in figures if quantity in one]
+
+
+def _figure_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
+    both = [
+        ((pair.baseline.get("figures") or {}).get(name), (pair.measured.get("figures") or {}).get(name))
+        for pair in pairs
+    ]
+    return [found for a, b in both if a and b and (found := quotient(a, b))]
+
+
+def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:
+    """Medians of what says how good the result is; for a loss, the difference to the baseline's."""
+    tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (pair.baseline.get("figures") or {}, pair.measured.get("figures") or {}) for pair in pairs
+    ]
+    for name in ("score_error", "rank_agreement", "top_50_shared"):
+        values = [after[name] for _, after in tables if name in after]
+        if values:
+            yield name, median(values)
+    losses = _loss_differences(pairs)
+    if losses:
+        yield "loss_difference", median(losses)
+
+
+def _loss_differences(pairs: Sequence[Pair]) -> list[float]:
+    tables = [(pair.baseline.get("figures") or {}, pair.measured.get("figures") or {}) for pair in pairs]
+    return [
+        after["loss"] - before["loss"] for before, after in tables if "loss" in before and "loss" in after
+    ]
+
+
+def _shown(found: Spread | None) -> str:
+    if found is None:
+        return ""
+    return f"{_times(found.median)} ({_times(found.low)}–{_times(found.high)})"
+
+
+def _times(value: float) -> str:
+    return f"{value:,.0f}×" if value >= 100 else f"{value:.2f}×"

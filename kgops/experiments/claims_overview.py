@@ -1,0 +1,77 @@
+"""All claims at once, as the command line, the screens and BENCHMARKS.md show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kgops.experiments.advice import Advice, advice
+from kgops.experiments.claim_verdicts import Ruling, chosen, rulings
+from kgops.experiments.claims import TABLES, judge, shipped
+from kgops.experiments.verdicts import noises
+from storage import benches
+from storage.benches import Bench
+from storage.database import Connection
+
+__all__ = ["Overview", "as_tables", "overview"]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What to do by benchmark, and a verdict on each claim; `missing` are tables that nobody has measured."""
+
+    advice: list[tuple[Bench, list[Advice]]]
+    rulings: list[Ruling]
+    missing: list[str]
+
+
+def overview(conn: Connection, machine: str | None = None) -> Overview:
+    """By what was measured on `machine`, the key of a fingerprint; None: wherever each table was measured last."""
+    found = chosen(conn, machine)
+    told = []
+    for bench in found.values():
+        baseline = bench.plan["variants"][0]["name"]
+        noise = noises(benches.pairs(conn, bench.id), baseline)
+        told.append((bench, advice(judge(conn, bench, shipped()), baseline, noise)))
+    return Overview(told, rulings(conn, machine), [table for table in TABLES if table not in found])
+
+
+def as_tables(found: Overview) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "advice": [
+            {
+                "bench": bench.id,
+                "table": bench.name,
+                "part": one.part,
+                "option": one.option,
+                "measured": one.told,
+            }
+            for bench, each in found.advice
+            for one in each
+        ],
+        "claim": [_as_table(one) for one in found.rulings],
+    }
+
+
+def _as_table(one: Ruling) -> dict[str, Any]:
+    claim = one.claim
+    return {
+        "name": claim.name,
+        "document": claim.title,
+        "lines": claim.lines,
+        "claim": claim.says,
+        "condition": claim.condition,
+        "kind": claim.kind,
+        "low": claim.low,
+        "high": claim.high,
+        "unit": claim.unit,
+        "range": claim.range,
+        "contradicted_by": list(claim.against),
+        "verdict": one.verdict,
+        "by": one.basis,
+        "found": one.found,
+        "reason": one.why,
+        "bench": one.bench,
+        "fingerprint": one.machine,
+    }

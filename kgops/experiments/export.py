@@ -1,0 +1,169 @@
+"""Benchmarks and figures written out: JSON down to each run, CSV, Markdown for a paper, Parquet, charts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import Unavailable, Usage
+from kgops.experiments.charts import cost_against_size, speed_against_memory
+from kgops.experiments.fingerprint import machine_line
+from kgops.experiments.pairs import Spread
+from kgops.experiments.size_curves import curves_by_size
+from kgops.experiments.summary import Row, rows
+from kgops.experiments.svg import Picture
+from kgops.experiments.verdicts import RULE, shown
+from kgops.jobs.text import one_line
+from storage import benches, measurements
+from storage.benches import Bench
+from storage.database import Connection
+from storage.measurements import Measurement
+
+__all__ = ["as_csv", "as_json", "as_markdown", "as_table", "charts", "figure_table", "write_parquet"]
+
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run what begins so
+
+
+def as_table(conn: Connection, bench: Bench) -> dict[str, Any]:
+    """All there is of a benchmark, down to what each run of each pair measured."""
+    return {
+        **{name: value for name, value in asdict(bench).items() if name != "fingerprint"},
+        "fingerprint": measurements.fingerprint(conn, bench.fingerprint),
+        "fingerprint_key": bench.fingerprint,
+        "rule": RULE,
+        "row": [asdict(row) for row in rows(conn, bench)],
+        "pair": [asdict(pair) for pair in benches.pairs(conn, bench.id)],
+    }
+
+
+def figure_table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """One flat row a measurement; its fingerprint by key, and as JSON in a column of its own."""
+    return [
+        {
+            **{name: value for name, value in asdict(m).items() if name != "fingerprint"},
+            "fingerprint_key": m.machine,
+            "fingerprint": json.dumps(m.fingerprint, sort_keys=True),
+        }
+        for m in found
+    ]
+
+
+def as_json(found: Sequence[Measurement]) -> str:
+    return json.dumps([{**asdict(m), "fingerprint_key": m.machine} for m in found], indent=1) + "\n"
+
+
+def as_csv(found: Sequence[Measurement]) -> str:
+    out = io.StringIO()
+    table = figure_table(found)
+    if table:
+        writer = csv.DictWriter(out, list(table[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in table)
+    return out.getvalue()
+
+
+def write_parquet(found: Sequence[Measurement], path: Path) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise Unavailable(
+            "Parquet needs pyarrow, which is not installed", "pip install 'kgops[parquet]'"
+        ) from error
+    types = {
+        "run": pa.int64(),
+        "bench": pa.int64(),
+        "n": pa.int64(),
+        "value": pa.float64(),
+        "low": pa.float64(),
+    }
+    types |= {"high": pa.float64(), "at": pa.float64()}
+    names = [*measurements.COLUMNS_PLAIN, "fingerprint_key", "fingerprint"]
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
+    pq.write_table(pa.Table.from_pylist(figure_table(found), schema=schema), path)
+
+
+def as_markdown(conn: Connection, bench: Bench) -> str:
+    found = rows(conn, bench)
+    first = found[0]
+    lines = [
+        f"**{_md(bench.name)}**: each variant beside {_md(first.variant)}, pair by pair; medians (quartiles).",
+        "",
+        f"| variant | time, {first.seconds_of} | times faster | n | memory | times less memory | verdict |",
+        "|---|---|---|---|---|---|---|",
+        *(_md_row(row) for row in found),
+        "",
+        f"Command: `{bench.command}`. Memory: {first.memory_of or 'n/a'}.",
+        f"Fingerprint {machine_line(conn, bench.fingerprint)}.",
+        *_md_notes(found),
+        RULE,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def charts(conn: Connection, bench: Bench) -> dict[str, Picture]:
+    """By the end of their file's name; those for which there is nothing to draw are not there."""
+    found = rows(conn, bench)
+    drawn = {"memory": speed_against_memory(f"{bench.name}: speed against memory", found)}
+    for axis, curves in curves_by_size(found, bench.plan).items():
+        title = f"{bench.name}: time against {axis}"
+        drawn[axis] = (
+            cost_against_size(title, axis, f"seconds ({found[0].seconds_of})", curves) if curves else None
+        )
+    return {name: picture for name, picture in drawn.items() if picture is not None}
+
+
+def write(path: Path, content: str | bytes, *, force: bool) -> None:
+    try:
+        with path.open("wb" if force else "xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+    except FileExistsError as error:
+        raise Usage(f"{path} is there already", "--force writes over it") from error
+    except OSError as error:
+        raise Unavailable(f"cannot write {path}: {error.strerror}") from error
+
+
+def _md_row(row: Row) -> str:
+    alone = row.variant == row.baseline
+    time, memory = row.seconds, row.memory_mib
+    cells = [
+        _md(row.variant),
+        f"{time.median:.4g} s" if time else "n/a",
+        "1" if alone else _md_spread(row.speed),
+        str((row.seconds.n if row.seconds else 0) if alone else row.speed.n if row.speed else 0),
+        f"{memory.median:,.1f} MiB" if memory else "n/a",
+        "1" if alone else _md_spread(row.memory),
+        shown(row.verdict, _md(row.why)),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _md_notes(found: Sequence[Row]) -> list[str]:
+    off = [
+        f"{_md(row.variant)}: {name} was not in effect ({_md(why)})."
+        for row in found
+        for name, why in row.ineffective.items()
+    ]
+    busy = max((row.busy for row in found if row.busy is not None), default=0.0)
+    return off + (
+        [f"Not quiet: others used {busy:.0%} of the processors before the rounds."] if busy > 0.15 else []
+    )
+
+
+def _md_spread(one: Spread | None) -> str:
+    return "n/a" if one is None else f"{one.median:.2f} ({one.low:.2f}–{one.high:.2f})"
+
+
+def _md(text: str) -> str:
+    return one_line(text).replace("|", "\\|")
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return "" if value is None else value
+    return f"'{value}" if value.startswith(_FORMULA) else value

@@ -1,0 +1,76 @@
+"""The machine and versions that measurements belong to: read, in one line, and how two of them differ."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kgops.supervisor.environment import describe_environment, git_commit
+from storage import measurements
+from storage.database import Connection
+
+__all__ = ["differences", "fingerprint", "host", "machine_line", "told"]
+
+
+def fingerprint() -> dict[str, Any]:
+    """The machine and versions a figure belongs to; the commit is that of kgops, where it runs from a checkout."""
+    told = describe_environment()
+    kept = {name: told[name] for name in ("python", "packages", "machine", "driver", "cards")}
+    threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
+    return {**kept, "git": git_commit(Path(__file__).parent), "threads": threads}
+
+
+def machine_line(conn: Connection, key: str) -> str:
+    return f"{key}: {told(measurements.fingerprint(conn, key))}"
+
+
+def host(conn: Connection, key: str) -> str | None:
+    """The name of the machine; several that are alike share a fingerprint, and it is that of the first."""
+    known = measurements.fingerprint(conn, key).get("machine")
+    name = known.get("host") if isinstance(known, dict) else None
+    return name if isinstance(name, str) and name else None
+
+
+def told(body: Mapping[str, Any]) -> str:
+    machine = body.get("machine") or {}
+    cards = ", ".join(card.get("name") or "?" for card in body.get("cards") or ()) or "no card"
+    packages = body.get("packages") or {}
+    git = body.get("git") or {}
+    commit = str(git.get("commit") or "no commit")[:10] + (" with changes" if git.get("changed") else "")
+    driver = f"driver {body['driver']}" if body.get("driver") else None
+    threads = " ".join(f"{name}={value}" for name, value in (body.get("threads") or {}).items())
+    parts = [
+        f"{machine.get('processor') or 'unknown processor'}, {machine.get('cores') or '?'} cores",
+        *(
+            cards,
+            driver,
+            machine.get("system"),
+            f"Python {body.get('python')}",
+            f"torch {packages.get('torch')}",
+        ),
+        *(f"kgops {commit}", threads),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """`packages.torch: 2.10 and 2.13`, for what changes a figure; empty for one and the same."""
+    if measurements.fingerprint_key(dict(a)) == measurements.fingerprint_key(dict(b)):
+        return []
+    left, right = _flat(a), _flat(b)
+    names = [name for name in dict.fromkeys((*left, *right)) if name != "machine.host"]
+    return [
+        f"{name}: {left.get(name)} and {right.get(name)}"
+        for name in names
+        if left.get(name) != right.get(name)
+    ]
+
+
+def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        where = f"{path}.{name}" if path else name
+        found |= _flat(value, where) if isinstance(value, Mapping) else {where: value}
+    return found

@@ -1,0 +1,233 @@
+"""Looking through what was measured: what was asked, and what a thread found. All of this waits for a disk."""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kgops.experiments import benchmark_list, fingerprint
+from kgops.experiments.benchmark_list import Entry
+from kgops.settings import Home
+from storage import matching, metric_query
+from storage.database import Connection, explained, open_reader
+from storage.errors import DatabaseMissing
+from storage.metric_query import Figure, Known
+
+if TYPE_CHECKING:
+    from kgops.experiments.result_detail import Told
+
+__all__ = ["BLOCK", "Answer", "Asked", "Looker"]
+
+BLOCK = 200
+_MACHINE = "on:"  # before the beginning of a fingerprint's key
+
+
+class Asked(NamedTuple):
+    """What a person wants to see. `cursor` is the key of the row that it stays with, if any."""
+
+    single: bool = False  # figures one by one, in place of benchmarks
+    text: str = ""
+    elsewhere: bool = False  # of other fingerprints, too
+    sort: str = "id"
+    descending: bool = True
+    look: int = 0
+    cursor: object = None
+    around: int = 0
+    size: int = BLOCK
+
+    @property
+    def of(self) -> tuple[object, ...]:
+        """What decides which rows are shown, in which order."""
+        return self[:6]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(word.lower() for word in self.text.split() if not word.startswith(_MACHINE))
+
+    @property
+    def machine(self) -> str | None:
+        """The beginning of the key of one that was asked for by name."""
+        named = [word.removeprefix(_MACHINE) for word in self.text.split() if word.startswith(_MACHINE)]
+        return named[-1] if named else None
+
+    @property
+    def beyond(self) -> bool:
+        """Whether figures of other machines may be among what is shown."""
+        return self.elsewhere or self.machine is not None
+
+
+class Answer(NamedTuple):
+    """A moment: the keys of all rows shown, and some of the rows themselves."""
+
+    asked: Asked
+    keys: Sequence[Any] = ()
+    rows: Mapping[Any, Entry | Figure] = {}
+    place: int | None = None  # of the cursor; None: where it was
+    first: int = 0
+    machine: str | None = None  # whose figures are shown unless others were asked for
+    host: str | None = None  # what people call it
+    measured: int = 0  # of the rows: the others are claims that nobody has tested
+    elsewhere: int = 0  # entries of others
+    anything: bool = False
+    complete: bool = True  # False: asked once more there will be more to see
+    took_s: float = 0.0
+
+
+class Looker:
+    """One connection, used by one thread at a time."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._conn: Connection | None = None
+        self._closed = False
+        self._one_at_a_time = threading.Lock()
+        self._version: tuple[int, int] | None = None
+        self._look = 0
+        self._machine: str | None = None
+        self._host: str | None = None
+        self._benchmarks: list[Entry] | None = None
+        self._known: Known | None = None
+        self._orders: dict[tuple[object, ...], array[int]] = {}
+        self._before: Answer | None = None
+
+    def look(self, asked: Asked) -> Answer:
+        """Nothing at all before anything was measured."""
+        with self._one_at_a_time, explained(self._home.database):
+            conn = self._open()
+            if conn is None:
+                return Answer(asked)
+            begin = time.perf_counter()
+            with matching.one_moment(conn):
+                self._take_note_of_changes(conn, asked)
+                answer = self._single(conn, asked) if asked.single else self._entries(conn, asked)
+            self._before = answer._replace(took_s=time.perf_counter() - begin)
+            return self._before
+
+    def tell(self, one: Entry | Figure) -> Told | None:
+        """None where there is nothing to read from any more."""
+        from kgops.experiments import (
+            result_detail,  # with all that judges: a first paint does not wait for it
+        )
+
+        with self._one_at_a_time, explained(self._home.database):
+            conn = self._open()
+            if conn is None:
+                return None
+            if isinstance(one, Figure):
+                return result_detail.tell_figure(conn, one, self._machine)
+            return result_detail.tell(conn, one, self._machine)
+
+    def close(self) -> None:
+        with self._one_at_a_time:
+            self._closed = True
+            if self._conn is not None:
+                self._conn.close()
+            self._conn = None
+
+    def _open(self) -> Connection | None:
+        if self._conn is None and not self._closed:
+            try:
+                self._conn = open_reader(self._home.database)
+            except DatabaseMissing:
+                return None
+        return self._conn
+
+    def _take_note_of_changes(self, conn: Connection, asked: Asked) -> None:
+        """Only where somebody asked to look anew: a filter does not change what it looks through."""
+        if self._version is not None and asked.look == self._look:
+            return
+        self._look, version = asked.look, matching.version(conn)
+        if version == self._version:
+            return
+        self._version, self._machine = version, metric_query.newest_machine(conn, platform.node())
+        self._host = fingerprint.host(conn, self._machine) if self._machine is not None else None
+        self._benchmarks = benchmark_list.benchmarks(conn)
+        self._orders.clear()
+        if self._known is not None:
+            self._known = metric_query.known(conn, self._known)
+
+    # --- benchmarks ---
+
+    def _entries(self, conn: Connection, asked: Asked) -> Answer:
+        """At first with what single commands measured lately: to know all of it takes longer."""
+        complete = self._before is not None
+        if complete:
+            self._known = self._known or metric_query.known(conn)
+        commands = benchmark_list.of_commands(conn, self._known)
+        everything = sorted((*(self._benchmarks or ()), *commands), key=lambda one: -one.at)
+        ours = [one for one in everything if one.machine == self._machine]
+        candidates = everything if asked.beyond else ours
+        if everything:
+            candidates = [benchmark_list.overview(), *candidates, *benchmark_list.unmeasured(ours)]
+        shown = {one.key: one for one in candidates if _has(one, asked)}
+        keys = list(shown)
+        return Answer(
+            asked,
+            keys,
+            shown,
+            _place(keys, asked, self._before),
+            machine=self._machine,
+            host=self._host,
+            measured=sum(one.machine is not None for one in shown.values()),
+            elsewhere=len(everything) - len(ours),
+            anything=bool(everything),
+            complete=complete,
+        )
+
+    # --- figures one by one ---
+
+    def _single(self, conn: Connection, asked: Asked) -> Answer:
+        before = self._before
+        if before is not None and before.asked.of == asked.of:
+            keys, place = before.keys, None
+        else:
+            keys = self._numbers(conn, asked)
+            place = _place(keys, asked, before)
+        around = asked.around if place is None else place
+        first = max(min(around - asked.size // 2, len(keys) - asked.size), 0)
+        rows = metric_query.of_numbers(conn, keys[first : first + asked.size])
+        anything = bool(keys) or self._machine is not None
+        return Answer(
+            asked, keys, rows, place, first, self._machine, self._host, len(keys), anything=anything
+        )
+
+    def _numbers(self, conn: Connection, asked: Asked) -> Sequence[int]:
+        ours = None if asked.beyond else self._machine
+        if not asked.words and asked.machine is None:
+            return self._order(conn, ours, asked)
+        self._known = self._known or metric_query.known(conn)
+        found = metric_query.having(self._known, asked.words, asked.machine or ours)
+        if asked.sort == "id":
+            return found[::-1] if asked.descending else found
+        return metric_query.those_of(self._order(conn, None, asked), found)
+
+    def _order(self, conn: Connection, machine: str | None, asked: Asked) -> array[int]:
+        wanted = machine, *(by := (asked.sort, asked.descending))
+        if wanted not in self._orders:
+            if asked.sort in metric_query.WORDS:
+                self._known = self._known or metric_query.known(conn)
+                self._orders[wanted] = metric_query.ordered_by_words(self._known, machine, *by)
+            else:
+                self._orders[wanted] = metric_query.ordered(conn, machine, *by)
+        return self._orders[wanted]
+
+
+def _has(entry: Entry, asked: Asked) -> bool:
+    inside = f"{entry.name} {entry.command}".lower()
+    return (entry.machine or "").startswith(asked.machine or "") and all(
+        word in inside for word in asked.words
+    )
+
+
+def _place(keys: Sequence[Any], asked: Asked, before: Answer | None) -> int | None:
+    """The row that the cursor was on, where it is there still; else the first, if this is anything new."""
+    if asked.cursor is not None:
+        try:
+            return keys.index(asked.cursor)
+        except ValueError:
+            return 0
+    return None if before is not None and before.asked.of == asked.of else 0

@@ -1,0 +1,70 @@
+"""Claims about memory that need a GPU, by kgops' own memory estimates for a T4: of its own code, not of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kgops.experiments.calculated_claims import Reckoned
+from kgops.gpus.facts import facts_of_known
+from kgops.gpus.known import known_by_short_name
+from kgops.jobs.job import read_job
+from kgops.planning.flight_files import Flights
+from kgops.planning.graph_counts import Answers, Counts
+from kgops.planning.memory_estimate import Budget, predict
+from kgops.planning.planner import need_mib
+from kgops.planning.regress_sizes import regress_shape
+from kgops.planning.train_sizes import train_shape
+
+__all__ = ["PREDICTED"]
+
+_GPU = "t4"  # of the GPUs that the documents name the least; the regression guide's own
+_ENTITIES, _RELATIONS, _TRIPLES, _BATCH = 14_541, 237, 272_115, 256  # as FB15k-237
+_ANSWERS = Answers(100_000, 300_000, 3_000_000, 500)
+_SIDE = 256  # pixels: the regression guide states none
+_BASIS = "prediction"
+
+
+def _less(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Reckoned:
+    """How many times less the allocator hands out at the peak; a CUDA context is the same in both."""
+    a, b = (_estimate(workload, options).live / 2**20 for options in (before, after))
+    return Reckoned(a / b, f"{a:,.0f} over {b:,.0f} MiB, {_of(workload, after)}", _BASIS)
+
+
+def _fits(workload: str, options: Mapping[str, Any]) -> Reckoned:
+    """What is asked for (`batch_size`) if it fits with kgops' margin, else 0."""
+    card = known_by_short_name(_GPU)
+    assert card is not None and card.usable_mib is not None
+    need = need_mib(_estimate(workload, options))
+    fits = need <= card.usable_mib
+    working = f"needs {need:,.0f} of {card.usable_mib:,} MiB, {_of(workload, options)}"
+    return Reckoned(float(options["batch_size"]) if fits else 0.0, working, _BASIS)
+
+
+def _of(workload: str, options: Mapping[str, Any]) -> str:
+    if workload == "regress":
+        return f"kgops' network on a T4 at {_SIDE} x {_SIDE} pixels"
+    return f"kgops' training on a T4 with {options.get('entities', _ENTITIES):,} entities"
+
+
+def _estimate(workload: str, options: Mapping[str, Any]) -> Budget:
+    card = known_by_short_name(_GPU)
+    assert card is not None
+    facts = facts_of_known(card)
+    levers = {name: value for name, value in options.items() if name != "entities"}
+    if workload == "regress":
+        job = read_job(
+            {"workload": "regress", "regress": {"image_size": f"{_SIDE}x{_SIDE}"}, "levers": levers},
+            "a claim",
+        )
+        flights = Flights(_SIDE, _SIDE, 4, {"trained on": 2000, "held out": 1000})
+        return predict(regress_shape(job, flights, facts, levers["precision"]), facts)
+    counts = Counts(options.get("entities", _ENTITIES), _RELATIONS, _TRIPLES, tails=_ANSWERS, heads=_ANSWERS)
+    levers = {"batch_size": _BATCH, **levers}
+    job = read_job({"workload": "train", "train": {"dataset": "fb15k237"}, "levers": levers}, "a claim")
+    shape = train_shape(job, counts, facts)
+    assert shape is not None
+    return predict(shape, facts)
+
+
+PREDICTED: dict[str, Callable[..., Reckoned]] = {"predicted_less": _less, "predicted_fits": _fits}

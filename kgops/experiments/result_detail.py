@@ -1,0 +1,80 @@
+"""One benchmark, or what one command measured, or one figure: all that there is to say of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kgops.experiments.benchmark_list import CLAIMS, OVERVIEW, Entry
+from kgops.experiments.claims import Judged, judge, shipped
+from kgops.experiments.claims_overview import Overview, overview
+from kgops.experiments.fingerprint import differences, machine_line
+from kgops.experiments.size_curves import Curve, curves_by_size
+from kgops.experiments.summary import Row, rows
+from storage import benches, measurements, metric_query
+from storage.claims import Claim
+from storage.database import Connection
+from storage.metric_query import Figure
+
+__all__ = ["Told", "tell", "tell_figure"]
+
+
+class Told(NamedTuple):
+    """One of them whole; what it does not have is empty."""
+
+    name: str
+    command: str
+    machine: str = ""  # in words
+    differs: tuple[str, ...] = ()  # its fingerprint from the one that is looked at
+    state: str = ""
+    first: Row | None = None  # the baseline
+    judged: tuple[Judged, ...] = ()
+    rows: tuple[Row, ...] = ()
+    claims: tuple[Claim, ...] = ()  # beside which nothing was measured
+    figures: tuple[Figure, ...] = ()
+    curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by what was varied
+    overview: Overview | None = None  # what to do, and all claims
+    over_time: tuple[tuple[float, float], ...] = ()  # of a single figure: when, and what came out
+
+
+def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
+    """An entry whole; `looked_at` is the machine whose figures are not foreign."""
+    if entry.key == OVERVIEW:
+        return Told(entry.name, entry.command, overview=overview(conn, looked_at))
+    if entry.machine is None:
+        claims = tuple(one.claim for one in shipped() if one.table == entry.key)
+        nothing = "not measured on this machine: machine, versions and commit"
+        return Told(entry.name, entry.command, state=nothing, claims=claims)
+    told = Told(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
+    if not isinstance(entry.key, int):
+        return told._replace(figures=tuple(metric_query.newest_of(conn, entry.command, entry.machine)))
+    bench = benches.get(conn, entry.key)
+    if bench is None:
+        return told._replace(state="it is no longer in the record")
+    found = rows(conn, bench)
+    done, planned = len(benches.pairs(conn, bench.id)), bench.plan["rounds"] * (len(found) - 1)
+    by_claim = bench.name.startswith(CLAIMS)
+    return told._replace(
+        state="" if bench.ended_at else f"unfinished: {done} of {planned} pairs",
+        first=found[0],
+        judged=tuple(judge(conn, bench, shipped())) if by_claim else (),
+        rows=() if by_claim else tuple(found[1:]),
+        curves=tuple((axis, tuple(each)) for axis, each in curves_by_size(found, bench.plan).items() if each),
+    )
+
+
+def tell_figure(conn: Connection, figure: Figure, looked_at: str | None) -> Told:
+    """One figure, with what came out whenever it was measured on that machine."""
+    return Told(
+        figure.name,
+        figure.command,
+        *_machine(conn, figure.machine, looked_at),
+        figures=(figure,),
+        over_time=tuple(metric_query.over_time(conn, figure)),
+    )
+
+
+def _machine(conn: Connection, key: str, looked_at: str | None) -> tuple[str, tuple[str, ...]]:
+    if looked_at is None or key == looked_at:
+        return machine_line(conn, key), ()
+    bodies = (measurements.fingerprint(conn, one) for one in (key, looked_at))
+    return machine_line(conn, key), tuple(differences(*bodies)) or ("another machine",)

@@ -1,0 +1,101 @@
+"""A matrix over a job: every combination of the values that are to be varied, the first of each as the baseline."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kgops.errors import BadJob, Usage
+from kgops.jobs import toml
+from kgops.jobs.job import Job, read_job
+from kgops.jobs.keys import joined, nearest, unreadable, unwritable
+from kgops.jobs.options import LEVERS
+from kgops.jobs.placeholders import FIELD, fill_in
+from kgops.jobs.workloads import WORKLOADS
+
+__all__ = ["Axis", "combinations", "read_axis", "variants", "word_of"]
+
+MOST = 64
+Axis = tuple[str, tuple[Any, ...]]
+
+
+def read_axis(text: str) -> Axis:
+    """`batch_size=256,512` as a name and its values."""
+    name, sign, values = text.partition("=")
+    if not sign or not name.strip() or not values.strip():
+        raise Usage(f"--vary {text!r:.60} has no values", "write  --vary batch_size=256,512")
+    found = tuple(_value(word.strip()) for word in values.split(","))
+    if len({repr(one) for one in found}) < len(found):
+        raise Usage(f"--vary {text!r:.60} has a value twice")
+    return name.strip(), found
+
+
+def combinations(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
+    """By name, such as `batch_size=256 precision=fp32`; the first is what the others are held against."""
+    names = [name for name, _ in axes]
+    if not axes or len(set(names)) < len(names):
+        raise Usage("nothing is varied" if not axes else "a name is varied twice", "give --vary NAME=A,B")
+    many = math.prod(len(values) for _, values in axes)  # counted first: it grows with the power of the axes
+    if not 2 <= many <= MOST:
+        raise Usage(f"the matrix has {many:,} variants", f"vary something, up to {MOST} in all")
+    settings = [
+        dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))
+    ]
+    return {" ".join(f"{key}={word_of(value)}" for key, value in one.items()): one for one in settings}
+
+
+def variants(job: Job, axes: Sequence[Axis]) -> dict[str, Job]:
+    """The job in each of them."""
+    return {name: _changed(job, setting, name) for name, setting in combinations(axes).items()}
+
+
+def _changed(job: Job, setting: dict[str, Any], name: str) -> Job:
+    table = copy.deepcopy(job.as_table())
+    for key, value in setting.items():
+        _set(table, job, key, value)
+    try:
+        return read_job(table, f"the variant {name}")
+    except BadJob as error:
+        error.hint = (
+            error.hint or "a lever, a key of the workload's table, or a {placeholder} of a command can vary"
+        )
+        raise
+
+
+def _set(table: dict[str, Any], job: Job, key: str, value: Any) -> None:
+    """A lever, a setting of the workload, one of a table within it (`train.seed`), or a command's placeholder."""
+    settings = table[job.workload]
+    if job.workload == "exec":
+        used = {name for part in settings["command"] for name in FIELD.findall(part)}
+        if key not in used:
+            raise Usage(f"the command has no {{{key}}} to vary", "put it where the value belongs")
+        settings["command"] = fill_in(settings["command"], {key: word_of(value)})
+        return
+    known = {one.name for one in WORKLOADS[job.workload].keys}
+    first, _, rest = key.partition(".")
+    if key in LEVERS:
+        table["levers"][key] = value
+    elif rest and first in known:
+        settings.setdefault(first, {})[rest] = value
+    elif key in known:
+        settings[key] = value
+    else:
+        offered = dict.fromkeys((*LEVERS, *sorted(known)))
+        raise Usage(f"{joined(job.workload, key)}: nothing that can be varied{nearest(key, offered)}")
+
+
+def _value(word: str) -> Any:
+    """As TOML reads it; what TOML does not know is text."""
+    try:
+        found = toml.loads(f"x = {word}")
+    except ValueError:
+        return word
+    return word if len(found) > 1 or unreadable(found) or unwritable(found) else found["x"]
+
+
+def word_of(value: Any) -> str:
+    """As it is written after `--vary`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

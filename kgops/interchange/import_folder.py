@@ -1,0 +1,125 @@
+"""A run's folder, from another home or another machine: its files are copied, and its rows made again from them.
+
+What a supervisor measured by itself (memory over time) stands in the database alone: an export has it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from kgops.errors import BadInput, Unavailable, Usage
+from kgops.interchange.import_files import copy_files, files_below
+from kgops.jobs import manifest
+from kgops.jobs.files import NotAFile, read_json, write_json
+from kgops.settings import Home
+from kgops.supervisor import locks, preallocated_record, rebuild
+from kgops.supervisor.import_record import NOT_ENDED, enter, host_of, origin, staging
+from kgops.supervisor.plan_file import Plan, as_table, read_plan
+from kgops.supervisor.record_checks import misfit
+from kgops.supervisor.run_folder import RunFolder
+from storage import transfer
+from storage.database import Connection
+
+__all__ = ["describe", "import_folder", "must_be_still"]
+
+_LEFT_BEHIND = ("private.json", "supervisor.lock", "worker.lock", "stop.slot", "supervisor.log")
+
+
+def must_be_still(folder: RunFolder) -> None:
+    """A worker that still writes would make the copy a picture of no moment."""
+    for lock in (folder.supervisor_lock, folder.worker_lock):
+        if locks.is_held(lock):
+            raise Usage(f"the run in {folder.path} is still going on", "import it when it has ended")
+
+
+def describe(folder: RunFolder) -> tuple[Plan, str]:
+    """Its plan, and what a person would call it."""
+    for path in (folder.plan, folder.environment):
+        _must_be_text(path)
+    try:
+        plan = read_plan(folder)
+    except Unavailable as error:
+        raise BadInput(
+            f"{folder.plan} is damaged", "an export of the run, where there is one, has it"
+        ) from error
+    if (
+        not isinstance(plan.workload, str)
+        or not isinstance(plan.label, str)
+        or not _is_moment(plan.submitted_at)
+    ):
+        raise BadInput(f"{folder.plan}: its workload, label or moment of submission is none")
+    ending = preallocated_record.read_ending(folder.outcome)
+    return plan, f"{plan.workload} run {plan.number}, {ending.state if ending else 'not ended'}: {plan.label}"
+
+
+def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -> tuple[int, list[str]]:
+    """The number it got, and what about its files is not as its record says."""
+    troubles: list[str] = []
+    with staging(home) as staged:
+        others: list[Path] = []
+        copy_files(source.path, _files_of(source.path, others), staged.path)
+        troubles += _told(others, source.path)
+        if preallocated_record.read_ending(staged.outcome) is None:
+            preallocated_record.write_ending(staged.outcome, _unended(staged))
+        _, trouble = manifest.read(staged.manifest)
+        if trouble is not None:
+            troubles.append(f"{trouble}: figures and files of the manifest are left out")
+        host = host_of(read_json(staged.environment))
+        told = origin("folder", source.path.absolute(), run=plan.number, host=host, troubles=troubles)
+        before = read_json(staged.origins)
+        marks = [*(before if isinstance(before, list) else []), {"at": time.time(), "body": told}]
+        write_json(staged.origins, marks)
+
+        def put(c: Connection, name: str, number: int) -> None:
+            folder = RunFolder(home.runs / name)
+            write_json(folder.plan, {**as_table(plan), "number": number})
+            try:
+                rebuild.take_in(c, folder)
+            except BadInput as error:  # by the name that the person knows
+                raise BadInput(error.message.replace(str(folder.path), str(source.path))) from error
+            rows = transfer.take_out(c, number)
+            if rows is not None and (trouble := misfit(rows)):
+                raise BadInput(f"{source.path}: {trouble}")
+
+        number = enter(home, conn, staged, {"workload": plan.workload, "label": plan.label}, put)
+    return number, troubles
+
+
+def _must_be_text(path: Path) -> None:
+    """Half a surrogate pair is valid JSON, and no file of ours could hold it."""
+    try:
+        json.dumps(read_json(path), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{path} holds half a character: no text") from error
+
+
+def _is_moment(at: object) -> bool:
+    return isinstance(at, (int, float)) and not isinstance(at, bool)
+
+
+def _unended(folder: RunFolder) -> preallocated_record.Ending:
+    """Nobody wrote its end down, and nobody will: what is certain is that it does not go on here."""
+    written = [path.stat().st_mtime for path in (folder.events, folder.log) if path.exists()]
+    last = max(written, default=folder.plan.stat().st_mtime)
+    return preallocated_record.Ending(
+        "interrupted", NOT_ENDED.format("imported"), None, folder.last_attempt(), last
+    )
+
+
+def _files_of(folder: Path, others: list[Path]) -> Iterator[Path]:
+    """Those of the run, without what belonged to whoever ran it."""
+    for path in files_below(folder, others):
+        if path.parent != folder or not (path.name in _LEFT_BEHIND or path.name.startswith(".")):
+            yield path
+
+
+def _told(others: list[Path], folder: Path) -> list[str]:
+    """What was left out, as far as a person has to know."""
+    if not others:
+        return []
+    first = NotAFile(others[0], others[0].lstat().st_mode)
+    many = f", and {len(others) - 1:,} more like it" if len(others) > 1 else ""
+    return [f"{others[0].relative_to(folder)} is left out{many}: {first.strerror}"]

@@ -1,0 +1,291 @@
+"""An output folder of the group's scripts, or of `--output-dir`, as a run: what its files say, and no more.
+
+Nobody wrote down when it was submitted, on which machine, or as which command: that stays unknown. Its moment is
+that of its newest file, and it counts as succeeded only where its files show that it came to its end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import BadInput, Usage
+from kgops.interchange.import_curves import figures_in, history_in
+from kgops.interchange.import_files import must_be_files
+from kgops.interchange.import_influences import traces, trouble_of
+from kgops.interchange.import_scores import Scores, is_scores
+from kgops.jobs import manifest
+from kgops.jobs.files import NotAFile
+from kgops.jobs.foreign_json import read_any, read_table
+from kgops.jobs.job import LONGEST_LABEL
+from kgops.jobs.option_lines import DOCUMENTED
+from kgops.jobs.options import kind_of
+from kgops.jobs.text import one_line
+from storage.transfer import TABLES, Curve, Rows
+
+__all__ = ["Output", "is_output", "read_output"]
+
+CONFIG, HISTORY, TEST = "config.json", "training_history.json", "test_results.json"
+SUMMARY = "batch_tracin_summary.json"
+_KINDS = {
+    CONFIG: "config",
+    HISTORY: "history",
+    TEST: "figures",
+    SUMMARY: "summary",
+    "best_model.pt": "best_model",
+    "final_model.pt": "model",
+    "trained_model.pkl": "model",
+}
+_BY_SUFFIX = {".csv": "influences", ".json": "influences", ".parquet": "influences", ".tsv": "triples"}
+_SECTIONS = ("model", "training", "data", "args")  # of a config: what is in them are settings
+
+
+@dataclass(slots=True)
+class Output:
+    """What was found; `files` are its own, below the folder."""
+
+    folder: Path
+    files: list[tuple[Path, str]]  # with the kind of each
+    rows: Rows
+    digest: str  # of all its files: the same folder again is known by it
+    troubles: list[str] = field(default_factory=list)
+
+    @property
+    def what(self) -> str:
+        run = self.rows.run
+        return f"{run['workload']} output, {run['state']}: {run['label']}"
+
+
+def is_output(folder: Path) -> bool:
+    return bool({HISTORY, TEST, SUMMARY} & {path.name for path in folder.iterdir()}) or any(
+        kind == "influences" and path.suffix == ".csv" and is_scores(path) for path, kind in _files(folder)
+    )
+
+
+def read_output(folder: Path) -> Output:
+    """BadInput names the file that cannot be read, and why."""
+    must_be_files(folder / name for name in (CONFIG, HISTORY, TEST, SUMMARY))
+    files = _files(folder)
+    newest = max((path.stat().st_mtime for path, _ in files), default=0.0)
+    found = _Found(folder, newest)
+    found.troubles += _left_out(folder)
+    found.read({path.name: path for path, _ in files if path.parent == folder})
+    for path, kind in files:
+        if kind == "influences" and path.suffix == ".csv" and is_scores(path):
+            found.scores.read(path)
+            found.traced = True
+    if not (found.trained or found.traced):
+        raise Usage(f"{folder} holds neither a training's output nor TracIn's")
+    artifacts, digest = _artifacts(folder, files)
+    rows = found.rows(artifacts)
+    return Output(folder, files, rows, digest, found.troubles)
+
+
+class _Found:
+    """What the files of one folder say, put together."""
+
+    def __init__(self, folder: Path, newest: float) -> None:
+        self.folder, self.newest = folder, newest
+        self.config: dict[str, Any] = {}
+        self.summary: dict[str, Any] = {}
+        self.curves: list[Curve] = []
+        self.figures: dict[str, float] = {}
+        self.scores = Scores()
+        self.troubles: list[str] = []
+        self.trained = self.traced = self.has_final = False
+
+    def read(self, named: Mapping[str, Path]) -> None:
+        self.trained = any(name in named for name in (HISTORY, TEST))
+        self.traced = SUMMARY in named
+        self.has_final = "final_model.pt" in named or TEST in named
+        if CONFIG in named:
+            self.config = read_table(named[CONFIG])
+        if HISTORY in named:
+            path = named[HISTORY]
+            try:
+                read = history_in(read_any(path), path.stat().st_mtime)
+            except ValueError as error:
+                raise BadInput(f"{path}: {error}") from error
+            self.curves, self.figures = read.curves, read.figures
+            self.troubles += [f"{HISTORY}: {trouble}" for trouble in read.troubles]
+        if TEST in named:
+            self.figures |= figures_in(read_table(named[TEST]), "test")
+        if SUMMARY in named:
+            self.summary = read_table(named[SUMMARY])
+            self.figures |= figures_in({k: v for k, v in self.summary.items() if not isinstance(v, dict)})
+
+    @property
+    def workload(self) -> str:
+        return "pipeline" if self.trained and self.traced else "train" if self.trained else "tracin"
+
+    @property
+    def _listed(self) -> list[dict[str, Any]]:
+        """The summary's lines, one for each test triple."""
+        results = self.summary.get("results")
+        return [line for line in results if isinstance(line, dict)] if isinstance(results, list) else []
+
+    def _tell_what_is_missing(self) -> None:
+        if self.scores.left_out:
+            self.troubles.append(
+                f"{self.scores.left_out:,} rows of further test triples are in its files alone"
+            )
+        if self.scores.not_numbers:
+            self.troubles.append(f"{self.scores.not_numbers:,} scores are NaN or infinite: left out")
+
+    def rows(self, artifacts: list[dict[str, Any]]) -> Rows:
+        label = one_line(self.folder.resolve().name, LONGEST_LABEL) or "imported"
+        state, reason = self._end()
+        known = {"label": label, "state": state, "reason": reason, "workload": self.workload}
+        traced, influence = traces(self._listed, self.scores)
+        self._tell_what_is_missing()
+        tables: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+        tables["figure"] = [{"name": name, "value": value} for name, value in sorted(self.figures.items())]
+        tables["artifact"] = artifacts
+        tables["lever"] = self._levers()
+        tables["traced"], tables["influence"] = traced, influence
+        names = sorted(self.scores.kept_names().items())
+        tables["readable"] = [{"label": label, "name": name} for label, name in names]
+        asked = {"train": self._settings()} if self.workload == "pipeline" else self._settings()
+        job = {"workload": self.workload, "label": label, self.workload: asked}
+        spec = {"job": job, "plan": {}, "environment": {}}
+        return Rows({**_UNKNOWN, **known, **self._headline()}, spec, tables, self.curves)
+
+    def _headline(self) -> dict[str, Any]:
+        metric = next((n for n in ("test_mrr", "valid_mrr", "loss") if n in self.figures), None)
+        return {
+            "submitted_at": self.newest,
+            "ended_at": self.newest,
+            "metric": metric,
+            "metric_value": self.figures[metric] if metric else None,
+        }
+
+    def _end(self) -> tuple[str, str | None]:
+        """As far as its files show it."""
+        if self.summary:
+            if self._listed and all(map(trouble_of, self._listed)):
+                return "failed", f"all {len(self._listed)} test triples failed, says its summary"
+            return "succeeded", None
+        if self.trained and not self.traced and self.has_final:
+            return "succeeded", None
+        return "interrupted", "nothing in its files says that it came to its end"
+
+    def _settings(self) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        for name, value in self.config.items():
+            if name == "optimizations" or name in DOCUMENTED:
+                continue  # levers
+            if name in _SECTIONS and isinstance(value, dict):
+                told |= {inner: one for inner, one in value.items() if inner not in DOCUMENTED}
+            else:
+                told[name] = value
+        return {name: value for name, value in told.items() if value is not None}
+
+    def _levers(self) -> list[dict[str, Any]]:
+        table = _told_of_levers(self.config)
+        return [_lever(name, value) for name, value in sorted(table.items())]
+
+
+_UNKNOWN: dict[str, Any] = {
+    "id": 0,
+    "folder": "",
+    "profile": None,
+    "started_at": None,
+    "exit_code": None,
+    "attempts": 0,
+    "gpu": None,
+    "card": None,
+    "reserved_mib": None,
+    "exclusive": 0,
+    "predicted_mib": None,
+    "peak_card_mib": None,
+    "peak_host_mib": None,
+    "phase": None,
+    "done": None,
+    "total": None,
+    "unit": None,
+    "rate": None,
+    "reported_at": None,
+}
+
+
+def _told_of_levers(config: dict[str, Any]) -> dict[str, Any]:
+    """By name; the documented booleans wherever in the config they stand.
+
+    kgops writes those beside levers that say more, and there they are what was applied, not what was asked for.
+    """
+    named = config.get("optimizations")
+    table = dict(named) if isinstance(named, dict) else {}
+    places = [config, *(config[name] for name in _SECTIONS if isinstance(config.get(name), dict))]
+    for name, lever in DOCUMENTED.items():
+        told = table.get(lever)
+        if isinstance(told, dict) and "effective" in told:
+            table.pop(name, None)
+            table.pop(f"{name}_requested", None)
+            continue
+        for place in places:
+            if name in place:
+                table.setdefault(name, place[name])
+    return table
+
+
+def _lever(name: str, value: Any) -> dict[str, Any]:
+    """In our own words with what came of it, or as the group's scripts wrote it: asked for, and no more."""
+    kind = kind_of(DOCUMENTED.get(name, name))
+    row = {"attempt": 0, "name": name, "kind": kind, "chosen_by": None}
+    if isinstance(value, dict) and "effective" in value:
+        reason = value.get("reason")
+        told = {"requested": _shown(value.get("asked")), "effective": _shown(value["effective"])}
+        return {**row, **told, "reason": reason if isinstance(reason, str) else None}
+    reason = f"{CONFIG} says that it was asked for; nothing says whether it took effect"
+    if value is False:
+        reason = f"{CONFIG} says that it was not asked for"
+    return {**row, "requested": _shown(value), "effective": None, "reason": reason}
+
+
+def _shown(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else json.dumps(value)
+
+
+def _files(folder: Path) -> list[tuple[Path, str]]:
+    """What such a folder is known to hold; whatever else lies there is not the run's."""
+    return [(path, kind) for path, kind in _named(folder) if stat.S_ISREG(path.lstat().st_mode)]
+
+
+def _left_out(folder: Path) -> list[str]:
+    """What is called like one of its files and is none."""
+    return [
+        f"{path.relative_to(folder)} is left out: {NotAFile(path, mode).strerror}"
+        for path, _ in _named(folder)
+        if not stat.S_ISREG(mode := path.lstat().st_mode)
+    ]
+
+
+def _named(folder: Path) -> Iterator[tuple[Path, str]]:
+    for path in sorted(folder.iterdir()):
+        name = path.name
+        is_traced = name.startswith("triple_") or "tracin" in name or "influence" in name
+        if kind := _KINDS.get(name) or (_BY_SUFFIX.get(path.suffix) if is_traced else None):
+            yield path, kind
+    checkpoints = folder / "checkpoints"
+    if checkpoints.is_symlink() or (checkpoints.exists() and not checkpoints.is_dir()):
+        yield checkpoints, "checkpoint"
+    else:
+        yield from ((path, "checkpoint") for path in sorted(checkpoints.glob("*.pt")))
+
+
+def _artifacts(folder: Path, files: list[tuple[Path, str]]) -> tuple[list[dict[str, Any]], str]:
+    rows, whole = [], hashlib.sha256()
+    for path, kind in files:
+        digest, size = manifest.digest_of(path)
+        name = path.relative_to(folder).as_posix()
+        whole.update(f"{name}\0{digest}\n".encode("utf-8", "surrogateescape"))
+        told = {"path": one_line(f"results/{name}"), "kind": kind, "sha256": digest, "bytes": size}
+        rows.append({**told, "at": path.stat().st_mtime})
+    return rows, whole.hexdigest()

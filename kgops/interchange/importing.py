@@ -1,0 +1,121 @@
+"""`kgops import`: whatever a person points at becomes runs of this record, marked as imported, and never twice."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.errors import BadInput, Unavailable, Usage
+from kgops.interchange.import_files import copy_files, no_file, not_as_ours
+from kgops.interchange.import_folder import describe, import_folder, must_be_still
+from kgops.interchange.import_scripts import is_output, read_output
+from kgops.interchange.sample_data import refuse_made_up, refuse_made_up_folder
+from kgops.jobs.files import NotAFile, read_regular
+from kgops.settings import Home
+from kgops.supervisor import rebuild
+from kgops.supervisor.import_record import host_of, origin, put_record
+from kgops.supervisor.record_checks import misfit
+from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.run_json import IMPORTED, read_runs
+from storage import transfer
+from storage.database import Connection
+from storage.transfer import Rows
+
+__all__ = ["Imported", "import_from"]
+
+_LARGEST_EXPORT = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came of one run: `number` is that of the new run, None where `known` are it already."""
+
+    number: int | None
+    known: tuple[int, ...]
+    what: str
+    troubles: tuple[str, ...] = ()
+
+
+def import_from(home: Home, conn: Connection, path: Path, *, again: bool = False) -> list[Imported]:
+    """Every run at `path`: an export, a run's folder, or an output folder of the group's scripts."""
+    try:
+        return _import_from(home, conn, path, again=again)
+    except NotAFile as error:
+        raise no_file(error) from error
+    except OSError as error:
+        raise Unavailable(f"cannot read {error.filename or path}: {error.strerror or error}") from error
+
+
+def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
+    if path.is_file():
+        return _from_export(home, conn, path, again=again)
+    if os.path.lexists(RunFolder(path).plan) or os.path.lexists(RunFolder(path).record):
+        return [_from_folder(home, conn, RunFolder(path), again=again)]
+    if path.is_dir() and is_output(path):
+        return [_from_output(home, conn, path, again=again)]
+    if not path.exists():
+        raise Usage(f"there is nothing at {path}", "give an export, a run's folder, or an output folder")
+    if not path.is_dir():
+        raise NotAFile(path, path.stat().st_mode)
+    raise Usage(
+        f"{path} holds no run that kgops knows",
+        "a run's folder has plan.json, an output folder a training_history.json, a summary or TracIn's CSV; of exports "
+        "`--to json` alone holds a whole run",
+    )
+
+
+def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
+    """All of them are read before the first is put in: a file that is damaged at its end adds nothing."""
+    text = read_regular(path, at_most=_LARGEST_EXPORT + 1, follow=True)
+    if len(text) > _LARGEST_EXPORT:
+        raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: this is no export")
+    found = read_runs(conn, text, str(path))
+    for i, rows in enumerate(found):
+        refuse_made_up(rows, str(path))
+        if trouble := misfit(rows):
+            raise BadInput(f"{path}: runs[{i}].{trouble}")
+    return [_put(home, conn, rows, path, again=again) for rows in found]
+
+
+def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool) -> Imported:
+    """One that lies in this home and has lost its row gets it back, where it is."""
+    not_as_ours(folder)
+    must_be_still(folder)
+    refuse_made_up_folder(folder)
+    if folder.record.is_file():
+        return _from_export(home, conn, folder.record, again=again)[0]
+    plan, what = describe(folder)
+    if folder.path.resolve().parent == home.runs.resolve() and not again:
+        number = rebuild.take_in(conn, RunFolder(home.runs / folder.path.resolve().name))
+        if number is not None:
+            return Imported(number, (), what)
+    known = tuple(transfer.same_submission(conn, plan.submitted_at, plan.workload, plan.label))
+    if known and not again:
+        return Imported(None, known, what)
+    number, troubles = import_folder(home, conn, folder, plan)
+    return Imported(number, known, what, tuple(troubles))
+
+
+def _from_output(home: Home, conn: Connection, folder: Path, *, again: bool) -> Imported:
+    output = read_output(folder)
+    known = tuple(transfer.with_event(conn, IMPORTED, "digest", output.digest))
+    if known and not again:
+        return Imported(None, known, output.what, tuple(output.troubles))
+    marked = origin("output", folder.absolute(), digest=output.digest, troubles=output.troubles)
+
+    def bring(to: RunFolder) -> None:
+        copy_files(folder, (path for path, _ in output.files), to.results)
+
+    number = put_record(home, conn, output.rows, marked, bring)
+    return Imported(number, known, output.what, tuple(output.troubles))
+
+
+def _put(home: Home, conn: Connection, rows: Rows, path: Path, *, again: bool) -> Imported:
+    run = rows.run
+    what = f"{run['workload']} run {run['id']}, {run['state']}: {run['label']}"
+    known = transfer.same_submission(conn, run["submitted_at"], run["workload"], run["label"])
+    if known and not again:
+        return Imported(None, tuple(known), what)
+    marked = origin("export", path.absolute(), run=run["id"], host=host_of(rows.spec["environment"]))
+    return Imported(put_record(home, conn, rows, marked), tuple(known), what)

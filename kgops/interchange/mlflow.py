@@ -1,0 +1,175 @@
+"""Runs as a folder that MLflow's file store reads: `mlflow ui --backend-store-uri ./mlruns`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kgops.interchange.steps import whole_steps
+from kgops.jobs.destination import must_be_free, plain_name
+from kgops.jobs.files import NotAFile, read_regular
+from kgops.jobs.numbers import finite_json
+from kgops.jobs.text import one_line
+from kgops.jobs.timestamps import is_moment
+from kgops.supervisor.run_json import write_runs
+from storage.transfer import Rows
+
+__all__ = ["write_mlflow"]
+
+_EXPERIMENT = "kgops"
+_EXPERIMENT_ID = "716000042"  # of that name, wherever nothing else has the number
+_STATUS = {"succeeded": 3, "cancelled": 5, "interrupted": 5, "queued": 2, "starting": 1, "running": 1}
+_FAILED = 4
+_LARGEST_META = 1 << 16
+_LOCAL = 4  # MLflow's word for a source that is no project, notebook or job
+# YAML has no place for these, whatever they are escaped as in JSON.
+_NOT_PRINTABLE = re.compile("[^\t\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def write_mlflow(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
+    """Adds to a store that is there already; a run of ours that it has is written anew with `force` alone."""
+    experiment = _experiment(target)
+    for rows in runs:
+        _write_run(rows, experiment, force=force)
+
+
+def _experiment(target: Path) -> Path:
+    """The store's experiment of our name, made where there is none."""
+    for meta in sorted(target.glob("*/meta.yaml")):
+        if re.search(rf"^name: ['\"]?{_EXPERIMENT}['\"]?$", _text(meta), re.MULTILINE):
+            return meta.parent
+    number = int(_EXPERIMENT_ID)
+    while (target / str(number)).exists():
+        number += 1
+    folder = target / str(number)
+    folder.mkdir(parents=True)
+    told = {
+        "artifact_location": folder.absolute().as_uri(),
+        "experiment_id": str(number),
+        "lifecycle_stage": "active",
+        "name": _EXPERIMENT,
+    }
+    (folder / "meta.yaml").write_text(_yaml(told), encoding="utf-8")
+    return folder
+
+
+def _text(meta: Path) -> str:
+    """Of a store that others write, too."""
+    try:
+        return read_regular(meta, at_most=_LARGEST_META, follow=True).decode("utf-8", "replace")
+    except NotAFile:
+        return ""
+
+
+def _write_run(rows: Rows, experiment: Path, *, force: bool) -> None:
+    """Beside its place and then renamed: MLflow lists whatever folder it finds."""
+    run = rows.run
+    identity = f"{run['submitted_at']!r} {run['workload']} {run['label']} {run['folder']}"
+    uuid = hashlib.sha256(identity.encode()).hexdigest()[:32]
+    place, making = experiment / uuid, experiment / f".{uuid}.part"
+    must_be_free(place, force=force)
+    shutil.rmtree(making, ignore_errors=True)
+    for name in ("metrics", "params", "tags", "artifacts"):
+        (making / name).mkdir(parents=True)
+    meta = _meta(rows, uuid, experiment.name, place)
+    (making / "meta.yaml").write_text(_yaml(meta), encoding="utf-8")
+    _write_metrics(rows, making / "metrics")
+    _write_all(making / "params", _params(rows))
+    _write_all(making / "tags", _tags(rows))
+    with (making / "artifacts" / "kgops-run.json").open("w", encoding="utf-8") as file:
+        file.writelines(write_runs(iter([rows])))
+    if place.exists():
+        shutil.rmtree(place)
+    making.rename(place)
+
+
+def _meta(rows: Rows, uuid: str, experiment: str, place: Path) -> dict[str, Any]:
+    run = rows.run
+    return {
+        "artifact_uri": (place / "artifacts").absolute().as_uri(),
+        "end_time": _ms(run["ended_at"]),
+        "entry_point_name": "",
+        "experiment_id": experiment,
+        "lifecycle_stage": "active",
+        "run_id": uuid,
+        "run_name": f"{run['id']} {run['label']}",
+        "run_uuid": uuid,
+        "source_name": "",
+        "source_type": _LOCAL,
+        "source_version": "",
+        "start_time": _ms(run["started_at"] or run["submitted_at"]),
+        "status": _STATUS.get(run["state"], _FAILED),
+        "tags": [],
+        "user_id": "",
+    }
+
+
+def _write_metrics(rows: Rows, folder: Path) -> None:
+    taken: set[str] = set()
+    began = _ms(rows.run["submitted_at"]) or 0
+    for curve in rows.curves:
+        points = zip(curve.times, curve.values, whole_steps(curve), strict=True)
+        lines = (f"{_ms(at) or began} {math.nan if v is None else v!r} {step}\n" for at, v, step in points)
+        (folder / plain_name(curve.name, taken)).write_text("".join(lines), encoding="utf-8")
+    at = _ms(rows.run["ended_at"]) or began
+    for row in rows.tables["figure"]:
+        name = row["name"] if plain_name(row["name"], set()) not in taken else f"{row['name']} final"
+        (folder / plain_name(name, taken)).write_text(f"{at} {row['value']!r} 0\n", encoding="utf-8")
+
+
+def _params(rows: Rows) -> Iterator[tuple[str, str]]:
+    """What was asked, and of each lever what took effect."""
+    yield from _flat(rows.spec["job"], "")
+    newest = max((row["attempt"] for row in rows.tables["lever"]), default=0)
+    for row in rows.tables["lever"]:
+        if row["attempt"] == newest:
+            yield f"lever.{row['name']}", row["effective"] or "n/a"
+
+
+def _tags(rows: Rows) -> Iterator[tuple[str, str]]:
+    run = rows.run
+    yield "mlflow.runName", f"{run['id']} {run['label']}"
+    yield "mlflow.source.type", "LOCAL"
+    yield "kgops.state", run["state"]
+    yield "kgops.run", str(run["id"])
+    if run["reason"]:
+        yield "kgops.reason", run["reason"]
+    if rows.tables["tag"]:
+        yield "kgops.tags", " ".join(row["tag"] for row in rows.tables["tag"])
+    if rows.tables["note"]:
+        yield "mlflow.note.content", "\n\n".join(row["text"] for row in rows.tables["note"])
+
+
+def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        where = f"{path}.{name}" if path else name
+        if isinstance(value, dict):
+            yield from _flat(value, where)
+        else:
+            yield where, value if isinstance(value, str) else json.dumps(finite_json(value))
+
+
+def _write_all(folder: Path, told: Iterator[tuple[str, str]]) -> None:
+    taken: set[str] = set()
+    for name, text in told:
+        (folder / plain_name(name, taken)).write_text(text, encoding="utf-8")
+
+
+def _ms(at: float | None) -> int | None:
+    return None if at is None or not is_moment(at) else int(at * 1000)
+
+
+def _yaml(table: Mapping[str, Any]) -> str:
+    """JSON's texts and numbers are YAML's, once what neither prints is gone."""
+    lines = (f"{name}: {json.dumps(_printable(v), ensure_ascii=False)}\n" for name, v in table.items())
+    return "".join(lines)
+
+
+def _printable(value: Any) -> Any:
+    return _NOT_PRINTABLE.sub("�", one_line(value)) if isinstance(value, str) else value

@@ -1,0 +1,1 @@
+"""Planning: profiles, rules, memory and time estimates, OOM fallbacks. Loads no torch."""

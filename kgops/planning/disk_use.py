@@ -1,0 +1,246 @@
+"""How many bytes a job writes, by what they are, before it starts: torch-free, from counts and a sample of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs import chunk_sizes
+from kgops.jobs.job import Job
+from kgops.jobs.tracin import Formats, formats_of, top_k_of
+from kgops.planning.conve_weights import buffer_bytes, weight_bytes
+from kgops.planning.graph_counts import Counts
+from kgops.planning.index_memory import index_bytes
+from kgops.planning.job_size import tests_of
+from kgops.planning.regress_sizes import RegressShape
+from kgops.planning.regress_weight_memory import MOMENTS
+from kgops.planning.text_sizes import TextSize, names_of, size_of, size_of_file
+from kgops.planning.tracin_sizes import TracinShape
+from kgops.planning.train_sizes import TrainShape
+
+__all__ = ["DiskUse", "Tracing", "regression_use", "tracing_of", "training_use"]
+
+_RECORD = 16 << 10  # plan, environment, slots, log and the first events of a run
+_SCORE = 14.5  # bytes of a score as text: half of them have a sign
+_KEY = len(', "score": ')
+_LINE = 1
+_PART = 12  # bytes of a score that is kept while a run goes on: the number of its triple, and itself
+_PARTS_OF_A_TEST = 24
+_PARQUET = 15  # a score does not compress, nor do numbers of triples much
+_OBJECT = 190  # of a test triple in JSON, beside its labels
+_FOUND = 32  # of a triple in the record, beside its labels: rank, score, quotes and commas
+_TOLD = 160  # of a test triple there
+_CHECKPOINT = 8 << 10  # of a file beside its tensors: names, places, settings
+_MOMENTS = {"adam": 2, "adamw": 2, "adagrad": 1, "sgd": 0}
+_POINT = 24 << 10  # of a point to resume from: also of moments and random states
+_OF_AN_EPOCH = 1 << 10  # in the record
+_OF_A_LINE = 260  # of a test triple in the summary of a batch
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """Bytes in the run's folder by `parts`, when it has most, and `outside` it by the path that a person named.
+
+    `passing` is there for moments only, such as a checkpoint that replaces another. `at_most`: only the run finds
+    out how much it is. `files` of them, each of which ends within a block of the disk.
+    """
+
+    parts: Mapping[str, int]
+    outside: Mapping[str, int] = field(default_factory=dict)
+    passing: int = 0
+    files: int = 0
+    at_most: bool = False
+    written: int = 0  # of results and their copies, after the work itself
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values()) + sum(self.outside.values())
+
+    def and_then(self, other: DiskUse) -> DiskUse:
+        """Of a job that does both; its record is one."""
+        parts = dict(self.parts)
+        for name, size in other.parts.items():
+            parts[name] = max(parts.get(name, 0), size) if name == "record" else parts.get(name, 0) + size
+        return DiskUse(
+            parts,
+            {**self.outside, **other.outside},
+            max(self.passing, other.passing),
+            self.files + other.files,
+            self.at_most or other.at_most,
+            self.written + other.written,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """What decides how much a tracing writes. Another `top_k` is asked by `replace`."""
+
+    settings: dict[str, Any]
+    trains: int
+    tests: int
+    top_k: int | None
+    train_text: TextSize
+    test_text: TextSize
+    filtered: bool
+    devices: bool = False
+    index: int = 0
+
+    def use(self) -> DiskUse:
+        if self.settings["build_index"]:
+            parts = {"record": _RECORD}
+            return DiskUse(parts, {self.settings["build_index"]: self.index}, 0, 1, written=0)
+        results = self._itself() if self.settings["self_influence"] else self._traced()
+        outside = self._copies(results)
+        parts = {**results, **self._kept()}
+        passing = 2 * self._pairs * _PART if self.devices else 0
+        of_batch = 2 * self.tests if self._formats.own_files else len(results)
+        # Where neighbourhoods are small, or a batch is, all of them may be fewer than the strongest that are kept.
+        unknown = self.filtered and (self.top_k is None or not self.settings["self_influence"])
+        written = sum(results.values()) + sum(outside.values())
+        copies = 1 + bool(self.settings["output_dir"])
+        return DiskUse(parts, outside, passing, of_batch * copies, unknown, written)
+
+    @property
+    def _formats(self) -> Formats:
+        return formats_of(self.settings)
+
+    @property
+    def _best(self) -> int:
+        """Influences of a test triple."""
+        only_filters = self.settings["skip_tracin"]
+        return self.trains if self.top_k is None or only_filters else min(self.top_k, self.trains)
+
+    @property
+    def _pairs(self) -> int:
+        return 0 if self.settings["self_influence"] else self._best * self.tests
+
+    @property
+    def _row(self) -> tuple[float, float]:
+        """Bytes of a training triple and its score, in CSV and in JSON."""
+        csv = self.train_text.csv + 1 + _SCORE + _LINE
+        return csv, self.train_text.json + _KEY + _SCORE + 1 + _LINE
+
+    def _itself(self) -> dict[str, int]:
+        csv, as_json = self._row
+        wanted = {"CSV": self._formats.csv * csv, "JSON": self._formats.json * as_json}
+        # No influence on itself is negative.
+        return {name: round((row - 0.5) * self._best) for name, row in wanted.items() if row}
+
+    def _traced(self) -> dict[str, int]:
+        formats, pairs = self._formats, self._pairs
+        csv, as_json = self._row
+        of_tests = round(self.tests * (self.test_text.json + _OBJECT))
+        found = {}
+        if formats.csv:
+            found["CSV"] = round((self.test_text.csv + 1 + csv) * pairs)
+        if formats.json:
+            found["JSON"] = round(as_json * pairs) + of_tests
+        if formats.parquet:
+            found["Parquet"] = _PARQUET * pairs
+        if formats.own_files and self.settings["skip_tracin"]:
+            lines = round((self.train_text.labels + 3) * pairs)
+            found["files of the batch"] = lines + of_tests + _OF_A_LINE * self.tests
+        elif formats.own_files:
+            rows = as_json + (0 if formats.parquet else self.test_text.csv + 1 + csv)
+            found["files of the batch"] = round(rows * pairs) + of_tests + _OF_A_LINE * self.tests
+        return found
+
+    def _kept(self) -> dict[str, int]:
+        """While it goes on, and in its record."""
+        if self.settings["self_influence"]:
+            return {"record": _RECORD}
+        told = min(self.tests, chunk_sizes.TRACIN_TESTS_IN_RECORD)
+        each = chunk_sizes.TRACIN_FOUND_IN_RECORD
+        # Of each side so many: where few are kept, all of them may be of one side.
+        found = (min(self._best, each) + min(self._best, 2 * each)) / 2 if self.top_k else 2 * each
+        if self.settings["skip_tracin"]:
+            found = 0  # there are no scores to tell
+        of_a_test = _TOLD + self.test_text.labels + found * (self.train_text.labels + _FOUND)
+        return {
+            "scores until it has ended": _PART * self._pairs + _PARTS_OF_A_TEST * self.tests,
+            "record": _RECORD + round(told * of_a_test),
+        }
+
+    def _copies(self, results: Mapping[str, int]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name, part in (("output", "JSON"), ("csv_output", "CSV")):
+            if self.settings[name]:
+                found[self.settings[name]] = results.get(part, 0)
+        if self.settings["output_dir"]:
+            found[self.settings["output_dir"]] = sum(results.values())
+        return found
+
+
+def tracing_of(
+    job: Job, counts: Counts, files: Mapping[str, Path], shape: TracinShape | None
+) -> Tracing | None:
+    """Of a job `tracin`; `files` are its triples. None where their text cannot be read."""
+    settings = job.settings
+    names = names_of(settings["node_name_dict"], settings["edge_map"])
+    train = size_of_file(files["train"], names)
+    if train is None:
+        return None
+    tests = None
+    if settings["test_triple"]:
+        tests = size_of(_written(settings["test_triple"]), names)
+    elif settings["test_triples"] or "test" in files:
+        named = settings["test_triples"]
+        tests = size_of_file(Path(named) if named else files["test"], names)
+    filtered = bool(job.levers.get("filtering", bool(settings["test_triples"])))
+    index = index_bytes(shape) if shape is not None and settings["build_index"] else 0
+    many = job.levers.get("devices", 1) != 1
+    return Tracing(
+        settings,
+        counts.train,
+        tests_of(settings, counts),
+        top_k_of(settings),
+        train,
+        tests or train,
+        filtered,
+        many,
+        index,
+    )
+
+
+def training_use(job: Job, shape: TrainShape, seconds: float) -> DiskUse:
+    """`seconds` is about how long it takes: one that goes on for longer has a point to resume from before its last."""
+    settings = job.settings
+    every = settings["checkpoint_frequency"]
+    kept = settings["num_epochs"] // every if every else 0
+    model = weight_bytes(shape.model) + buffer_bytes(shape.model) + _CHECKPOINT
+    moments = _MOMENTS.get(shape.optimizer, 2)
+    resumed = model + moments * weight_bytes(shape.model) + _POINT - _CHECKPOINT
+    points = 2 if seconds >= settings["resume_every"] else 1
+    parts = {
+        "checkpoints for TracIn": kept * model,
+        "models": (1 + shape.validates) * model,
+        "points to resume from": points * resumed,
+        "record": _RECORD + _OF_AN_EPOCH * settings["num_epochs"],
+    }
+    copied = (kept + 1 + shape.validates) * model
+    outside = {settings["output_dir"]: copied} if settings["output_dir"] else {}
+    # The next is whole before the one that it replaces goes.
+    return DiskUse(parts, outside, (3 - points) * resumed, 2 * (kept + 4))
+
+
+def regression_use(job: Job, shape: RegressShape, flights: int) -> DiskUse:
+    settings = job.settings
+    weights = 4 * shape.model.parameters
+    stages = settings["pretrain"] + settings["final"] + (flights if settings["loo"] else 0)
+    model = weights + _CHECKPOINT
+    resumed = model + MOMENTS.get(shape.optimizer, 2) * weights + _POINT - _CHECKPOINT
+    parts = {"models": stages * model, "points to resume from": 2 * resumed, "record": 2 * _RECORD}
+    folder = settings["output_directory"]
+    outside = {folder: stages * model} if folder else {}
+    return DiskUse(parts, outside, resumed, stages + 8)
+
+
+def _written(triple: str) -> list[tuple[str, str, str]]:
+    """As a person writes one: the worker says what is wrong with another."""
+    for between in ("\t", ",", None):
+        parts = triple.split(between)
+        if len(parts) == 3:
+            return [(parts[0].strip(), parts[1].strip(), parts[2].strip())]
+    return []

@@ -1,0 +1,135 @@
+"""How large the flights of a folder are, from the headers of their files: no frame is read, and no numpy loaded."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from kgops.jobs.files import open_regular
+from kgops.jobs.regress import image_size
+
+__all__ = ["Flights", "flights_in", "flights_of"]
+
+_FRAMES = "frames"  # what the array of images is called, as in kgops.regression.flights
+_HDF5 = (".h5", ".hdf5")
+_MAGIC = b"\x93NUMPY"
+_LONGEST_HEADER = 1 << 16
+_PATIENCE_S = 30.0
+_UNKNOWN_FRAMES = 1000  # of a flight, where a plan is made without data
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """`frames` of each flight by its name; `pixel` is what a pixel takes in a batch, in bytes."""
+
+    height: int
+    width: int
+    pixel: int
+    frames: Mapping[str, int]
+
+    def windows(self, length: int) -> dict[str, int]:
+        """Of so many frames, in each flight; pauses of the camera are not seen here."""
+        return {name: max(0, frames - length + 1) for name, frames in self.frames.items()}
+
+
+def flights_of(settings: Mapping[str, Any]) -> Flights | str:
+    """Of a job: its folder's, else of the size that it names; or why nobody can know."""
+    named = image_size(settings)
+    if settings["data_directory"]:
+        found = flights_in(Path(settings["data_directory"]))
+        if not isinstance(found, str) or named is None:
+            return found
+    if named is None:
+        return "neither flights nor the size of their images are named"
+    return Flights(*named, 1, {"first": _UNKNOWN_FRAMES, "last": _UNKNOWN_FRAMES})
+
+
+def flights_in(folder: Path) -> Flights | str:
+    """What the worker will find there, or why it cannot be told; the worker says more of a broken file."""
+    try:
+        shapes = dict(_shapes(folder))
+    except MemoryError:
+        raise
+    except (
+        Exception
+    ) as error:  # zipfile, what unpacks for it and literals of Python: the worker reads it, too
+        return f"its flights cannot be read: {' '.join(str(error).split())[:100]}"
+    if not shapes:
+        return f"{folder} has no flights"
+    if len({shape[1:] for shape, _ in shapes.values()}) > 1:
+        return "its flights have images of several sizes"
+    shape, pixel = next(iter(shapes.values()))
+    frames = {name: shapes[name][0][0] for name in sorted(shapes)}
+    return Flights(shape[1], shape[2], pixel, frames)
+
+
+def _shapes(folder: Path) -> Iterator[tuple[str, tuple[tuple[int, int, int], int]]]:
+    hdf5 = []
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".npz":
+            with (
+                _opened(path) as raw,
+                zipfile.ZipFile(raw) as archive,
+                archive.open(f"{_FRAMES}.npy") as file,
+            ):
+                yield path.stem, _header(file)
+        elif path.suffix in _HDF5:
+            hdf5.append(path)
+        elif (path / f"{_FRAMES}.npy").is_file():
+            with _opened(path / f"{_FRAMES}.npy") as file:
+                yield path.stem, _header(file)
+    if hdf5:
+        yield from _hdf5(hdf5)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return os.fdopen(open_regular(path, follow=True), "rb")
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, int, int], int]:
+    """Shape, and bytes of a pixel as `kgops.regression.windows` hands them on."""
+    if file.read(6) != _MAGIC:
+        raise ValueError("this is no array of numpy's")
+    major = file.read(2)[0]
+    length = int.from_bytes(file.read(2 if major == 1 else 4), "little")
+    if length > _LONGEST_HEADER:
+        raise ValueError("the header of an array is longer than any")
+    told = ast.literal_eval(file.read(length).decode("latin1"))
+    return _checked(told["shape"], told["descr"])
+
+
+def _checked(shape: Any, dtype: Any) -> tuple[tuple[int, int, int], int]:
+    if len(shape) != 3 or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise ValueError(f"frames have the shape {shape!r:.40}")
+    return (shape[0], shape[1], shape[2]), 1 if dtype == "|u1" else 4
+
+
+_ASK_H5PY = """
+import h5py, json, sys
+for path in sys.argv[1:]:
+    with h5py.File(path, "r") as file:
+        print(json.dumps([list(file["frames"].shape), file["frames"].dtype.str]))
+"""
+
+
+def _hdf5(paths: list[Path]) -> Iterator[tuple[str, tuple[tuple[int, int, int], int]]]:
+    """In a process of its own, since h5py brings numpy with it."""
+    command = [sys.executable, "-P", "-c", _ASK_H5PY, *map(str, paths)]
+    try:
+        told = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(f"HDF5 files took longer than {_PATIENCE_S:.0f} s") from error
+    if told.returncode:
+        raise ValueError(told.stderr.strip().rpartition("\n")[2])
+    for path, line in zip(paths, told.stdout.splitlines(), strict=True):
+        yield path.stem, _checked(*json.loads(line))

@@ -1,0 +1,247 @@
+"""How large a job's data are: entities, relations, triples, and how its queries share answers.
+
+Read without torch: PyKEEN's bundled graphs from its package's files, files of triples in one pass, both
+remembered by path, size and time of change. Of PyKEEN's other graphs what is published (`known_graphs`); None where
+nobody can know without a download.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs.files import open_regular, read_json, write_json
+from kgops.planning import known_graphs
+from kgops.planning.block_counts import Groups
+from kgops.planning.evaluation_counts import Ranked
+
+__all__ = ["Answers", "Counts", "count_triples", "counts_of", "files_of"]
+
+Triple = tuple[int, int, int]
+
+_BUNDLED = ("nations", "kinships", "umls")
+_SPLITS = ("train", "valid", "test")
+_HEADERS = ((b"head", b"relation", b"tail"), (b"subject", b"predicate", b"object"), (b"h", b"r", b"t"))
+_VOCABULARY_HEADERS = {b"id", b"label", b"entity", b"relation", b"index", b"name"}
+_REMEMBERED = 64  # data sets; the oldest is forgotten first
+_LONGEST = 64 << 20  # bytes of a line, as `kgops.graphs.text` reads them
+_FORMAT = 2  # of what is remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Distinct queries of one direction, the answers they have in all, Σ of their squares, and the most."""
+
+    queries: int = 0
+    answers: int = 0
+    squares: int = 0
+    most: int = 0
+
+    @classmethod
+    def of(cls, counts: Iterable[int]) -> Answers:
+        counted = list(counts)
+        squares = sum(count * count for count in counted)
+        return cls(len(counted), sum(counted), squares, max(counted, default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Triples are counted once per file, as training reads them; relations without their inverses.
+
+    `tails` are answers of (head, relation) in the training triples, `heads` of (tail, relation), `test_queries`
+    the distinct queries of both kinds among the test triples. `groups` says how many of these queries meet in
+    one block of the training triples, `ranked` what validation and test ask at once; empty where nobody counted.
+    `published`: the triples are not on this machine. `assumed`: only their numbers are known, and every training
+    triple counts as a query of its own.
+    """
+
+    entities: int
+    relations: int
+    train: int
+    valid: int = 0
+    test: int = 0
+    tails: Answers = field(default_factory=Answers)
+    heads: Answers = field(default_factory=Answers)
+    groups: Groups = field(default_factory=Groups)
+    test_queries: tuple[int, int] = (0, 0)
+    ranked: tuple[Ranked, Ranked] = (Ranked(), Ranked())
+    published: bool = False
+    assumed: bool = False
+
+    def as_table(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Counts:
+        nested: dict[str, Any] = {"tails": Answers(**table["tails"]), "heads": Answers(**table["heads"])}
+        nested |= {"groups": Groups.from_table(table["groups"]), "test_queries": tuple(table["test_queries"])}
+        nested["ranked"] = tuple(Ranked.from_table(one) for one in table["ranked"])
+        return cls(**{**table, **nested})
+
+
+def counts_of(
+    settings: Mapping[str, Any], remembered: Path | None = None, *, most_bytes: int | None = None
+) -> Counts | None:
+    """Of the data that a job's settings name (`dataset`, or `train`, `valid`, `test` and vocabularies).
+
+    `remembered` is a file where counts are kept for the next time; it may not exist yet. Files of more than
+    `most_bytes` in all are not counted, only remembered.
+    """
+    files = files_of(settings)
+    if files is None:
+        return _published(settings.get("dataset"))
+    try:
+        key = "|".join([str(_FORMAT), *(_identity(role, path) for role, path in files.items())])
+        there = read_json(remembered) if remembered is not None else None
+        known = there if isinstance(there, dict) else {}
+        recalled = _recalled(known.get(key))
+        if recalled is not None:
+            return recalled
+        if most_bytes is not None and sum(path.stat().st_size for path in files.values()) > most_bytes:
+            return None
+        counts = _count(files)
+    except (OSError, EOFError, zlib.error, ValueError):
+        return None  # unreadable, or no triples: the run that reads them says what is wrong, with the line
+    if remembered is not None:
+        kept = [*known.items()][1 - _REMEMBERED :]
+        remembered.parent.mkdir(parents=True, exist_ok=True)
+        write_json(remembered, {**dict(kept), key: counts.as_table()})
+    return counts
+
+
+def _published(name: str | None) -> Counts | None:
+    """Of a graph of PyKEEN's that nobody needs to download for this."""
+    table = known_graphs.counted_table(name or "")
+    if table is not None:
+        return replace(Counts.from_table(table), published=True)
+    sizes = known_graphs.sizes_of(name or "")
+    if sizes is None:
+        return None
+    each = Answers(sizes.train, sizes.train, sizes.train, 1)
+    return Counts(*sizes, tails=each, heads=each, published=True, assumed=True)
+
+
+def _recalled(table: Any) -> Counts | None:
+    """What another kgops wrote, or a person changed, is counted anew."""
+    try:
+        return None if table is None else Counts.from_table(table)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None
+
+
+def count_triples(
+    train: Collection[Triple],
+    valid: Collection[Triple],
+    test: Collection[Triple],
+    entities: int,
+    relations: int,
+) -> Counts:
+    """Of triples of ids, each standing there once in its split."""
+    tails = Counter((head, relation) for head, relation, _ in train)
+    heads = Counter((tail, relation) for _, relation, tail in train)
+    return Counts(
+        entities,
+        relations,
+        len(train),
+        len(valid),
+        len(test),
+        Answers.of(tails.values()),
+        Answers.of(heads.values()),
+        Groups.of(sorted(train)),
+        (len({(h, r) for h, r, _ in test}), len({(t, r) for _, r, t in test})),
+        (Ranked.of(valid, (train, valid)), Ranked.of(test, (train, valid, test))),
+    )
+
+
+def files_of(settings: Mapping[str, Any]) -> dict[str, Path] | None:
+    """By role; None where the data are not on this machine."""
+    name = settings.get("dataset")
+    if name:
+        folder = _bundled(name)
+        return None if folder is None else {split: folder / f"{split}.txt" for split in _SPLITS}
+    roles = (*_SPLITS, "entity_to_id", "relation_to_id")
+    named = {role: Path(settings[role]) for role in roles if settings.get(role)}
+    return named if "train" in named else None
+
+
+def _bundled(name: str) -> Path | None:
+    """Finding the package runs none of it, which would take seconds."""
+    found = find_spec("pykeen") if name.lower() in _BUNDLED else None
+    if found is None or found.origin is None:
+        return None
+    folder = Path(found.origin).parent / "datasets" / name.lower()
+    return folder if (folder / "train.txt").is_file() else None
+
+
+def _identity(role: str, path: Path) -> str:
+    stat = path.stat()
+    return f"{role}:{path.absolute()}:{stat.st_size}:{stat.st_mtime_ns}"
+
+
+def _count(files: Mapping[str, Path]) -> Counts:
+    entities: dict[bytes, int] = {}
+    relations: dict[bytes, int] = {}
+    split = {role: _triples(files[role], entities, relations) for role in _SPLITS if role in files}
+    totals = [
+        _entries(files[role]) if role in files else len(found)
+        for role, found in (("entity_to_id", entities), ("relation_to_id", relations))
+    ]
+    ranks = _ranks(entities), _ranks(relations)
+    train, valid, test = (
+        [(ranks[0][h], ranks[1][r], ranks[0][t]) for h, r, t in split.get(role, ())] for role in _SPLITS
+    )
+    return count_triples(train, valid, test, totals[0], totals[1])
+
+
+def _triples(path: Path, entities: dict[bytes, int], relations: dict[bytes, int]) -> set[Triple]:
+    found: set[Triple] = set()
+    numbered, related = entities.setdefault, relations.setdefault
+    for line in _lines(path):
+        head, relation, tail = line.split(b"\t")  # ValueError where there are not three
+        if not found and (head.lower(), relation.lower(), tail.lower()) in _HEADERS:
+            continue
+        h = numbered(head, len(entities))
+        found.add((h, related(relation, len(relations)), numbered(tail, len(entities))))
+    if not found:
+        raise ValueError(f"{path} has no triples")
+    return found
+
+
+def _entries(path: Path) -> int:
+    """Of a vocabulary: its lines without a first one that is their number, or a header."""
+    lines = list(_lines(path))
+    if len(lines) > 1 and lines[0].strip().isdigit():
+        lines.pop(0)
+    header = {word.lower() for word in lines[0].split()} if len(lines) > 1 else set()
+    return len(lines) - (len(header) == 2 and header <= _VOCABULARY_HEADERS)
+
+
+def _ranks(labels: dict[bytes, int]) -> list[int]:
+    """By number of first meeting, the id that training gives: numbers by value, else by text."""
+    numeric = all(label.isdigit() for label in labels)
+    ordered = sorted(labels, key=lambda label: (int(label), label)) if numeric else sorted(labels)
+    ranks = [0] * len(ordered)
+    for rank, label in enumerate(ordered):
+        ranks[labels[label]] = rank
+    return ranks
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with os.fdopen(open_regular(path, follow=True), "rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        with gzip.open(raw) if packed else raw as file:
+            lines = iter(lambda: file.readline(_LONGEST + 1), b"") if packed else file
+            for number, line in enumerate(lines):
+                if len(line) > _LONGEST:  # what is packed may be a thousand times as large as its file
+                    raise ValueError(f"{path} has a line without end")
+                text = line.rstrip(b"\r\n")
+                if text.strip():
+                    yield text.removeprefix(b"\xef\xbb\xbf") if number == 0 else text

@@ -1,0 +1,165 @@
+"""Building an index of the training side and asking it as the allocator sees it, after `kgops.tracin.index`."""
+
+from __future__ import annotations
+
+from kgops.planning.factor_memory import Side, small_each, walk_factors
+from kgops.planning.ledger import Held, Ledger, Scratch, ends
+from kgops.planning.pair_memory import walk_pairs
+from kgops.planning.product_memory import EXACT, walk_product
+from kgops.planning.scan_memory import Ranking, tests_at_once, walk_engines, walk_kept, walk_results
+from kgops.planning.tracin_sizes import TracinShape
+
+__all__ = ["index_bytes", "mapped_bytes", "walk_building", "walk_query"]
+
+_ID = 8
+_ROW = 3 * _ID
+
+
+def walk_building(ledger: Ledger, s: TracinShape) -> None:
+    """`build_index`: the blocks of one checkpoint after the other, and what is written of each."""
+    engines = walk_engines(ledger, s)
+    ledger.phase = "blocks"
+    n = s.counts.train
+    # All blocks are cut before the first is computed.
+    blocks = [ledger.take("data", _ID * n)]
+    ledger.flash("data", *[_ID * n] * 4)
+    blocks.append(ledger.take("data", _ROW * n))
+    known = s.counts.groups.blocks(s.block, n, both_directions=s.both_directions)
+    scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
+    body: list[Held] = []
+    for scratch in ends(scratches):
+        for block in known.found:
+            side = Side.of_block(s, block, None)
+            made = _walk_made(ledger, s, scratch, side)
+            # The body before is written, and stands until this one is made.
+            ledger.give(*body)
+            body = made
+    ledger.give(*body, *blocks, *engines)
+    for scratch in scratches:
+        scratch.close()
+
+
+def _walk_made(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> list[Held]:
+    """`_to_file`: what products will need of a block; with copies of what is not in one piece."""
+    against = s.projection or 0
+    made = walk_factors(ledger, s, scratch, side, keep=not s.projection, against=against)
+    if s.projection:
+        made.held.append(ledger.take("factors", 4 * s.projection * side.groups))
+    copied = ledger.take("factors", 2 * _ID * side.groups + _ID * side.samples)
+    ledger.give(*made.passing)
+    return [*made.held, copied]
+
+
+def walk_query(ledger: Ledger, s: TracinShape) -> None:
+    """`Index.scan` of one tile of test triples: files are mapped, on a card copied there."""
+    engines = walk_engines(ledger, s)
+    ledger.phase = "tests"
+    tile = s.tests_of_a_tile
+    test = Side.of_tests(s, min(tile, tests_at_once(s)))
+    scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
+    kept = walk_kept(ledger, s, scratches, test)
+    ledger.phase = "blocks"
+    n = s.counts.train
+    every = [] if s.ranks or s.on_card else [ledger.take("scores", 4 * tile * n)]
+    union = [] if s.ranks or s.on_card else [ledger.take("data", (_ID + _ROW) * n)]
+    ranking = Ranking(ledger, s, test)
+    earlier = ledger.take("scores", 24 * (tile - test.triples) * ranking.best if s.ranks else 0)
+    last = 0
+    for block in s.counts.groups.blocks(s.block, n, both_directions=s.both_directions).found:
+        side = Side.of_block(s, block, None)
+        ranking.add(_walk_block(ledger, s, scratches, side, test), side.triples)
+        last = side.triples
+    ledger.give(*kept)
+    in_hand = ledger.take("scores", 4 * test.triples * last)  # of the last block, which the loop still names
+    ranking.finish()
+    ledger.give(in_hand)
+    for scratch in scratches:
+        scratch.close()
+    ledger.give(*engines, *ranking.found, earlier)
+    if every:
+        walk_results(ledger, s)
+    ledger.give(*every, *union)
+
+
+def mapped_bytes(s: TracinShape) -> int:
+    """Of files that a process on a CPU has resident at once: the one it reads, and the one before."""
+    if not s.from_index or s.on_card:
+        return 0
+    blocks = s.counts.groups.blocks(s.block, s.counts.train, both_directions=s.both_directions).found
+    return 2 * max(_stored_bytes(s, Side.of_block(s, block, None)) for block in blocks)
+
+
+def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], side: Side, test: Side) -> Held:
+    """`Index._block`: a block at every checkpoint, and the sum of its scores."""
+    summed: Held | None = None
+    stored: list[Held] = []
+    made: list[Held] = []
+    for scratch in ends(scratches):
+        # Copied to a card, while that of the checkpoint before is there. A host maps it, and lets go of it when
+        # it wants to: that is no memory which could run out.
+        ahead = [ledger.take("index", _stored_bytes(s, side) if s.on_card else 0)]
+        ledger.give(*stored, *made)
+        stored, made = ahead, _walk_read(ledger, s, side, test)
+        scores = walk_pairs(ledger, s, scratch, side, test)
+        if summed is None:
+            summed = scores
+        else:
+            ledger.give(scores)
+    assert summed is not None
+    ledger.give(*stored, *made)
+    return summed
+
+
+def index_bytes(s: TracinShape) -> int:
+    """Of all files of an index; at most, where not every block was counted."""
+    n = s.counts.train
+    known = s.counts.groups.blocks(s.block, n, both_directions=s.both_directions)
+    stored = [_stored_bytes(s, Side.of_block(s, block, None)) for block in known.found]
+    number = -(-n // s.block)
+    return s.checkpoints * (sum(stored) if known.all else round(number * sum(stored) / len(stored)))
+
+
+def _stored_bytes(s: TracinShape, side: Side) -> int:
+    """Of the tensors in one file, in the order of `_to_file`."""
+    c, vector = s.model, 4 * s.model.embedding_dim
+    vectors = sum(name in s.names for name in _WITH_A_VECTOR) + 1
+    by_sample = 2 * _ID + 4 + vectors * vector + small_each(s)
+    by_group = 2 * _ID + vector + 4 * (s.projection or c.features)
+    size = _ID * side.triples + (_ID * side.rows if s.knows_all else 0)
+    if s.loss != "target":
+        by_group += 4 * (s.projection or c.num_entities) + (8 if s.loss.endswith("-ce") else 0)
+        size += (2 * _ID + 4) * (side.group_answers or min(side.groups, side.rows))
+    return size + by_sample * side.samples + by_group * side.groups
+
+
+_WITH_A_VECTOR = ("output_norm.weight", "output_norm.bias", "entities", "relations")
+
+
+def _walk_read(ledger: Ledger, s: TracinShape, side: Side, test: Side) -> list[Held]:
+    """`_from_file`: the gradient at the scores, at the entities of the tests alone."""
+    if s.loss == "target":
+        return []
+    part, c = "factors", s.model
+    wanted = test.samples + test.groups
+    ids = [ledger.take(part, _ID * wanted)]
+    vectors = ledger.take(part, 4 * wanted * c.embedding_dim)
+    ledger.flash(part, 4 * wanted)
+    at = ledger.take(part, 4 * side.groups * wanted)
+    ledger.give(vectors)
+    many = side.group_answers or side.groups
+    positives = ledger.take(part, _ID * 2 * many)
+    ledger.flash(part, *[_ID * wanted] * 3)
+    ledger.give(positives)
+    held = [*ids, at]
+    if s.projection:
+        return [*held, ledger.take(part, 4 * side.groups * s.projection)]
+    delta = c.num_entities
+    if s.gram_format.is_low:
+        wide = ledger.take(part, 4 * delta * test.groups)
+        gram = walk_product(ledger, part, EXACT, 0, 0, side.groups * test.groups)
+        ledger.give(wide)
+    else:
+        gram = walk_product(ledger, part, EXACT, 0, 0, side.groups * test.groups)
+    copied = ledger.take(part, 4 * side.groups * test.groups)
+    ledger.give(gram)
+    return [*held, copied]

@@ -1,0 +1,197 @@
+"""Predicted peak memory of a job by part, before it starts: torch-free, in a millisecond or a few.
+
+Two things are named apart. *Counted tensors* are what torch's allocator hands out: on a CPU `python -m
+benchmarks.budget` measures how good their prediction is. *Process memory*, on a CPU, is all that the worker's process
+has resident: those, and what `process_memory` learned of the rest. What a card adds (rounding, segments, workspaces,
+context) is derived from torch's source and from reports, and is marked as not measured until a run on that card has
+been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kgops.gpus.facts import CardFacts
+from kgops.planning.allocator import GRANULE, reserved_bytes
+from kgops.planning.corrections import Correction
+from kgops.planning.index_memory import mapped_bytes
+from kgops.planning.ledger import Ledger
+from kgops.planning.process_memory import Process, ProcessModel
+from kgops.planning.regress_memory import walk_regression
+from kgops.planning.regress_sizes import RegressShape
+from kgops.planning.stage_sizes import Shape
+from kgops.planning.tracin_memory import walk_tracin
+from kgops.planning.tracin_sizes import TracinShape
+from kgops.planning.train_memory import walk_training
+from kgops.planning.train_sizes import TrainShape
+
+__all__ = ["Budget", "Row", "peak_live", "predict"]
+
+MIB = 1 << 20
+
+_PARTS = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "the optimizer's moments",
+    "data": "triples, frames and batches",
+    "activations": "activations and buffers of a step",
+    "loss": "the loss over entities",
+    "evaluation": "ranking",
+    "factors": "factors of gradients",
+    "scores": "scores and the strongest of them",
+    "index": "a file of the index",
+    "graph": "what filtering asks and what it keeps, on the host",
+    "checkpoint": "a checkpoint being read",
+    "workspace": "copies and workspace of libraries",
+}
+# cuBLAS keeps one for each thread and stream: two of the sizes that torch gives by compute capability.
+_WORKSPACE = 8_519_680
+_WORKSPACE_HOPPER = 32 * MIB
+_BIG_WORKSPACE = (9, 10, 12)
+# CUDA context, kernels and libraries: 256 to 400 MiB were reported; the driver tells only by a measurement.
+_CONTEXT = 400 * MIB
+
+
+class Row(NamedTuple):
+    """One line of an explanation; `is_measured` where such predictions were compared with measurements."""
+
+    part: str
+    size: int
+    says: str
+    is_measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """All in bytes, at the moment of the peak, in `phase`; `phases` has the peak of each.
+
+    `live` is what the allocator has handed out, `reserved` what it holds for that, `total` all that the card has to
+    have, corrected by what this machine's runs have shown; on a CPU all that the `process` has to have, or where that
+    is None the counted tensors alone.
+    """
+
+    parts: Mapping[str, int]
+    phase: str
+    phases: Mapping[str, int]
+    live: int
+    reserved: int
+    context: int
+    on_card: bool
+    correction: Correction | None = None
+    process: Process | None = None
+
+    @property
+    def allocator(self) -> int:
+        """Segments that are not full, and the holes in them."""
+        return self.reserved - self.live
+
+    @property
+    def total(self) -> int:
+        whole = self.reserved + self.context
+        if self.process is not None:
+            return whole + self.process.total
+        return whole if self.correction is None else round(whole * self.correction.factor)
+
+    @property
+    def total_mib(self) -> float:
+        return self.total / MIB
+
+    def explain(self) -> list[Row]:
+        """The parts, largest first, then what a card adds; they sum to `total`."""
+        parts = sorted(self.parts.items(), key=lambda part: -part[1])
+        rows = [Row(name, size, _PARTS[name], not self.on_card) for name, size in parts if size]
+        if self.on_card:
+            rows.append(Row("allocator", self.allocator, "segments of the cache that are not full", False))
+            rows.append(Row("context", self.context, "CUDA context, kernels and libraries", False))
+        if self.correction is not None:
+            learned = self.total - self.reserved - self.context
+            rows.append(Row("correction", learned, self.correction.says, True))
+        if self.process is not None:
+            own = self.process
+            rows.append(Row("libraries", own.libraries, own.says, own.samples > 0))
+            rows.append(Row("labels", own.data, "labels of the graph and Python's objects", own.samples > 0))
+            if own.mapped:
+                says = "files of the index; the system takes their memory back when it is short"
+                rows.append(Row("mapped files", own.mapped, says, own.samples > 0))
+            rows.append(Row("start", own.start, "Python and its imports, before any data", own.samples > 0))
+        return rows
+
+    def as_table(self) -> dict[str, Any]:
+        """In MiB, for a record or JSON."""
+        start = {} if self.process is None else {"start_mib": self.process.start / MIB}
+        return {
+            **start,
+            "phase": self.phase,
+            "parts_mib": {row.part: row.size / MIB for row in self.explain()},
+            "phases_mib": {phase: size / MIB for phase, size in self.phases.items()},
+            "live_mib": self.live / MIB,
+            "reserved_mib": self.reserved / MIB,
+            "total_mib": self.total_mib,
+        }
+
+
+def predict(
+    shape: Shape,
+    card: CardFacts | None = None,
+    *,
+    correction: Correction | None = None,
+    process: ProcessModel | None = None,
+    data: int = 0,
+    resumed: bool = False,
+    expandable: bool = False,
+    context: int | None = None,
+) -> Budget:
+    """The peak of a job of this shape; `card` is the one the shape was made for. On a CPU `process` says what the
+    worker's process takes beside tensors, and `data` bytes of labels among it.
+
+    `resumed` for one that goes on from a checkpoint, `expandable` where segments may grow, `context` in
+    bytes where it was measured for this card and driver.
+    """
+    on_card = shape.on_card
+    ledger = Ledger(GRANULE if on_card else 1, record=on_card)
+    _walk(ledger, shape, card, resumed)
+    peak = ledger.peak
+    reserved = peak.live if ledger.events is None else reserved_bytes(ledger.events, expandable=expandable)
+    return Budget(
+        peak.parts,
+        peak.phase,
+        ledger.peaks,
+        peak.live,
+        reserved,
+        (_CONTEXT if context is None else context) if on_card else 0,
+        on_card,
+        correction,
+        process.beside(reserved, data, _mapped(shape)) if process is not None and not on_card else None,
+    )
+
+
+def _mapped(shape: Shape) -> int:
+    return mapped_bytes(shape) if isinstance(shape, TracinShape) else 0
+
+
+def peak_live(
+    shape: Shape, card: CardFacts | None = None, *, resumed: bool = False, without: Collection[str] = ()
+) -> int:
+    """`predict`'s `live` but for rounding, several times as fast on a card: to search with. `without` these parts."""
+    ledger = Ledger(without=without)
+    _walk(ledger, shape, card, resumed)
+    return ledger.peak.live
+
+
+def _walk(ledger: Ledger, shape: Shape, card: CardFacts | None, resumed: bool) -> None:
+    if shape.on_card:
+        ledger.phase = "loading"
+        ledger.take("workspace", _workspace(card))
+    if isinstance(shape, TrainShape):
+        walk_training(ledger, shape, resumed=resumed)
+    elif isinstance(shape, RegressShape):
+        walk_regression(ledger, shape, resumed=resumed)
+    else:
+        walk_tracin(ledger, shape)
+
+
+def _workspace(card: CardFacts | None) -> int:
+    capability = card.compute_capability if card is not None else None
+    return _WORKSPACE if capability and capability[0] not in _BIG_WORKSPACE else _WORKSPACE_HOPPER

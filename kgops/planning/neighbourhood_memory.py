@@ -1,0 +1,50 @@
+"""The graph that filtering asks, in numpy's memory on the host, line by line after `kgops.graphs.neighbourhoods`."""
+
+from __future__ import annotations
+
+from kgops.planning.ledger import Held, Ledger
+from kgops.planning.tracin_sizes import TracinShape
+
+__all__ = ["walk_graph", "walk_neighbourhood"]
+
+_ID = 8
+
+
+def walk_neighbourhood(ledger: Ledger, s: TracinShape) -> list[Held]:
+    """The graph, which stays, and what a tile of tests is left with: each at most all triples.
+
+    Which edges lie on short paths is searched in trees whose number only the graph decides: that is not counted
+    beyond the arrays that every search begins with.
+    """
+    n, entities = s.counts.train, s.model.num_entities
+    if s.on_card:
+        return []
+    held = walk_graph(ledger, n, n, entities)
+    part = "graph"
+    distances = [ledger.take(part, _ID * entities) for _ in (1, 2)]
+    rows = ledger.take(part, _ID * n)
+    ledger.flash(part, *[_ID * n] * 8)  # both ends of each row, smaller and larger, the distinct edges
+    ledger.give(*distances, rows)
+    return held
+
+
+def walk_graph(ledger: Ledger, triples: int, edges: int, entities: int) -> list[Held]:
+    """`Neighbourhood.__init__` with so many distinct edges; what it keeps."""
+    ledger.phase, part = "neighbourhood", "graph"
+    ends = ledger.take(part, 2 * _ID * triples)
+    ordered = ledger.take(part, 2 * _ID * triples)
+    ledger.flash(
+        part, _ID * triples, triples, _ID * edges, _ID * edges
+    )  # as one number, which are no loops, sorted
+    distinct = ledger.take(part, _ID * edges)
+    both = ledger.take(part, 2 * _ID * edges)
+    arcs = ledger.take(part, 4 * _ID * edges)
+    order = ledger.take(part, 2 * _ID * edges)
+    counts = [ledger.take(part, _ID * entities), ledger.take(part, _ID * entities)]
+    ledger.flash(part, _ID * entities, _ID * entities)
+    neighbours = ledger.take(part, 2 * _ID * edges)
+    degree = ledger.take(part, _ID * entities)
+    ledger.flash(part, triples, _ID * entities, _ID * entities)
+    starts = counts.pop()
+    ledger.give(ordered, distinct, both, arcs, order, *counts)
+    return [ends, starts, neighbours, degree]

@@ -1,0 +1,146 @@
+"""Scores of all pairs of two blocks and their ranking as the allocator sees them, after
+`kgops.tracin.products`, `kgops.tracin.tangents` and `kgops.tracin.ranking`."""
+
+from __future__ import annotations
+
+from kgops.jobs import chunk_sizes
+from kgops.planning.factor_memory import Side
+from kgops.planning.ledger import Held, Ledger, Scratch
+from kgops.planning.product_memory import walk_product
+from kgops.planning.tracin_layers import CONVOLUTION
+from kgops.planning.tracin_sizes import TracinShape
+
+__all__ = ["walk_all_scores", "walk_pairs", "walk_ranking", "walk_samples"]
+
+_ID = 8
+
+
+def walk_pairs(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, test: Side) -> Held:
+    """`Engine.pair`: (tests, trains) of one checkpoint."""
+    part = "scores"
+    gram: list[Held] = []
+    if s.projection and s.loss != "target":
+        product = (train.groups * s.projection, s.projection * test.groups, train.groups * test.groups)
+        gram.append(walk_product(ledger, part, s.gram_format, *product))
+    out = walk_samples(ledger, s, scratch, train, test)
+    pairs = 4 * train.triples * test.triples
+    summed = [ledger.take(part, pairs)] if s.both_directions else []
+    weighed = ledger.take(part, pairs)
+    ledger.give(out, *summed, *gram)
+    return weighed
+
+
+def walk_samples(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, test: Side) -> Held:
+    """`pair_scores`, of every row with every row."""
+    part, names = "scores", s.names
+    both, half = 4 * train.samples * test.samples, 4 * train.samples * test.groups
+    groups = 4 * train.groups * test.groups
+    out = ledger.take(part, both)
+    if names & {"entities", "biases"}:
+        _delta_products(ledger, s, both, half)
+        ledger.flash(part, groups, half, both)
+    maps: list[Held] = []
+    if names & {"project.weight", "project.bias"}:
+        maps = [_map_products(ledger, s, train, test)]
+    if "entities" in names:
+        _add_heads(ledger, both, 4 * train.groups * test.samples)
+    if train.moves_forward:
+        if names & (CONVOLUTION | {"entities", "relations"}):
+            _tangents(ledger, s, scratch, train.groups, test.samples)
+    else:
+        if "entities" in names:
+            _add_heads(ledger, both, half)
+        if names & {"entities", "relations"}:
+            _add_equal(ledger, s, train, test)
+    if s.knows_all:  # samples back to the rows they stand for
+        rows = ledger.take(part, 4 * train.rows * test.samples)
+        ledger.give(out)
+        out = ledger.take(part, 4 * train.rows * test.rows)
+        ledger.give(rows)
+    ledger.give(*maps)
+    return out
+
+
+def _delta_products(ledger: Ledger, s: TracinShape, both: int, half: int) -> None:
+    part = "scores"
+    same, inner = ledger.take(part, both // 4), ledger.take(part, both)
+    ledger.flash(part, both)
+    if s.loss != "target":
+        theirs = ledger.take(part, both)
+        ledger.flash(part, both if s.knows_all else half)
+        ledger.flash(part, both)
+        ledger.give(theirs)
+    ledger.give(same, inner)
+
+
+def _map_products(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> Held:
+    """The product of the feature maps, in the format that was asked for; it stays until the end."""
+    part, both = "scores", 4 * train.samples * test.samples
+    inner, pairs = s.projection or s.model.features, train.groups * test.groups
+    if "project.weight" in s.names:
+        product = (train.groups * inner, inner * test.groups, pairs)
+        maps = walk_product(ledger, part, s.gram_format, *product, rounded=not s.projection)
+    else:
+        maps = ledger.take(part, 4 * pairs)
+    ledger.flash(part, both, 4 * train.samples * test.groups, both)
+    return maps
+
+
+def _add_heads(ledger: Ledger, both: int, spread: int) -> None:
+    """Where a head vector also plays a tail's part; that some do is taken for granted."""
+    part = "scores"
+    across = ledger.take(part, both)
+    ledger.flash(part, spread, both)
+    ledger.flash(part, both, both // 4, both, both)
+    ledger.give(across)
+
+
+def _add_equal(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> None:
+    """Only columns with a common head or relation; with few relations that is all of them."""
+    columns = min(test.samples, train.samples * 4)
+    both = 4 * train.samples * columns
+    ledger.flash("scores", both // 4, train.groups * columns, both, both // 4, both)
+
+
+def _tangents(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, tests: int) -> None:
+    c, part = s.model, "activations"
+    taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
+    at_once = groups if s.on_card else min(groups, chunk_sizes.TRACIN_TANGENT_GROUPS)
+    image, patches = 8 * groups * c.embedding_dim, 4 * at_once * (taps + 1) * places
+    before = ledger.take(part, 4 * groups * c.embedding_dim if tests > 1 else 0)  # of the last test
+    moving = ledger.take(part, image + image // 2)
+    ledger.flash(part, image, image, image)
+    moved = ledger.take(part, 4 * groups * c.embedding_dim)
+    own = ledger.take(part, patches)
+    scratch.take(part, "moving_maps", 4 * at_once * c.features)
+    ledger.flash(part, 2 * patches)
+    ledger.give(moving, own, moved, before)
+
+
+def walk_all_scores(ledger: Ledger, s: TracinShape, tests: int) -> list[Held]:
+    """`AllScores`, on the host."""
+    return [] if s.on_card else [ledger.take("scores", 4 * tests * s.counts.train)]
+
+
+def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: bool, shared: bool) -> None:
+    """`TopTriples.finish`: the highest, then the lowest; `again` beside those found in other columns, `shared`
+    where triples share their gradient."""
+    ledger.phase, part, best = "ranking", "scores", 12 * tests * min(k, columns)
+    pieces = ledger.take(part, 4 * tests * columns)
+    ids = ledger.take(part, _ID * columns)
+    joined = ledger.take(part, 4 * tests * columns)
+    ledger.give(pieces)
+    highest = ledger.take(part, best)  # of this merge, while the lowest are looked for
+    negated = ledger.take(part, 4 * tests * columns)
+    both = tests * (columns + k if again else columns)
+    candidates = [ledger.take(part, 4 * both), ledger.take(part, _ID * both)]
+    ledger.give(negated)
+    if both > tests * k:
+        chosen = ledger.take(part, best)
+        ledger.flash(part, both, _ID * both)  # which tie with the last, and how many
+        # Some at a time: ids decide where they tie. Triples that share a gradient do; of others one test may.
+        torn = both // tests * (min(tests, chunk_sizes.TRACIN_TORN_AT_ONCE) if shared else 1)
+        ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
+        candidates.append(chosen)
+    ledger.flash(part, *[_ID * tests * min(k, columns)] * 3)
+    ledger.give(*candidates, joined, highest, ids)

@@ -1,0 +1,275 @@
+"""Lever values that are predicted to fit, and why: what a run takes, and what `kgops suggest` shows beside it.
+
+The levers a person or a profile fixed stay. What a worker chooses by itself is kept wherever it fits, since it was
+tuned by measurement: the search moves away from it only for room. What a roofline takes for faster is shown, to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from kgops.jobs.options import Kind, kind_of
+from kgops.planning import rules
+from kgops.planning.corrections import Correction
+from kgops.planning.job_size import Subject
+from kgops.planning.memory_estimate import Budget, predict
+from kgops.planning.oom_fallbacks import ladder
+from kgops.planning.process_memory import ProcessModel, data_bytes
+from kgops.planning.regress_sizes import RegressShape
+from kgops.planning.resolve import expands_segments, work_of
+from kgops.planning.speed import Rates, rates_of, seconds
+from kgops.planning.stage_sizes import Shape
+from kgops.planning.targets import Target
+from kgops.planning.time_corrections import Pace
+from kgops.planning.train_sizes import TrainShape
+
+__all__ = ["MARGIN", "Known", "Option", "Suggestion", "need_mib", "suggest"]
+
+# Kept free beside a prediction. Under-prediction is what ends a run; on a card nothing was measured yet that
+# would allow less.
+MARGIN = 0.10
+_OTHERS = 3
+_ALIKE = 3  # of what is looked at for these, so many may be much the same as another
+_LARGEST_BATCH = 1 << 20
+_ORDER: tuple[Kind, ...] = ("exact", "numeric", "approximate")
+_TRAIN_CHUNKS = (512, 2048, 8192, 32768)
+_TRACIN_CHUNKS = (512, 1024, 8192, 32768)
+_BLOCKS = (32, 64, 128, 512, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What this machine's own runs have taught; nothing, before the first."""
+
+    correction: Correction | None = None
+    pace: Pace | None = None
+    process: ProcessModel | None = None  # of such a worker on the CPU; None: its tensors alone are told
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """`changes` are the levers that differ from what was asked, `kind` the strongest of what they change.
+    `seconds` is modelled: of an epoch, or of the whole tracing."""
+
+    changes: dict[str, Any]
+    kind: Kind
+    budget: Budget
+    seconds: float
+
+    @property
+    def need_mib(self) -> float:
+        return need_mib(self.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """`chosen` is None where nothing that may be chosen fits; then `nearest` is what would, if anything does."""
+
+    subject: Subject
+    target: Target
+    asked: Option
+    chosen: Option | None
+    nearest: Option | None
+    others: tuple[Option, ...]
+    known: Known
+    largest_batch: int | None = (
+        None  # that is predicted to fit, for training; None where it was not asked for
+    )
+
+    @property
+    def fits(self) -> bool:
+        return self.chosen is not None
+
+    @property
+    def best(self) -> Option:
+        """What would be run, fitting or not."""
+        return self.chosen or self.asked
+
+
+def need_mib(budget: Budget) -> float:
+    """What must be there for a run with this budget."""
+    return budget.total_mib * (1 + MARGIN)
+
+
+def suggest(
+    subject: Subject,
+    target: Target,
+    known: Known = Known(),
+    environment: Mapping[str, str] | None = None,
+    *,
+    thorough: bool = True,
+) -> Suggestion | None:
+    """None where the job has no formula. `thorough` also looks for the next best settings and the largest batch."""
+    search = _Search(subject, target, known, expands_segments(environment or {}))
+    asked = search.option({})
+    if asked is None:
+        return None
+    fits = search.fits(asked)
+    if fits and not thorough:
+        return Suggestion(subject, target, asked, asked, None, (), known)
+    # Fastest first, and a budget only where it is asked for: that is what takes time.
+    exact = (changes for _, changes in search.by_pace(search.exact_changes()))
+    chosen = asked if fits else search.first_that_fits(exact)
+    nearest = None if chosen is not None else search.nearest()
+    if not thorough:
+        return Suggestion(subject, target, asked, chosen, nearest, (), known)
+    more = search.by_pace([{}, *search.exact_changes(), *search.numeric_changes()])
+    looked_at = (search.option(changes) for _, changes in more[: _OTHERS + _ALIKE])
+    others = _different((one for one in looked_at if one is not None and search.fits(one)), chosen or asked)
+    batch = search.largest_batch(chosen.changes if chosen else {})
+    return Suggestion(subject, target, asked, chosen, nearest, others, known, batch)
+
+
+class _Search:
+    def __init__(self, subject: Subject, target: Target, known: Known, expandable: bool) -> None:
+        self.subject, self.target, self.known = subject, target, known
+        self.job = subject.job
+        self.levers = dict(self.job.levers)
+        self.work = work_of(self.job)
+        self.rates: Rates = rates_of(target)
+        self.expandable = expandable
+        self.entities = subject.counts.entities
+        counts = subject.counts
+        kind, triples = known.process.kind if known.process else "", counts.train + counts.valid + counts.test
+        self.data = data_bytes(kind, counts.entities, triples)
+        self._predicted: list[tuple[Shape, Budget]] = []
+
+    def option(self, changes: Mapping[str, Any]) -> Option | None:
+        """With the asked levers changed so; None where rules do not let it stand, or there is no formula."""
+        shapes = self._allowed(changes)
+        if not shapes:
+            return None
+        budget = max((self._budget(shape) for shape in shapes), key=lambda one: one.total)
+        kinds: list[Kind] = ["exact", *(kind_of(name) for name in changes)]
+        kind = max(kinds, key=_ORDER.index)
+        return Option(dict(changes), kind, budget, sum(seconds(shape, self.rates) for shape in shapes))
+
+    def by_pace(self, wanted: Iterable[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
+        """Modelled seconds with each of these changes that rules let stand, the fastest first; of those that a
+        roofline cannot tell apart the one that changes least."""
+        paced = [(self._modelled(changes), changes) for changes in wanted]
+        known = [(took, changes) for took, changes in paced if took is not None]
+        return sorted(known, key=lambda pair: (round(pair[0], 12), len(pair[1])))
+
+    def first_that_fits(self, wanted: Iterable[Mapping[str, Any]]) -> Option | None:
+        options = (self.option(changes) for changes in wanted)
+        return next((one for one in options if one is not None and self.fits(one)), None)
+
+    def _modelled(self, changes: Mapping[str, Any]) -> float | None:
+        shapes = self._allowed(changes)
+        return sum(seconds(shape, self.rates) for shape in shapes) if shapes else None
+
+    def _allowed(self, changes: Mapping[str, Any]) -> list[Shape]:
+        """None of them where rules do not let the changes stand, or there is no formula."""
+        settled, corrections = rules.apply({**self.levers, **changes}, self.target.facts, self.work)
+        if any(correction.lever in changes for correction in corrections):
+            return []
+        return self.subject.shapes(settled, self.target.facts)
+
+    def fits(self, option: Option) -> bool:
+        """An unknown size of memory is no reason to refuse."""
+        usable = self.target.room_mib
+        return usable is None or option.need_mib <= usable
+
+    def exact_changes(self) -> Iterator[dict[str, Any]]:
+        """Values of the levers that nobody fixed, which give the same numbers."""
+        axes: list[list[tuple[str, Any] | None]] = []
+        if self._is_open("entity_chunk"):
+            chunks = _TRAIN_CHUNKS if self.subject.train is not None else _TRACIN_CHUNKS
+            axes.append([None, *(("entity_chunk", chunk) for chunk in chunks if chunk < self.entities)])
+        if self.subject.learns and self._is_open("gradient_checkpointing"):
+            axes.append([None, ("gradient_checkpointing", True)])
+        if self.subject.tracin is not None and self._is_open("block"):
+            axes.append(
+                [None, *(("block", block) for block in _BLOCKS if block <= self.subject.counts.train)]
+            )
+        for combination in product(*axes):
+            changes = dict(pair for pair in combination if pair is not None)
+            if changes:
+                yield changes
+
+    def numeric_changes(self) -> Iterator[dict[str, Any]]:
+        """Other number formats: for a person to choose, never chosen for them."""
+        if self.subject.learns:
+            formats = ("fp32", "tf32", "fp16", "bf16") if self.target.on_card else ("fp32", "bf16")
+            for precision in formats:
+                if precision != self.levers.get("precision", "fp32"):
+                    yield {"precision": precision}
+        elif self.levers.get("gram_precision", "fp32") == "fp32":
+            yield {"gram_precision": "bf16"}
+
+    def nearest(self) -> Option | None:
+        """The first rung of the ladder on which it fits, those that change results included."""
+        willing = replace(self.job, limits=replace(self.job.limits, allow_approximate=True))
+        for rung in ladder(willing, self.target.facts, self.entities):
+            option = self.option(rung.settings)
+            if option is not None and self.fits(option):
+                return option
+        return None
+
+    def largest_batch(self, changes: Mapping[str, Any]) -> int | None:
+        """That fits, by bisection over predictions to 2 %; a batch of all examples at most."""
+        usable = self.target.room_mib
+        if not self.subject.learns or usable is None:
+            return None
+        room: float = usable
+
+        def fits(batch: int) -> bool:
+            shapes = self._shapes({**changes, "batch_size": batch})
+            return max(need_mib(self._budget(shape)) for shape in shapes) <= room
+
+        shape = next(one for one in self._shapes(changes) if isinstance(one, TrainShape | RegressShape))
+        most = max(1, min(_LARGEST_BATCH, shape.examples))
+        low, high = 0, min(shape.batch_size, most)
+        while fits(high):
+            if high == most:
+                return most
+            low, high = high, min(most, high * 4)
+        while high - low > max(1, low // 50):
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low or None
+
+    def _shapes(self, changes: Mapping[str, Any]) -> list[Shape]:
+        return self.subject.shapes({**self.levers, **changes}, self.target.facts)
+
+    def _budget(self, shape: Shape) -> Budget:
+        """Few of the shapes that a search looks at differ: a lever that only training has changes no tracing."""
+        for known, budget in self._predicted:
+            if known == shape:
+                return budget
+        budget = predict(
+            shape,
+            self.target.facts,
+            correction=self.known.correction,
+            process=self.known.process,
+            data=self.data,
+            expandable=self.expandable,
+        )
+        self._predicted.append((shape, budget))
+        return budget
+
+    def _is_open(self, lever: str) -> bool:
+        return str(self.levers.get(lever, "auto")) == "auto"
+
+
+def _different(options: Iterable[Option], best: Option) -> tuple[Option, ...]:
+    """The next ones worth a line: no two of the same need and pace, and none that gives the same numbers as
+    another more slowly and for as much memory."""
+    seen = {(round(best.need_mib), f"{best.seconds:.2g}")}
+    found: list[Option] = []
+    for option in options:
+        key = (round(option.need_mib), f"{option.seconds:.2g}")
+        is_beaten = any(
+            option.need_mib >= one.need_mib and option.seconds >= one.seconds for one in (best, *found)
+        )
+        if key in seen or (option.kind == "exact" and is_beaten):
+            continue
+        seen.add(key)
+        found.append(option)
+        if len(found) == _OTHERS:
+            break
+    return tuple(found)

@@ -1,0 +1,70 @@
+"""A product whose factors are rounded first, as the allocator sees it, after `kgops.tracin.low_precision`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kgops.planning.ledger import Held, Ledger
+
+__all__ = ["EXACT", "Format", "walk_product"]
+
+
+class Format(NamedTuple):
+    """What factors of products are rounded to: `size` bytes a number. `widened` where they are multiplied in
+    float32 all the same, as fp16 on a CPU, which would sum in fp16."""
+
+    size: int = 4
+    widened: bool = False
+    on_card: bool = False
+
+    @property
+    def is_low(self) -> bool:
+        return self.size != 4
+
+    @classmethod
+    def named(cls, name: str, *, on_card: bool) -> Format:
+        low = name in ("bf16", "fp16")
+        return cls(2 if low else 4, name == "fp16" and not on_card, on_card)
+
+
+EXACT = Format()
+
+
+def walk_product(
+    ledger: Ledger,
+    part: str,
+    f: Format,
+    a: int,
+    b: int,
+    out: int,
+    *,
+    rounded: bool = False,
+    batched: bool = False,
+) -> Held:
+    """`product`: of factors of `a` and `b` numbers; `rounded` where the second is low already. The result."""
+    if not f.is_low:
+        return ledger.take(part, 4 * out)
+    own = 0 if rounded else f.size * b
+    if f.widened:
+        first = _widened(ledger, part, f.size * a, a)
+        second = _widened(ledger, part, own, b)
+        result = ledger.take(part, 4 * out)
+        ledger.give(first, second)
+        return result
+    factors = ledger.take(part, f.size * a), ledger.take(part, own)
+    if f.on_card and not batched:  # sums stay in float32
+        result = ledger.take(part, 4 * out)
+        ledger.give(*factors)
+        return result
+    small = ledger.take(part, f.size * out)
+    ledger.give(*factors)
+    result = ledger.take(part, 4 * out)
+    ledger.give(small)
+    return result
+
+
+def _widened(ledger: Ledger, part: str, low: int, numbers: int) -> Held:
+    rounded = ledger.take(part, low)
+    wide = ledger.take(part, 4 * numbers)
+    ledger.give(rounded)
+    return wide

@@ -1,0 +1,114 @@
+"""Profiles: named sets of lever values. A value a person gave stands; a profile fills in the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import BadJob, Usage
+from kgops.gpus.facts import CardFacts
+from kgops.gpus.known import known_by_short_name, short_names
+from kgops.jobs import toml
+from kgops.jobs.applied import AUTO
+from kgops.jobs.job import LARGEST_JOB_FILE, Job
+from kgops.jobs.keys import Key, first_of, joined, nearest, read_table, unreadable, unwritable
+from kgops.jobs.named_file import read_named
+from kgops.jobs.options import lever_problems
+from kgops.jobs.regress import LEVERS_OF_REGRESS
+
+_KEYS = (
+    Key("summary", "str", required=True),
+    Key("cards", "strings", []),
+    Key("levers", "table", {}),
+    Key("environment", "table", {}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    name: str
+    summary: str
+    cards: tuple[str, ...]  # short names of the cards it was made for; none: any machine
+    levers: dict[str, Any]
+    environment: dict[str, str]  # variables for the worker
+    path: Path
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in _shipped())
+
+
+def find(name: str) -> Profile:
+    """A shipped profile by name, or the one in a file of the person's."""
+    if name.endswith(".toml"):
+        return read(Path(name))
+    for path in _shipped():
+        if path.stem == name:
+            return _read(path, name)
+    raise Usage(f"there is no profile {name!r:.60}{nearest(name, dict.fromkeys(names()))}")
+
+
+def read(path: Path) -> Profile:
+    """The profile in a file; every problem of it at once."""
+    return _read(path, path.stem)
+
+
+def default_for(job: Job, gpu: CardFacts | None) -> str | None:
+    """The profile of a job that names none, on this GPU (None: on a CPU, or nobody knows yet): the one made for the
+    GPU, else `auto`, which suits any machine: fp32 on a CPU. A command decides for itself."""
+    model = gpu.model if gpu is not None else None
+    made_for_it = (name for name in names() if model is not None and model in find(name).cards)
+    return None if job.workload == "exec" else next(made_for_it, AUTO)
+
+
+def apply(job: Job) -> Job:
+    """The job with its profile's levers where the person gave none; `resolve` adds what rules say."""
+    if job.profile is None:
+        return job
+    levers = find(job.profile).levers
+    if job.workload == "tracin":
+        # Fewer bits find other triples: that is for a person to ask, with --precision.
+        levers = {name: value for name, value in levers.items() if name != "precision"}
+    if job.workload == "regress":
+        # What speaks of entities means nothing here; what a person gives anyway, the worker answers.
+        levers = {name: value for name, value in levers.items() if name in LEVERS_OF_REGRESS}
+    return replace(job, levers={**levers, **job.levers})
+
+
+def _shipped() -> Iterator[Path]:
+    """Inside the wheel they lie in kgops/profiles, in a checkout beside kgops."""
+    for folder in (Path(str(files("kgops"))) / "profiles", Path(__file__).parents[2] / "profiles"):
+        if folder.is_dir():
+            yield from sorted(folder.glob("*.toml"))
+            return
+
+
+def _read(path: Path, name: str) -> Profile:
+    text = read_named(path, "profile", LARGEST_JOB_FILE)
+    try:
+        table = toml.loads(text)
+    except ValueError as error:
+        raise BadJob(str(path), [f"not TOML: {error}"]) from error
+    if problems := unreadable(table):
+        raise BadJob(str(path), problems)
+    found = read_table("", table, _KEYS, problems)
+    problems += lever_problems(found["levers"])
+    known = dict.fromkeys(short_names())
+    problems += first_of(
+        [card for card in found["cards"] if known_by_short_name(card) is None],
+        lambda card: f"cards: there is no card {card!r:.60}{nearest(card, known)}",
+        "cards",
+        "cards",
+    )
+    for variable, value in found["environment"].items():
+        if not isinstance(value, str):
+            problems.append(f"{joined('environment', variable)}: expected text")
+        elif not variable or "=" in variable:
+            problems.append(f"{joined('environment', variable)}: no name of a variable")
+    problems += unwritable(table)
+    if problems:
+        raise BadJob(str(path), problems)
+    return Profile(name, found["summary"], tuple(found["cards"]), found["levers"], found["environment"], path)

@@ -1,0 +1,173 @@
+"""A regression as the allocator sees it: what `kgops.regression.loop` takes and gives back, in bytes."""
+
+from __future__ import annotations
+
+from kgops.planning.ledger import Held, Ledger
+from kgops.planning.regress_encoder_memory import Maps
+from kgops.planning.regress_sizes import RegressShape
+from kgops.planning.regress_weight_memory import MOMENTS, Weights
+
+__all__ = ["walk_regression", "walk_step"]
+
+_FULL = 4
+_AHEAD = 3  # batches that a card holds beside the one in work: two that wait and one on its way
+
+
+def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -> None:
+    """All its stages are alike; the largest step and what lies between steps are walked once."""
+    ledger.phase = "loading"
+    weights = Weights(ledger, s)
+    weights.load()
+    if resumed:
+        ledger.phase = "resuming"
+        ledger.flash("checkpoint", *weights.sizes * (1 + MOMENTS.get(s.optimizer, 0)))
+    _read_ahead(ledger, s)
+    for _ in (1, 2):  # moments come with the first update, and stay
+        ledger.phase = "step"
+        _step(ledger, s, weights)
+        if s.valid:
+            ledger.phase = "validation"
+            _evaluate(ledger, s, s.valid)
+    if s.held_out:
+        ledger.phase = "test"
+        ledger.flash("checkpoint", *weights.sizes)
+        _evaluate(ledger, s, s.held_out)
+
+
+def walk_step(ledger: Ledger, s: RegressShape) -> None:
+    """The second step of a network on normalised images, without an optimizer and without what is read ahead."""
+    ledger.phase = "step"
+    weights = Weights(ledger, s)
+    weights.load()
+    ledger.take("data", _FULL * s.computed * _pixels(s))
+    for _ in (1, 2):
+        weights.forget_gradients()
+        _piece(ledger, s, weights, s.computed)
+
+
+def _read_ahead(ledger: Ledger, s: RegressShape) -> None:
+    """On a CPU a batch is numpy's, and no allocation of torch's."""
+    if s.on_card:
+        for _ in range(1 + _AHEAD):
+            ledger.take("data", s.pixel * s.batch * _pixels(s))
+
+
+def _pixels(s: RegressShape) -> int:
+    """Of a window."""
+    return s.model.temporal_frames * s.model.height * s.model.width
+
+
+def _normalised(ledger: Ledger, s: RegressShape, windows: int) -> Held:
+    """`Scaling.images`."""
+    size = _FULL * windows * _pixels(s)
+    read = [ledger.take("data", size)] if s.pixel != _FULL else []
+    if s.flat_field:
+        read = [ledger.take("data", size), *read]
+        ledger.give(*read[1:])
+        read = read[:1]
+    centred = ledger.take("data", size)
+    found = ledger.take("data", size)
+    ledger.give(centred, *read)
+    return found
+
+
+def _augmented(ledger: Ledger, s: RegressShape, images: Held) -> Held:
+    """`augmented`, mirrored twice and made brighter, while its caller holds the images."""
+    size = images[1]
+    before: list[Held] = []
+    for _ in ("upside", "sideways"):
+        flipped, chosen = ledger.take("data", size), ledger.take("data", size)
+        ledger.give(flipped, *before)
+        before = [chosen]
+    brighter = ledger.take("data", size)
+    found = ledger.take("data", size)
+    ledger.give(brighter, *before, images)
+    return found
+
+
+def _step(ledger: Ledger, s: RegressShape, weights: Weights) -> None:
+    """`_take` and `RegressionStep`: piece by piece there and back, then the update."""
+    images = _normalised(ledger, s, s.batch)
+    if s.augment:
+        images = _augmented(ledger, s, images)
+    weights.forget_gradients()
+    left = s.batch
+    while left > 0:
+        _piece(ledger, s, weights, min(s.computed, left))
+        left -= s.computed
+        if left > s.computed:
+            left = s.computed + left % s.computed  # those between are like the second
+    weights.update()
+    ledger.give(images)
+
+
+def _piece(ledger: Ledger, s: RegressShape, weights: Weights, windows: int) -> None:
+    frames = s.model.temporal_frames
+    mixing = _Mixing(ledger, s, windows)
+    if s.checkpointing:
+        Maps(ledger, s, windows, s.low).forward(keeps=False)  # each frame alone
+        mixing.forward()
+        mixing.backward(weights)
+        # The first finds nothing to add to; those between are alike.
+        arrivals = [
+            *[weights.waits] * (min(frames, 3) - 1),
+            weights.arrives_summed if frames > 1 else weights.arrives,
+        ]
+        for arrives in arrivals:
+            maps = Maps(ledger, s, windows, s.low)
+            maps.forward(keeps=True)
+            maps.backward(arrives)
+    else:
+        maps = Maps(ledger, s, windows * frames, s.low)
+        maps.forward(keeps=True)
+        mixing.forward()
+        mixing.backward(weights)
+        maps.backward(weights.arrives)
+    mixing.close()
+
+
+def _evaluate(ledger: Ledger, s: RegressShape, windows: int) -> None:
+    """`predict`, in float32 whatever the format of training, in pieces as training does."""
+    windows = min(s.batch_size, windows)
+    images = _normalised(ledger, s, windows)
+    windows = min(s.at_once, windows)
+    Maps(ledger, s, windows * (1 if s.checkpointing else s.model.temporal_frames), _FULL).forward(keeps=False)
+    mixing = _Mixing(ledger, s, windows)
+    mixing.forward(keeps=False)
+    mixing.close()
+    ledger.give(images)
+
+
+class _Mixing:
+    """Mixer and head: a vector of each frame, and what is done with it. Small beside maps, and kept together."""
+
+    def __init__(self, ledger: Ledger, s: RegressShape, windows: int) -> None:
+        self._ledger, self._s, self._windows = ledger, s, windows
+        self._kept: list[Held] = []
+
+    def forward(self, *, keeps: bool = True) -> None:
+        c = self._s.model
+        vectors = _FULL * self._windows * c.temporal_frames * c.features
+        copies = _COPIES[c.mixer] if keeps else min(_COPIES[c.mixer], 4)
+        self._kept = [self._ledger.take("activations", vectors) for _ in range(copies)]
+        if c.mixer == "scan":
+            self._kept.append(
+                self._ledger.take("activations", 3 * _FULL * c.features * c.states * c.temporal_frames)
+            )
+
+    def backward(self, weights: Weights) -> None:
+        for prefix in ("head", "mixer"):
+            weights.arrives(prefix)
+        self._ledger.give(*self._kept)
+        c = self._s.model
+        # The gradient of the vectors, until the last frame has taken its part.
+        self._kept = [
+            self._ledger.take("activations", _FULL * self._windows * c.temporal_frames * c.features)
+        ]
+
+    def close(self) -> None:
+        self._ledger.give(*self._kept)
+
+
+# Of the vectors, by what each mixer's way back asks for.
+_COPIES = {"attention": 17, "messages": 12, "scan": 6, "mean": 2}

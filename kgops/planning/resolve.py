@@ -1,0 +1,222 @@
+"""A job's levers as they will be pulled: what was asked for, by whom, and what rules made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from kgops.errors import Usage
+from kgops.gpus.facts import CardFacts, facts_here, torch_build
+from kgops.jobs.job import Job
+from kgops.planning import profiles, rules
+from kgops.planning.rules import Correction, Work, shown
+
+__all__ = [
+    "Choice",
+    "FindCard",
+    "Resolved",
+    "conflicts",
+    "device_of",
+    "expands_segments",
+    "for_worker",
+    "gpu_asked",
+    "on_the_cpu",
+    "resolve",
+    "usable_here",
+    "work_of",
+]
+
+FindCard = Callable[[str | None], CardFacts | None]
+
+_ALLOCATOR = "PYTORCH_ALLOC_CONF"
+_ALLOCATOR_BEFORE = "PYTORCH_CUDA_ALLOC_CONF"  # its name until torch 2.9; still heard
+_SEGMENTS = "expandable_segments"
+_STAGES = ("train", "tracin")  # of a pipeline
+PATHS = ("path_filtering", "strict_path_filtering")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One lever: who chose it, and what became of it before any worker saw it."""
+
+    lever: str
+    requested: Any
+    effective: Any
+    chosen_by: str
+    reason: str | None = None
+    source: str | None = None
+
+    @property
+    def is_corrected(self) -> bool:
+        """By a rule, that is: what a worker cannot honour it says itself."""
+        return self.source is not None
+
+    def as_table(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        effective = "known to the worker alone" if self.effective is None else shown(self.effective)
+        became = effective if self.requested is None else f"{shown(self.requested)} → {effective}"
+        why = "; ".join(filter(None, (self.reason, self.source)))
+        return f"{self.lever}: {became}" + (f" ({why})" if why else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    job: Job
+    environment: dict[str, str]  # for the worker, where the person has not set it
+    choices: tuple[Choice, ...]
+
+    @property
+    def corrected(self) -> list[Choice]:
+        return [choice for choice in self.choices if choice.is_corrected]
+
+
+def usable_here(gpu: str | None) -> CardFacts | None:
+    """The GPU a job gets: one it insists on, or any where the torch that is installed can use it."""
+    build = torch_build()
+    return None if gpu is None and build is not None and build.cuda is None else facts_here(gpu)
+
+
+def resolve(job: Job, find_card: FindCard = usable_here) -> Resolved:
+    """The job as it will be run. Raises Usage where a card is insisted on that cannot do the work at all."""
+    asked_for, card = job.levers, _card_of(job, find_card)
+    job = replace(job, profile=job.profile or profiles.default_for(job, card))
+    filled = profiles.apply(job)
+    profile = profiles.find(job.profile) if job.profile is not None else None
+    environment = dict(profile.environment) if profile else {}
+    by = {name: "person" if name in asked_for else f"profile {job.profile}" for name in filled.levers}
+    if job.workload == "exec":
+        return Resolved(filled, environment, tuple(_left_alone(filled, by)))
+    asked = {**filled.levers, **_neighbours(filled, environment)}
+    settled, corrections = rules.apply(asked, card, work_of(filled))
+    choices = tuple(_choices(asked, settled, corrections, by, f"profile {job.profile}", card))
+    levers = {name: settled[name] for name in filled.levers}
+    settings = _with_device(filled, corrections)
+    return Resolved(
+        replace(filled, levers=levers, settings=settings),
+        _without_segments(environment) if settled.get(_SEGMENTS) is False else environment,
+        choices,
+    )
+
+
+def conflicts(profile: profiles.Profile, card: CardFacts | None) -> list[Correction]:
+    """What rules would change of a profile on this card, whatever is trained."""
+    asked = {**profile.levers, _SEGMENTS: expands_segments(profile.environment)}
+    return rules.apply(asked, card, Work("train", trains=True))[1]
+
+
+def work_of(job: Job) -> Work:
+    """What is peculiar to this job. TracIn has another model, at other addresses, for each checkpoint."""
+    traces = job.workload in ("tracin", "pipeline")
+    return Work(
+        job.workload,
+        trains=job.workload != "tracin",
+        moves_parameters=traces,
+        varies_shapes=traces and bool(job.settings.get("test_triples")),
+        shares_steps=job.workload in ("train", "pipeline"),
+    )
+
+
+def expands_segments(environment: Mapping[str, str]) -> bool:
+    return "expandable_segments:true" in environment.get(_ALLOCATOR, "").lower()
+
+
+def _card_of(job: Job, find_card: FindCard) -> CardFacts | None:
+    """That the worker will have; of a node that Slurm chooses nobody knows it yet."""
+    is_here = job.workload != "exec" and job.on.where != "slurm" and device_of(job) != "cpu"
+    return find_card(gpu_asked(job)) if is_here else None
+
+
+def gpu_asked(job: Job) -> str | None:
+    """What the job insists on; memory to reserve is some GPU's."""
+    return job.card.gpu or ("auto" if job.card.memory_mib is not None else None)
+
+
+def device_of(job: Job) -> str:
+    """The `device` that the job names. A pipeline's stages share a GPU, and what keeps one off it keeps the other off
+    too."""
+    wanted = [stage.get("device", "auto") for stage in _stages(job)]
+    return next((device for device in wanted if device != "auto"), "auto")
+
+
+def on_the_cpu(job: Job) -> Job:
+    """The job as `--device cpu` would have it."""
+    if job.workload == "exec":
+        return job
+    if job.workload == "pipeline":
+        stages = {name: {**(job.settings[name] or {}), "device": "cpu"} for name in _STAGES}
+        return replace(job, settings={**job.settings, **stages})
+    return replace(job, settings={**job.settings, "device": "cpu"})
+
+
+def _neighbours(job: Job, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Settings that rules weigh together with levers."""
+    found = {name: job.settings[name] for name in PATHS if name in job.settings}
+    found["device"] = device_of(job)
+    if expands_segments(environment):
+        found[_SEGMENTS] = True
+    return found
+
+
+def _choices(
+    asked: Mapping[str, Any],
+    settled: Mapping[str, Any],
+    corrections: list[Correction],
+    by: Mapping[str, str],
+    profile: str,
+    card: CardFacts | None,
+) -> Iterator[Choice]:
+    """Every lever, and of its neighbours those that a profile set or a rule changed."""
+    last = {correction.lever: correction for correction in corrections}
+    for name, requested in asked.items():
+        why = last.get(name)
+        if why is not None:
+            who = by.get(name, profile if name == _SEGMENTS else "person")
+            yield Choice(name, requested, settled[name], who, why.reason, why.source)
+        elif name in by:
+            yield Choice(name, requested, settled[name], by[name])
+        elif name == _SEGMENTS:
+            # No worker reports what it finds in its environment, so it is said here.
+            yield Choice(name, requested, card is not None, profile, None if card else "no CUDA device")
+
+
+def _left_alone(job: Job, by: Mapping[str, str]) -> list[Choice]:
+    reason = "a command of your own decides for itself; it gets the profile's environment"
+    return [Choice(name, value, "off", by[name], reason) for name, value in job.levers.items()]
+
+
+def _with_device(job: Job, corrections: list[Correction]) -> dict[str, Any]:
+    why = next((c for c in corrections if c.lever == "device"), None)
+    if why is None:
+        return job.settings
+    named = any(stage.get("device", "auto") != "auto" for stage in _stages(job))
+    if named or job.card.gpu or job.card.memory_mib:
+        raise Usage(
+            f"the card that was asked for cannot be used: {why.reason} ({why.source})",
+            "install that build of torch, or run without --gpu and --device",
+        )
+    return on_the_cpu(job).settings
+
+
+def _stages(job: Job) -> list[Mapping[str, Any]]:
+    """The tables that may name a device."""
+    if job.workload == "pipeline":
+        return [job.settings[name] or {} for name in _STAGES]
+    return [job.settings]
+
+
+def _without_segments(environment: Mapping[str, str]) -> dict[str, str]:
+    parts = [part for part in environment[_ALLOCATOR].split(",") if not part.strip().startswith(_SEGMENTS)]
+    rest = {name: value for name, value in environment.items() if name != _ALLOCATOR}
+    return {**rest, _ALLOCATOR: ",".join(parts)} if parts else rest
+
+
+def for_worker(environment: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """What of a profile's environment to set: never over what the person has set, by whichever name."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in given and not (name == _ALLOCATOR and _ALLOCATOR_BEFORE in given)
+    }

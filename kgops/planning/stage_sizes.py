@@ -1,0 +1,11 @@
+"""What a budget is predicted of: the numbers that decide the memory of one stage of a job."""
+
+from __future__ import annotations
+
+from kgops.planning.regress_sizes import RegressShape
+from kgops.planning.tracin_sizes import TracinShape
+from kgops.planning.train_sizes import TrainShape
+
+__all__ = ["Shape"]
+
+Shape = TrainShape | TracinShape | RegressShape

@@ -1,0 +1,170 @@
+"""What a plan is made for: a card of this machine, a card known by name, or the processor."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.errors import Usage
+from kgops.gpus.facts import CardFacts, facts_of_known, facts_of_reading, torch_build
+from kgops.gpus.known import KnownCard, known_by_name, known_by_short_name, short_names
+from kgops.gpus.nvml import Nvml, open_nvml
+from kgops.gpus.readings import CardReading
+from kgops.jobs.gpu_request import CardsAsked
+from kgops.jobs.keys import nearest
+
+__all__ = [
+    "Target",
+    "cards_here",
+    "find_targets",
+    "gpus_asked",
+    "gpus_here",
+    "processor",
+    "target_of_job",
+    "torch_is_for_cpus",
+]
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`facts` None is the processor. `usable_mib` is what one run can have at most, `free_mib` what is free now;
+    None is unknown, as of a card that is not here."""
+
+    title: str
+    facts: CardFacts | None
+    known: KnownCard | None
+    usable_mib: float | None
+    free_mib: float | None
+    gpu: str | None = None  # what `--gpu` calls it, where it is in this machine
+    uuid: str | None = None
+
+    @property
+    def room_mib(self) -> float | None:
+        """What a prediction is held against. A run waits until its card has room; for host memory it does not,
+        and what others hold of that is not there."""
+        return self.usable_mib if self.on_card else self.free_mib or self.usable_mib
+
+    @property
+    def on_card(self) -> bool:
+        return self.facts is not None
+
+
+def find_targets(asked: str | None) -> list[Target]:
+    """`t4` of the known cards, `cpu`, an index or UUID here, `all` of them; None: what a run here would get."""
+    if asked == "cpu":
+        return [processor()]
+    known = known_by_short_name(asked) if asked else None
+    if known is not None:
+        return [_known(known)]
+    here = cards_here()
+    if asked in (None, "auto"):
+        return [_weakest(here)] if here else [processor()]
+    found = _asked(here, asked)
+    if found:
+        return found
+    if asked == "all":
+        raise Usage("this machine has no card", f"cards are known by name, too: {', '.join(short_names())}")
+    names = ("cpu", *(target.gpu or "" for target in here), *short_names())
+    raise Usage(f"there is no card {asked!r:.60}{nearest(asked or '', dict.fromkeys(names))}")
+
+
+def target_of_job(gpu: str | None, device: str) -> Target:
+    """Where a run with this `--gpu` and `device` setting would be: the card it insists on, any that torch can use, or
+    the processor."""
+    if device == "cpu":
+        return processor()
+    found = gpus_asked(gpu)
+    return _weakest(found) if found else processor()
+
+
+def gpus_asked(gpu: str | None) -> list[Target]:
+    """Those here that a run with this `--gpu` may get, and torch can use; whoever names some insists on them."""
+    return [] if gpu is None and torch_is_for_cpus() else gpus_here(gpu)
+
+
+def gpus_here(gpu: str | None) -> list[Target]:
+    """Those that `--gpu` means, whether torch can use them or not."""
+    return _asked(cards_here(), gpu)
+
+
+def torch_is_for_cpus() -> bool:
+    """Whether the torch that is installed can use no GPU."""
+    build = torch_build()
+    return build is not None and build.cuda is None
+
+
+def _asked(here: list[Target], gpu: str | None) -> list[Target]:
+    ask = CardsAsked.read(gpu)
+    return [
+        one
+        for one in here
+        if ask.includes(one.gpu, one.uuid, model=one.known.short_name if one.known else None)
+    ]
+
+
+def cards_here() -> list[Target]:
+    """Of every card that answers."""
+    opened = open_nvml()
+    if not isinstance(opened, Nvml):
+        return []
+    with opened:
+        return [_here(card) for card in opened.cards() if card.problem is None]
+
+
+def processor() -> Target:
+    """Its memory is the machine's, or what the control group leaves of it."""
+    told = _meminfo()
+    total, free = told.get("MemTotal"), told.get("MemAvailable")
+    limit = _group_limit()
+    if limit is not None and (total is None or limit < total):
+        total, free = limit, None if free is None else min(free, limit)
+    return Target("the processor", None, None, total, free)
+
+
+def _known(card: KnownCard) -> Target:
+    # Without a dump of the driver's reserve the nominal memory is all there is to go by.
+    usable = card.usable_mib if card.usable_mib is not None else card.memory_mib
+    return Target(card.title, facts_of_known(card), card, usable, None)
+
+
+def _here(card: CardReading) -> Target:
+    total = card.memory_total_mib
+    usable = None if total is None else total - (card.memory_reserved_mib or 0)
+    known = known_by_name(card.name) if card.name else None
+    facts = facts_of_reading(card)
+    return Target(facts.name, facts, known, usable, card.memory_free_mib, str(card.index), card.uuid)
+
+
+def _weakest(targets: list[Target]) -> Target:
+    """While the choice is open: what suits the one of least capability and memory suits all."""
+    return min(
+        targets, key=lambda t: ((t.facts and t.facts.compute_capability) or (99, 0), t.usable_mib or 0)
+    )
+
+
+def _meminfo() -> dict[str, float]:
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return {}
+    return {name: int(kib) / 1024 for name, kib in re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)}
+
+
+def _group_limit() -> float | None:
+    """Of the control group this process is in, version 2; its parents' count too."""
+    try:
+        path = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
+    except OSError:
+        return None
+    folder, limits = Path("/sys/fs/cgroup") / path, []
+    for one in (folder, *folder.parents):
+        try:
+            text = (one / "memory.max").read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            limits.append(int(text) / _MIB)
+    return min(limits, default=None)

@@ -1,0 +1,175 @@
+"""The numbers that a TracIn run's memory depends on.
+
+Every default is the one that workers use (`kgops.jobs.chunk_sizes`, `kgops.jobs.conve_config`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from kgops.gpus.facts import CardFacts
+from kgops.jobs import chunk_sizes
+from kgops.jobs.conve_config import ConvEConfig
+from kgops.jobs.job import Job
+from kgops.jobs.tracin import top_k_of
+from kgops.planning.block_counts import Groups
+from kgops.planning.graph_counts import Counts
+from kgops.planning.number_formats import precision_of_products
+from kgops.planning.product_memory import EXACT, Format
+from kgops.planning.tracin_layers import parameters_of
+from kgops.planning.train_sizes import TrainShape, shape_of_training
+
+__all__ = ["TracinShape", "compared_ways", "tracin_shape"]
+
+Does = Literal["trace", "self", "index", "filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class TracinShape:
+    """TracIn over `checkpoints` of one ConvE. `groups` are the distinct queries of a training block at most;
+    `gram` is the format of the two large products, `low` that of all others. `names` are the parameters that
+    take part. With `top_k` None all scores are kept."""
+
+    model: ConvEConfig
+    on_card: bool
+    counts: Counts
+    tests: int
+    checkpoints: int
+    loss: str  # target, one-to-n, or that of training
+    both_directions: bool
+    block: int
+    chunk: int
+    groups: int
+    top_k: int | None
+    names: frozenset[str]
+    filtered: bool = False
+    gram_format: Format = EXACT
+    low: Format = EXACT
+    projection: int | None = None
+    tests_at_once: int | None = None
+    does: Does = "trace"
+    from_index: bool = False
+    scanned: int = 0  # triples of a block where an index, with blocks of its own, does not answer
+    retrained: TrainShape | None = None  # with --validate: what is trained again
+
+    @property
+    def gram(self) -> int:
+        """Bytes of a number in the two large products."""
+        return self.gram_format.size
+
+    @property
+    def rows_each(self) -> int:
+        """Rows that a triple stands for."""
+        return 2 if self.both_directions else 1
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether the loss takes every known answer for true."""
+        return self.loss.startswith("kvsall")
+
+    @property
+    def ranks(self) -> bool:
+        """Whether blocks are ranked as they come; else all scores are kept."""
+        return self.top_k is not None and not self.filtered
+
+    @property
+    def tests_of_a_tile(self) -> int:
+        """That `trace` hands to one scan."""
+        if self.ranks:
+            return min(self.tests, chunk_sizes.TRACIN_TESTS)
+        most = max(1, chunk_sizes.LARGEST_ALL_SCORES // (8 * max(self.counts.train, 1)))
+        if self.top_k is None or self.filtered:
+            return min(
+                self.tests, chunk_sizes.TRACIN_TESTS, self.tests_at_once or chunk_sizes.TRACIN_TESTS, most
+            )
+        return min(self.tests, chunk_sizes.TRACIN_TESTS)
+
+
+def compared_ways(s: TracinShape) -> list[TracinShape]:
+    """What a run is scored again by, on a sample of its pairs: as it was, then with each lever that changes scores
+    left away. None where none does."""
+    n = min(s.counts.train, chunk_sizes.TRACIN_AGREEMENT_TRAINS)
+    # Of triples drawn from many nobody knows which queries they share.
+    counts = s.counts if n == s.counts.train else replace(s.counts, train=n, groups=Groups())
+    ours = replace(
+        s, counts=counts, block=min(s.scanned or s.block, n), top_k=None, filtered=False, from_index=False
+    )
+    ours = replace(ours, tests=min(s.tests, chunk_sizes.TRACIN_AGREEMENT_TESTS))
+    exact = replace(ours, gram_format=EXACT, low=EXACT)
+    every = parameters_of(s.model, None, 0)
+    ways = [exact] if s.gram_format.is_low or s.low.is_low else []
+    ways += [replace(exact, projection=None)] if s.projection else []
+    ways += [replace(exact, projection=None, names=every)] if s.names != every else []
+    return [ours, *ways] if ways else []
+
+
+def tracin_shape(
+    job: Job,
+    counts: Counts,
+    card: CardFacts | None,
+    model: ConvEConfig,
+    *,
+    trained: Mapping[str, Any],
+    checkpoints: int,
+    tests: int,
+) -> TracinShape:
+    """Of a job `tracin` on `checkpoints` of `model`, tracing `tests` triples. `trained` has the `loss` and the
+    `label_smoothing` of its training, which count where the job asks for no loss of its own."""
+    settings, levers = job.settings, job.levers
+    asked = settings["loss"] or ("target" if settings["run"] is None else "train")
+    loss = trained["loss"] or chunk_sizes.TRAIN_LOSS if asked == "train" else asked
+    both = settings["both_directions"]
+    both = (asked == "train" and model.inverse) if both is None else both
+    # An index has larger blocks of its own.
+    indexed = bool(settings["build_index"] or settings["use_index"])
+    scanned = levers.get("block", chunk_sizes.TRACIN_BLOCK)
+    block = chunk_sizes.TRACIN_INDEX_BLOCK if indexed else scanned
+    chunk, at_once = levers.get("entity_chunk", "auto"), levers.get("tests_at_once", "auto")
+    on_card = card is not None
+    return TracinShape(
+        model,
+        on_card,
+        counts,
+        tests,
+        checkpoints,
+        loss,
+        both,
+        min(block, counts.train),
+        chunk_sizes.TRACIN_CHUNK if chunk == "auto" else chunk,
+        counts.groups.in_block(min(block, counts.train), both_directions=both),
+        top_k_of(settings),
+        parameters_of(model, settings["layers"], levers.get("last_layers", False) or 0),
+        bool(levers.get("filtering", bool(settings["test_triples"]))),
+        Format.named(levers.get("gram_precision", "fp32"), on_card=on_card),
+        Format.named(precision_of_products(levers.get("precision", "fp32"), card), on_card=on_card),
+        settings["projection_dim"],
+        None if at_once == "auto" else int(at_once),
+        _does(settings),
+        bool(settings["use_index"]),
+        scanned,
+        _retrained(counts, card, model, trained) if settings["validate"] else None,
+    )
+
+
+def _does(settings: Mapping[str, Any]) -> Does:
+    """As the worker decides."""
+    if settings["skip_tracin"]:
+        return "filter"
+    if settings["self_influence"]:
+        return "self"
+    return "index" if settings["build_index"] else "trace"
+
+
+def _retrained(
+    counts: Counts, card: CardFacts | None, model: ConvEConfig, trained: Mapping[str, Any]
+) -> TrainShape | None:
+    """The training that --validate repeats without validation; None where its settings are not known."""
+    if trained.get("optimizer") is None:
+        return None
+    names = ("batch_size", "precision", "entity_chunk", "gradient_checkpointing")
+    levers = {name: trained[name] for name in names if trained.get(name) is not None}
+    own = {name: trained.get(name) for name in ("loss", "label_smoothing", "optimizer", "weight_decay")}
+    settings = {**own, "validate_every": 0, "engine": "kgops"}
+    return shape_of_training(model, settings, levers, counts, card)

@@ -1,0 +1,132 @@
+"""The numbers that a training's memory depends on.
+
+Every default is the one that workers use (`kgops.jobs.chunk_sizes`, `kgops.jobs.conve_config`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kgops.gpus.facts import CardFacts
+from kgops.jobs import chunk_sizes
+from kgops.jobs.conve_config import ConvEConfig
+from kgops.jobs.job import Job
+from kgops.planning.conve_models import model_of_settings
+from kgops.planning.evaluation_counts import Ranked
+from kgops.planning.graph_counts import Answers, Counts
+from kgops.planning.number_formats import effective_precision
+
+__all__ = ["TrainShape", "shape_of_training", "train_shape"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainShape:
+    """A training of kgops' own ConvE. `queries` are those of an epoch, inverses included where the model has
+    them; `chunk` is the entities scored at once; `low` the bytes of a number in the large products."""
+
+    model: ConvEConfig
+    on_card: bool
+    train: int
+    valid: int
+    test: int
+    queries: Answers
+    known: tuple[Answers, Answers]  # tails and heads of the training triples
+    ranked: tuple[Ranked, Ranked]  # by validation and by test
+    loss: str
+    smoothing: bool
+    batch_size: int
+    chunk: int
+    precision: str
+    low: int
+    optimizer: str
+    weight_decay: bool
+    checkpointing: bool
+    validates: bool
+
+    @property
+    def batch(self) -> int:
+        """Queries of a usual batch."""
+        return min(self.batch_size, self.queries.queries)
+
+    @property
+    def examples(self) -> int:
+        """Of an epoch."""
+        return self.queries.queries
+
+    @property
+    def largest_batch(self) -> int:
+        """A last query alone joins the batch before it."""
+        alone = self.queries.queries > self.batch_size and self.queries.queries % self.batch_size == 1
+        return self.batch + alone
+
+    @property
+    def positives(self) -> int:
+        """Of the batch of an epoch that has most, about."""
+        q = self.queries
+        mean, batch = q.answers / max(q.queries, 1), self.batch
+        variance = max(q.squares / max(q.queries, 1) - mean * mean, 0.0)
+        batches = max(q.queries / max(batch, 1), 1)
+        # A batch is drawn without replacement: the more of the queries it takes, the less its sum varies.
+        spread = math.sqrt(variance * batch * (1 - batch / max(q.queries, 1)))
+        # Half of the largest query beside that: counts of answers have long tails.
+        likely = mean * batch + spread * math.sqrt(2 * math.log(1 + batches)) + q.most / 2
+        return min(q.answers, max(math.ceil(likely), min(q.most + round(mean * (batch - 1)), q.answers)))
+
+
+def train_shape(job: Job, counts: Counts, card: CardFacts | None) -> TrainShape | None:
+    """Of a job `train`; None for PyKEEN's own pipeline, whose models have no formula. No `card`: on the CPU."""
+    if job.settings["engine"] != "kgops":
+        return None
+    return shape_of_training(model_of_settings(job.settings, counts), job.settings, job.levers, counts, card)
+
+
+def shape_of_training(
+    model: ConvEConfig,
+    settings: Mapping[str, Any],
+    levers: Mapping[str, Any],
+    counts: Counts,
+    card: CardFacts | None,
+) -> TrainShape:
+    precision = effective_precision(levers.get("precision", "fp32"), card)
+    batch_size = levers.get("batch_size", chunk_sizes.TRAIN_BATCH)
+    chunk = levers.get("entity_chunk", "auto")
+    device = "cpu" if card is None else "cuda"
+    loss = settings["loss"] or chunk_sizes.TRAIN_LOSS
+    return TrainShape(
+        model,
+        card is not None,
+        counts.train,
+        counts.valid,
+        counts.test,
+        _queries(counts, loss.startswith("1vsall"), model.inverse),
+        (counts.tails, counts.heads),
+        counts.ranked,
+        loss,
+        bool(settings["label_smoothing"]),
+        batch_size,
+        chunk_sizes.loss_chunk(None if chunk == "auto" else chunk, batch_size, device),
+        precision,
+        2 if precision in ("fp16", "bf16") else 4,
+        settings["optimizer"],
+        bool(settings["weight_decay"]),
+        bool(levers.get("gradient_checkpointing", False)),
+        settings["validate_every"] > 0 and counts.valid > 0,
+    )
+
+
+def _queries(counts: Counts, one_positive: bool, inverse: bool) -> Answers:
+    if one_positive:
+        rows = counts.train * (2 if inverse else 1)
+        return Answers(rows, rows, rows, min(rows, 1))
+    tails, heads = counts.tails, counts.heads
+    if not inverse:
+        return tails
+    return Answers(
+        tails.queries + heads.queries,
+        tails.answers + heads.answers,
+        tails.squares + heads.squares,
+        max(tails.most, heads.most),
+    )

@@ -1,1 +1,0 @@
-"""Plans: profiles resolved for a job. Torch-free."""

@@ -1,0 +1,1 @@
+"""Regression: heights from short windows of camera frames. Flights, network, training."""

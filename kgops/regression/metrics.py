@@ -1,0 +1,118 @@
+"""How far predicted heights are off, beside a predictor that always says the mean; and the losses."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+from torch.nn import functional as F
+
+__all__ = ["QUANTILES", "HeightLoss", "HeightReport", "Heights", "judge"]
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class Heights:
+    """Errors in km: means, a share of the height (None where a height is 0), R², and quantiles of |error|.
+
+    R² is None where all heights are the same: there is nothing to explain.
+    """
+
+    count: int
+    mae: float
+    rmse: float
+    mape: float | None
+    r2: float | None
+    quantiles: dict[float, float]
+
+    @classmethod
+    def of(cls, predicted: torch.Tensor, true: torch.Tensor) -> Heights:
+        predicted, true = predicted.double().cpu(), true.double().cpu()
+        error = predicted - true
+        spread = (true - true.mean()).square().sum()
+        at = torch.tensor(QUANTILES, dtype=torch.float64)
+        return cls(
+            len(true),
+            float(error.abs().mean()),
+            float(error.square().mean().sqrt()),
+            float((error / true).abs().mean()) if bool((true != 0).all()) else None,
+            float(1 - error.square().sum() / spread) if spread > 0 else None,
+            dict(zip(QUANTILES, torch.quantile(error.abs(), at).tolist(), strict=True)),
+        )
+
+    def to_dict(self) -> dict[str, float | None]:
+        named = {f"error_p{100 * share:g}": value for share, value in self.quantiles.items()}
+        plain = {name: value for name, value in asdict(self).items() if name != "quantiles"}
+        return {**plain, **named}
+
+
+@dataclass(frozen=True)
+class HeightReport:
+    """A flight nobody trained on: the model's errors, and those of saying `mean_km` every time."""
+
+    flight: str
+    model: Heights
+    mean_predictor: Heights
+    mean_km: float
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that calls a negative R² what it is."""
+        r2, what = self.model.r2, f"on {self.flight}, which was held out,"
+        if r2 is None:
+            return f"{what} every height is the same: R² has no meaning."
+        errors = f"RMSE {self.model.rmse:.3g} km against {self.mean_predictor.rmse:.3g} km"
+        always = f"always saying {self.mean_km:.3g} km, the mean of the training flights"
+        if self.model.rmse >= self.mean_predictor.rmse:
+            return f"{what} the model is worse than {always}: R² {r2:.3f}, {errors}."
+        if r2 < 0:
+            return (
+                f"{what} the model is worse than knowing that flight's own mean (R² {r2:.3f} is below 0), though "
+                f"better than {always}: {errors}."
+            )
+        return f"{what} R² is {r2:.3f}: {errors} for {always}."
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "flight": self.flight,
+            "model": self.model.to_dict(),
+            "mean_predictor": {"height_km": self.mean_km, **self.mean_predictor.to_dict()},
+        }
+
+
+def judge(flight: str, predicted: torch.Tensor, true: torch.Tensor, mean_km: float) -> HeightReport:
+    always = torch.full_like(true, mean_km, dtype=torch.float64)
+    return HeightReport(flight, Heights.of(predicted, true), Heights.of(always, true), mean_km)
+
+
+@dataclass(frozen=True)
+class HeightLoss:
+    """One loss for each window, of standardised heights; names as in `kgops.jobs.regress.LOSSES`."""
+
+    name: str = "huber"
+    alpha: float = 0.5
+    delta: float = 1.0
+    gamma: float = 1.5
+    under_weight: float = 1.0
+
+    def __call__(self, predicted: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+        error = predicted.float() - true.float() if predicted.dtype != torch.float64 else predicted - true
+        loss = self._plain(self.name.removeprefix("weighted_"), error)
+        if self.name.startswith("weighted_"):
+            loss = loss * torch.where(error < 0, self.under_weight, 1.0)
+        return loss
+
+    def _plain(self, name: str, error: torch.Tensor) -> torch.Tensor:
+        if name == "mse":
+            return error.square()
+        if name == "mae":
+            return error.abs()
+        if name == "mse_mae":
+            return self.alpha * error.square() + (1 - self.alpha) * error.abs()
+        huber = F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=self.delta)
+        if name == "huber":
+            return huber
+        # A power below 1 has no slope at 0, and what is nearly 0 would have a huge one.
+        power = (error.abs() + 1e-8).pow(self.gamma)
+        return self.alpha * huber + (1 - self.alpha) * power

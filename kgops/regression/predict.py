@@ -1,0 +1,52 @@
+"""Heights of windows, in km, and what they are worth on a flight that nobody trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from kgops.regression.batches import Scaling
+from kgops.regression.metrics import HeightReport, judge
+from kgops.regression.network import RegressionModel
+from kgops.regression.stages import Stage
+from kgops.regression.windows import Batch, Windows
+
+__all__ = ["judge_stage", "predict"]
+
+
+@torch.no_grad()
+def predict(
+    model: RegressionModel,
+    scaling: Scaling,
+    batches: Iterator[Batch],
+    at_once: int,
+    done: Callable[[int], bool] = lambda windows: True,
+) -> torch.Tensor | None:
+    """In evaluation mode and float32, `at_once` windows at a time, on the host. None once `done`, told after each
+    batch how many windows there are, says to stop."""
+    was_training = model.training
+    model.eval()
+    found: list[torch.Tensor] = []
+    try:
+        for batch in batches:
+            images = scaling.images(batch.images)
+            for start in range(0, len(batch), at_once):
+                piece = slice(start, start + at_once)
+                found.append(scaling.in_km(model(images[piece], batch.angles[piece])).cpu())
+            if not done(len(batch)):
+                return None
+    finally:
+        model.train(was_training)
+    return torch.cat(found)
+
+
+def judge_stage(stage: Stage, frames: int, predicted: list[float], true: list[float]) -> HeightReport:
+    """Beside always saying the mean height of the windows that training could see."""
+    mean = float(Windows(stage.scaled_by, frames).heights.astype(float).mean())
+    return judge(
+        stage.held_out.name,
+        torch.tensor(predicted, dtype=torch.float64),
+        torch.tensor(true, dtype=torch.float64),
+        mean,
+    )

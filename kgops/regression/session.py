@@ -1,0 +1,179 @@
+"""Where a regression stands: its network, its data and its counts, written down and taken up again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.jobs.regression_config import RegressionConfig
+from kgops.regression.batches import Prepared, flights_digest
+from kgops.regression.checkpoints import as_checkpoint, foreign, same_network
+from kgops.regression.flights import Flight
+from kgops.regression.metrics import HeightLoss
+from kgops.regression.network import RegressionModel, load_weights
+from kgops.regression.settings import RegressionSettings
+from kgops.regression.stages import Stage, plan_stages
+from kgops.regression.state import RegressionState
+from kgops.regression.step import RegressionStep, report_levers, resolve_compile
+from kgops.training import checkpoints
+from kgops.training.checkpoints import Checkpoint
+from kgops.training.memory_cleanup import MemoryCleanup
+from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore
+from kgops.training.precision import resolve_precision
+from kgops.training.reporter import Report
+
+__all__ = ["Session"]
+
+_PLATEAU_FACTOR, _PLATEAU_PATIENCE = 0.5, 5
+
+
+class Session:
+    """A regression and the files it can be taken up from; what is done with it is `kgops.regression.loop`."""
+
+    def __init__(
+        self,
+        flights: Sequence[Flight],
+        config: RegressionConfig,
+        settings: RegressionSettings,
+        folder: Path,
+        report: Report,
+        stop_requested: Callable[[], bool],
+        device: torch.device,
+        cleanup: MemoryCleanup,
+    ) -> None:
+        self.cleanup = cleanup
+        self.config, self.settings, self.folder, self.report = config, settings, folder, report
+        self.stop_requested, self.device = stop_requested, device
+        self.stages = plan_stages(flights, settings)
+        self.digest = flights_digest(flights)
+        self.precision = resolve_precision(settings.precision, device)
+        self.precision.apply()
+        checkpointing = settings.gradient_checkpointing
+        self.model = RegressionModel(config, checkpointing=checkpointing).to(device)
+        mode, self.compile_reason = resolve_compile(settings.compile, device, checkpointing)
+        s = settings
+        self.step = RegressionStep(
+            self.model,
+            HeightLoss(s.loss, s.loss_alpha, s.huber_delta, s.gamma, s.under_weight),
+            self._optimizer(),
+            self.precision,
+            s.at_once,
+            compile=mode,
+        )
+        self.state = RegressionState()
+        self.saved_at = time.monotonic()
+        report_levers(report, settings, config, self.precision)
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def stage(self) -> Stage:
+        """The one it is in; the last where all are done."""
+        return self.stages[min(self.state.stage, len(self.stages) - 1)]
+
+    @property
+    def all_done(self) -> bool:
+        return self.state.stage == len(self.stages)
+
+    def begin(self, resume: bool) -> None:
+        """Starts the first stage, or takes up the newest checkpoint that can be believed."""
+        for folder in (self.checkpoint_folder, self.folder):
+            checkpoints.sweep(folder)
+        found = self._newest() if resume else None
+        if found is not None:
+            foreign(found, self.config, self.settings, self.digest)
+            self._resume(found)
+            return
+        if checkpoints.forget_resumable(self.checkpoint_folder) and not resume:
+            self.report.note("removed the points to resume from of an earlier training in this folder.")
+        self.begin_stage()
+
+    def _newest(self) -> Checkpoint | None:
+        found, refused = checkpoints.newest_resumable(self.checkpoint_folder, self.device)
+        for error in refused:
+            self.report.note(f"{error.message} {error.hint or ''}".strip())
+        if found is None:
+            self.report.note("there is no checkpoint to resume from: training starts at epoch 1.")
+        elif not same_network(found, self.config):
+            self.report.note("channels or frames of a window have changed: the training starts anew.")
+            return None
+        return found
+
+    def _resume(self, found: Checkpoint) -> None:
+        training = found.training
+        self.state = RegressionState(**training["state"])
+        self._prepare_stage()
+        load_weights(self.model, found.model)
+        restore(self.step.optimizer, dict(training["optimizer"]))
+        self.schedule.load_state_dict(dict(training["schedule"]))
+        if training["scaler"] and self.precision.scaled:
+            self.step.scaler.load_state_dict(dict(training["scaler"]))
+        before = int(found.settings["batch_size"])
+        if before != self.settings.batch_size:
+            # As many windows as were done, in the same order; a last part of a batch comes twice.
+            done = self.state.batch * before // self.settings.batch_size
+            self.state.batch = min(done, len(self.data.stream) - 1)
+        at = f"after epoch {self.state.epoch} and {self.state.batch} batches"
+        self.report.note(f"resumed in stage {self.stage.name}, {at}.")
+        # Last, since nothing may draw random numbers between here and the next batch.
+        checkpoints.set_rng_states(training["rng"], self.device)
+
+    def begin_stage(self) -> None:
+        torch.manual_seed(self.settings.seed)
+        if self.stage.fresh:
+            self.model.load_state_dict(RegressionModel(self.config).state_dict())
+        self._prepare_stage()
+        self.state.begin_stage()
+        steps, warmup = self.stage.epochs * len(self.data.stream), self.settings.warmup_steps
+        if warmup > steps:
+            self.report.note(
+                f"stage {self.stage.name} has {steps:,} steps and warmup_steps is {warmup:,}: the learning rate "
+                f"never reaches {self.settings.learning_rate:g}."
+            )
+
+    def _prepare_stage(self) -> None:
+        """Data, optimizer and schedule of the stage, without touching weights or counts."""
+        s = self.settings
+        self.data = Prepared(self.stage, self.config.temporal_frames, s, self.device)
+        self.step.begin(self._optimizer())
+        self.schedule = Schedule(
+            s.scheduler, s.learning_rate, self.stage.epochs, _PLATEAU_FACTOR, _PLATEAU_PATIENCE
+        )
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        s = self.settings
+        return build_optimizer(s.optimizer, self.model, s.learning_rate, s.weight_decay)
+
+    def key(self) -> str:
+        """Of the epoch that is running: what order and augmentation depend on."""
+        return f"{self.settings.seed} {self.stage.name} {self.state.epoch + 1}"
+
+    def checkpoint(self, training: dict[str, Any] | None = None) -> Checkpoint:
+        return as_checkpoint(
+            self.model,
+            self.config,
+            self.settings,
+            self.data.scaling,
+            self.digest,
+            epoch=self.state.all_epochs,
+            batch=self.state.batch,
+            learning_rate=rate_of(self.step.optimizer),
+            training=training,
+        )
+
+    def save(self) -> None:
+        training = {
+            "optimizer": self.step.optimizer.state_dict(),
+            "scaler": self.step.scaler.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "rng": checkpoints.rng_states(self.device),
+            "state": vars(self.state),
+        }
+        checkpoints.write_resumable(self.checkpoint_folder, self.checkpoint(training))
+        self.saved_at = time.monotonic()

@@ -1,0 +1,166 @@
+"""One training step of the image network: autocast, scaled where fp16 needs it, a few windows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kgops.jobs.applied import compile_mode
+from kgops.jobs.regression_config import RegressionConfig
+from kgops.regression.metrics import HeightLoss
+from kgops.regression.network import RegressionModel
+from kgops.regression.settings import RegressionSettings
+from kgops.training.compiling import prepare_inductor
+from kgops.training.out_of_memory import is_out_of_memory
+from kgops.training.precision import Precision, place_of
+from kgops.training.reporter import Report
+
+__all__ = ["RegressionStep", "memory_mib", "report_levers", "resolve_compile"]
+
+
+class RegressionStep:
+    """Forward, loss, backward and update for a batch, `at_once` windows computed at a time.
+
+    With fp16, a step whose gradients overflowed changes no weight and is counted in `overflows`. Pieces of
+    the usual size run compiled where that was asked for and works; `compile_failure` says why not.
+    """
+
+    def __init__(
+        self,
+        model: RegressionModel,
+        loss: HeightLoss,
+        optimizer: torch.optim.Optimizer,
+        precision: Precision,
+        at_once: int,
+        *,
+        compile: str = "off",
+    ) -> None:
+        self.model, self.loss = model, loss
+        self.precision, self.at_once = precision, at_once
+        self.device = model.head.height.weight.device
+        self.overflows = 0
+        self.begin(optimizer)
+        self.compile = compile
+        self.compile_failure: str | None = None
+        self._compiled = _compiled(model, compile)
+
+    def begin(self, optimizer: torch.optim.Optimizer) -> None:
+        """Goes on with another optimizer, and with gradients scaled as at the start."""
+        self.optimizer = optimizer
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision.scaled)
+
+    def __call__(
+        self, images: torch.Tensor, angles: torch.Tensor, heights: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        """Updates the weights; the weighted mean loss, a tensor on the device. `heights` are standardised."""
+        value = self.gradients(images, angles, heights, weights)
+        before = self.scaler.get_scale() if self.precision.scaled else 1.0
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.precision.scaled and self.scaler.get_scale() < before:
+            self.overflows += 1
+        return value
+
+    def gradients(
+        self, images: torch.Tensor, angles: torch.Tensor, heights: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        """Leaves this batch's gradients, scaled, in every parameter's `.grad`."""
+        try:
+            return self._gradients(images, angles, heights, weights)
+        except Exception as error:
+            if self._compiled is None:
+                raise
+            self._gave_up(error)
+        return self._gradients(images, angles, heights, weights)
+
+    def _gradients(
+        self, images: torch.Tensor, angles: torch.Tensor, heights: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        share = weights / weights.sum()
+        value = torch.zeros((), device=self.device)
+        for start in range(0, len(images), self.at_once):
+            part = slice(start, start + self.at_once)
+            predicted = self._forward(images[part], angles[part])
+            loss = (self.loss(predicted, heights[part]) * share[part]).sum()
+            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            value += loss.detach()
+        return value
+
+    def rehearse(self) -> None:
+        """Compiles for pieces of the usual size. Weights and random numbers stay as they are."""
+        if self._compiled is None:
+            return
+        c, device = self.model.config, self.device
+        size, frames = self.at_once, c.temporal_frames
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            images = torch.zeros(size, frames, c.height, c.width, device=device)
+            angles = torch.zeros(size, frames, 2, device=device)
+            try:
+                self._forward(images, angles).sum().backward()  # type: ignore[no-untyped-call]
+            except Exception as error:
+                self._gave_up(error)
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _forward(self, images: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        # A kernel is made for one size of batch; the last of an epoch is too rare to make others for.
+        usual = len(images) == self.at_once
+        self.model.run_encoder = self._compiled if usual else None
+        if usual and self.compile in ("reduce-overhead", "max-autotune"):
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        low = self.precision.dtype.itemsize < 4
+        try:
+            with torch.autocast(self.device.type, self.precision.dtype, enabled=low):
+                return self.model(images, angles)  # type: ignore[no-any-return]
+        finally:
+            self.model.run_encoder = None
+
+    def _gave_up(self, error: Exception) -> None:
+        """Notes the failure; raises what has nothing to do with compiling."""
+        if is_out_of_memory(error):
+            raise error
+        first = next(iter(str(error).strip().splitlines()), "")
+        self.compile_failure = f"torch.compile failed: {type(error).__name__}: {first:.200}"
+        self._compiled = None
+
+
+def _compiled(model: RegressionModel, mode: str) -> Callable[..., torch.Tensor] | None:
+    """The encoder, in which nearly all of a step's time goes. The whole network would be compiled anew for each
+    frame that checkpointing takes alone: four times as long for three frames."""
+    if mode == "off":
+        return None
+    prepare_inductor()
+    made: Any = torch.compile(model.encoder, mode=None if mode == "default" else mode, dynamic=False)
+    return lambda frames, sun: made(frames, sun)  # no module: it is no second part of the network
+
+
+def resolve_compile(asked: str, device: torch.device, checkpointing: bool) -> tuple[str, str | None]:
+    """What of it this device can do beside checkpointing, and why not more."""
+    return compile_mode(asked, place_of(device), checkpointing=checkpointing)
+
+
+def report_levers(
+    report: Report, settings: RegressionSettings, config: RegressionConfig, precision: Precision
+) -> None:
+    """All but `compile`, of which more is known once it has been tried."""
+    report.lever("precision", precision.requested, precision.effective, precision.reason)
+    report.lever("batch_size", settings.batch_size, settings.batch_size, None)
+    asked = settings.microbatch or "auto"
+    reason = "no more than a batch" if (settings.microbatch or 0) > settings.batch_size else None
+    report.lever("microbatch", asked, settings.at_once, "the whole batch" if asked == "auto" else reason)
+    report.lever("temporal_frames", config.temporal_frames, config.temporal_frames, None)
+    wanted = "on" if settings.gradient_checkpointing else "off"
+    report.lever("gradient_checkpointing", wanted, wanted, "frame by frame" if wanted == "on" else None)
+
+
+def memory_mib(step: RegressionStep) -> dict[str, float]:
+    weights = sum(p.numel() * p.element_size() for p in step.model.parameters())
+    moments = [t for slots in step.optimizer.state.values() for t in slots.values()]
+    optimizer = sum(t.numel() * t.element_size() for t in moments if isinstance(t, torch.Tensor))
+    sizes = {"weights": weights, "gradients": weights, "optimizer": optimizer}
+    if step.device.type == "cuda":
+        sizes["peak_allocated"] = torch.cuda.max_memory_allocated(step.device)
+        sizes["peak_reserved"] = torch.cuda.max_memory_reserved(step.device)
+    return {name: size / 2**20 for name, size in sizes.items()}

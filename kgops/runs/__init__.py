@@ -1,1 +1,0 @@
-"""Runs: launched, supervised, recorded, queued, recovered, resumed. Standard library only."""

@@ -1,0 +1,1 @@
+"""Slurm: submits a run's worker, follows it, and reports it as if it ran here."""

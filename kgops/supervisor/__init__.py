@@ -1,0 +1,1 @@
+"""Supervisor: launches, queues, supervises, records, recovers and resumes runs. Standard library and SQLite only."""

@@ -1,0 +1,128 @@
+"""The beginning of an attempt: its folder, its gate, and the gate's identity on disk before the worker runs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs.files import set_aside, size_of, sync_folder, write_json
+from kgops.settings import Home
+from kgops.supervisor import gate, locks, preallocated_record, processes
+from kgops.supervisor.plan_file import Plan, Private
+from kgops.supervisor.process_tree import Tree
+from kgops.supervisor.processes import Identity
+from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.watch import reap
+from kgops.supervisor.worker_environment import worker_environment
+
+__all__ = ["Beginning", "full_path_of_home"]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """All that a new attempt is made from."""
+
+    folder: RunFolder
+    plan: Plan
+    private: Private
+    card: str | None
+    number: int
+    settings: dict[str, Any]
+    spelled_home: Path
+
+    def begin(self, waits: Callable[[str], bool]) -> tuple[Identity, int]:
+        """The gate, and the pipe that opens it; a gate whose pipe is closed goes away. OSError where nothing began.
+
+        `waits` hears why there is no process yet, and says whether to go on waiting.
+        """
+        tree = Tree(self.folder, self.number)
+        attempt = self.folder.attempt(self.number)
+        attempt.path.mkdir(parents=True)
+        preallocated_record.reserve(attempt.exit)
+        attempt.reserve_marks()
+        sync_folder(self.folder.attempts)
+        began = gate.Clocks.now()
+        noted = {
+            "settings": self.settings,
+            "at": began.wall_s,
+            "log_from": size_of(self.folder.log),
+            "tag": tree.tag,
+            "mark": (mark := processes.new_mark()),
+        }
+        start = self._start(tree, began, mark)
+        opening, opener = os.pipe()
+        try:
+            lock = self._worker_lock()
+            try:
+                pid = _fork(waits)
+                if pid == 0:
+                    os.close(opener)
+                    gate.stand(start, opening, lock)
+            finally:
+                os.close(lock)  # from here on the worker's tree alone holds it
+            identity = processes.identify(pid)
+            if identity is None:
+                raise ProcessLookupError(errno.ESRCH, "the gate ended before it was opened")
+            write_json(attempt.identity, {**identity.as_table(), **noted})
+        except BaseException:
+            os.close(opener)
+            raise
+        finally:
+            os.close(opening)
+        return identity, opener
+
+    def _start(self, tree: Tree, began: gate.Clocks, mark: int | None) -> gate.Start:
+        home = Home(full_path_of_home(self.spelled_home))
+        folder = RunFolder(home.runs / self.folder.path.name)
+        command, environment = worker_environment(
+            home, folder, self.plan, self.private, self.number, self.settings, tree.tag, self.card
+        )
+        return gate.Start(
+            self.folder.attempt(self.number),
+            command,
+            Path(self.private.cwd),
+            environment,
+            self.private.umask,
+            self.folder.log,
+            began,
+            mark,
+            # Our workers limit themselves once their libraries are loaded: those fail in every way but the honest one.
+            self.plan.memory_limit_mib if self.plan.is_command else None,
+        )
+
+    def _worker_lock(self) -> int:
+        """The lock, once nobody of an earlier attempt is left."""
+        set_aside(self.folder.worker_lock)
+        while (lock := locks.take(self.folder.worker_lock)) is None:
+            for earlier in range(1, self.number):
+                Tree(self.folder, earlier).end(grace_s=0, reap=reap)
+            for who in processes.holders(self.folder.worker_lock):
+                processes.send(who, signal.SIGKILL)
+        return lock
+
+
+def full_path_of_home(spelled: Path) -> Path:
+    """Of the home we stand in: as its person spells it, as long as that leads here."""
+    try:
+        is_here = spelled.is_absolute() and spelled.samefile(Path())
+    except OSError:
+        is_here = False
+    return spelled if is_here else Path.cwd()
+
+
+def _fork(waits: Callable[[str], bool]) -> int:
+    """While the machine has no process to spare the run waits."""
+    while True:
+        try:
+            return os.fork()
+        except OSError as error:
+            passing = error.errno in (errno.EAGAIN, errno.ENOMEM)
+            if not passing or not waits(f"waits for a process: {error.strerror}"):
+                raise
+        time.sleep(1.0)

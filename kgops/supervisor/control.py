@@ -1,0 +1,108 @@
+"""What consoles do to runs that somebody else supervises: stop them, wait for them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from kgops.errors import NoSuchRun, Unavailable
+from kgops.settings import Home
+from kgops.supervisor import preallocated_record, processes, queue
+from kgops.supervisor.attempt_end import end_without_attempt
+from kgops.supervisor.ownership import take_over, wake_supervisor
+from kgops.supervisor.plan_file import recorded_plan
+from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.settle import settle
+from kgops.supervisor.stop_request import read_stop, request_stop
+from storage import runs
+from storage.database import Connection
+from storage.errors import DatabaseBusy, DatabaseFull, DatabaseReadOnly, StorageError
+from storage.runs import Run
+
+_LOOK_EVERY_S = 0.1
+_SETTLE_EVERY_S = 1.0
+_SILENT_FOR_S = 10.0  # beyond a stop's grace, until a person hears what it waits for
+
+
+def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> None:
+    """Asks; a run that only waits is cancelled here and now. One that has ended is left as it is.
+
+    Needs no room on the disk and nothing of the database but to read it.
+    """
+    if run.ended:
+        return
+    folder = RunFolder(home.runs / run.folder)
+    grace_s = recorded_plan(conn, folder, run.id).grace_s if grace_s is None else grace_s
+    try:
+        request_stop(folder, grace_s)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot ask run {run.id} to stop: {folder.stop}: {error.strerror}",
+            "`kgops doctor` checks the home",
+        ) from error
+    wake_supervisor(folder)
+    # Whoever holds the lock sees the request. If nobody does, the run waits and nothing of it exists.
+    lock = take_over(home, run.id, folder)
+    if lock is None:
+        return
+    try:
+        now = runs.get(conn, run.id)
+        if now is not None and now.state in runs.WAITING:
+            end_without_attempt(conn, folder, run.id, "cancelled", "stopped while it waited")
+    except (DatabaseFull, DatabaseReadOnly):
+        pass  # its folder holds the end, and the next command that can writes it down
+    finally:
+        os.close(lock)
+    try:
+        queue.dispatch(home, conn)  # it may have been in the way of others
+    except (StorageError, OSError):
+        pass  # the next command does
+
+
+def wait_for_end(
+    home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None
+) -> Run:
+    """Returns the run when it has ended, bringing it there itself if its supervisor is killed meanwhile.
+
+    `say` hears why it takes longer than asked. Where the database cannot take the end in, the folder tells it.
+    """
+    next_settle, last_word = 0.0, None
+    begun = time.monotonic()
+    while True:
+        run = runs.get(conn, number)
+        if run is None:
+            raise NoSuchRun(f"run {number} was deleted by another command")
+        if run.ended:
+            return run
+        folder = RunFolder(home.runs / run.folder)
+        if time.monotonic() < next_settle:
+            time.sleep(_LOOK_EVERY_S)
+            continue
+        try:
+            settle(home, conn)
+        except DatabaseBusy:
+            pass  # whoever writes is about to be done
+        except StorageError as error:
+            ending = preallocated_record.read_ending(folder.outcome)
+            if ending is not None:
+                say(f"run {number}: its end is kept in its folder: {error.message}")
+                return run._replace(state=ending.state, reason=ending.reason, ended_at=ending.ended_at)
+        next_settle = time.monotonic() + _SETTLE_EVERY_S
+        word = _why_so_long(number, folder, time.monotonic() - begun)
+        if word is not None and word != last_word:
+            say(word)
+            last_word = word
+
+
+def _why_so_long(number: int, folder: RunFolder, waited_s: float) -> str | None:
+    """What a person who waits for a stopped run should know."""
+    stop = read_stop(folder)
+    if stop is None or waited_s < stop.grace_s + _SILENT_FOR_S:
+        return None
+    woken = wake_supervisor(folder)
+    if woken is not None:
+        return f"run {number}: its supervisor (PID {woken.pid}) had been stopped by a signal; it goes on now"
+    holders = processes.holders(folder.supervisor_lock)
+    who = f"its supervisor (PID {holders[0].pid}) is still at work" if holders else "it has no supervisor"
+    return f"run {number} was asked to stop and has not ended: {who}"

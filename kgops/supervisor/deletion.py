@@ -1,0 +1,148 @@
+"""Deleting a run: its folder is moved out of sight, its files go, then its row, and the emptied folder last.
+
+In this order because a full disk is when people delete: nothing here needs room until the files have made some.
+Killed at any moment, the folder in `pending/` says what is left to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from kgops.errors import NoSuchRun, Unavailable, Usage
+from kgops.settings import Home
+from kgops.supervisor import pending
+from kgops.supervisor.ownership import take_over
+from kgops.supervisor.run_folder import RunFolder
+from storage import runs
+from storage.database import Connection, open_writer
+from storage.errors import DatabaseReadOnly, StorageError
+from storage.runs import Run
+
+__all__ = ["delete_run", "finish_deletion"]
+
+
+def delete_run(home: Home, conn: Connection, number: int) -> None:
+    """The run is gone, or it is whole and the error says why. `conn` may be a reader's: on a full disk there may be
+    no room for a writer before the files are gone."""
+    run = _must_have_ended(conn, number)
+    folder = RunFolder(home.runs / run.folder)
+    try:
+        lock = take_over(home, number, folder)
+    except FileNotFoundError:
+        if pending.is_being_deleted(home, run.folder):
+            raise NoSuchRun(f"run {number} is being deleted by another command") from None
+        _delete_row(home, conn, number)
+        return
+    except OSError as error:
+        raise _cannot(number, error) from error
+    if lock is None:
+        raise Unavailable(
+            f"run {number} is being resumed or deleted by another command", "try again in a second"
+        )
+    try:
+        _must_have_ended(conn, number)  # until now somebody could resume it
+        try:
+            moved = pending.move_here(home, run.folder)
+        except FileNotFoundError as error:
+            raise NoSuchRun(f"run {number} was just deleted by another command") from error
+        except OSError as error:
+            raise _cannot(number, error) from error
+        _finish(home, conn, moved, run)
+    finally:
+        os.close(lock)
+
+
+def _cannot(number: int, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"cannot delete run {number}: {error.filename}: {error.strerror}",
+        "it is whole; `kgops doctor` checks the home",
+    )
+
+
+def finish_deletion(home: Home, conn: Connection, moved: Path, name: str) -> None:
+    """What a killed deletion left; its lock is held."""
+    _finish(home, conn, moved, runs.with_folder(conn, name))
+
+
+def _finish(home: Home, conn: Connection, moved: Path, run: Run | None) -> None:
+    stuck = _empty(moved, keep=RunFolder(moved).supervisor_lock)
+    if stuck is not None:
+        pending.move_back(home, moved.stem)
+        path, error = stuck
+        raise Unavailable(
+            f"{moved.stem} cannot be deleted: {path.relative_to(moved)}: {error.strerror}; "
+            "what could be removed of it is gone",
+            f"look at it in {home.runs / moved.stem}, and delete the run again",
+        )
+    if run is not None:
+        try:
+            _delete_row(home, conn, run.id)
+        except StorageError as error:
+            raise Unavailable(
+                f"the files of run {run.id} are deleted, its row could not be: {error.message}",
+                "the next command that can write finishes it",
+            ) from error
+    RunFolder(moved).supervisor_lock.unlink(missing_ok=True)
+    try:
+        moved.rmdir()
+    except OSError:
+        pass  # a command that came this moment has put its lock there, and finishes the same work
+
+
+def _delete_row(home: Home, conn: Connection, number: int) -> None:
+    try:
+        runs.delete(conn, number)
+    except DatabaseReadOnly:
+        writer = open_writer(home.database)
+        try:
+            runs.delete(writer, number)
+        finally:
+            writer.close()
+
+
+def _must_have_ended(conn: Connection, number: int) -> Run:
+    run = runs.get(conn, number)
+    if run is None:
+        raise NoSuchRun(f"there is no run {number}: it is gone already")
+    if not run.ended:
+        raise Usage(f"run {number} is {run.state}", f"stop it first: kgops stop {number}")
+    return run
+
+
+def _empty(folder: Path, *, keep: Path) -> tuple[Path, OSError] | None:
+    """Removes all that is inside but `keep`; the first thing that cannot be removed, and why."""
+    stuck: tuple[Path, OSError] | None = None
+    _make_writable(folder)
+    for path, is_folder in _deepest_first(folder):
+        if path == keep:
+            continue
+        try:
+            path.rmdir() if is_folder else path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            stuck = stuck or (path, error)
+    return stuck
+
+
+def _deepest_first(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Everything below, and whether it is a folder; links are not followed."""
+    for root, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            yield Path(root, name), False
+        for name in folders:
+            path = Path(root, name)
+            yield path, not path.is_symlink()
+
+
+def _make_writable(folder: Path) -> None:
+    """A worker may have closed its folders to everybody, us included."""
+    for root, folders, _ in os.walk(folder):
+        for path in (Path(root, name) for name in folders):
+            if not path.is_symlink() and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+                try:
+                    path.chmod(0o700)
+                except OSError:
+                    pass  # what cannot be removed for that is named by whoever tries

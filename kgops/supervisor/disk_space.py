@@ -1,0 +1,217 @@
+"""What a job will write, beside the room where it goes: the run's folder, and each place that a person named."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kgops.jobs.job import Job
+from kgops.planning.disk_use import DiskUse, Tracing, regression_use, tracing_of, training_use
+from kgops.planning.graph_counts import counts_of, files_of
+from kgops.planning.planner import Suggestion
+from kgops.planning.regress_sizes import RegressShape
+from kgops.planning.speed import rates_of, seconds
+from kgops.planning.tracin_sizes import TracinShape
+from kgops.planning.train_sizes import TrainShape
+from storage import predictions
+from storage.database import Connection
+
+__all__ = ["MARGIN", "DiskPlan", "Place", "Writing", "disk_plan", "in_bytes"]
+
+MARGIN = 0.10  # kept free beside a prediction
+_BLOCK = 4096  # of a disk: a file ends within one
+_LEAST_MIB = 16  # what is written in a moment tells nothing of a disk's pace
+_ROUND = (10_000, 1_000, 100, 10)  # numbers of influences that are offered
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file system that is written to, by the first path there that the job has; `free` None is unknown."""
+
+    path: Path
+    need: int
+    free: int | None
+
+    @property
+    def fits(self) -> bool:
+        return self.free is None or self.need <= self.free
+
+    def as_table(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path),
+            "need_mib": self.need / _MIB,
+            "free_mib": None if self.free is None else self.free / _MIB,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How fast runs on this machine have written, in MiB a second: the middle of so many."""
+
+    mib_per_s: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPlan:
+    """`nearest` is the change that would make it fit, with what it would take in bytes."""
+
+    use: DiskUse
+    places: tuple[Place, ...]
+    nearest: tuple[str, int] | None = None
+    writing: Writing | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Of what is only known to be at most so much nobody knows that it will not."""
+        return self.use.at_most or all(place.fits for place in self.places)
+
+    @property
+    def writing_s(self) -> float | None:
+        """What comes after the work itself; None where nothing as large was written here yet."""
+        return None if self.writing is None else self.use.written / _MIB / self.writing.mib_per_s
+
+    def as_table(self) -> dict[str, Any]:
+        outside = {path: size / _MIB for path, size in self.use.outside.items()}
+        return {
+            "total_mib": self.use.total / _MIB,
+            "at_most": self.use.at_most,
+            "parts_mib": {name: size / _MIB for name, size in self.use.parts.items()},
+            "copies_mib": outside,
+            "written_mib": self.use.written / _MIB,
+            "writing_s": self.writing_s,
+            "places": [place.as_table() for place in self.places],
+        }
+
+
+def disk_plan(
+    job: Job,
+    suggestion: Suggestion | None,
+    runs: Path,
+    conn: Connection | None,
+    *,
+    remembered: Path | None = None,
+    most_bytes: int | None = None,
+) -> DiskPlan | None:
+    """For a run whose folder comes below `runs`; None where nobody can know what it writes."""
+    stages = _Stages.of(job, suggestion)
+    if suggestion is None and job.workload == "tracin":  # of a model without a formula: the triples decide
+        counts, files = counts_of(job.settings, remembered, most_bytes=most_bytes), files_of(job.settings)
+        if counts is not None and files is not None:
+            stages = _Stages(tracing=tracing_of(job, counts, files, None))
+    use = stages.use()
+    if use is None:
+        return None
+    writing = _writing(conn) if conn is not None and use.written else None
+    plan = DiskPlan(use, _places(use, runs), writing=writing)
+    if plan.fits:
+        return plan
+    smaller = ((told, DiskPlan(other, _places(other, runs))) for told, other in stages.smaller(job))
+    nearest = next(((told, other.use.total) for told, other in smaller if other.fits), None)
+    return DiskPlan(use, plan.places, nearest, writing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """What a job does one after the other; a training with its shape and how many seconds it may take."""
+
+    training: tuple[Job, TrainShape, float] | None = None
+    tracing: Tracing | None = None
+    regression: DiskUse | None = None
+
+    @classmethod
+    def of(cls, job: Job, suggestion: Suggestion | None) -> _Stages:
+        if suggestion is None:
+            return cls()
+        subject, target = suggestion.subject, suggestion.target
+        training = tracing = regression = None
+        for shape in subject.shapes(job.levers, target.facts):
+            if isinstance(shape, TrainShape) and subject.train is not None:
+                training = subject.train, shape, _seconds(subject.train, shape, suggestion)
+            elif isinstance(shape, TracinShape) and subject.tracin is not None:
+                files = files_of(subject.tracin.settings)
+                stage = replace(subject.tracin, levers=job.levers)
+                tracing = None if files is None else tracing_of(stage, subject.counts, files, shape)
+            elif isinstance(shape, RegressShape) and subject.flights is not None:
+                regression = regression_use(job, shape, len(subject.flights.frames))
+        return cls(training, tracing, regression)
+
+    def use(self) -> DiskUse | None:
+        uses = [] if self.training is None else [training_use(*self.training)]
+        uses += [] if self.tracing is None else [self.tracing.use()]
+        uses += [] if self.regression is None else [self.regression]
+        return reduce(DiskUse.and_then, uses) if uses else None
+
+    def smaller(self, job: Job) -> Iterator[tuple[str, DiskUse]]:
+        """With what a person can change, in their words; the least change first."""
+        alone = job.workload != "pipeline"
+        if self.tracing is not None and not self.tracing.settings["build_index"]:
+            for k in _ROUND:
+                if k < (self.tracing.top_k or self.tracing.trains):
+                    use = replace(self, tracing=replace(self.tracing, top_k=k)).use()
+                    yield (f"--top-k {k}" if alone else f"tracin.top_k = {k}"), _known(use)
+        if self.training is not None:
+            stage, shape, seconds = self.training
+            every = stage.settings["checkpoint_frequency"]
+            for rarer in [every * times for times in (2, 5, 10, 20, 50)] if every else []:
+                settings = {**stage.settings, "checkpoint_frequency": rarer}
+                use = replace(self, training=(replace(stage, settings=settings), shape, seconds)).use()
+                told = f"--checkpoint-frequency {rarer}" if alone else f"train.checkpoint_frequency = {rarer}"
+                yield told, _known(use)
+
+
+def in_bytes(size: int) -> str:
+    """`5,043 MiB`, as memory is told; of little some digits."""
+    mib = size / _MIB
+    return f"{mib:,.0f} MiB" if mib >= 10 else f"{mib:.2g} MiB"
+
+
+def _known(use: DiskUse | None) -> DiskUse:
+    assert use is not None  # of a stage that is there
+    return use
+
+
+def _seconds(stage: Job, shape: TrainShape, suggestion: Suggestion) -> float:
+    """By what this machine's runs have shown, else by a roofline."""
+    epochs: int = stage.settings["num_epochs"]
+    epoch_s = seconds(shape, rates_of(suggestion.target))
+    pace = suggestion.known.pace
+    return epochs * (epoch_s if pace is None else pace.expected_s(epoch_s)[0])
+
+
+def _places(use: DiskUse, runs: Path) -> tuple[Place, ...]:
+    """One for each file system, with a margin, and what rounding to blocks and the database take."""
+    inside = sum(use.parts.values()) + use.passing + use.parts.get("record", 0)
+    needs = {
+        runs: inside + use.files * _BLOCK,
+        **{Path(path).absolute(): n for path, n in use.outside.items()},
+    }
+    found: dict[int, tuple[Path, float, int | None]] = {}
+    for path, need in needs.items():
+        there = next(one for one in (path, *path.parents) if one.exists())
+        device, free = _room(there)
+        first, before, _ = found.get(device, (there, 0.0, None))
+        found[device] = first, before + need * (1 + MARGIN), free
+    return tuple(Place(path, math.ceil(need), free) for path, need, free in found.values())
+
+
+def _room(path: Path) -> tuple[int, int | None]:
+    """The file system of a path that exists, and the bytes that this person may still write there."""
+    try:
+        told = os.statvfs(path)
+    except OSError:
+        return path.stat().st_dev, None
+    return path.stat().st_dev, told.f_bavail * told.f_frsize
+
+
+def _writing(conn: Connection) -> Writing | None:
+    rates = predictions.writing_rates(conn, platform.node(), least_mib=_LEAST_MIB)
+    return Writing(median(rates), len(rates)) if rates else None

@@ -1,0 +1,86 @@
+"""What a supervisor writes to the database: again and again until it is written, whatever happens to the disk."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from kgops.supervisor.attempt_end import new_intake
+from kgops.supervisor.intake import Intake
+from kgops.supervisor.plan_file import Plan
+from kgops.supervisor.run_folder import RunFolder
+from storage.database import Connection, explained, open_writer
+from storage.errors import DatabaseBusy, DatabaseFull, StorageError
+
+T = TypeVar("T")
+
+
+class Record:
+    """A connection that is opened again where it has to be, and the intake of one run.
+
+    No trouble of the database ends a supervisor: the worker waits for nobody, and what it reports is on disk.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._conn: Connection | None = None
+        self._intake: Intake | None = None
+        self._said = ""
+
+    @property
+    def conn(self) -> Connection:
+        """Raises a StorageError where the database cannot be opened."""
+        if self._conn is None:
+            conn = open_writer(self._database, busy_timeout_s=5.0)
+            if self._intake is not None:
+                self._intake.use(conn)
+            self._conn = conn
+        return self._conn
+
+    @property
+    def intake(self) -> Intake:
+        assert self._intake is not None  # fill_from comes first
+        return self._intake
+
+    def fill_from(self, folder: RunFolder, plan: Plan) -> None:
+        self._intake = self.insist(lambda conn: new_intake(conn, folder, plan, reads_log=True))
+
+    def insist(self, write: Callable[[Connection], T]) -> T:
+        """A database that is busy, full, moved or out of reach only delays us."""
+        while True:
+            try:
+                with explained(None):
+                    return write(self.conn)
+            except StorageError as error:
+                self.has_failed(error)
+                if _home_is_gone():
+                    say("the home was removed: there is nothing left to write to")
+                    sys.exit(1)
+                time.sleep(1.0)
+
+    def has_failed(self, error: StorageError) -> None:
+        """A connection that met more than a full disk may be good for nothing any more: SQLite keeps it read-only
+        where the home was moved, or where a file beside the database could not be made for a moment."""
+        if error.message != self._said:
+            self._said = error.message
+            say(f"will try again: {error.message}")
+        if not isinstance(error, (DatabaseBusy, DatabaseFull)) and self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+
+def _home_is_gone() -> bool:
+    """Removed, not moved: we stand in it."""
+    return Path().stat().st_nlink == 0
+
+
+def say(text: str) -> None:
+    """Into the supervisor's own log."""
+    try:
+        os.write(2, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode("utf-8", "replace"))
+    except OSError:
+        pass  # the disk it writes to may be the one that is full: no reason to die

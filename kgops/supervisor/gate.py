@@ -1,0 +1,214 @@
+"""The gate: the small process between a supervisor and a worker.
+
+It lets no code of the worker run before the worker's identity is on disk, and it writes down how the
+worker left, so that the exit of a worker whose supervisor was killed is not lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kgops.jobs.files import NotAFile, open_regular, set_aside
+from kgops.supervisor import preallocated_record
+from kgops.supervisor.processes import host_memory_mib, set_mark
+from kgops.supervisor.run_folder import AttemptFolder
+
+OPENED = b"!"
+NEVER_OPENED = 97
+COULD_NOT_START = 127
+_FORK_TRIES = 60
+# What a person, a shell or a cluster may send to a whole group, and timers that a supervisor may have set.
+SURVIVED = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPWR),
+)
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # for itself; a shell's pipes rely on them
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a worker left. `code` is None where a signal ended it."""
+
+    code: int | None
+    signal: int | None
+    at: float
+    peak_mib: float | None  # of the largest single process of the tree; None where it cannot be told
+    asked_to_stop: bool  # whether the stop had been sent by then
+    could_not_start: str | None = None  # why none of the worker's code has run
+
+
+def read_exit(attempt: AttemptFolder) -> Exit | None:
+    table = preallocated_record.look(attempt.exit)
+    try:
+        return Exit(**table) if table else None
+    except TypeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """One moment on two clocks: people read the one, and somebody may set it; the other only counts seconds."""
+
+    wall_s: float
+    since_boot_s: float
+
+    @classmethod
+    def now(cls) -> Clocks:
+        return cls(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))
+
+    def wall_now(self) -> float:
+        """The present as the wall clock would show it had nobody set it since: never before this moment."""
+        return self.wall_s + time.clock_gettime(time.CLOCK_BOOTTIME) - self.since_boot_s
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a worker is started as."""
+
+    attempt: AttemptFolder
+    command: list[str]
+    cwd: Path
+    environment: dict[str, str]
+    umask: int
+    log: Path
+    began: Clocks
+    mark: int | None  # of processes.set_mark
+    memory_limit_mib: int | None = None
+
+
+def stand(start: Start, opening: int, keep: int) -> None:
+    """The gate's whole life, in the forked child; never returns. `keep` is the worker lock, handed on."""
+    try:
+        _stand(start, opening, keep)
+    finally:  # whatever went wrong, this copy of the supervisor must not go on as a second one
+        os._exit(COULD_NOT_START)
+
+
+def _stand(start: Start, opening: int, keep: int) -> None:
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    # O_APPEND and a file, not a pipe: no death of an owner can block the worker or end it by SIGPIPE.
+    try:
+        out = _open_log(start.log)
+    except OSError as error:
+        _fill_exit(start, code=COULD_NOT_START, why=f"its log cannot be written: {error.strerror}")
+        os._exit(COULD_NOT_START)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    low, high = sorted((opening, keep))
+    for first, end in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
+        os.closerange(first, end)
+    for number in SURVIVED:
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which the worker would inherit
+    if os.read(opening, 1) != OPENED:
+        os._exit(NEVER_OPENED)  # the supervisor is gone: nothing has run, and nothing will
+    os.close(opening)
+    try:
+        start.attempt.mark_begun()
+    except OSError as error:
+        _fill_exit(start, code=COULD_NOT_START, why=f"it could not be marked as begun: {error.strerror}")
+        os._exit(COULD_NOT_START)
+    own_mib = host_memory_mib([os.getpid()]) or 0.0
+    try:
+        worker = fork_patiently(tries=_FORK_TRIES)
+    except OSError as error:
+        _fill_exit(start, code=COULD_NOT_START, why=f"no process could be made for it: {error.strerror}")
+        os._exit(COULD_NOT_START)
+    if worker == 0:
+        _become(start, keep)
+    _, status, used = os.wait4(worker, 0)
+    code = os.waitstatus_to_exitcode(status)
+    # Until its exec the worker was a copy of us: a peak no larger than that says nothing of it.
+    peak_mib = used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > own_mib + 1 else None
+    _fill_exit(start, code=code, peak_mib=peak_mib)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _fill_exit(start: Start, *, code: int, peak_mib: float | None = None, why: str | None = None) -> None:
+    left = Exit(
+        code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        at=start.began.wall_now(),
+        peak_mib=peak_mib,
+        asked_to_stop=start.attempt.asked_to_stop.exists(),
+        could_not_start=why,
+    )
+    while True:
+        try:
+            preallocated_record.fill(start.attempt.exit, asdict(left))
+            return
+        except OSError as error:
+            # Nobody else knows how the worker left: a disk that refuses writes for a while must not lose it.
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return  # the run's folder is gone
+            time.sleep(1.0)
+
+
+def fork_patiently(*, tries: int) -> int:
+    """os.fork; while the machine has no process or memory to spare it is tried again every second."""
+    while True:
+        try:
+            return os.fork()
+        except OSError as error:
+            tries -= 1
+            if error.errno not in (errno.EAGAIN, errno.ENOMEM) or tries <= 0:
+                raise
+        time.sleep(1.0)
+
+
+def _open_log(path: Path) -> int:
+    """To append to; what an earlier attempt put in its place is moved aside."""
+    try:
+        out = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    except NotAFile:
+        set_aside(path)
+        out = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.set_blocking(out, True)  # some programs look how their output was opened
+    return out
+
+
+def _become(start: Start, keep: int) -> None:
+    try:
+        for number in (*SURVIVED, *_PYTHON_IGNORES):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.set_inheritable(keep, True)
+        if start.mark is not None:
+            set_mark(start.mark)
+        _prefer_as_victim()
+        if start.memory_limit_mib is not None:
+            _limit_memory(start.memory_limit_mib)
+        os.umask(start.umask)
+        os.chdir(start.cwd)
+        os.execvpe(start.command[0], start.command, start.environment)
+    except OSError as error:
+        os.write(
+            2,
+            f"kgops: cannot start {start.command[0]!r} in {start.cwd}: {os.strerror(error.errno or 0)}\n".encode(),
+        )
+    finally:
+        os._exit(COULD_NOT_START)
+
+
+def _limit_memory(mib: int) -> None:
+    """Of what a process may write to. A limit of addresses would count what libraries only reserve."""
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    wanted = mib << 20
+    limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    # Only the soft one: a worker that ran out lifts it, or it could not even say so.
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+
+
+def _prefer_as_victim() -> None:
+    """When host memory runs out the kernel should take the worker, not the supervisor that records it."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("500")
+    except OSError:
+        pass  # a hardened kernel; the worker is the larger process anyway

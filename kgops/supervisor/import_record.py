@@ -1,0 +1,176 @@
+"""A run from elsewhere put into this home: its rows and a folder of its own, both or neither."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kgops import __version__
+from kgops.errors import BadInput, Unavailable
+from kgops.jobs import toml
+from kgops.jobs.files import NotAFile, sync_folder, write_durably, write_json
+from kgops.settings import Home
+from kgops.supervisor import locks, pending
+from kgops.supervisor.record_checks import misfit
+from kgops.supervisor.run_folder import RunFolder, folder_name
+from kgops.supervisor.run_json import IMPORTED, write_runs
+from storage import runs, transfer
+from storage.database import Connection, transaction
+from storage.errors import CommitUnknown
+from storage.runs import ENDED
+from storage.transfer import Rows
+
+__all__ = ["NOT_ENDED", "enter", "host_of", "origin", "put_record", "staging"]
+
+NOT_ENDED = "it had not ended when it was {}"
+_STAGED = ".importing-"
+
+
+def origin(kind: str, source: Path, **told: Any) -> dict[str, Any]:
+    """Body of the event that marks a run as imported; None is unknown."""
+    try:
+        on = socket.gethostname()
+    except OSError:
+        on = None
+    return {"kind": kind, "source": str(source), "by": f"kgops {__version__}", "on": on, **told}
+
+
+def host_of(environment: Any) -> str | None:
+    """The machine that a run's environment names, as far as it is one of ours."""
+    machine = environment.get("machine") if isinstance(environment, dict) else None
+    host = machine.get("host") if isinstance(machine, dict) else None
+    return host if isinstance(host, str) else None
+
+
+def put_record(
+    home: Home,
+    conn: Connection,
+    rows: Rows,
+    marked: dict[str, Any],
+    bring: Callable[[RunFolder], None] = lambda _: None,
+) -> int:
+    """The number of the new run; `bring` puts what it has of files into its folder."""
+    rows = _ended(_marked(rows, marked))
+    for artifact in rows.tables["artifact"]:
+        path = PurePosixPath(artifact["path"])
+        if path.is_absolute() or ".." in path.parts:
+            raise BadInput(f"{marked['source']}: the artifact {artifact['path']!r:.80} lies outside its run")
+    if trouble := misfit(rows):
+        raise BadInput(f"{marked['source']}: {trouble}")
+    with staging(home) as folder:
+        _write_record(folder, rows)
+        bring(folder)
+        return enter(home, conn, folder, rows.run, lambda c, name, n: _put_in(c, rows, name, n, marked))
+
+
+def _write_record(folder: RunFolder, rows: Rows) -> None:
+    """What the folder of an imported run says: enough to make its rows again."""
+    for one in (folder.attempts, folder.results):
+        one.mkdir(mode=0o700, exist_ok=True)
+    write_durably(folder.record, "".join(write_runs(iter([rows]))).encode())
+    write_json(folder.plan, rows.spec["plan"])
+    write_json(folder.environment, rows.spec["environment"])
+    with contextlib.suppress(TypeError):  # job.toml is for people; some JSON has no place in TOML
+        write_durably(folder.job, toml.dumps(rows.spec["job"]).encode())
+
+
+def enter(
+    home: Home,
+    conn: Connection,
+    staged: RunFolder,
+    run: dict[str, Any],
+    put: Callable[[Connection, str, int], None],
+) -> int:
+    """The staged folder gets a number and its name, and its rows, by `put(conn, name, number)`."""
+    with ExitStack() as until_committed, transaction(conn):
+        number = max(runs.next_number(conn), pending.highest_number(home) + 1)
+        while (name := _free(home, folder_name(number, run["workload"], run["label"]))) is None:
+            number += 1
+        until_committed.enter_context(pending.announce(home, name, "launch"))
+        until_committed.push(lambda kind, *_: _take_back(kind, home.runs / name, staged.path))
+        staged.path.rename(home.runs / name)
+        sync_folder(home.runs)
+        put(conn, name, number)
+    return number
+
+
+@contextmanager
+def staging(home: Home) -> Iterator[RunFolder]:
+    """A folder in the home for a run to come; gone afterwards unless it was entered."""
+    _sweep(home)
+    folder = RunFolder(home.runs / f"{_STAGED}{os.urandom(6).hex()}")
+    lock = None
+    try:
+        while lock is None:
+            folder.path.mkdir(mode=0o700, exist_ok=True)
+            try:
+                lock = locks.take(folder.supervisor_lock)
+            except FileNotFoundError:  # swept by another import, which took it for one that was killed
+                continue
+        yield folder
+    except NotAFile:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"cannot make the run's folder below {home.runs}: {error.strerror or error}",
+            "free some space: nothing was imported",
+        ) from error
+    finally:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _sweep(home: Home) -> None:
+    """What an import left that was killed."""
+    for path in home.runs.glob(f"{_STAGED}*"):
+        try:
+            lock = locks.take(RunFolder(path).supervisor_lock)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if lock is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def _free(home: Home, name: str) -> str | None:
+    """A folder whose row was lost may have the name."""
+    return None if (home.runs / name).exists() else name
+
+
+def _take_back(kind: type[BaseException] | None, folder: Path, staged: Path) -> None:
+    """Unless it was entered, or nobody knows whether it was: the next command goes by what it finds."""
+    if kind is not None and not issubclass(kind, CommitUnknown) and folder.is_dir():
+        folder.rename(staged)
+
+
+def _put_in(conn: Connection, rows: Rows, name: str, number: int, marked: dict[str, Any]) -> None:
+    try:
+        transfer.put_in(conn, rows, folder=name, number=number)
+    except ValueError as error:
+        raise BadInput(f"{marked['source']}: {error}") from error
+
+
+def _marked(rows: Rows, marked: dict[str, Any]) -> Rows:
+    event = {"attempt": 0, "at": time.time(), "kind": IMPORTED, "body": marked}
+    return rows._replace(tables={**rows.tables, "event": [*rows.tables["event"], event]})
+
+
+def _ended(rows: Rows) -> Rows:
+    """Whatever became of it elsewhere, here nothing of it goes on."""
+    if rows.run["state"] in ENDED:
+        return rows
+    reason = NOT_ENDED.format(f"exported ({rows.run['state']})")
+    attempts = [
+        {**made, "outcome": made["outcome"] or "interrupted", "reason": made["reason"] or reason}
+        for made in rows.tables["attempt"]
+    ]
+    ended = {**rows.run, "state": "interrupted", "reason": reason}
+    return rows._replace(run=ended, tables={**rows.tables, "attempt": attempts})

@@ -1,0 +1,233 @@
+"""Takes what a worker wrote into the database, exactly once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kgops.jobs import events
+from kgops.jobs.files import read_table, size_of
+from kgops.jobs.options import kind_of
+from kgops.jobs.text import from_bytes
+from kgops.supervisor import line_reader
+from kgops.supervisor.log_patterns import BUDGET_S, LogPatterns, TooSlow, budget
+from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.worker_reports import measured_from, traced_from
+from storage import intake as store
+from storage import reports, series
+from storage.database import Connection
+from storage.measurements import Measurement
+from storage.reports import Artifact, Lever
+from storage.series import Point
+
+_LONGEST_NAME = 200
+_LONGEST_UNIT = 40
+_PER_S = "_per_s"  # what a curve of a rate is called, behind its unit
+_FINGERPRINT = ("python", "packages", "machine", "driver", "cards", "git")
+_GAVE_UP = "gave_up"  # in a note: what of the run is not done any more
+_LAST_BUDGET_S = 30.0  # of CPU time for what is left of a log when its run has ended
+
+
+class Intake:
+    """Reads a run's events and, for a command with patterns, its log; one transaction each time."""
+
+    def __init__(self, conn: Connection, run: int, folder: RunFolder, patterns: LogPatterns) -> None:
+        self._conn = conn
+        self._run = run
+        self._folder = folder
+        self._patterns = patterns
+        self._offsets = store.Offsets()
+        self._gives_up = False  # on the patterns, with the next commit
+        # Points of every curve, for metrics whose lines name no step: whoever adopts a run goes on counting.
+        self._counted: dict[str, int] = {}
+        self._use_patterns = bool(patterns) and not _gave_up(conn, run)
+        self.start_again_from_the_record()
+
+    def use(self, conn: Connection) -> None:
+        """Another connection to the same database. What the last one wrote at the end may be there or not."""
+        self._conn = conn
+        self.start_again_from_the_record()
+
+    def has_news(self) -> bool:
+        """Whether a file has changed its size: two cheap questions, for every tick."""
+        return size_of(self._folder.events) != self._offsets.events or (
+            self._use_patterns and size_of(self._folder.log) != self._offsets.log
+        )
+
+    def take(self, attempt: int, own_points: Sequence[Point] = (), *, final: bool = False) -> bool:
+        """One chunk of each file, and samples of the supervisor's own; True if there may be more.
+
+        After `final` nobody may write the files again.
+        """
+        batch = store.Batch()
+        counted = dict(self._counted)
+        now = time.time()
+        begin = self._where_to_go_on(self._folder.events, self._offsets.events, batch, now)
+        lines, events_at = line_reader.read_lines(self._folder.events, begin, final=final)
+        for line in lines:
+            self._read_event(batch, attempt, line, now)
+        log_at = self._read_log(batch, now, counted, final=final) if self._use_patterns else self._offsets.log
+        batch.points += own_points
+        upto = store.Offsets(events_at, log_at)
+        more = upto != self._offsets
+        if batch or more:
+            store.take_in(self._conn, self._run, attempt, batch, upto)
+            self._offsets, self._counted = upto, counted
+            self._use_patterns = self._use_patterns and not self._gives_up
+        return more
+
+    @staticmethod
+    def _where_to_go_on(file: Path, at: int, batch: store.Batch, now: float) -> int:
+        """Where we were, or the end of a file that was cut meanwhile, by its writer or by a power cut: what is read
+        twice would be counted twice."""
+        size = size_of(file)
+        if size >= at:
+            return at
+        text = f"{file.name} shrank from {at:,} to {size:,} bytes: what was written in between may be missing here"
+        batch.events.append((now, events.NOTE, {"text": text}))
+        return size
+
+    def _read_log(self, batch: store.Batch, now: float, counted: dict[str, int], *, final: bool) -> int:
+        """The offset behind what was searched."""
+        begin = self._where_to_go_on(self._folder.log, self._offsets.log, batch, now)
+        lines, upto = line_reader.read_lines(self._folder.log, begin, final=final)
+        try:
+            if not self._gives_up:
+                with budget():
+                    for line in lines:
+                        if line:
+                            self._read_log_line(batch, from_bytes(line), now, counted)
+        except TooSlow:
+            self._gives_up = True
+        if self._gives_up:
+            text = (
+                f"the patterns for this run's log are given up: they took more than {BUDGET_S:g} s for one MiB of it; "
+                "points and progress from the log end here"
+            )
+            batch.events.append((now, events.NOTE, {"text": text, _GAVE_UP: "patterns"}))
+        return upto
+
+    def start_again_from_the_record(self) -> None:
+        """At the start, and after a transaction that failed: what it would have moved has not moved."""
+        self._offsets = store.offsets(self._conn, self._run)
+        known = series.of_run(self._conn, self._run)
+        self._counted = {one.name: one.n for one in known}
+        self._rates = {one.name: (one.n, one.last_at or 0.0) for one in known if one.name.endswith(_PER_S)}
+
+    def take_all(self, attempt: int, *, final: bool) -> None:
+        begun = time.process_time()
+        while self.take(attempt, final=final):
+            self._gives_up = self._gives_up or time.process_time() - begun > _LAST_BUDGET_S
+        if final and (trouble := line_reader.trouble(self._folder.events)) is not None:
+            text = (
+                f"events.jsonl cannot be read: {trouble}; what the worker reported there is not in the record"
+            )
+            if all(event.body.get("text") != text for event in self._notes()):
+                reports.add_event(self._conn, self._run, attempt, time.time(), events.NOTE, {"text": text})
+
+    def _notes(self) -> list[reports.Event]:
+        return reports.events(self._conn, self._run, kinds=(events.NOTE,))
+
+    def _read_event(self, batch: store.Batch, attempt: int, line: bytes | None, now: float) -> None:
+        if line is None:
+            batch.events.append((now, events.LOG, {"text": "(part of a line longer than 1 MiB left out)"}))
+            return
+        if not line.strip():
+            return
+        event = events.read(line, now)
+        fields = event.fields
+        if event.kind == events.METRIC:
+            value = None if fields.get("value") is None else float(fields["value"])
+            name = fields["name"][:_LONGEST_NAME]
+            batch.points.append(Point(name, float(fields["step"]), value, event.at))
+            batch.metric = (name, value)
+        elif event.kind == events.MEMORY:
+            batch.points += [
+                Point(f"{name[:_LONGEST_NAME]}_mib", event.at, float(mib), event.at)
+                for name, mib in fields["mib"].items()
+                if events.is_figure(mib)
+            ]
+        elif event.kind == events.PROGRESS:
+            batch.progress = store.Progress(
+                phase=fields.get("phase"),
+                **{name: _real(fields.get(name)) for name in ("done", "total", "rate")},
+                unit=fields.get("unit"),
+                at=event.at,
+            )
+            self._keep_rate(batch, event)
+        elif event.kind == events.TRACED and (traced := traced_from(fields)) is not None:
+            batch.traced.append(traced)
+        elif event.kind == events.MEASURED and (measured := self._measured(event)) is not None:
+            batch.measured.append(measured)
+        else:
+            batch.events.append((event.at, event.kind, fields))
+        if event.kind == events.PREDICTED:
+            batch.predicted_mib = float(fields["mib"])
+        if event.kind == events.LEVER:
+            batch.levers.append(
+                Lever(
+                    attempt=attempt,
+                    name=fields["name"],
+                    kind=kind_of(fields["name"]),
+                    requested=_shown(fields.get("requested")),
+                    effective=_shown(fields.get("effective")),
+                    reason=fields.get("reason"),
+                    chosen_by=_shown(fields.get("chosen_by")),
+                )
+            )
+        elif event.kind == events.ARTIFACT and _stays_inside(fields["path"]):
+            size = fields.get("bytes")
+            batch.artifacts.append(
+                Artifact(
+                    fields["path"],
+                    fields.get("kind") or "file",
+                    fields.get("sha256"),
+                    None if size is None or not 0 <= size < 1 << 60 else int(size),
+                    event.at,
+                )
+            )
+
+    def _measured(self, event: events.Event) -> Measurement | None:
+        told = read_table(self._folder.environment)
+        machine = {name: told.get(name) for name in _FINGERPRINT}
+        again = f"kgops run --again {self._run}"
+        return measured_from(event.fields, event.at, self._run, again, machine)
+
+    def _keep_rate(self, batch: store.Batch, event: events.Event) -> None:
+        """A point a second; behind every thousand of them half as often, so that months are some thousand points."""
+        rate = _real(event.fields.get("rate"))
+        name = f"{(event.fields.get('unit') or 'it')[:_LONGEST_UNIT]}{_PER_S}"
+        n, last_at = self._rates.get(name, (0, 0.0))
+        if rate is not None and abs(event.at - last_at) >= 2 ** (n // 1000):
+            batch.points.append(Point(name, event.at, rate, event.at))
+            self._rates[name] = (n + 1, event.at)
+
+    def _read_log_line(self, batch: store.Batch, line: str, now: float, counted: dict[str, int]) -> None:
+        progress = self._patterns.progress(line)
+        if progress is not None:
+            batch.progress = store.Progress(None, progress.done, progress.total, None, None, now)
+        for name, value, step in self._patterns.metrics(line):
+            counted[name] = counted.get(name, 0) + 1
+            batch.points.append(Point(name, counted[name] if step is None else step, value, now))
+            batch.metric = (name, value)
+
+
+def _gave_up(conn: Connection, run: int) -> bool:
+    return any(_GAVE_UP in event.body for event in reports.events(conn, run, kinds=(events.NOTE,)))
+
+
+def _real(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _shown(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return {True: "on", False: "off"}.get(value) if isinstance(value, bool) else str(value)
+
+
+def _stays_inside(path: str) -> bool:
+    parts = PurePosixPath(path)
+    return not parts.is_absolute() and ".." not in parts.parts

@@ -1,0 +1,413 @@
+"""Accepting a job: its folder and its row, one true step whatever is killed when, and then its turn in the queue."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import KgopsError, NoSuchRun, Unavailable, Usage
+from kgops.gpus.facts import torch_build
+from kgops.jobs.files import sync_folder, write_durably, write_json
+from kgops.jobs.gpu_request import CardsAsked
+from kgops.jobs.job import Job
+from kgops.jobs.placeholders import fill_in, rungs
+from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
+from kgops.jobs.workloads import WORKLOADS
+from kgops.planning.oom_fallbacks import Rung, ladder, last_resort
+from kgops.planning.prune_fallbacks import Skipped, worth_an_attempt
+from kgops.planning.resolve import for_worker, gpu_asked
+from kgops.settings import Home, guard_files
+from kgops.supervisor import pending, preallocated_record, queue
+from kgops.supervisor.environment import describe_environment
+from kgops.supervisor.ownership import take_over
+from kgops.supervisor.plan_file import Plan, Private, as_table, recorded_plan, write_plan
+from kgops.supervisor.plan_job import Planned
+from kgops.supervisor.run_folder import RunFolder, folder_name
+from storage import runs
+from storage.database import Connection, transaction
+from storage.errors import CommitUnknown, StorageError
+
+
+def launch(
+    home: Home,
+    conn: Connection,
+    planned: Planned,
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    each: Sequence[Planned] = (),
+) -> int:
+    """The number of the new run, which is starting, or waiting for what its row says.
+
+    `each` has the plan of every GPU it may get, where they differ; the one it gets decides. `say` hears what hinders
+    an accepted run from starting at once.
+    """
+    try:
+        number = _accept(home, conn, planned, each)
+    except CommitUnknown as error:
+        raise Unavailable(
+            f"the disk failed while the run was accepted: {error.message}",
+            "`kgops runs` shows whether it was, once the disk works again",
+        ) from error
+    _start_what_may(home, conn, number, "accepted", say)
+    return number
+
+
+def _start_what_may(home: Home, conn: Connection, number: int, what: str, say: Callable[[str], None]) -> None:
+    try:
+        queue.dispatch(home, conn)
+    except (StorageError, KgopsError, OSError) as error:
+        say(f"run {number} is {what} and not started yet: {error}; the next command tries again")
+
+
+def child_command(job: Job) -> list[str]:
+    """What the first worker of the job would be started as, secrets masked."""
+    _, shown = _commands(job)
+    first = rungs(job.settings.get("on_oom") or {})[:1]
+    return fill_in(shown, first[0]) if first else shown
+
+
+def rungs_below(planned: Planned) -> tuple[list[Rung], list[Skipped]]:
+    """What gives way after each out-of-memory, and what is predicted to save nothing; neither for a command,
+    which brings rungs of its own."""
+    if WORKLOADS[planned.job.workload].module is None:
+        return [], []
+    rungs = ladder(planned.job, planned.target.facts, planned.entities)
+    if planned.suggestion is None:
+        return [*rungs], []
+    return worth_an_attempt(rungs, planned.job, planned.suggestion)
+
+
+def must_be_possible(job: Job) -> Path:
+    """The folder that the job would run in. Raises Usage with what would keep it from starting here."""
+    cwd = _working_folder(job)
+    if WORKLOADS[job.workload].module is None:
+        _must_be_startable(_commands(job)[0][0], cwd)
+    _must_have_inputs(job, cwd)
+    _must_have_place(job)
+    _must_have_card(job)
+    _must_have_torch_for_it(job)
+    _must_not_limit_a_card(job)
+    return cwd
+
+
+def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Planned]) -> int:
+    job = planned.job
+    command, shown = _commands(job)
+    cwd = must_be_possible(job)
+    masked = _masked(job, shown, cwd)
+    environment = describe_environment(for_worker(planned.environment, os.environ))
+    with ExitStack() as until_committed, transaction(conn):
+        number = max(
+            runs.next_number(conn), pending.highest_number(home) + 1, pending.highest_folder(home) + 1
+        )
+        name = folder_name(number, job.workload, job.label)
+        plan = _plan(number, planned, shown, cwd)
+        plan = replace(plan, by_gpu={uuid: _of_gpu(one) for one in each for uuid in one.uuids})
+        # The marker outlives the transaction: killed before the commit, the folder is the record.
+        until_committed.enter_context(pending.announce(home, name, "launch"))
+        private = Private(command, dict(os.environ), guard_files(), str(cwd))
+        until_committed.enter_context(_folder_made(home, name, masked, plan, private, environment))
+        runs.add(
+            conn,
+            number=number,
+            workload=job.workload,
+            label=job.label,
+            profile=job.profile,
+            state="queued",
+            folder=name,
+            submitted_at=plan.submitted_at,
+            gpu=plan.gpu,
+            reserved_mib=plan.reserved_mib,
+            exclusive=plan.exclusive,
+            predicted_mib=plan.predicted_mib,
+            spec=runs.RunSpec(masked.as_table(), as_table(plan), environment),
+        )
+    return number
+
+
+def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
+    job = planned.job
+    below, skipped = rungs_below(planned)
+    is_command = WORKLOADS[job.workload].module is None
+    return Plan(
+        number=number,
+        workload=job.workload,
+        label=job.label,
+        profile=job.profile,
+        submitted_at=time.time(),
+        command=shown,
+        cwd=masked_text(str(cwd)),
+        gpu=planned.gpu,
+        reserved_mib=planned.reserved_mib,
+        predicted_mib=planned.predicted_mib,
+        forecast=planned.forecast(),
+        process=planned.process,
+        disk=planned.disk.as_table() if planned.disk is not None else None,
+        exclusive=job.card.exclusive,
+        attempts=job.limits.attempts,
+        grace_s=job.limits.grace_s,
+        log_mib=job.limits.log_mib,
+        module=WORKLOADS[job.workload].module,
+        on=job.on.where,
+        rungs=rungs(job.settings.get("on_oom") or {}) if is_command else [{}, *(r.settings for r in below)],
+        ladder=[rung.as_table() for rung in below],
+        skipped=[one.as_table() for one in skipped],
+        last_resort=None if is_command else last_resort(job),
+        memory_limit_mib=job.limits.memory_mib,
+        progress_regex=job.settings.get("progress_regex"),
+        metric_regex=job.settings.get("metric_regex"),
+        choices=[choice.as_table() for choice in planned.choices],
+        environment=for_worker(planned.environment, os.environ),
+        key=os.urandom(8).hex(),
+    )
+
+
+def _of_gpu(planned: Planned) -> dict[str, Any]:
+    """What of a plan depends on the GPU."""
+    below, skipped = rungs_below(planned)
+    return {
+        "job": planned.job.as_table(),
+        "profile": planned.job.profile,
+        "reserved_mib": planned.reserved_mib,
+        "predicted_mib": planned.predicted_mib,
+        "forecast": planned.forecast(),
+        "rungs": [{}, *(rung.settings for rung in below)],
+        "ladder": [rung.as_table() for rung in below],
+        "skipped": [one.as_table() for one in skipped],
+        "last_resort": last_resort(planned.job),
+        "choices": [choice.as_table() for choice in planned.choices],
+        "environment": for_worker(planned.environment, os.environ),
+    }
+
+
+@contextmanager
+def _folder_made(
+    home: Home, name: str, job: Job, plan: Plan, private: Private, environment: dict[str, Any]
+) -> Iterator[None]:
+    """Whole under its name, or not there: it is made beside and renamed. Taken back where the body fails: a job that
+    was refused at the last moment must not be found and started later."""
+    making, made = RunFolder(home.runs / f".new-{name}"), home.runs / name
+    try:
+        _fill_folder(making, job, plan, private, environment)
+        making.path.rename(made)
+    except OSError as error:
+        shutil.rmtree(making.path, ignore_errors=True)
+        raise _no_folder(home, error) from error
+    # Only now is the folder of this name ours to remove.
+    try:
+        try:
+            sync_folder(home.runs)
+        except OSError as error:
+            raise _no_folder(home, error) from error
+        yield
+    except CommitUnknown:
+        raise  # the row may be there: the next command goes by what it finds
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def _fill_folder(
+    making: RunFolder, job: Job, plan: Plan, private: Private, environment: dict[str, Any]
+) -> None:
+    for folder in (making.path, making.attempts, making.results):
+        folder.mkdir(mode=0o700)
+    write_durably(making.job, job.as_toml().encode())
+    write_json(making.environment, environment)
+    write_plan(making, plan, private)
+    preallocated_record.reserve(making.outcome)
+    preallocated_record.reserve(making.stop)
+    making.events.touch(0o600)  # here, since the worker writes it under its person's umask
+    sync_folder(making.path)
+
+
+def _no_folder(home: Home, error: OSError) -> Unavailable:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return Unavailable(
+        f"cannot make the run's folder below {home.runs}: {os.strerror(error.errno or 0)}",
+        "nothing was started; "
+        + (
+            "free some space: `kgops delete` works on a full disk"
+            if full
+            else "`kgops doctor` checks the home"
+        ),
+    )
+
+
+def _commands(job: Job) -> tuple[list[str], list[str]]:
+    """What is run, and the same with secrets masked."""
+    workload = WORKLOADS[job.workload]
+    if workload.module is not None:
+        command = [sys.executable, "-P", "-m", workload.module]
+        return command, command
+    command = list(job.settings["command"])
+    if is_masked(command):
+        raise Usage(
+            "a secret among this job's arguments was not kept by the record: it cannot be repeated as it stands",
+            "give the command again, with the secret in the environment",
+        )
+    return command, masked_arguments(command)
+
+
+def as_recorded(job: Job) -> Job:
+    """The job as the record will have it, if it is started from here."""
+    if WORKLOADS[job.workload].module is not None:
+        return job
+    shown = masked_arguments(job.settings["command"])
+    return _masked(job, shown, Path(job.settings["cwd"] or ".").absolute())
+
+
+def _masked(job: Job, shown: list[str], cwd: Path) -> Job:
+    """What the record keeps. A command belongs to its folder: repeated from elsewhere it runs there again."""
+    if "command" not in job.settings:
+        return job
+    return replace(job, settings={**job.settings, "command": shown, "cwd": masked_text(str(cwd))})
+
+
+def _working_folder(job: Job) -> Path:
+    cwd = Path(job.settings.get("cwd") or ".").absolute()
+    if not cwd.is_dir():
+        raise Usage(f"the working folder {cwd} does not exist")
+    return cwd
+
+
+def _must_be_startable(program: str, cwd: Path) -> None:
+    """A misspelt command is a mistake to tell now, not a failed run to find later."""
+    found = shutil.which(cwd / program) if "/" in program else shutil.which(program)
+    if found is None:
+        raise Usage(f"there is no program {program!r} to run", "check its name, or give its full path")
+
+
+def _must_have_inputs(job: Job, cwd: Path) -> None:
+    """The same for a misspelt file."""
+    workload = WORKLOADS[job.workload]
+    wanted = [(key, "file", Path.is_file) for key in workload.inputs]
+    wanted += [(key, "folder", Path.is_dir) for key in workload.folders]
+    for key, what, is_there in wanted:
+        table, _, inner = key.rpartition(".")
+        named = ((job.settings[table] or {}) if table else job.settings).get(inner)
+        if named and not is_there(cwd / named):
+            raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / named}", "check the path")
+
+
+def _must_have_place(job: Job) -> None:
+    """A cluster that cannot be reached from here is told now, not by a failed run."""
+    if job.on.where is None:
+        return
+    if WORKLOADS[job.workload].module is None:
+        raise Usage("a command of your own runs here", "write an sbatch script for it, or leave --on away")
+    if job.on.where == "slurm":
+        if shutil.which("sbatch") is None:
+            raise Usage(
+                "there is no sbatch here", "start it on a login node of the cluster, or leave --on away"
+            )
+        if job.card.gpu or job.card.memory_mib:
+            raise Usage("--gpu and --gpu-memory are for cards of this machine", "ask Slurm: --gres gpu:1")
+
+
+def _must_have_card(job: Job) -> None:
+    """Whoever names a card wants that card: without it nothing is started on the CPU instead."""
+    wanted = job.card.gpu
+    if wanted is None and job.card.memory_mib is None:
+        return
+    ask = CardsAsked.read(wanted)
+    from kgops.gpus import nvml
+
+    opened = nvml.open_nvml()
+    if not isinstance(opened, nvml.Nvml):
+        raise Usage(f"a card was asked for, and none can be used: {opened.message}", opened.hint)
+    try:
+        cards = opened.cards()
+    finally:
+        opened.close()
+    known = [name for card in cards for name in (str(card.index), card.uuid)]
+    missing = (ask.named or frozenset()).difference(known)
+    if not known or missing or not any(queue.includes(ask, card) for card in cards):
+        wanted = ", ".join(sorted(missing)) or wanted
+        raise Usage(f"this machine has no card {wanted or 'at all'}", "`kgops doctor` shows what it has")
+
+
+def _must_have_torch_for_it(job: Job) -> None:
+    """Whoever names a card is not given the CPU: a worker of ours has whatever the installed torch can use."""
+    if WORKLOADS[job.workload].module is None or job.on.where is not None or gpu_asked(job) is None:
+        return
+    build = torch_build()
+    if build is not None and build.cuda is None:
+        raise Usage(
+            "a card was asked for, and the torch that is installed here is its build for the CPU",
+            "install a CUDA build of torch, or run without --gpu and --gpu-memory",
+        )
+
+
+def _must_not_limit_a_card(job: Job) -> None:
+    if job.limits.memory_mib is not None and (job.card.gpu or job.card.memory_mib):
+        raise Usage(
+            "a limit of host memory is for runs on the CPU: a card's driver maps more than it uses",
+            "leave away --memory-limit, or --gpu and --gpu-memory",
+        )
+
+
+def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None) -> None:
+    """An ended run goes on with a new attempt, from its last checkpoint where it has one."""
+    run = runs.get(conn, number)
+    if run is None:
+        raise NoSuchRun(f"there is no run {number}")
+    if not run.ended:
+        raise Usage(f"run {number} is {run.state}: there is nothing to resume")
+    if run.state == "succeeded":
+        raise Usage(f"run {number} succeeded", f"`kgops run --again {number}` repeats it")
+    folder = RunFolder(home.runs / run.folder)
+    if folder.record.exists():
+        raise Usage(
+            f"run {number} was imported without the files it would go on from",
+            f"`kgops run --again {number}` starts its job anew",
+        )
+    lock = take_over(home, number, folder)
+    if lock is None:
+        raise Usage(f"run {number} is just being finished by another process", "try again in a second")
+    try:
+        run = runs.get(conn, number)  # it may have been deleted or resumed while we had no lock
+        if run is None or not folder.path.is_dir():
+            raise NoSuchRun(f"there is no run {number}: it was just deleted")
+        plan = recorded_plan(conn, folder, number)
+        _must_be_repeatable(plan)
+        with pending.announce(home, run.folder, "resume"):
+            _reopen(conn, folder, plan)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot resume run {number}: {error.filename or folder.path}: {error.strerror}",
+            "it stays as it is; `kgops doctor` checks the home",
+        ) from error
+    except CommitUnknown as error:
+        raise Unavailable(
+            f"the disk failed while run {number} was opened again: {error.message}",
+            "`kgops runs` shows whether it was, once the disk works again",
+        ) from error
+    finally:
+        os.close(lock)
+    _start_what_may(home, conn, number, "open again", say)
+
+
+def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
+    """Killed at any moment in here, the marker says that somebody has to tidy up: settle.py."""
+    write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files(), plan.cwd))
+    preallocated_record.reserve(folder.stop)  # empty: nobody asks any more
+    preallocated_record.reserve(folder.outcome)  # from here on the folder says: not ended
+    if not runs.reopen(conn, plan.number):
+        raise Usage(f"run {plan.number} was just resumed by another process")
+
+
+def _must_be_repeatable(plan: Plan) -> None:
+    if is_masked([*plan.command, plan.cwd]):
+        raise Usage(
+            f"run {plan.number} was started with a secret among its arguments, which the record does not keep",
+            "start it anew, with the secret in the environment",
+        )

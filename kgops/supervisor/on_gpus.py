@@ -1,0 +1,112 @@
+"""Which run of ours a process on a card belongs to, and what a run holds where no process can be named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.gpus.processes import Way, all_processes
+from kgops.gpus.readings import CardReading
+from kgops.settings import Home
+from kgops.supervisor import processes
+from kgops.supervisor.process_tree import Tree
+from kgops.supervisor.run_folder import RunFolder
+from storage import reports, runs, series
+from storage.database import Connection
+from storage.runs import Run
+
+_FARTHEST_ANCESTOR = 64  # deeper trees are no worker's; it also ends a walk through PIDs given anew
+
+
+@dataclass(frozen=True, slots=True)
+class RunOnCard:
+    """A run's memory on one card; `by` is None where nothing tells, and then so is `used_mib`."""
+
+    run: int
+    label: str
+    used_mib: float | None
+    by: Way | None
+
+
+class Owners:
+    """The runs that are active now, found from any process of theirs. Cheap while there are none."""
+
+    def __init__(self, home: Home, conn: Connection) -> None:
+        self._home = home
+        self._conn = conn
+        self.active = runs.in_states(conn, runs.ACTIVE)
+        self._folders = {run.folder: run.id for run in self.active}
+        self._gates: dict[int, int] | None = None
+
+    def run_of(self, pid: int) -> int | None:
+        """By the nearest that is known: the tag in its environment, or an ancestor that is a run's gate.
+
+        A PID alone is no identity: the answer holds only if the same process is there before and after.
+        """
+        who = processes.identify(pid) if self.active else None
+        if who is None:
+            return None
+        run = self._climb(pid)
+        return run if who.is_alive() else None
+
+    def on_card(self, card: CardReading) -> list[RunOnCard]:
+        """Active runs on this card, by their processes; else by what their supervisors found last."""
+        held: dict[int, list[int | None]] = {}
+        for process in all_processes(card) or ():
+            run = self.run_of(process.pid)
+            if run is not None:
+                held.setdefault(run, []).append(process.used_mib)
+        found = []
+        for run_now in self.active:
+            if run_now.id in held:
+                found.append(_by_processes(run_now, held[run_now.id]))
+            elif card.uuid in run_now.cards:
+                found.append(self._as_recorded(run_now))
+        return found
+
+    def _climb(self, pid: int) -> int | None:
+        at: int | None = pid
+        for _ in range(_FARTHEST_ANCESTOR):
+            if at is None or at <= 1:
+                return None
+            if (run := self._gate_pids().get(at)) is not None:
+                return run
+            if (tag := processes.tag_of(at)) is not None and (run := self._tagged(tag)) is not None:
+                return run
+            at = processes.parent(at)
+        return None
+
+    def _tagged(self, tag: str) -> int | None:
+        """Runs of another home may have folders of the same name."""
+        folder = Path(tag.rpartition("#")[0])
+        run = self._folders.get(folder.name)
+        try:
+            return run if run and folder.samefile(self._home.runs / folder.name) else None
+        except OSError:
+            return None
+
+    def _gate_pids(self) -> dict[int, int]:
+        """Also their supervisors, to whom a worker's orphans come."""
+        if self._gates is None:
+            self._gates = {}
+            for run in self.active:
+                folder = RunFolder(self._home.runs / run.folder)
+                gate = Tree(folder, folder.last_attempt()).gate()
+                if gate is not None and gate.is_alive():
+                    self._gates[gate.pid] = run.id
+                    above = processes.parent(gate.pid)
+                    if above is not None and processes.is_supervisor(above):
+                        self._gates[above] = run.id
+        return self._gates
+
+    def _as_recorded(self, run: Run) -> RunOnCard:
+        told = reports.events(self._conn, run.id, kinds=(reports.CARD_MEMORY_BY,))
+        curve = next((c for c in series.of_run(self._conn, run.id) if c.name == "card_memory_mib"), None)
+        if not told or curve is None or told[-1].body.get("way") != "memory change":
+            return RunOnCard(run.id, run.label, None, None)
+        return RunOnCard(run.id, run.label, curve.last_value, "memory change")
+
+
+def _by_processes(run: Run, held: list[int | None]) -> RunOnCard:
+    known = [mib for mib in held if mib is not None]
+    return RunOnCard(run.id, run.label, sum(known) if len(known) == len(held) else None, "processes")

@@ -1,0 +1,161 @@
+"""What is being made, reopened or deleted right now, as entries of one small folder. An entry whose lock is free was
+left by a process that died: whoever looks next finishes its work.
+
+A launch and a resume have a marker, a file. A deletion has the run's folder itself, moved here: to move it needs no
+room on the disk, and from then on nobody else finds it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kgops.errors import Unavailable
+from kgops.jobs.files import NotAFile, sync_folder
+from kgops.settings import Home
+from kgops.supervisor import locks
+from kgops.supervisor.run_folder import RunFolder, number_of
+from storage import runs
+from storage.database import Connection
+
+__all__ = [
+    "Abandoned",
+    "abandoned",
+    "announce",
+    "folders_past_the_record",
+    "highest_folder",
+    "highest_number",
+    "is_anything",
+    "is_being_deleted",
+    "move_back",
+    "move_here",
+]
+
+Work = Literal["launch", "resume", "delete"]
+_SUFFIXES: dict[str, Work] = {".new": "launch", ".resume": "resume", ".delete": "delete"}
+# Somebody who settles may hold a fresh marker's lock for a moment, since it looked abandoned.
+_PATIENCE_S = 10.0
+_NUMBERED = re.compile(r"(?:\.new-)?([0-9]{4,12})-")
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """Work that nobody does any more; `lock` is ours until it is closed."""
+
+    path: Path
+    lock: int
+    work: Work
+
+    @property
+    def folder(self) -> str:
+        """The run's folder, by its name in `runs/`."""
+        return self.path.stem
+
+
+@contextmanager
+def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
+    """The marker stands while the work goes on, and stays if the work does not come to its end."""
+    path = home.pending / (folder + _suffix(work))
+    lock = locks.take(path, patience_s=_PATIENCE_S)
+    if lock is None:
+        raise Unavailable(f"{path} is held by another process", "try again in a moment")
+    try:
+        sync_folder(home.pending)
+        yield
+        path.unlink()
+    finally:
+        os.close(lock)
+
+
+def move_here(home: Home, folder: str) -> Path:
+    """Where the run's folder is from now on, until it is deleted. Its supervisor's lock must be held."""
+    there = home.pending / (folder + _suffix("delete"))
+    (home.runs / folder).rename(there)
+    _sync_both(home)  # before its row goes: a power cut must not leave a folder without one
+    return there
+
+
+def move_back(home: Home, folder: str) -> None:
+    (home.pending / (folder + _suffix("delete"))).rename(home.runs / folder)
+    _sync_both(home)
+
+
+def _sync_both(home: Home) -> None:
+    try:
+        sync_folder(home.runs)
+        sync_folder(home.pending)
+    except OSError:
+        pass  # a disk that promises nothing keeps nobody from deleting
+
+
+def is_anything(home: Home) -> bool:
+    """Whether somebody is at work here, or left something."""
+    return any(Path(name).suffix in _SUFFIXES for name in _names(home.pending))
+
+
+def is_being_deleted(home: Home, folder: str) -> bool:
+    return (home.pending / (folder + _suffix("delete"))).exists()
+
+
+def abandoned(home: Home) -> Iterator[Abandoned]:
+    """One at a time, so that whoever fails at one holds no lock of the others."""
+    for path in sorted(home.pending / name for name in _names(home.pending)):
+        work = _SUFFIXES.get(path.suffix)
+        if work is None:
+            continue
+        try:
+            lock = locks.take(RunFolder(path).supervisor_lock if work == "delete" else path)
+        except (
+            FileNotFoundError,
+            NotADirectoryError,
+            NotAFile,
+        ):  # finished meanwhile, or none of our entries
+            continue
+        if lock is not None:
+            yield Abandoned(path, lock, work)
+
+
+def highest_number(home: Home) -> int:
+    """Of all runs being made or deleted: their numbers are taken though no row may have them."""
+    return _highest(home.pending)
+
+
+def highest_folder(home: Home) -> int:
+    """The same of all folders of runs: a lost or older database knows nothing of some. Lists them all."""
+    return _highest(home.runs)
+
+
+def folders_past_the_record(home: Home, conn: Connection, *, at_most: int = 5) -> list[str]:
+    """Folders of numbers that the database has not given yet: it was lost, or an older one was put in its place."""
+    free = runs.next_number(conn)
+    if highest_folder(home) < free:
+        return []
+    lost = [
+        name
+        for name in _names(home.runs)
+        if (number := number_of(name)) is not None
+        and number >= free
+        and not (home.pending / (name + _suffix("launch"))).exists()
+    ]
+    return sorted(lost)[:at_most]
+
+
+def _highest(folder: Path) -> int:
+    found = (_NUMBERED.match(name) for name in _names(folder))
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def _suffix(work: Work) -> str:
+    return next(suffix for suffix, meant in _SUFFIXES.items() if meant == work)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - there may be 100,000
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,302 @@
+"""A resolved job becomes a plan: what it will need, whether that fits, and what this machine's runs say of it."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kgops.errors import Unavailable, WontFit
+from kgops.gpus.facts import torch_build
+from kgops.jobs.gpu_request import asked_with_devices
+from kgops.jobs.job import Job
+from kgops.jobs.options import Kind
+from kgops.jobs.workloads import WORKLOADS
+from kgops.planning import corrections, time_corrections
+from kgops.planning.applied_options import as_applied
+from kgops.planning.graph_counts import Counts, counts_of
+from kgops.planning.job_size import subject_of
+from kgops.planning.planner import Known, Option, Suggestion, need_mib, suggest
+from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
+from kgops.planning.resolve import Choice, Resolved, device_of, gpu_asked
+from kgops.planning.targets import Target, cards_here, processor, target_of_job
+from kgops.settings import Home, make_home
+from kgops.supervisor.disk_space import MARGIN as DISK_MARGIN
+from kgops.supervisor.disk_space import DiskPlan, disk_plan, in_bytes
+from storage import predictions
+from storage.database import Connection
+
+__all__ = [
+    "EFFECTS",
+    "Planned",
+    "known_of",
+    "plan",
+    "refuse_what_cannot_fit",
+    "remembered_in",
+    "seen_of",
+    "told",
+]
+
+# What an option does to results, in words.
+EFFECTS: dict[Kind, str] = {"exact": "exact", "numeric": "rounding", "approximate": "changes results"}
+_MIB = 1 << 20
+_CUDA_BUILD = 4  # times the start of a build for the CPU alone; the first run here tells how much it is
+COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """`job` has the levers as they are set, `choices` what the worker makes of them. Where nothing can be predicted,
+    `unknown` says why."""
+
+    job: Job
+    choices: tuple[Choice, ...]
+    target: Target
+    suggestion: Suggestion | None = None
+    unknown: str | None = None
+    process: dict[str, Any] | None = None  # on the CPU: of such a worker, for the record
+    disk: DiskPlan | None = None  # None: nobody can know what it writes
+    environment: Mapping[str, str] = field(default_factory=dict)  # of its profile, for the worker
+    uuids: tuple[str, ...] = ()  # of the GPUs here that it is for
+    resolved: Job | None = None  # before the planner chose anything
+    picked: bool = False  # its profile, by its GPU: nobody named one
+
+    @property
+    def best(self) -> Option | None:
+        return self.suggestion.best if self.suggestion else None
+
+    @property
+    def predicted_mib(self) -> float | None:
+        return self.best.budget.total_mib if self.best else None
+
+    @property
+    def predicted_for(self) -> str | None:
+        """Of what the prediction is, where it is not all that the run will take."""
+        if self.job.levers.get("devices", 1) == 1:
+            return None
+        return "of one process alone; each of several has all weights, and its part of the work"
+
+    @property
+    def entities(self) -> int | None:
+        return self.suggestion.subject.counts.entities if self.suggestion else None
+
+    @property
+    def gpu(self) -> str | None:
+        """The cards that the queue is asked for: a run that will use some gets them from there."""
+        asked = self.job.card.gpu
+        if self._uses_card:
+            return asked_with_devices(asked, self.job.levers.get("devices", 1))
+        return asked or ("auto" if self.job.card.memory_mib else None)
+
+    @property
+    def reserved_mib(self) -> int | None:
+        """Of each of its cards; None: unknown, so it gets them to itself."""
+        if self.job.card.memory_mib is not None or self.gpu is None:
+            return self.job.card.memory_mib
+        return math.ceil(need_mib(self.best.budget)) if self.best else None
+
+    def forecast(self) -> dict[str, Any] | None:
+        """For the record: what formulas said, and for what."""
+        if self.best is None:
+            return None
+        budget = self.best.budget
+        plain = budget if budget.correction is None else replace(budget, correction=None)
+        return {
+            "on": _name(self.target),
+            "on_card": self.target.on_card,
+            "predicted_mib": plain.total_mib,
+            "modelled_s": self.best.seconds,
+            "usable_mib": self.target.usable_mib,
+            "budget": budget.as_table(),
+        }
+
+    @property
+    def _uses_card(self) -> bool:
+        # `--device cuda:1` goes past the queue, as it says: cards are hidden from whoever got one there.
+        return (
+            WORKLOADS[self.job.workload].module is not None
+            and self.target.on_card
+            and not device_of(self.job).startswith("cuda:")
+        )
+
+
+def plan(
+    resolved: Resolved,
+    home: Home,
+    conn: Connection | None,
+    target: Target | None = None,
+    *,
+    thorough: bool = False,
+) -> Planned:
+    """For `target`, else for what this machine would run it on. `thorough`: see `planner.suggest`."""
+    planned = _plan(resolved, home, conn, target, thorough=thorough)
+    cards = len(cards_here()) if planned.job.levers.get("devices") == "all" else None
+    applied = as_applied(planned.job, planned.choices, planned.target.facts, cards=cards)
+    most = None if thorough else COUNTED_BEFORE_A_START
+    disk = disk_plan(
+        planned.job,
+        planned.suggestion,
+        home.runs,
+        conn,
+        remembered=remembered_in(home, "counts.json"),
+        most_bytes=most,
+    )
+    return replace(
+        planned, choices=applied, disk=disk, environment=resolved.environment, resolved=resolved.job
+    )
+
+
+def _plan(
+    resolved: Resolved, home: Home, conn: Connection | None, target: Target | None, *, thorough: bool
+) -> Planned:
+    job = resolved.job
+    if WORKLOADS[job.workload].module is None:
+        return Planned(job, resolved.choices, processor(), unknown="only your command knows what it needs")
+    if job.on.where == "slurm" and target is None:
+        where = "which node Slurm gives it is not known before"
+        return Planned(job, resolved.choices, processor(), unknown=where)
+    on = target or target_of_job(gpu_asked(job), device_of(job))
+    known = known_of(conn, on, job)
+    remembered = remembered_in(home, "counts.json")
+    subject = subject_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
+    if isinstance(subject, str):
+        return Planned(
+            job, resolved.choices, on, unknown=subject, process=_of_worker(job, on, known, remembered)
+        )
+    suggestion = suggest(subject, on, known, resolved.environment, thorough=thorough)
+    if suggestion is None:
+        return Planned(job, resolved.choices, on, unknown="there is no formula for it")
+    changes, own = suggestion.best.changes, suggestion.best.budget.process
+    return Planned(
+        replace(job, levers={**job.levers, **changes}),
+        (*_kept(resolved.choices, changes), *_chosen(resolved.choices, suggestion)),
+        on,
+        suggestion,
+        process=_process_table(known, on, 0 if own is None else own.data + own.mapped),
+    )
+
+
+def _of_worker(job: Job, on: Target, known: Known, remembered: Path | None) -> dict[str, Any] | None:
+    """Where tensors are counted only by the worker: what its process will take beside them."""
+    if job.workload != "train":
+        return None
+    counts = counts_of(job.settings, remembered, most_bytes=COUNTED_BEFORE_A_START) or Counts(0, 0, 0)
+    triples = counts.train + counts.valid + counts.test
+    return _process_table(known, on, data_bytes("train", counts.entities, triples))
+
+
+def _process_table(known: Known, on: Target, data: int) -> dict[str, Any] | None:
+    if known.process is None:
+        return None
+    return {"on": _name(on), **known.process.as_table(), "data_mib": data / _MIB}
+
+
+def remembered_in(home: Home, name: str) -> Path | None:
+    """Where counts are kept. A folder that a person made for kgops becomes a home by the first thing that is kept
+    there; one that can be no home gets nothing of ours."""
+    if not home.path.is_dir():
+        return None
+    try:
+        make_home(home)
+    except Unavailable:
+        return None
+    return home.path / name
+
+
+def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
+    """What runs on this card, or on this machine's CPU, have shown so far."""
+    seen = predictions.newest(conn, on=_name(target)) if conn is not None else []
+    workload = job.workload
+    paces = [
+        time_corrections.Measured(one.modelled_s, one.measured_s)
+        for one in seen
+        if one.workload == workload and one.modelled_s and one.measured_s
+    ]
+    known = Known(pace=time_corrections.pace_of(paces))
+    if target.on_card:
+        pairs = ((one.predicted_mib, one.measured_mib) for one in seen)
+        return replace(
+            known, correction=corrections.learn(corrections.Pair(p, m) for p, m in pairs if p and m)
+        )
+    return replace(known, process=_learned_process(job, seen))
+
+
+def _learned_process(job: Job, seen: list[predictions.Forecast]) -> ProcessModel:
+    shared_out = job.levers.get("devices", 1) != 1
+    kind = kind_of(job.workload, job.settings.get("engine"), job.settings.get("model"), shared_out=shared_out)
+    model = learn_process(kind, filter(None, map(seen_of, seen)))
+    build = torch_build() if not model.samples else None
+    if build is not None and build.cuda is not None:
+        return replace(model, start_mib=_CUDA_BUILD * model.start_mib)
+    return model
+
+
+def seen_of(one: predictions.Forecast) -> Seen | None:
+    """A run of before knows no kind, and had no other engine than ours."""
+    if one.counted_mib is None or one.libraries_mib is None or one.peak_mib is None:
+        return None
+    process = one.process or {"kind": one.workload, "data_mib": 0.0}
+    return Seen(process["kind"], one.counted_mib, process["data_mib"], one.libraries_mib, one.peak_mib)
+
+
+def refuse_what_cannot_fit(planned: Planned) -> None:
+    """Raises WontFit with the numbers and the nearest change that would fit."""
+    suggestion = planned.suggestion
+    if suggestion is None or suggestion.fits:
+        if planned.disk is not None and not planned.disk.fits:
+            raise _disk_too_small(planned.job, planned.disk)
+        return
+    need = suggestion.asked.need_mib
+    room = planned.target.room_mib or 0
+    near = suggestion.nearest
+    smaller = "smaller frames" if planned.job.workload == "regress" else "a smaller model (--embedding-dim)"
+    hint = f"no setting kgops knows of would fit; take {smaller}"
+    if near is not None:
+        hint = f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.kind})"
+    raise WontFit(
+        f"{planned.job.label} needs about {need:,.0f} MiB on {planned.target.title}, which has {room:,.0f} MiB",
+        f"{hint}. --force tries as it is; `kgops suggest` shows more",
+    )
+
+
+def _disk_too_small(job: Job, disk: DiskPlan) -> WontFit:
+    place = next(place for place in disk.places if not place.fits)
+    hint = "free some room, or name another disk by KGOPS_HOME or for the output"
+    if disk.nearest is not None:
+        change, size = disk.nearest
+        hint = f"{change} would write {in_bytes(size)}"
+    return WontFit(
+        f"{job.label} would write {in_bytes(disk.use.total)}, and needs {in_bytes(place.need)} with a margin of "
+        f"{DISK_MARGIN:.0%} on the disk of {place.path}, which has {in_bytes(place.free or 0)} free",
+        f"{hint}. --force tries as it is; `kgops suggest` shows more",
+    )
+
+
+def told(changes: Mapping[str, Any]) -> str:
+    """`batch_size 512, gradient_checkpointing on`."""
+    return ", ".join(
+        f"{name} {'on' if v is True else 'off' if v is False else v}" for name, v in changes.items()
+    )
+
+
+def _name(target: Target) -> str:
+    return target.title if target.on_card else f"the processor of {platform.node()}"
+
+
+def _kept(choices: tuple[Choice, ...], changes: Mapping[str, Any]) -> list[Choice]:
+    return [choice for choice in choices if choice.lever not in changes]
+
+
+def _chosen(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]:
+    """What the planner took instead, for room."""
+    asked = {choice.lever: choice.requested for choice in choices}
+    why = (
+        f"{suggestion.asked.need_mib:,.0f} MiB would be needed without, of {suggestion.target.room_mib:,.0f}"
+    )
+    return [
+        Choice(name, asked.get(name, "auto"), value, "planner", why)
+        for name, value in suggestion.best.changes.items()
+    ]

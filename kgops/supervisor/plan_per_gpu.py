@@ -1,0 +1,206 @@
+"""A job planned for each kind of GPU that it may get here: profile and rules are those of the GPU it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kgops.errors import Usage
+from kgops.jobs.gpu_request import CardsAsked, asked_with_devices
+from kgops.jobs.job import Job
+from kgops.planning.fit import Fit, fit_of
+from kgops.planning.planner import Option, need_mib, suggest
+from kgops.planning.resolve import device_of, gpu_asked, resolve
+from kgops.planning.targets import Target, cards_here, gpus_asked, processor, torch_is_for_cpus
+from kgops.settings import Home
+from kgops.supervisor import queue
+from kgops.supervisor.plan_job import Planned, plan
+from storage.database import Connection
+from storage.runs import Run
+
+__all__ = ["Placed", "plan_for", "plan_here"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """`planned` is for the GPU that the job would get now, or would wait for; `others` for kinds that it may get
+    instead. `fit` says how it stands to the GPUs as they are now, `nearest_now` what would start at once."""
+
+    planned: Planned
+    fit: Fit
+    nearest_now: Option | None = None
+    others: tuple[Planned, ...] = ()
+    mixed: bool = False  # whether GPUs of other kinds are here
+    unused: tuple[Target, ...] = ()  # GPUs that are here, where the torch that is installed can use none
+
+    @property
+    def each(self) -> tuple[Planned, ...]:
+        """The plan of every GPU that the queue may give; none where all are alike."""
+        return (self.planned, *self.others) if self.mixed else ()
+
+    @property
+    def differs(self) -> list[str]:
+        """What is otherwise on the other GPUs it may get, one line for each kind."""
+        return [line for other in self.others if (line := _difference(self.planned, other)) is not None]
+
+
+def plan_here(job: Job, home: Home, conn: Connection | None, *, thorough: bool = False) -> Placed:
+    """As this machine would run it now. Raises Usage where the job insists on a GPU that cannot do it at all."""
+    kinds = _kinds(_candidates(job))
+    if not kinds or _wants_several(job):
+        gpus = [gpu for kind in kinds for gpu in kind]
+        placed = _placed([_planned(job, _one_kind(gpus), home, conn, thorough)], conn)
+        unused = () if gpus or device_of(job) == "cpu" or not torch_is_for_cpus() else cards_here()
+        return replace(placed, unused=tuple(unused))
+    found, refused = [], None
+    for gpus in kinds:
+        try:
+            found.append(_planned(job, gpus, home, conn, thorough))
+        except Usage as error:
+            refused = error
+    usable = [one for one in found if one.target.on_card] or found
+    if not usable:
+        assert refused is not None
+        raise refused
+    return _placed([one for one in usable if _may_fit(one)] or usable, conn, mixed=len(kinds) > 1)
+
+
+def plan_for(
+    job: Job, target: Target, home: Home, conn: Connection | None, *, thorough: bool = False
+) -> Placed:
+    """As it would be run on that one: a GPU here, one that is known by name, or the CPU."""
+    planned = _planned(job, [target], home, conn, thorough)
+    if target.uuid is not None:
+        return _placed([replace(planned, job=_on(planned.job, target))], conn)
+    return Placed(planned, _fit(planned, queue.Turn(queue.CPU, left_mib=None)))
+
+
+def _candidates(job: Job) -> list[Target]:
+    is_here = job.workload != "exec" and job.on.where is None and device_of(job) in ("auto", "cuda")
+    return gpus_asked(gpu_asked(job)) if is_here else []
+
+
+def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
+    """Alike in all that a plan depends on; in their order."""
+    found: dict[Any, list[Target]] = {}
+    for gpu in gpus:
+        found.setdefault((gpu.title, gpu.facts, gpu.usable_mib), []).append(gpu)
+    return list(found.values())
+
+
+def _wants_several(job: Job) -> bool:
+    """Then all of them get one plan."""
+    asked = asked_with_devices(job.card.gpu, job.levers.get("devices", 1))
+    ask = CardsAsked.read(asked)
+    return ask.many != 1 and (ask.named is None or len(ask.named) > 1)
+
+
+def _one_kind(gpus: Sequence[Target]) -> list[Target]:
+    """What suits the one of least capability and memory suits all."""
+    if not gpus:
+        return []
+    return [min(gpus, key=lambda t: ((t.facts and t.facts.compute_capability) or (99, 0), t.usable_mib or 0))]
+
+
+def _planned(
+    job: Job, gpus: Sequence[Target], home: Home, conn: Connection | None, thorough: bool
+) -> Planned:
+    if job.workload == "exec" or job.on.where is not None or (not gpus and device_of(job).startswith("cuda")):
+        return plan(resolve(job), home, conn, thorough=thorough)
+    target = gpus[0] if gpus else processor()
+    planned = plan(resolve(job, lambda _: target.facts), home, conn, target, thorough=thorough)
+    uuids = tuple(gpu.uuid for gpu in gpus if gpu.uuid)
+    return replace(planned, uuids=uuids, picked=job.profile is None and target.on_card)
+
+
+def _on(job: Job, target: Target) -> Job:
+    return replace(job, card=replace(job.card, gpu=target.uuid))
+
+
+def _may_fit(planned: Planned) -> bool:
+    need, room = _need(planned), planned.target.usable_mib
+    return need is None or room is None or need <= room
+
+
+def _need(planned: Planned) -> float | None:
+    return need_mib(planned.best.budget) if planned.best is not None else None
+
+
+def _placed(plans: Sequence[Planned], conn: Connection | None, *, mixed: bool = False) -> Placed:
+    """The plan of the GPU that the queue would give now; while all are taken, of the one with most memory."""
+    first = plans[0]
+    if first.gpu is None:
+        turn = queue.turn_now(conn, _as_run(first), ())
+        return Placed(first, _fit(first, turn))
+    needs = {uuid: one.reserved_mib for one in plans for uuid in one.uuids} if mixed else None
+    cards = queue.read_cards()
+    turn = queue.turn_now(conn, _as_run(first), cards, needs)
+    roomiest = max(plans, key=lambda one: one.target.usable_mib or 0)
+    chosen = next((one for one in plans if turn.card in one.uuids), roomiest)
+    fit = _fit(chosen, turn)
+    others = tuple(one for one in plans if one is not chosen)
+    nearest = _nearest_now(chosen, conn, cards, needs) if fit.state == "later" else None
+    return Placed(chosen, fit, nearest, others, mixed)
+
+
+def _fit(planned: Planned, turn: queue.Turn) -> Fit:
+    target = planned.target
+    return fit_of(
+        _need(planned),
+        on=target.title,
+        room_mib=target.room_mib,
+        on_gpu=target.on_card,
+        spare_mib=turn.left_mib if target.on_card else None,
+        waits_for=turn.waits_for,
+    )
+
+
+def _nearest_now(
+    planned: Planned,
+    conn: Connection | None,
+    cards: Any,
+    needs: queue.Needs | None,
+) -> Option | None:
+    """What changes least and would start at once; None where nothing would, or where no memory is in the way."""
+    suggestion = planned.suggestion
+    if suggestion is None:
+        return None
+    least = _as_run(planned)._replace(reserved_mib=0)
+    turn = queue.turn_now(conn, least, cards, dict.fromkeys(needs, 0) if needs else None)
+    if turn.card is None or turn.left_mib is None:
+        return None
+    room = replace(suggestion.target, usable_mib=turn.left_mib)
+    found = suggest(suggestion.subject, room, suggestion.known, planned.environment, thorough=False)
+    if found is None:
+        return None
+    return found.chosen if found.chosen is not None and found.chosen.changes else found.nearest
+
+
+def _as_run(planned: Planned) -> Run:
+    """As the queue would see it; no run has this number."""
+    asked = planned.job.card
+    empty = Run(*[None] * len(Run._fields))  # type: ignore[arg-type]
+    return empty._replace(
+        id=0,
+        state="queued",
+        gpu=planned.gpu,
+        reserved_mib=planned.reserved_mib,
+        exclusive=int(asked.exclusive),
+    )
+
+
+def _difference(ours: Planned, other: Planned) -> str | None:
+    found = [f"profile {other.job.profile}"] if other.job.profile != ours.job.profile else []
+    mine = {choice.lever: choice.effective for choice in ours.choices}
+    theirs = {choice.lever: choice.effective for choice in other.choices}
+    found += [f"{name} {_word(value)}" for name, value in theirs.items() if mine.get(name, value) != value]
+    need, room = _need(other), other.target.usable_mib
+    if need is not None:
+        of = f" of {room:,.0f}" if room is not None else ""
+        found.append(f"needs {need:,.0f}{of} MiB")
+    return f"on {other.target.title}: {', '.join(found)}" if found else None
+
+
+def _word(value: Any) -> str:
+    return "on" if value is True else "off" if value is False else str(value)

@@ -1,0 +1,110 @@
+"""The whole tree of an attempt: is any of it alive, and the end of all of it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kgops.jobs.files import read_table
+from kgops.supervisor import locks, processes
+from kgops.supervisor.processes import Identity
+from kgops.supervisor.run_folder import RunFolder
+
+
+def _identity_of(folder: RunFolder) -> str:
+    found = folder.path.stat()
+    return f"{found.st_dev:x}-{found.st_ino:x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """An attempt's processes: the gate, the worker below it, and whatever they started."""
+
+    folder: RunFolder
+    number: int
+
+    @property
+    def tag(self) -> str:
+        """In the environment of all of them, and of nobody else on this machine.
+
+        By what the folder is and not by its path: a home may be spelled in many ways, be moved while a run goes on,
+        or be copied, and the copy's runs are not the processes of the original.
+        """
+        return f"{_identity_of(self.folder)}#{self.number}"
+
+    def gate(self) -> Identity | None:
+        """As written down before the worker ran; it may be long dead. None in a copy of the folder."""
+        noted = read_table(self.folder.attempt(self.number).identity)
+        if noted.get("tag", self.tag) != self.tag:
+            return None
+        return processes.identity_from(noted)
+
+    def is_alive(self) -> bool:
+        """Somebody of the tree is left. The lock says so at once; only a process that closed all its
+        inherited files (and so the lock) has to be looked for by its tag."""
+        if locks.is_held(self.folder.worker_lock):
+            return True
+        gate = self.gate()
+        if gate is not None and gate.boot != processes.boot_id():
+            return False
+        return (
+            (gate is not None and gate.is_alive()) or bool(processes.tagged(self.tag)) or bool(self._marked())
+        )
+
+    def members(self) -> list[Identity]:
+        """Everybody but the gate."""
+        gate = self.gate()
+        roots = [gate.pid] if gate is not None and gate.is_alive() else []
+        below = processes.descendants([*roots, *processes.orphans(self.tag)])
+        pids = {pid for pid in below if pid not in roots}
+        found = {who for pid in pids if (who := processes.identify(pid)) is not None}
+        found |= {who for who in processes.tagged(self.tag) if who != gate}
+        if not found and locks.is_held(self.folder.worker_lock):
+            # Somebody wrote over its environment; the lock it inherited still gives it away.
+            found = {who for who in processes.holders(self.folder.worker_lock) if who != gate}
+        return list(found or self._marked())
+
+    def _marked(self) -> list[Identity]:
+        """Those that closed all files, cleared their environment and left the session, when nobody knows their parent
+        any more."""
+        mark = read_table(self.folder.attempt(self.number).identity).get("mark")
+        return processes.marked(mark) if isinstance(mark, int) and self.gate() is not None else []
+
+    def ask_to_stop(self, *, everybody: bool) -> None:
+        """SIGTERM to the worker; to all of the tree where nothing is known of what the worker passes on."""
+        gate = self.gate()
+        if everybody or gate is None or not gate.is_alive():
+            targets = self.members()
+        else:
+            targets = [
+                who for pid in processes.children(gate.pid) if (who := processes.identify(pid)) is not None
+            ]
+        for who in targets:
+            processes.send(who, signal.SIGTERM)
+
+    def end(self, *, grace_s: float, reap: Callable[[], None] = lambda: None) -> None:
+        """Returns when nobody of the tree is left. The gate goes last, since it writes down the exit.
+
+        A subreaper passes `reap`, which takes the exits of orphans: a dead one nobody waits for stays listed.
+        """
+        members = self.members()
+        if members and grace_s > 0:
+            self.ask_to_stop(everybody=True)
+            deadline = time.monotonic() + grace_s
+            while self.members() and time.monotonic() < deadline:
+                reap()
+                time.sleep(0.02)
+        patience = time.monotonic() + 2.0
+        while True:
+            members = self.members()
+            for who in members:
+                processes.send(who, signal.SIGKILL)
+            gate = self.gate()
+            if not members and gate is not None and gate.is_alive() and time.monotonic() > patience:
+                processes.send(gate, signal.SIGKILL)
+            reap()
+            if not members and not self.is_alive():
+                return
+            time.sleep(0.01)

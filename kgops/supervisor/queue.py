@@ -1,0 +1,253 @@
+"""The queue without a daemon: whoever looks starts what may start. Cards are reserved by predicted memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kgops.errors import Unavailable
+from kgops.jobs.gpu_request import CardsAsked
+from kgops.settings import Home
+from kgops.supervisor.ownership import take_over
+from kgops.supervisor.plan_file import needs_of, plans_by_gpu, take_plan
+from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.spawn import start_supervisor
+from storage import runs
+from storage.database import Connection, transaction
+from storage.runs import Run
+
+if TYPE_CHECKING:
+    from kgops.gpus.readings import CardReading
+
+Needs = Mapping[str, int | None]  # MiB to reserve, by the UUID of a GPU; None: it wants that GPU to itself
+CPU = "cpu"  # what a run takes that asks for no card
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a waiting run gets: cards by UUID (`cpu` for none), or the reason why it waits and for what."""
+
+    card: str | None  # several as in "UUID,UUID"
+    waits_for: str | None = None
+    wants: frozenset[str] = frozenset()
+    left_mib: float | None = None  # of the fullest of its GPUs, for others
+
+
+def dispatch(home: Home, conn: Connection) -> list[int]:
+    """Starts every waiting run whose turn it is, oldest first; the numbers of those it started.
+
+    Safe for any process at any time: two that dispatch together do not start a run twice.
+    """
+    waiting = runs.in_states(conn, runs.WAITING)
+    cards = read_cards() if any(run.gpu is not None for run in waiting) else ()
+    started: list[int] = []
+    wanted_earlier: dict[str, int] = {}
+    for run in waiting:
+        folder = RunFolder(home.runs / run.folder)
+        # Before the claim, so that a claimed run whose lock is free is one whose supervisor died.
+        lock = _lock(home, conn, run, folder)
+        if lock is None:
+            continue
+        is_ours = True
+        try:
+            turn = _claim(conn, run, cards, wanted_earlier)
+            if turn is not None and turn.card is not None:
+                start_supervisor(home, run.id, folder, lock)
+                is_ours = False
+                started.append(run.id)
+        except Unavailable as error:  # it stays in the queue: whoever looks next tries again
+            runs.set_state(conn, run.id, "queued", error.message)
+            break
+        finally:
+            if (
+                is_ours
+            ):  # also where the database failed: a lock that nobody lets go would keep the run for ever
+                os.close(lock)
+        if turn is not None and turn.card is None:
+            wanted_earlier = dict.fromkeys(turn.wants, run.id) | wanted_earlier
+            if turn.waits_for != run.reason:
+                runs.set_reason(conn, run.id, "queued", turn.waits_for)
+    return started
+
+
+def _lock(home: Home, conn: Connection, run: Run, folder: RunFolder) -> int | None:
+    """None where somebody else holds it, or where it cannot be had: the run's reason says why it waits."""
+    try:
+        return take_over(home, run.id, folder)
+    except FileNotFoundError:  # somebody removed its folder; the next command that settles says so
+        return None
+    except (OSError, Unavailable) as error:
+        told = error.message if isinstance(error, Unavailable) else f"{error.filename}: {error.strerror}"
+        if told != run.reason:
+            runs.set_reason(conn, run.id, "queued", told)
+        return None
+
+
+def _claim(
+    conn: Connection, run: Run, cards: tuple[CardReading, ...] | str, taken: Mapping[str, int]
+) -> Turn | None:
+    """Looks and claims in one transaction, so that no two runs are given the same room. None: not waiting any more."""
+    with transaction(conn):
+        active = runs.in_states(conn, runs.ACTIVE)
+        plans = plans_by_gpu(conn, run)
+        turn = find_turn(run, active, cards, taken, needs_of(plans))
+        if turn.card is None:
+            return turn
+        if not runs.claim(conn, run.id, card=None if turn.card == CPU else turn.card):
+            return None
+        if turn.card in plans:
+            take_plan(conn, run.id, plans[turn.card])
+    return turn
+
+
+def turn_now(
+    conn: Connection | None, run: Run, cards: tuple[CardReading, ...] | str, needs: Needs | None = None
+) -> Turn:
+    """What a run would get if it were accepted now, behind all that wait; `run` may be in no record yet."""
+    active = runs.in_states(conn, runs.ACTIVE) if conn is not None else []
+    wanted: dict[str, int] = {}
+    for earlier in runs.in_states(conn, runs.WAITING) if conn is not None else []:
+        if earlier.id == run.id:
+            break
+        plans = needs_of(plans_by_gpu(conn, earlier)) if conn is not None else None
+        turn = find_turn(earlier, active, cards, wanted, plans)
+        if turn.card is None:
+            wanted = dict.fromkeys(turn.wants, earlier.id) | wanted
+        else:
+            need = plans[turn.card] if plans and turn.card in plans else earlier.reserved_mib
+            active = [*active, earlier._replace(card=turn.card, reserved_mib=need)]
+    return find_turn(run, active, cards, wanted, needs)
+
+
+def find_turn(
+    run: Run,
+    active: list[Run],
+    cards: tuple[CardReading, ...] | str,
+    wanted_earlier: Mapping[str, int],
+    needs: Needs | None = None,
+) -> Turn:
+    """A pure choice. `wanted_earlier` is what runs before this one wait for: nobody overtakes on it.
+
+    `cards` is a text where the cards cannot be read. `needs` has the GPUs that the run was planned for, by UUID, where
+    they differ.
+    """
+    if run.gpu is None:
+        return _turn_without_card(run, active, wanted_earlier)
+    if isinstance(cards, str):
+        return Turn(None, cards)
+    ask = CardsAsked.read(run.gpu)
+    asked = {card.uuid: card for card in cards if card.uuid and includes(ask, card)}
+    if not asked or (ask.named is not None and len(asked) < len(ask.named)):
+        return Turn(None, f"GPU {run.gpu}, which this machine does not have")
+    if needs:
+        asked = {uuid: card for uuid, card in asked.items() if uuid in needs} or asked
+    many = min(ask.many or len(asked), len(asked))
+    reasons: list[str] = []
+    free: list[tuple[float, str]] = []
+    for uuid, card in asked.items():
+        on_it = [other for other in active if uuid in other.cards]
+        room, reason = _room(run, needs[uuid] if needs and uuid in needs else run.reserved_mib, card, on_it)
+        if uuid in wanted_earlier:
+            reason = f"run {wanted_earlier[uuid]}, which is earlier in the queue"
+        if reason is None:
+            free.append((room, uuid))
+        else:
+            reasons.append(reason if len(cards) == 1 else f"{reason}, on GPU {card.index}")
+    if len(free) >= many:
+        roomiest = sorted(free, key=lambda one: -one[0])[:many]
+        chosen = {uuid for _, uuid in roomiest}
+        return Turn(",".join(uuid for uuid in asked if uuid in chosen), left_mib=roomiest[-1][0])
+    what = "; or ".join(reasons) if many == 1 else f"{many} GPUs: " + "; ".join(reasons)
+    return Turn(None, reasons[0] if len(asked) == 1 else what, frozenset(asked))
+
+
+def includes(ask: CardsAsked, card: CardReading) -> bool:
+    """Whether the GPU is one of those that are asked for."""
+    if ask.model is None:
+        return ask.includes(str(card.index), card.uuid)
+    from kgops.gpus.known import known_by_name  # seldom asked, and supervisors should be small
+
+    known = known_by_name(card.name) if card.name else None
+    return ask.includes(model=known.short_name if known else None)
+
+
+def _turn_without_card(run: Run, active: list[Run], wanted_earlier: Mapping[str, int]) -> Turn:
+    beside = [other for other in active if other.gpu is None]
+    alone = next((other for other in beside if other.exclusive), None)
+    if alone is not None:
+        return Turn(None, f"run {alone.id}, which has this machine's processors to itself", frozenset({CPU}))
+    if CPU in wanted_earlier:
+        return Turn(None, "an earlier run that wants this machine's processors to itself")
+    if run.exclusive and beside:
+        others = ", ".join(str(other.id) for other in beside)
+        return Turn(None, f"this machine's processors to itself (in use by {others})", frozenset({CPU}))
+    return Turn(CPU)
+
+
+def _room(run: Run, need_mib: int | None, card: CardReading, on_it: list[Run]) -> tuple[float, str | None]:
+    """MiB left for others if the run goes there, or what it waits for."""
+    alone = [other for other in on_it if other.exclusive or other.reserved_mib is None]
+    if alone:
+        return 0, f"{_named(alone)}, which {_have(alone)} it to {_itself(alone)}"
+    if on_it and (run.exclusive or need_mib is None):
+        return 0, f"{_named(on_it)}, to have it to itself"
+    if card.memory_total_mib is None:
+        return 0, "its memory, which cannot be read"
+    reserved = sum(other.reserved_mib or 0 for other in on_it)
+    used = card.memory_used_mib or 0
+    # Of what is used now, part is our own runs'; what they have reserved and not yet used must stay free.
+    usable = card.memory_total_mib - (card.memory_reserved_mib or 0)  # the driver keeps some for itself
+    free = usable - max(reserved, used)
+    need = need_mib or 0
+    if need <= free:
+        return free - need, None
+    holders = [f"{_named(on_it)}, which {_have(on_it, 'reserve')} {reserved:,} MiB"] if on_it else []
+    if used > reserved:
+        holders.append(f"{used - reserved:,.0f} MiB that {_holder(card, on_it)}")
+    if not holders:
+        holders.append(f"{need:,} MiB, which it does not have")
+    return 0, " and ".join(holders)
+
+
+def _named(others: list[Run]) -> str:
+    numbers = [str(other.id) for other in others]
+    return f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def _have(others: list[Run], verb: str = "have") -> str:
+    return verb if len(others) > 1 else "has" if verb == "have" else f"{verb}s"
+
+
+def _itself(others: list[Run]) -> str:
+    return "itself" if len(others) == 1 else "themselves"
+
+
+def _holder(card: CardReading, on_it: list[Run]) -> str:
+    """Who holds what is no run's of ours: this person's own processes only where each can be seen to be."""
+    pids = [] if on_it else [process.pid for process in card.processes or ()]
+    if pids and all(_is_own(pid) for pid in pids):
+        return f"your process {pids[0]} holds" if len(pids) == 1 else "your own processes hold"
+    return "another user holds"
+
+
+def _is_own(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def read_cards() -> tuple[CardReading, ...] | str:
+    """As they are now; why not, where they cannot be read."""
+    from kgops.gpus import nvml
+
+    opened = nvml.open_nvml()
+    if not isinstance(opened, nvml.Nvml):
+        return f"a GPU ({opened.message})"
+    try:
+        return opened.cards()
+    finally:
+        opened.close()

@@ -1,0 +1,142 @@
+"""A run's row made again from its folder: the folder is a record too."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from kgops.errors import BadInput, KgopsError
+from kgops.jobs import toml
+from kgops.jobs.files import read_json, read_regular, read_table
+from kgops.settings import Home
+from kgops.supervisor import preallocated_record, processes
+from kgops.supervisor.attempt_end import commit_decided, new_intake
+from kgops.supervisor.log_patterns import can_be_bounded
+from kgops.supervisor.plan_file import as_table, read_plan
+from kgops.supervisor.run_folder import RunFolder, number_of
+from kgops.supervisor.run_json import IMPORTED, read_runs
+from storage import attempts, reports, runs, transfer
+from storage.database import Connection, transaction
+
+
+def take_in_all(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
+    """Every folder without a row gets one: the numbers taken in, and what could not be and why."""
+    taken: list[int] = []
+    troubles: list[str] = []
+    for path in sorted(home.runs.iterdir()):
+        if number_of(path.name) is None or not path.is_dir():
+            continue
+        try:
+            number = take_in(conn, RunFolder(path), reads_log=can_be_bounded())
+        except KgopsError as error:
+            troubles.append(f"{path.name}: {error}")
+            continue
+        if number is not None:
+            taken.append(number)
+    return taken, troubles
+
+
+def take_in(conn: Connection, folder: RunFolder, *, reads_log: bool = False) -> int | None:
+    """The number it got; None where the folder has its row already; BadInput where its files are damaged.
+
+    `reads_log`: also what the person's patterns find in the log, which may take seconds.
+
+    The files of a run that has not ended are taken in by whoever supervises it next, from their beginning.
+    """
+    try:
+        with transfer.contradictions_named():
+            return _take_in(conn, folder, reads_log=reads_log)
+    except OSError as error:
+        raise BadInput(f"{error.filename or folder.path}: {error.strerror}") from error
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        # A file that is JSON and not what we wrote: it may hold anything anywhere.
+        told = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{folder.path}: its files are not what kgops wrote: {told:.200}") from error
+
+
+def _take_in(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int | None:
+    if folder.record.exists():
+        return _take_in_record(conn, folder)
+    plan = read_plan(folder)
+    ending = preallocated_record.read_ending(folder.outcome)
+    last = folder.last_attempt()
+    with transaction(conn):
+        if runs.with_folder(conn, folder.path.name) is not None:
+            return None
+        number = plan.number if runs.get(conn, plan.number) is None else runs.next_number(conn)
+        runs.add(
+            conn,
+            number=number,
+            workload=plan.workload,
+            label=plan.label,
+            profile=plan.profile,
+            state="queued" if last == 0 else "starting",
+            folder=folder.path.name,
+            submitted_at=plan.submitted_at,
+            gpu=plan.gpu,
+            reserved_mib=plan.reserved_mib,
+            exclusive=plan.exclusive,
+            predicted_mib=plan.predicted_mib,
+            spec=runs.RunSpec(_job(folder), as_table(plan), read_table(folder.environment)),
+        )
+        for n in range(1, last + 1):
+            _take_in_attempt(conn, folder, number, n)
+        for mark in read_json(folder.origins) or ():
+            reports.add_event(conn, number, 0, mark["at"], IMPORTED, mark["body"])
+        if ending is not None:
+            renumbered = read_plan(folder, number)
+            commit_decided(
+                conn, folder, renumbered, ending, new_intake(conn, folder, renumbered, reads_log=reads_log)
+            )
+    return number
+
+
+def _take_in_record(conn: Connection, folder: RunFolder) -> int | None:
+    """An imported run: its folder says what was imported, and where from."""
+    with transaction(conn):
+        if runs.with_folder(conn, folder.path.name) is not None:
+            return None
+        (rows,) = read_runs(conn, read_regular(folder.record), str(folder.record))
+        number = number_of(folder.path.name)
+        free = number if number is not None and runs.get(conn, number) is None else None
+        return transfer.put_in(conn, rows, folder=folder.path.name, number=free)
+
+
+def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> None:
+    noted = read_table(folder.attempt(n).identity)
+    identity = processes.identity_from(noted)
+    if identity is None:
+        return
+    settings = noted.get("settings", {})
+    if not isinstance(settings, dict):
+        raise TypeError(f"the settings of attempt {n} are {settings!r:.40}")
+    attempts.begin(
+        conn,
+        run,
+        n,
+        settings=settings,
+        card=None,
+        boot_id=identity.boot,
+        worker_pid=identity.pid,
+        worker_started=identity.started,
+        supervisor_pid=0,
+        started_at=noted.get("at", 0.0),
+    )
+    closed = read_json(folder.attempt(n).closed)
+    if isinstance(closed, dict):
+        attempts.close(
+            conn,
+            run,
+            n,
+            outcome=closed["outcome"],
+            reason=closed["reason"],
+            exit_code=None,
+            signal=None,
+            ended_at=closed["at"],
+        )
+
+
+def _job(folder: RunFolder) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):  # the job is for people; the plan is what runs
+        return toml.loads(read_regular(folder.job).decode())
+    return {}

@@ -1,0 +1,76 @@
+"""What a supervisor measures of its worker by itself: host memory, CPU time and card memory of the whole tree."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgops.supervisor import processes
+
+# A module for typing alone would cost every supervisor half a megabyte.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kgops.gpus.processes import Held
+    from kgops.gpus.sampler import CardSampler
+
+_DRIVER = Path("/dev/nvidiactl")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    at: float
+    host_mib: float | None
+    card_mib: float | None  # on the card where it holds most
+    card_way: str | None  # how that was found: by processes, or by the card's memory change
+    cpu_s: float | None
+
+
+class Sampler:
+    """Reads /proc for the tree below the gate, and the cards where the run was given one or the machine has any."""
+
+    def __init__(self, gate_pid: int, *, card: str | None, alone: bool, interval_s: float) -> None:
+        """`card`: as in its row. `alone`: the queue gives it to no other run beside this one."""
+        self.gate_pid = gate_pid
+        self._cards = None
+        if card is not None or _DRIVER.exists():
+            from kgops.gpus.processes import TreeMemory
+
+            self._cards = _start_cards(interval_s)
+            self._memory = TreeMemory(card.split(",") if card and alone else (), processes.born_at(gate_pid))
+
+    def take(self) -> Sample:
+        pids = [pid for pid in worker_pids(self.gate_pid) if pid != self.gate_pid]
+        held = self._held(set(pids))
+        return Sample(
+            at=time.time(),
+            host_mib=processes.host_memory_mib(pids),
+            card_mib=held.mib if held else None,
+            card_way=held.way if held else None,
+            cpu_s=processes.cpu_seconds(pids) if pids else None,
+        )
+
+    def _held(self, pids: set[int]) -> Held | None:
+        newest = self._cards.newest() if self._cards is not None else None
+        return None if newest is None else self._memory.of(newest, pids)
+
+    def close(self) -> None:
+        if self._cards is not None:
+            self._cards.stop()
+            self._cards = None
+
+
+def worker_pids(gate_pid: int) -> list[int]:
+    """The gate's tree, and whoever of it was orphaned and came to us as subreaper."""
+    orphans = [pid for pid in processes.children(os.getpid()) if not processes.is_supervisor(pid)]
+    return processes.descendants([gate_pid, *orphans])
+
+
+def _start_cards(interval_s: float) -> CardSampler:
+    """In a thread of its own: a driver that takes its time delays neither a stop nor the record."""
+    from kgops.gpus.sampler import CardSampler
+
+    sampler = CardSampler(interval_s)
+    sampler.start()
+    return sampler

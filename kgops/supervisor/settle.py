@@ -1,0 +1,214 @@
+"""After any crash: every run brought to a true state by whoever looks next. Idempotent, under the locks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kgops.errors import KgopsError, Unavailable
+from kgops.settings import Home
+from kgops.supervisor import locks, pending, preallocated_record, processes, queue, rebuild
+from kgops.supervisor.attempt_end import commit_decided, conclude, ending_of, new_intake, write_end
+from kgops.supervisor.deletion import finish_deletion
+from kgops.supervisor.ownership import must_be_orphaned, take_over
+from kgops.supervisor.plan_file import recorded_plan
+from kgops.supervisor.process_tree import Tree
+from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.spawn import start_supervisor
+from storage import runs
+from storage.database import Connection
+from storage.runs import Run
+
+# Troubles of this process. With other rights, or in a second, somebody may settle the run.
+_SAY_NOTHING_OF_THE_RUN = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOLCK),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR),
+    }
+)
+
+
+@dataclass(slots=True)
+class Settled:
+    """What had to be done; all empty on a quiet day."""
+
+    taken_in: list[int] = field(default_factory=list)
+    adopted: list[int] = field(default_factory=list)
+    restarted: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    started: list[int] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)  # what could not be settled, each with its run
+
+
+def settle(home: Home, conn: Connection) -> Settled:
+    done = Settled()
+    _finish_pending(home, conn, done)
+    for run in runs.in_states(conn, runs.UNFINISHED):
+        with _each_by_itself(home, conn, run, done):
+            _settle_run(home, conn, run, done)
+    done.started = queue.dispatch(home, conn)
+    return done
+
+
+@contextmanager
+def _each_by_itself(home: Home, conn: Connection, run: Run, done: Settled) -> Iterator[None]:
+    """One run's broken files are that run's trouble: all others are settled, and commands go on."""
+    try:
+        yield
+    except (OSError, KgopsError, TypeError, ValueError, KeyError, AttributeError) as error:
+        told = error.message if isinstance(error, KgopsError) else f"{error}"
+        reason = f"cannot be settled: {told:.300}"
+        done.troubles.append(f"run {run.id} {reason}")
+        if isinstance(error, (OSError, Unavailable)) and reason != run.reason:
+            # What cannot be read now may be readable in a second.
+            runs.set_reason(conn, run.id, run.state, reason)
+        elif (
+            not isinstance(error, Unavailable)
+            and getattr(error, "errno", None) not in _SAY_NOTHING_OF_THE_RUN
+        ):
+            _end_what_is_broken(home, conn, run, told, done)
+
+
+def _end_what_is_broken(home: Home, conn: Connection, run: Run, trouble: str, done: Settled) -> None:
+    """A run whose files say nothing any more has ended, unless one of its processes is still there."""
+    folder = RunFolder(home.runs / run.folder)
+    try:
+        tag = Tree(folder, folder.last_attempt()).tag
+    except OSError:
+        tag = None
+    if processes.supervisors(home.path, run.id) or (tag is not None and processes.tagged(tag)):
+        return
+    reason = f"its files cannot be used: {trouble:.300}"
+    if runs.end(conn, run.id, state="interrupted", reason=reason, exit_code=None, ended_at=time.time()):
+        done.ended.append(run.id)
+
+
+def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
+    folder = RunFolder(home.runs / run.folder)
+    if not folder.path.is_dir():
+        runs.end(
+            conn,
+            run.id,
+            state="interrupted",
+            reason="its folder is gone",
+            exit_code=None,
+            ended_at=time.time(),  # when it was found: nobody knows more
+        )
+        done.ended.append(run.id)
+        return
+    _open_up(folder)
+    if run.state in runs.WAITING:
+        _commit_what_was_decided(home, conn, run, folder, done)
+    elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
+        _recover(home, conn, run.id, folder, done)
+
+
+def _commit_what_was_decided(
+    home: Home, conn: Connection, run: Run, folder: RunFolder, done: Settled
+) -> None:
+    """It was stopped while it waited, and the database was full."""
+    if (
+        preallocated_record.read_ending(folder.outcome) is None
+        or (lock := take_over(home, run.id, folder)) is None
+    ):
+        return
+    try:
+        ending, now = preallocated_record.read_ending(folder.outcome), runs.get(conn, run.id)
+        if ending is not None and now is not None and now.state in runs.WAITING:
+            plan = recorded_plan(conn, folder, run.id)
+            commit_decided(conn, folder, plan, ending, new_intake(conn, folder, plan, reads_log=False))
+            done.ended.append(run.id)
+    finally:
+        os.close(lock)
+
+
+def _open_up(folder: RunFolder) -> None:
+    """A worker may have closed the folder to its own person."""
+    if not os.access(folder.path, os.R_OK | os.W_OK | os.X_OK) and folder.path.stat().st_uid == os.geteuid():
+        folder.path.chmod(0o700)
+
+
+def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done: Settled) -> None:
+    """A run that is starting or running while its lock is free: its supervisor is dead."""
+    lock = take_over(home, number, folder)
+    if lock is None:
+        return
+    is_ours = True
+    try:
+        run = runs.get(conn, number)
+        if run is None or run.state not in runs.ACTIVE:
+            return
+        must_be_orphaned(home, number, folder, "supervisor.lock was replaced")
+        last = folder.last_attempt()
+        tree = Tree(folder, last)
+        ending = preallocated_record.read_ending(folder.outcome)
+        alive = last > 0 and tree.is_alive()
+        dead = last > 0 and not alive and folder.attempt(last).begun.exists()
+        plan = recorded_plan(conn, folder, number)
+        intake = new_intake(conn, folder, plan, reads_log=False)
+        if ending is not None and not alive:
+            commit_decided(conn, folder, plan, ending, intake)
+            done.ended.append(number)
+            return
+        # A log with patterns is left to a supervisor: they may take longer than a person waits for a command.
+        can_end_here = dead and not plan.reads_log and not folder.attempt(last).closed.exists()
+        if can_end_here and conclude(conn, folder, plan, last, intake).next == "end":
+            done.ended.append(number)
+            return
+        start_supervisor(home, number, folder, lock)
+        is_ours = False
+        (done.adopted if alive else done.restarted).append(number)
+    finally:
+        if is_ours:
+            os.close(lock)
+
+
+def _finish_pending(home: Home, conn: Connection, done: Settled) -> None:
+    """What a launch, a resume or a deletion left half done when it was killed."""
+    for left in pending.abandoned(home):
+        try:
+            if left.work == "delete":
+                finish_deletion(home, conn, left.path, left.folder)
+            elif left.work == "resume":
+                _finish_resume(home, conn, left.folder)
+                left.path.unlink(missing_ok=True)
+            else:
+                _finish_launch(home, conn, left.folder, done)
+                left.path.unlink(missing_ok=True)
+        except (OSError, KgopsError) as error:
+            done.troubles.append(f"{left.path.name} cannot be finished: {error}")
+        finally:
+            os.close(left.lock)
+
+
+def _finish_resume(home: Home, conn: Connection, name: str) -> None:
+    """Killed before the row was reopened, the run stays ended: its environment goes, and its folder says so again."""
+    run = runs.with_folder(conn, name)
+    folder = RunFolder(home.runs / name)
+    if run is None or not run.ended or not folder.path.is_dir():
+        return
+    lock = take_over(home, run.id, folder)
+    if lock is None:
+        return
+    try:
+        write_end(folder, ending_of(run, folder.last_attempt()))
+    finally:
+        os.close(lock)
+
+
+def _finish_launch(home: Home, conn: Connection, name: str, done: Settled) -> None:
+    folder = RunFolder(home.runs / name)
+    shutil.rmtree(home.runs / f".new-{name}", ignore_errors=True)
+    if not folder.path.is_dir():
+        return  # killed before the job was whole: nothing had been accepted
+    try:
+        number = rebuild.take_in(conn, folder)
+    except KgopsError:
+        return  # `kgops doctor --rebuild` names folders that cannot be read
+    if number is not None:
+        done.taken_in.append(number)

@@ -1,0 +1,265 @@
+"""Watching one attempt: stops are passed on, memory is sampled, what the worker reports is taken in."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+from kgops.supervisor import log_trim, processes
+from kgops.supervisor.attempt_end import Seen
+from kgops.supervisor.durable_writes import Record, say
+from kgops.supervisor.plan_file import Plan
+from kgops.supervisor.process_tree import Tree
+from kgops.supervisor.processes import Identity
+from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.samples import Sample, Sampler
+from kgops.supervisor.stop_request import read_stop
+from storage import attempts, reports
+from storage.database import explained, transaction
+from storage.errors import StorageError
+from storage.series import Point
+
+TICK_S = 0.5  # at 0.25 an idle supervisor took 0.23 % of a core; a stop is seen within this time
+# To give back the memory of a killed process takes the kernel a second for some ten GB.
+KILLED_LATELY_S = 10.0
+COMMIT_EVERY_S = 0.5
+CHUNKS_AT_ONCE = 16  # MiB taken in by one commit: a talkative worker is not shown late, nor a stop
+INTAKE_AT_MOST_S = 0.5  # of that, and a chunk more: a person's patterns may be slow
+SAMPLE_EVERY_S = 2.0
+SAMPLES_WRITTEN_EVERY_S = 6.0
+LEFTOVERS_GRACE_S = 5.0  # for what a worker left running when it ended
+
+
+class Watch:
+    """From an attempt's beginning, or its adoption, until nobody of its tree is left."""
+
+    def __init__(self, record: Record, folder: RunFolder, plan: Plan, card: str | None, number: int) -> None:
+        self._record, self._folder, self._plan, self._card = record, folder, plan, card
+        self._number = number
+        self._tree = Tree(folder, number)
+        self._samples: list[Sample] = []
+        self._next_sample = self._next_commit = self._next_write = 0.0
+        self._kill_at: float | None = None
+        self._grace_s: float | None = None
+        self._orphan_killed = False
+        self._card_way: str | None = None
+        self._intake_is_ahead = False  # of what is in the database, since a transaction failed
+
+    def until_all_have_left(self, gate: Identity) -> Seen:
+        """What only whoever watched can know of the end."""
+        kills = KernelKills(gate.pid)
+        gate_signal = self._until_gate_has_left(gate, kills)
+        stop_sent = self._kill_at is not None
+        self._tree.end(grace_s=0 if stop_sent else LEFTOVERS_GRACE_S, reap=reap)
+        if self._intake_is_ahead:
+            self._record.insist(lambda conn: self._record.intake.start_again_from_the_record())
+        return Seen(
+            gate_signal=gate_signal,
+            kernel_oom_kill=kills.just_now(),
+            orphan_killed=self._orphan_killed,
+            stop_sent=stop_sent,
+        )
+
+    def _until_gate_has_left(self, gate: Identity, kills: KernelKills) -> int | None:
+        """The signal that ended it, where that can be known."""
+        try:
+            pidfd = os.pidfd_open(gate.pid)
+        except ProcessLookupError:
+            return None
+        alone = self._plan.exclusive or self._plan.reserved_mib is None
+        sampler = Sampler(gate.pid, card=self._card, alone=alone, interval_s=SAMPLE_EVERY_S)
+        try:
+            # Only now that the descriptor pins the process does its identity say anything.
+            if gate.is_alive():
+                self._watch(pidfd, sampler, kills)
+            return _signal_of_child(gate.pid)
+        finally:
+            sampler.close()
+            os.close(pidfd)
+
+    def _watch(self, pidfd: int, sampler: Sampler, kills: KernelKills) -> None:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        while not poll.poll(TICK_S * 1000) or (self._kill_at is not None and self._somebody_is_left()):
+            try:
+                self._tick(sampler, kills)
+            except OSError as error:
+                # A file of the run that cannot be read, or no descriptor left: its worker goes on, and so do we.
+                say(f"will try again: {error}")
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                return  # the end of the tree is next
+
+    def _tick(self, sampler: Sampler, kills: KernelKills) -> None:
+        now = time.monotonic()
+        stop = read_stop(self._folder)
+        if stop is not None and stop.grace_s != self._grace_s:
+            # Another grace counts from now; the same one again does not put off the end.
+            is_first = self._kill_at is None
+            self._kill_at, self._grace_s = now + stop.grace_s, stop.grace_s
+            if is_first:
+                self._ask_to_stop()
+        if now >= self._next_sample:
+            self._next_sample = now + SAMPLE_EVERY_S
+            kills.look()
+            if self._plan.on != "slurm":  # who stands here for a worker elsewhere is not what is measured
+                self._samples.append(sampler.take())
+            self._orphan_killed |= _reap_orphans(leave=sampler.gate_pid)
+            log_trim.keep_newest(self._folder.log, self._plan.log_mib)
+        if now >= self._next_commit and (self._record.intake.has_news() or now >= self._next_write):
+            self._next_commit, self._next_write = now + COMMIT_EVERY_S, now + SAMPLES_WRITTEN_EVERY_S
+            if self._take_in(self._samples):
+                self._samples = []
+
+    def _ask_to_stop(self) -> None:
+        # The mark comes first: an exit after it is an answer to us, not a success of its own.
+        try:
+            self._folder.attempt(self._number).mark_asked_to_stop()
+        except OSError as error:
+            say(f"cannot mark that a stop was sent: {error}")
+        self._tree.ask_to_stop(everybody=self._plan.is_command)
+
+    def _somebody_is_left(self) -> bool:
+        """During a stop the worker has left; whoever it started has the rest of the grace too."""
+        if not self._tree.members():
+            return False
+        time.sleep(TICK_S)
+        return True
+
+    def _take_in(self, samples: list[Sample]) -> bool:
+        """What the worker reported, and our samples with it; False if it has to be tried again."""
+        record = self._record
+        try:
+            if self._intake_is_ahead:
+                with explained(None):
+                    record.intake.start_again_from_the_record()
+                self._intake_is_ahead = False
+            with transaction(record.conn):
+                own = _curve(samples)
+                until = time.monotonic() + INTAKE_AT_MOST_S
+                for _ in range(CHUNKS_AT_ONCE):
+                    if not record.intake.take(self._number, own) or time.monotonic() > until:
+                        break
+                    own = []
+                self._note_way(samples)
+                if samples:
+                    attempts.note_peaks(
+                        record.conn,
+                        self._plan.number,
+                        self._number,
+                        card_mib=max((s.card_mib for s in samples if s.card_mib is not None), default=None),
+                        host_mib=max((s.host_mib for s in samples if s.host_mib is not None), default=None),
+                        cpu_s=samples[-1].cpu_s,
+                    )
+        except (StorageError, OSError) as error:
+            # What was taken in by this transaction has not moved, whatever the intake remembers. Nothing here may wait
+            # for the database: a stop has to be seen.
+            self._intake_is_ahead = True
+            if isinstance(error, OSError):
+                raise
+            record.has_failed(error)
+            return False
+        self._card_way = next((s.card_way for s in reversed(samples) if s.card_way), self._card_way)
+        return True
+
+    def _note_way(self, samples: list[Sample]) -> None:
+        """How card memory was found is part of the figure: the record says it whenever it changes."""
+        way = self._card_way
+        for sample in samples:
+            if sample.card_way is not None and sample.card_way != way:
+                way = sample.card_way
+                reports.add_event(
+                    self._record.conn,
+                    self._plan.number,
+                    self._number,
+                    sample.at,
+                    reports.CARD_MEMORY_BY,
+                    {"way": way},
+                )
+
+
+class KernelKills:
+    """Whether the kernel has killed for memory while we watched; a kill hours ago says nothing of this end.
+
+    The counter of the worker's control group tells of us. That of the machine tells of anybody: it counts where the
+    worker is in no group that counts, or may have moved to another.
+    """
+
+    def __init__(self, gate_pid: int) -> None:
+        self._gate_pid = gate_pid
+        self._group = _Counter(processes.oom_kill_counter(gate_pid))
+        self._machine = _Counter(processes.MACHINE_OOM_KILLS)
+        self._worker_stays = False
+
+    def look(self) -> None:
+        self._group.look()
+        self._machine.look()
+        groups = [processes.groups_of(pid) for pid in processes.children(self._gate_pid)]
+        if any(groups):
+            self._worker_stays = set(groups) == {processes.groups_of(self._gate_pid)}
+
+    def just_now(self) -> bool:
+        self.look()
+        elsewhere = self._group.exists and self._worker_stays
+        return self._group.rose_just_now() or (self._machine.rose_just_now() and not elsewhere)
+
+
+class _Counter:
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._counted = processes.oom_kills(file)
+        self._rose_at: float | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self._counted is not None
+
+    def look(self) -> None:
+        counted = processes.oom_kills(self._file)
+        if counted is not None and self._counted is not None and counted > self._counted:
+            self._rose_at = time.monotonic()
+        self._counted = counted
+
+    def rose_just_now(self) -> bool:
+        return self._rose_at is not None and time.monotonic() - self._rose_at < KILLED_LATELY_S
+
+
+def reap() -> None:
+    """Takes the exits of all children that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _reap_orphans(leave: int) -> bool:
+    """The same, but for the gate: how it ended is still wanted. Whether somebody sent one of them SIGKILL."""
+    killed = False
+    for pid in processes.children(os.getpid()):
+        if pid != leave:
+            try:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                continue
+            killed |= ended != 0 and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    return killed
+
+
+def _signal_of_child(pid: int) -> int | None:
+    try:
+        _, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:  # adopted, or taken by reap
+        return None
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+
+
+def _curve(samples: list[Sample]) -> list[Point]:
+    return [
+        Point(name, sample.at, value, sample.at)
+        for sample in samples
+        for name, value in (("host_memory_mib", sample.host_mib), ("card_memory_mib", sample.card_mib))
+        if value is not None
+    ]

@@ -1,0 +1,101 @@
+"""What a training leaves on disk: its models, the checkpoints for TracIn, and the point to resume from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kgops.graphs.triples import Graph
+from kgops.models.conve import ConvE
+from kgops.training import checkpoints
+from kgops.training.checkpoints import Checkpoint
+from kgops.training.optimizers import Schedule, rate_of
+from kgops.training.reporter import Report
+from kgops.training.resume import TrainState
+from kgops.training.settings import TrainSettings
+from kgops.training.step import TrainStep
+
+__all__ = ["Keeper"]
+
+
+@dataclass
+class Keeper:
+    """Writes what there is to write of a training; of several processes the first alone does."""
+
+    model: ConvE
+    graph: Graph
+    settings: TrainSettings
+    step: TrainStep
+    schedule: Schedule
+    folder: Path
+    report: Report
+    saved_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def _writes(self) -> bool:
+        return self.step.group.is_first
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last point to resume from is as old as a lost worker may cost."""
+        return self._writes and time.monotonic() - self.saved_at >= self.settings.resume_every_s
+
+    def sweep(self, resume: bool) -> None:
+        """Removes what an earlier writer left half written, and unless `resume`, what nobody may go on from."""
+        if not self._writes:
+            return
+        checkpoints.sweep(self.checkpoints)
+        checkpoints.sweep(self.folder)
+        if resume:
+            return
+        if checkpoints.forget_resumable(self.checkpoints):
+            self.report.note("removed the points to resume from of an earlier training in this folder.")
+        kept = checkpoints.kept_checkpoints(self.checkpoints)
+        if kept:
+            self.report.note(f"{len(kept)} kept checkpoints of an earlier training stay in this folder.")
+
+    def keep(self, name: str, kind: str, state: TrainState) -> None:
+        if self._writes:
+            path = self.folder / name
+            checkpoints.write_checkpoint(path, self._checkpoint(state))
+            self.report.artifact(path, kind)
+
+    def keep_epoch(self, state: TrainState) -> None:
+        """For TracIn."""
+        if self._writes:
+            path = checkpoints.write_kept(self.checkpoints, self._checkpoint(state))
+            self.report.artifact(path, "checkpoint")
+
+    def save_resumable(self, state: TrainState) -> None:
+        if not self._writes:
+            return
+        training = {
+            "optimizer": self.step.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "overflows": self.step.overflows,
+            "rng": checkpoints.rng_states(self.model.entities.device),
+            "state": vars(state),
+        }
+        checkpoints.write_resumable(self.checkpoints, self._checkpoint(state, training))
+        self.saved_at = time.monotonic()
+
+    def _checkpoint(self, state: TrainState, training: dict[str, Any] | None = None) -> Checkpoint:
+        settings = self.settings
+        return Checkpoint(
+            model=self.model.state_dict(),
+            config=self.model.config.to_dict(),
+            epoch=state.epoch,
+            batch=state.batch,
+            learning_rate=rate_of(self.step.optimizer),
+            loss={"name": settings.loss, "label_smoothing": settings.label_smoothing},
+            entities_digest=self.graph.entities.digest,
+            relations_digest=self.graph.relations.digest,
+            settings=settings.to_dict(),
+            training=training or {},
+        )

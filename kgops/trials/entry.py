@@ -1,0 +1,28 @@
+"""How a benchmark that is a program of its own ends: as `kgops` does, without a traceback for what is no bug."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from kgops.errors import KgopsError
+from kgops.jobs.text import lines
+
+__all__ = ["run"]
+
+INTERRUPTED = 130
+
+
+def run(main: Callable[[], int | None]) -> NoReturn:
+    """Exits with what `main` returns, or with the code of an error a user can act on, told on stderr."""
+    try:
+        sys.exit(main())
+    except KgopsError as error:
+        print(f"Error: {lines(error.message)}", file=sys.stderr)
+        if error.hint:
+            print(f"Hint: {lines(error.hint)}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("Aborted.", file=sys.stderr)
+        sys.exit(INTERRUPTED)

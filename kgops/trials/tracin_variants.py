@@ -1,0 +1,150 @@
+"""Ways to score training triples by TracIn: ours, what others do, and the pass that no method goes without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.func import functional_call, grad, vmap
+
+from kgops.graphs.triples import Graph
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.models.pykeen_bridge import to_pykeen_state
+from kgops.tracin import sequential
+from kgops.tracin.blocks import Engine, Point, Settings
+from kgops.tracin.loss import TracinLoss
+from kgops.training.batches import query_rows
+from kgops.trials.peers import factory
+
+__all__ = ["factored", "model_of", "one_by_one", "plain_pass", "pykeen_model", "repeated", "vectorised"]
+
+
+def model_of(graph: Graph, dim: int) -> ConvE:
+    """Untrained: what a score costs does not depend on the weights."""
+    torch.manual_seed(0)
+    config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=dim)
+    if dim == 32:  # the group's own shape
+        config = replace(config, embedding_height=8, embedding_width=4)
+    return ConvE(config).eval()
+
+
+def plain_pass(model: ConvE, loss: TracinLoss, batch: int) -> Callable[[torch.Tensor], object]:
+    def work(triples: torch.Tensor) -> None:
+        for part in torch.split(triples, batch):
+            rows = query_rows(part, model.config.inverse)
+            model.zero_grad(set_to_none=True)
+            if loss.kind == "target":
+                mean = torch.nn.functional.softplus(-model.score_triples(rows)).mean()
+                torch.autograd.backward(mean)
+                continue
+            labels = torch.zeros(len(rows), model.config.num_entities)
+            labels[torch.arange(len(rows)), rows[:, 2]] = 1
+            scores = model(rows[:, 0], rows[:, 1])
+            torch.autograd.backward(torch.nn.functional.binary_cross_entropy_with_logits(scores, labels))
+
+    return work
+
+
+def factored(
+    model: ConvE, loss: TracinLoss, tests: torch.Tensor, settings: Settings
+) -> Callable[[torch.Tensor], object]:
+    engine = Engine(Point(model, 1.0), loss, settings)
+    kept = engine.keep(tests)
+
+    def work(triples: torch.Tensor) -> None:
+        for part in torch.split(triples, settings.block):
+            engine.scores(kept, part)
+
+    return work
+
+
+def one_by_one(
+    parameters: list[torch.nn.Parameter],
+    scores_of: Callable[[torch.Tensor], torch.Tensor],
+    loss: TracinLoss,
+    tests: torch.Tensor,
+) -> Callable[[torch.Tensor], object]:
+    """One backward pass a triple, the gradients of the tests kept."""
+
+    def gradient(row: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        value = sequential.row_loss(scores_of(row), row, loss)
+        grads = torch.autograd.grad(value, parameters, allow_unused=True)
+        return tuple(g for g in grads if g is not None)
+
+    kept = [gradient(row) for row in query_rows(tests, True)]
+
+    def work(triples: torch.Tensor) -> torch.Tensor:
+        found = torch.empty(len(kept), len(triples))
+        for j, row in enumerate(query_rows(triples, True)):
+            own = gradient(row)
+            for i, other in enumerate(kept):
+                found[i, j] = sum(float((a * b).sum()) for a, b in zip(own, other, strict=True))
+        return found
+
+    return work
+
+
+def repeated(
+    parameters: list[torch.nn.Parameter],
+    scores_of: Callable[[torch.Tensor], torch.Tensor],
+    loss: TracinLoss,
+    tests: torch.Tensor,
+) -> Callable[[torch.Tensor], object]:
+    """The same loop run anew for every test triple, as scripts do that take one at a time."""
+    alone = [one_by_one(parameters, scores_of, loss, tests[i : i + 1]) for i in range(len(tests))]
+
+    def work(triples: torch.Tensor) -> None:
+        for loop in alone:
+            loop(triples)
+
+    return work
+
+
+def vectorised(model: ConvE, loss: TracinLoss, tests: torch.Tensor) -> Callable[[torch.Tensor], object]:
+    """torch.func: per-sample gradients as tensors, eight triples at once."""
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def value(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = functional_call(model, weights, (row[:1], row[1:2]))[0]
+        at_tail = scores.gather(0, row[2:])[0]
+        if loss.kind == "target":
+            return torch.nn.functional.softplus(-at_tail)
+        mean: torch.Tensor = (torch.nn.functional.softplus(scores).sum() - at_tail) / len(scores)
+        return mean
+
+    gradients = vmap(grad(value), in_dims=(None, 0))
+
+    def flat(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        found: dict[str, torch.Tensor] = gradients(parameters, rows)
+        return {name: g.flatten(1) for name, g in found.items()}
+
+    parts: tuple[torch.Tensor, ...] = torch.split(query_rows(tests, True), 8)
+    kept = [flat(part) for part in parts]
+
+    def work(triples: torch.Tensor) -> torch.Tensor:
+        columns = []
+        for part in torch.split(query_rows(triples, True), 8):
+            own = flat(part)
+            tiles = [torch.stack([other[name] @ own[name].t() for name in own]).sum(0) for other in kept]
+            columns.append(torch.cat(tiles))
+        return torch.cat(columns, dim=1)
+
+    return work
+
+
+def pykeen_model(graph: Graph, model: ConvE) -> Any:
+    from pykeen.losses import BCEWithLogitsLoss
+    from pykeen.models import ConvE as Theirs
+
+    c = model.config
+    theirs = Theirs(
+        triples_factory=factory(graph),
+        embedding_dim=c.embedding_dim,
+        embedding_height=c.height,
+        embedding_width=c.width,
+        loss=BCEWithLogitsLoss(),
+    )
+    theirs.load_state_dict(to_pykeen_state(model))
+    return theirs.eval()

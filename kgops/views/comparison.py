@@ -1,0 +1,154 @@
+"""Several runs side by side: what differs in what was asked, where it ran and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kgops.jobs.numbers import median, quartiles, quotient
+from kgops.jobs.pipeline import halves
+from storage import reports, runs, series
+from storage.database import Connection
+from storage.runs import Run
+
+__all__ = ["MOST", "Comparison", "Difference", "Figure", "compare"]
+
+MOST = 8
+# Of an environment: what numbers and times depend on. Where somebody stood, and most variables, they do not.
+_ENVIRONMENT = ("python", "packages", "machine", "driver", "cards", "git")
+_VARIABLES = ("OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTORCH_", "TORCH_")
+_MACHINE = ("machine.host", "machine.processor", "machine.cores", "cards", "driver")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A value for each run, None where it has none."""
+
+    name: str
+    values: tuple[Any, ...]
+
+    @property
+    def differs(self) -> bool:
+        return len({json.dumps(value, sort_keys=True, default=str) for value in self.values}) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured value for each run; `spread` has lower and upper quartile where it was measured often."""
+
+    name: str
+    unit: str
+    values: tuple[float | None, ...]
+    spread: tuple[tuple[float, float] | None, ...]
+
+    def ratio(self, i: int) -> float | None:
+        """Over the first run's."""
+        first, value = self.values[0], self.values[i]
+        return None if first is None or value is None else quotient(value, first)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`settings`, `levers` and `environment` have all rows; those that differ say so."""
+
+    runs: tuple[Run, ...]
+    settings: tuple[Difference, ...]
+    levers: tuple[Difference, ...]
+    environment: tuple[Difference, ...]
+    figures: tuple[Figure, ...]
+
+    def is_of_one_workload(self, row: Difference) -> bool:
+        """A setting that is the same in all runs that can be given it, and that others have no place for."""
+        section = row.name.partition(".")[0]
+        can_have_it = {section, "pipeline"} if section in ("train", "tracin") else {section}
+        of_it = [
+            value for run, value in zip(self.runs, row.values, strict=True) if run.workload in can_have_it
+        ]
+        return 0 < len(of_it) < len(self.runs) and not Difference(row.name, tuple(of_it)).differs
+
+    @property
+    def same_machine(self) -> bool:
+        """Only then do ratios of time say something of what was set. Of imported runs nobody may know it."""
+        is_known = any(row.name.startswith("machine.") for row in self.environment)
+        return is_known and not any(row.differs and row.name.startswith(_MACHINE) for row in self.environment)
+
+
+def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:
+    """The first of `chosen` is what the others are held against."""
+    specs = [runs.spec(conn, run.id) for run in chosen]
+    return Comparison(
+        tuple(chosen),
+        _differences([_flat(_asked(spec.job)) for spec in specs]),
+        _differences([_effective(conn, run) for run in chosen]),
+        _differences([_surroundings(spec.environment) for spec in specs]),
+        tuple(_figures(conn, chosen)),
+    )
+
+
+def _asked(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what changes nothing, and a pipeline's parts as those have them who train or trace alone."""
+    asked = {name: value for name, value in job.items() if name not in ("label", "pipeline")}
+    return asked | (halves(job["pipeline"]) if "pipeline" in job else {})
+
+
+def _effective(conn: Connection, run: Run) -> dict[str, Any]:
+    """Of each lever, as the newest attempt had it."""
+    return {lever.name: lever.effective for lever in reports.levers(conn, run.id)}
+
+
+def _surroundings(environment: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: environment.get(name) for name in _ENVIRONMENT}
+    variables = environment.get("variables") or {}
+    kept["variables"] = {name: value for name, value in variables.items() if name.startswith(_VARIABLES)}
+    return _flat(kept)
+
+
+def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        where = f"{path}.{name}" if path else name
+        if isinstance(value, Mapping):
+            found |= _flat(value, where)
+        elif value is not None:
+            found[where] = value
+    return found
+
+
+def _differences(tables: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:
+    names = dict.fromkeys(name for table in tables for name in table)
+    return tuple(Difference(name, tuple(table.get(name) for table in tables)) for name in names)
+
+
+def _figures(conn: Connection, chosen: Sequence[Run]) -> Iterable[Figure]:
+    yield _single("took", "s", chosen, lambda run: _took(run))
+    yield _single("peak_host_mib", "MiB", chosen, lambda run: run.peak_host_mib)
+    yield _single("peak_card_mib", "MiB", chosen, lambda run: run.peak_card_mib)
+    yield _single("predicted_mib", "MiB", chosen, lambda run: run.predicted_mib)
+    epochs = [_epoch_seconds(conn, run) for run in chosen]
+    if any(epochs):
+        values = tuple(median(one) if one else None for one in epochs)
+        yield Figure("epoch_seconds", "s", values, tuple(_quartiles(one) for one in epochs))
+    ended = [reports.figures(conn, run.id) for run in chosen]
+    for name in dict.fromkeys(name for table in ended for name in table):
+        values = tuple(table.get(name) for table in ended)
+        yield Figure(name, "", values, (None,) * len(chosen))
+
+
+def _single(name: str, unit: str, chosen: Sequence[Run], value: Callable[[Run], float | None]) -> Figure:
+    return Figure(name, unit, tuple(value(run) for run in chosen), (None,) * len(chosen))
+
+
+def _took(run: Run) -> float | None:
+    return None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
+
+
+def _epoch_seconds(conn: Connection, run: Run) -> list[float]:
+    """Without the first, which warms up, where there are others."""
+    seconds = [p.value for p in series.points(conn, run.id, "epoch_seconds") if p.value is not None]
+    return seconds[1:] or seconds
+
+
+def _quartiles(values: list[float]) -> tuple[float, float] | None:
+    return quartiles(values) if len(values) >= 3 else None

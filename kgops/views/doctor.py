@@ -1,0 +1,338 @@
+"""Checks of the machine kgops stands on. Nothing heavy is imported: torch is looked at, not loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from kgops.settings import Home
+from kgops.supervisor import locks, preallocated_record
+from kgops.supervisor.attempt_end import ending_of, write_end
+from kgops.supervisor.run_folder import RunFolder, number_of
+from storage import runs
+from storage.database import integrity_problems, library_version, open_reader
+from storage.errors import DatabaseMissing, StorageError
+from storage.runs import Run
+
+Level = Literal["ok", "note", "trouble"]
+_OLDEST_TORCH = (2, 10)  # below it, weights_only can be got around
+_LITTLE_SPACE_GIB = 2.0
+_NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "fuse.sshfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "9p",
+    "afs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    subject: str
+    level: Level
+    found: str
+    advice: str | None = None
+
+
+def examine(home: Home) -> list[Finding]:
+    """Every check, in the order a person would want to read them."""
+    checks: dict[str, Callable[[Home], Finding]] = {
+        "Python": lambda _: _python(),
+        "packages": lambda _: _packages(),
+        "SQLite": lambda _: _sqlite(),
+        "torch": lambda _: _torch(),
+        "NVML": lambda _: _nvml(),
+        "home": _home,
+        "file system": _file_system,
+        "disk": _space,
+        "database": _database,
+        "runs": _runs,
+        "logout": lambda _: _logout(),
+    }
+    return [_checked(subject, check, home) for subject, check in checks.items()]
+
+
+def _checked(subject: str, check: Callable[[Home], Finding], home: Home) -> Finding:
+    """One check that cannot look must not keep the others from being told."""
+    try:
+        return check(home)
+    except OSError as error:
+        return Finding(
+            subject, "trouble", f"{error.filename}: {error.strerror}", "set KGOPS_HOME to a folder of yours"
+        )
+
+
+def _python() -> Finding:
+    found = f"{platform.python_version()} at {sys.executable}"
+    if not hasattr(os, "pidfd_open"):
+        return Finding(
+            "Python", "trouble", found, "built without pidfd: use a Python made for Linux 5.3 or newer"
+        )
+    return Finding("Python", "ok", found)
+
+
+def _packages() -> Finding:
+    """Another distribution may own a package of our name; pip lets it overwrite ours."""
+    own = {Path(__file__).parents[2]}
+    foreign = []
+    for name in ("screens", "storage"):
+        owners = set(metadata.packages_distributions().get(name, [])) - {"kgops"}
+        spec = importlib.util.find_spec(name)
+        place = Path(spec.origin).parents[1] if spec and spec.origin else None
+        if owners or place not in own:
+            foreign.append(f"{name} ({', '.join(sorted(owners)) or place})")
+    if foreign:
+        return Finding(
+            "packages",
+            "trouble",
+            f"foreign: {', '.join(foreign)}",
+            "give kgops an environment of its own: python -m venv, then pip install kgops",
+        )
+    return Finding("packages", "ok", "kgops, screens and storage are ours")
+
+
+def _sqlite() -> Finding:
+    version, will_do = library_version()
+    if not will_do:
+        return Finding(
+            "SQLite", "trouble", version, "kgops needs SQLite 3.37 or newer: use a newer Python build"
+        )
+    return Finding("SQLite", "ok", version)
+
+
+def _torch() -> Finding:
+    """Version and CUDA build by the package's own files: importing torch takes a second and 200 MB."""
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return Finding("torch", "trouble", "not installed", "pip install 'torch>=2.10'")
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
+    spec = importlib.util.find_spec("torch")
+    cuda = None
+    if spec and spec.origin:
+        text = (Path(spec.origin).parent / "version.py").read_text()
+        line = next((line for line in text.splitlines() if line.startswith("cuda")), "cuda = None")
+        value = line.partition("=")[2].strip().strip("'\"")
+        cuda = None if value == "None" else value
+    found = f"{version}, {'built for CUDA ' + cuda if cuda else 'CPU build'}"
+    if numbers < _OLDEST_TORCH:
+        return Finding("torch", "trouble", found, "kgops needs torch 2.10 or newer: pip install -U torch")
+    if cuda is None and Path("/dev/nvidiactl").exists():
+        return Finding("torch", "trouble", found, "this machine has a card: install a CUDA build of torch")
+    return Finding("torch", "ok", found)
+
+
+def _nvml() -> Finding:
+    from kgops.gpus import nvml
+
+    opened = nvml.open_nvml()
+    if not isinstance(opened, nvml.Nvml):
+        level: Level = "note" if opened.kind == "no-library" else "trouble"
+        return Finding("NVML", level, opened.message, opened.hint)
+    try:
+        cards = opened.cards()
+        names = ", ".join(card.name or "unnamed" for card in cards) or "no cards"
+        lost = [card for card in cards if card.problem is not None]
+        if lost and lost[0].problem is not None:
+            return Finding("NVML", "trouble", lost[0].problem.message, lost[0].problem.hint)
+        return Finding("NVML", "ok", f"driver {opened.driver_version() or 'n/a'}: {names}")
+    finally:
+        opened.close()
+
+
+def _home(home: Home) -> Finding:
+    try:
+        status = home.path.stat()
+    except FileNotFoundError:
+        return Finding("home", "ok", f"{home.path} (made with the first run)")
+    except OSError as error:
+        return Finding(
+            "home", "trouble", f"{home.path}: {os.strerror(error.errno or 0)}", "set KGOPS_HOME elsewhere"
+        )
+    if status.st_uid != os.getuid():
+        return Finding(
+            "home", "trouble", f"{home.path} belongs to another user", "set KGOPS_HOME to a folder of yours"
+        )
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
+        return Finding(
+            "home", "trouble", f"{home.path} is open to others ({mode:04o})", f"chmod 700 {home.path}"
+        )
+    trouble = _trouble_with_writing(home.path)
+    if trouble is not None:
+        return Finding(
+            "home",
+            "trouble",
+            f"{home.path} cannot be written: {trouble}",
+            "free or remount the disk, or set KGOPS_HOME elsewhere",
+        )
+    return Finding("home", "ok", f"{home.path}, yours alone")
+
+
+def _trouble_with_writing(folder: Path) -> str | None:
+    """Found by writing: a disk with errors may look writable."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    return None
+
+
+def _runs(home: Home) -> Finding:
+    """Folders without a row, and what should not lie about in folders: that is tidied up here."""
+    try:
+        conn = open_reader(home.database)
+    except StorageError:  # the database's own check says why
+        conn = None
+    if conn is None or not home.runs.is_dir():
+        return Finding("runs", "ok", "none yet")
+    try:
+        known = {run.folder: run for run in runs.page(conn, limit=1 << 40)}
+    finally:
+        conn.close()
+    _sweep(home)
+    names = [path.name for path in home.runs.iterdir() if number_of(path.name) is not None]
+    mended = sum(_mend(RunFolder(home.runs / name), known[name]) for name in names if name in known)
+    said = f"; {mended} folders of ended runs said otherwise: mended" if mended else ""
+    lost = sorted(set(names) - set(known))
+    if lost:
+        many = f"{len(lost)} folders have no row, {lost[0]} for one{said}"
+        return Finding("runs", "trouble", many, "`kgops doctor --rebuild` gives them their rows back")
+    return Finding("runs", "note" if mended else "ok", f"every folder has its row{said}")
+
+
+def _sweep(home: Home) -> None:
+    """Half-written files of killed commands; nobody writes one for an hour."""
+    for half in (*home.path.glob(".*.tmp"), *home.path.glob(".doctor-*")):
+        try:
+            if time.time() - half.lstat().st_mtime > 3600:
+                half.unlink()
+        except OSError:
+            continue  # gone, or for the next time
+
+
+def _mend(folder: RunFolder, run: Run) -> bool:
+    """What a disk refused when the run ended: its environment goes, and its folder says how it ended."""
+    if not run.ended or folder.record.exists():
+        return False
+    is_whole = not folder.private.exists() and preallocated_record.read_ending(folder.outcome) is not None
+    if is_whole or (lock := locks.take(folder.supervisor_lock)) is None:
+        return False
+    try:
+        write_end(folder, ending_of(run, folder.last_attempt()))
+        return True
+    except OSError:
+        return False  # as it was: the home's own check says what is wrong with the disk
+    finally:
+        os.close(lock)
+
+
+def _file_system(home: Home) -> Finding:
+    kind = _file_system_of(home.path)
+    if kind in _NETWORK:
+        return Finding(
+            "file system",
+            "trouble",
+            f"{kind}: locks and SQLite's log are not reliable over a network",
+            "set KGOPS_HOME to a folder on a local disk of this machine",
+        )
+    return Finding("file system", "ok", kind or "n/a")
+
+
+def _file_system_of(path: Path) -> str | None:
+    """Type of the mount that holds the path, or its nearest parent that exists."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    path = path.resolve()
+    best: tuple[int, str] | None = None
+    try:
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return None
+    for line in mounts:
+        _, point, kind, *_ = line.split(" ")
+        place = Path(point.encode().decode("unicode_escape"))
+        # Later mounts cover earlier ones at the same place.
+        if path.is_relative_to(place) and (best is None or len(place.parts) >= best[0]):
+            best = (len(place.parts), kind)
+    return best[1] if best else None
+
+
+def _space(home: Home) -> Finding:
+    path = home.path
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free / (1 << 30)
+    if free < _LITTLE_SPACE_GIB:
+        return Finding(
+            "disk", "trouble", f"{free:.2f} GiB free", "free some space, or `kgops delete` old runs"
+        )
+    return Finding("disk", "ok", f"{free:,.0f} GiB free")
+
+
+def _database(home: Home) -> Finding:
+    try:
+        conn = open_reader(home.database)
+    except DatabaseMissing:
+        return Finding("database", "ok", "none yet (made with the first run)")
+    except StorageError as error:
+        return Finding("database", "trouble", error.message, error.hint)
+    try:
+        problems = integrity_problems(conn)
+        count = runs.count(conn)
+    finally:
+        conn.close()
+    if problems:
+        return Finding("database", "trouble", problems[0], "move it away and run `kgops doctor --rebuild`")
+    return Finding(
+        "database", "ok", f"sound, {count:,} runs, {home.database.stat().st_size / (1 << 20):,.1f} MiB"
+    )
+
+
+def _logout() -> Finding:
+    """systemd can be told to kill all that a person leaves behind at logout; no process can escape that."""
+    try:
+        done = subprocess.run(
+            [
+                *("busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1"),
+                *("org.freedesktop.login1.Manager", "KillUserProcesses"),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=5,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return Finding("logout", "ok", "no systemd login manager: runs outlive a logout")
+    if done.returncode != 0 or "true" not in done.stdout:
+        return Finding("logout", "ok", "runs outlive a logout")
+    user = os.environ.get("USER") or str(os.getuid())
+    if Path("/var/lib/systemd/linger", user).exists():
+        return Finding("logout", "ok", "lingering is enabled: runs outlive a logout")
+    return Finding(
+        "logout",
+        "trouble",
+        "KillUserProcesses=yes: systemd ends your runs when you log out",
+        f"loginctl enable-linger {user}",
+    )

@@ -1,0 +1,292 @@
+"""A job while a person is still choosing: texts that may be wrong, and what could be chosen instead."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kgops.errors import BadJob, Usage
+from kgops.gpus.known import known_by_short_name
+from kgops.jobs import configurations
+from kgops.jobs.chunk_sizes import REGRESS_IMAGES
+from kgops.jobs.job import Job, read_job
+from kgops.jobs.options import LEVERS
+from storage import runs
+from storage.database import Connection
+from storage.runs import Filter
+
+__all__ = ["BUNDLED", "FIELDS", "PULLED", "BadField", "Draft", "Field", "is_what_if", "job_of", "recent_data"]
+
+BUNDLED = ("nations", "kinships", "umls")
+_SPLITS = ("train", "valid", "test")
+_VOCABULARIES = ("entity_to_id", "relation_to_id")
+_ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz", "")
+_LOOKED_AT = 60  # runs, for data that were used before
+
+
+class BadField(Usage):
+    """What is wrong with one field, and which."""
+
+    def __init__(self, field: str, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.field = field
+
+
+class Field(NamedTuple):
+    """One line a person fills in; `steps` are numbers that are common."""
+
+    name: str
+    label: str
+    help: str
+    steps: tuple[int, ...] = ()
+
+
+FIELDS: dict[str, tuple[Field, ...]] = {
+    "train": (
+        Field("data", "data", "a bundled graph, a folder, or a file"),
+        Field("num_epochs", "epochs", "passes over the triples", (1, 5, 10, 20, 50, 100, 200, 500, 1000)),
+        Field("embedding_dim", "dimensions", "length of an entity's vector", (50, 100, 200, 300, 400, 800)),
+    ),
+    "tracin": (
+        Field("run", "run", "a training run that succeeded"),
+        Field("test_triple", "test triple", "head, relation, tail; empty: all"),
+        Field("top_k", "top", "how many of the strongest to keep", (10, 25, 50, 100, 500, 1000)),
+    ),
+    "regress": (
+        Field("config", "config", "a configuration that ships, or a file"),
+        Field("data_directory", "flights", "a folder with a file for each flight"),
+        Field("epochs", "epochs", "passes over the windows, at most", (1, 5, 10, 20, 50, 100, 200)),
+        Field("architecture", "network", "what mixes the frames of a window"),
+    ),
+    "exec": (
+        Field("command", "command", "as you would type it"),
+        Field("cwd", "folder", "where it runs; empty: here"),
+    ),
+}
+_NUMBERS = {"num_epochs": 100, "embedding_dim": 200, "top_k": 100}
+# Those that a flag of the workload's command pulls: what is copied says all that was chosen.
+PULLED: dict[str, tuple[str, ...]] = {
+    "train": (
+        *("precision", "batch_size", "entity_chunk", "gradient_checkpointing"),
+        *("compile", "cuda_graphs", "memory_cleanup"),
+    ),
+    "tracin": (
+        *("precision", "gram_precision", "block", "entity_chunk"),
+        *("tests_at_once", "last_layers", "filtering", "memory_cleanup"),
+    ),
+    "regress": (
+        *("precision", "batch_size", "microbatch", "temporal_frames"),
+        *("memory_optimized", "gradient_checkpointing", "compile", "memory_cleanup"),
+    ),
+    "exec": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """`fields` by name, empty for the default; `card` is `cpu`, an index here, or a known card's short name."""
+
+    workload: str = "train"
+    fields: Mapping[str, str] = field(default_factory=dict)
+    levers: Mapping[str, Any] = field(default_factory=dict)
+    profile: str | None = None
+    card: str | None = None
+
+    def text(self, name: str) -> str:
+        return self.fields.get(name, "")
+
+    def number(self, name: str) -> int | None:
+        """What a number's field says, or its default; None where it says something else."""
+        text = self.text(name).strip().replace(",", "")
+        return int(text) if text.isdecimal() else _NUMBERS.get(name) if not text else None
+
+    def with_field(self, name: str, text: str) -> Draft:
+        return replace(self, fields={**self.fields, name: text})
+
+    def with_lever(self, name: str, value: Any) -> Draft:
+        """None leaves it to profile and planner."""
+        rest = {lever: v for lever, v in self.levers.items() if lever != name}
+        return replace(self, levers=rest if value is None else {**rest, name: value})
+
+
+def is_what_if(draft: Draft) -> bool:
+    """Whether it is about a card that is known by name and not one of this machine's."""
+    return draft.card is not None and known_by_short_name(draft.card) is not None
+
+
+def job_of(draft: Draft) -> Job:
+    """The job as chosen. Raises BadField, which names the field to look at."""
+    levers = {name: v for name, v in draft.levers.items() if name in PULLED[draft.workload]}
+    if draft.workload == "regress":
+        settings, levers = _regress(draft, levers)
+    else:
+        settings = _SETTINGS[draft.workload](draft)
+    if draft.card == "cpu" and draft.workload != "exec":
+        settings["device"] = "cpu"
+    gpu = draft.card if draft.card != "cpu" and not is_what_if(draft) else None
+    table = {
+        "workload": draft.workload,
+        draft.workload: settings,
+        "levers": levers,
+        "card": {"gpu": gpu} if gpu else {},
+        **({"profile": draft.profile} if draft.profile else {}),
+    }
+    try:
+        return read_job(table, "this run")
+    except BadJob as error:
+        raise _about_a_field(error, draft.workload) from error
+
+
+def files_of(data: str) -> dict[str, str]:
+    """What a job calls these data: a data set by name, or files. Raises BadField where nothing is there."""
+    text = data.strip()
+    if not text:
+        raise BadField("data", "no data are named", f"one of {', '.join(BUNDLED)}, or a path")
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return _in_folder(path.absolute())
+    if path.is_file():
+        return {"train": str(path.absolute())}
+    if re.fullmatch(r"[\w-]+", text):
+        return {"dataset": text}
+    raise BadField("data", f"there is no file or folder {text}", "Tab completes a path")
+
+
+def recent_data(conn: Connection) -> list[str]:
+    """Data of the newest training runs, as a person would name them, the newest first."""
+    found: dict[str, None] = {}
+    for run in runs.page(conn, limit=_LOOKED_AT):
+        spec = runs.spec(conn, run.id) if run.workload in ("train", "pipeline") else None
+        settings = (spec.job.get("train") or (spec.job.get("pipeline") or {}).get("train")) if spec else None
+        if spec is None or not settings:
+            continue
+        if settings.get("dataset"):
+            found[str(settings["dataset"])] = None
+        elif settings.get("train"):
+            found[_named(Path(str(spec.plan.get("cwd") or "/")) / settings["train"])] = None
+    return list(found)
+
+
+def recent_flights(conn: Connection) -> list[str]:
+    """Folders that the newest regressions learned from, the newest first."""
+    found: dict[str, None] = {}
+    for run in runs.page(conn, Filter(workload="regress"), limit=_LOOKED_AT):
+        folder = (runs.spec(conn, run.id).job.get("regress") or {}).get("data_directory")
+        if folder:
+            found[str(folder)] = None
+    return list(found)
+
+
+def trained_runs(conn: Connection) -> list[str]:
+    """Numbers of runs whose model can be traced, the newest first."""
+    found = runs.page(conn, Filter(states=("succeeded",)), limit=_LOOKED_AT)
+    return [str(run.id) for run in found if run.workload in ("train", "pipeline")]
+
+
+def completions(text: str, named: Sequence[str] = BUNDLED) -> list[str]:
+    """What a name, or a path, that begins so might become: folders end in a slash."""
+    typed = Path(text).expanduser()
+    folder, begun = (typed, "") if text.endswith(os.sep) else (typed.parent, typed.name)
+    try:
+        entries = [e for e in os.scandir(folder) if e.name.startswith(begun) and e.name[0] != "."]
+    except OSError:
+        entries = []
+    before = text[: len(text) - len(begun)] if begun else text
+    found = sorted(before + entry.name + (os.sep if entry.is_dir() else "") for entry in entries)
+    return [*(name for name in named if text and name.startswith(text)), *found]
+
+
+def _named(train: Path) -> str:
+    """A folder where its name says it all."""
+    try:
+        whole = _in_folder(train.parent)
+    except BadField:
+        return str(train)
+    return str(train.parent) if whole["train"] == str(train) else str(train)
+
+
+def _in_folder(folder: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for role in (*_SPLITS, *_VOCABULARIES):
+        there = next((folder / (role + end) for end in _ENDINGS if (folder / (role + end)).is_file()), None)
+        if there is not None:
+            found[role] = str(there)
+    if "train" not in found:
+        raise BadField("data", f"{folder} has no train.txt or train.tsv", "name the file of triples itself")
+    return found
+
+
+def _train(draft: Draft) -> dict[str, Any]:
+    numbers = {name: _number(draft, name) for name in ("num_epochs", "embedding_dim") if draft.text(name)}
+    return {**files_of(draft.text("data")), **numbers}
+
+
+def _tracin(draft: Draft) -> dict[str, Any]:
+    if not draft.text("run").strip():
+        raise BadField("run", "no training run is named", "train a model first, or name a run's number")
+    settings: dict[str, Any] = {"run": _number(draft, "run")}
+    if draft.text("test_triple").strip():
+        settings["test_triple"] = draft.text("test_triple").strip()
+    if draft.text("top_k"):
+        settings["top_k"] = _number(draft, "top_k")
+    return settings
+
+
+def _regress(draft: Draft, levers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings and levers of the configuration, with what was chosen in place of what it says."""
+    config, folder = draft.text("config").strip(), draft.text("data_directory").strip()
+    try:
+        asked = configurations.read(config) if config else {}
+    except Usage as error:
+        raise BadField("config", error.message, error.hint) from error
+    asked |= {"epochs": _number(draft, "epochs")} if draft.text("epochs") else {}
+    asked |= {"architecture": draft.text("architecture")} if draft.text("architecture") else {}
+    if folder:
+        path = Path(folder).expanduser().absolute()
+        if not path.is_dir():
+            raise BadField("data_directory", f"there is no folder {folder}", "Tab completes a path")
+        asked["data_directory"] = str(path)
+    try:
+        table = configurations.job_table({**asked, **levers}, config or "this run")
+    except BadJob as error:
+        raise _about_a_field(error, "regress") from error
+    settings: dict[str, Any] = table["regress"]
+    if not settings.get("data_directory"):
+        settings.setdefault("image_size", REGRESS_IMAGES)
+    return settings, table["levers"]
+
+
+def _exec(draft: Draft) -> dict[str, Any]:
+    try:
+        words = shlex.split(draft.text("command"))
+    except ValueError as error:
+        raise BadField("command", f"cannot be read as a command: {error}".lower()) from error
+    if not words:
+        raise BadField("command", "no command is given", "for example: python train.py")
+    folder = Path(draft.text("cwd").strip() or ".").expanduser().absolute()
+    if not folder.is_dir():
+        raise BadField("cwd", f"there is no folder {folder}", "Tab completes a path")
+    return {"command": words, "cwd": str(folder)}
+
+
+_SETTINGS = {"train": _train, "tracin": _tracin, "exec": _exec}
+
+
+def _number(draft: Draft, name: str) -> int:
+    value = draft.number(name)
+    if value is None:
+        raise BadField(name, f"expected a whole number, found {draft.text(name)!r:.40}")
+    return value
+
+
+def _about_a_field(error: BadJob, workload: str) -> BadField:
+    """The first problem, where a person looks for it; else at the first field, where the data or a file are named."""
+    where, _, what = error.problems[0].partition(": ")
+    name = where.rpartition(".")[2]
+    fields = [field.name for field in FIELDS[workload]]
+    return BadField(name if name in LEVERS or name in fields else fields[0], what or where)

@@ -1,0 +1,215 @@
+"""What a TracIn run found, as frozen values, and the short path that an influential triple lies on."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+from kgops.errors import NoSuchRun, Unavailable
+from kgops.jobs.chunk_sizes import TRACIN_FOUND_IN_RECORD, TRACIN_TESTS_IN_RECORD
+from kgops.jobs.files import open_regular
+from kgops.settings import Home
+from kgops.supervisor.plan_file import read_plan
+from kgops.supervisor.run_folder import RunFolder
+from storage import influences, reports, runs
+from storage.database import Connection, open_reader
+from storage.influences import Influence, Traced
+from storage.runs import Run
+
+__all__ = [
+    "TRACES",
+    "Found",
+    "Neighbours",
+    "Step",
+    "newest",
+    "of_run",
+    "path_through",
+    "rest_of",
+    "training_neighbours",
+]
+
+TRACES = ("tracin", "pipeline")
+_LONGEST = 4  # edges of a path
+_TABLE = re.compile(r"(tracin|triple_.*_tracin)\.(csv|json|parquet)")
+_LARGEST = 64 << 20  # bytes of training triples that a screen keeps the neighbours of
+
+
+class Step(NamedTuple):
+    """An edge of a path as it is walked; `forward`: from its head to its tail."""
+
+    start: str
+    relation: str
+    end: str
+    forward: bool
+
+
+Neighbours = dict[str, list[Step]]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A run's test triples, each with all that was found for it, strongest proponent first."""
+
+    run: Run
+    tests: tuple[Traced, ...]
+    found: dict[int, tuple[Influence, ...]]
+    names: dict[str, str]
+    rest: str | None = None  # where the test triples are that the record does not have
+
+    def called(self, label: str) -> str:
+        return self.names.get(label, label)
+
+
+def newest(home: Home) -> Run | None:
+    """The newest run that traced, or traces."""
+    conn = open_reader(home.database)
+    try:
+        one_of_each = (runs.page(conn, runs.Filter(workload=name), limit=1) for name in TRACES)
+        return max((run for page in one_of_each for run in page), key=lambda run: run.id, default=None)
+    finally:
+        conn.close()
+
+
+def of_run(home: Home, number: int) -> Found:
+    conn = open_reader(home.database)
+    try:
+        run = runs.get(conn, number)
+        if run is None:
+            raise NoSuchRun(f"there is no run {number}", "`kgops runs` lists them")
+        tests = tuple(influences.tests_of(conn, number))
+        found = {one.test: tuple(influences.of_test(conn, number, one.test)) for one in tests}
+        rest = rest_of(conn, run, len(tests))
+        return Found(run, tests, found, influences.names(conn, number), rest)
+    finally:
+        conn.close()
+
+
+def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> str | None:
+    """Where the rest is, if the record keeps less than was found: fewer test triples, or fewer than `top` of each."""
+    of: float = reports.figures(conn, run.id).get("tests", tests)
+    kept = []
+    if of > tests >= TRACIN_TESTS_IN_RECORD:
+        kept.append(f"the first {tests:,} of {of:,.0f} test triples")
+    if top is not None and top > TRACIN_FOUND_IN_RECORD:
+        kept.append(f"the {TRACIN_FOUND_IN_RECORD} strongest of each side")
+    if not kept:
+        return None
+    files = [one.path for one in reports.artifacts(conn, run.id) if _TABLE.fullmatch(PurePath(one.path).name)]
+    where = f"all that was kept is in {files[0]}" if files else "name a file (--csv-output) to keep more"
+    if len(files) > 1:
+        where += f" and {len(files) - 1:,} more files"
+    return f"the record has {' and '.join(kept)}: {where}"
+
+
+def training_neighbours(home: Home, run: Run) -> Neighbours:
+    """Each entity's edges among the triples the run was trained on; Unavailable says why they cannot be read."""
+    path = _training_file(home, run)
+    found: defaultdict[str, list[Step]] = defaultdict(list)
+    known: dict[str, str] = {}
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise Unavailable(f"{path.name} is too large to look for paths in here")
+        with os.fdopen(open_regular(path, follow=True), encoding="utf-8-sig") as file:
+            for line in file:
+                parts = line.rstrip("\r\n").split("\t")
+                if len(parts) < 3:
+                    continue
+                head, relation, tail = (known.setdefault(part, part) for part in parts[:3])
+                found[head].append(Step(head, relation, tail, True))
+                found[tail].append(Step(tail, relation, head, False))
+    except FileNotFoundError as error:
+        raise Unavailable(f"the run's training triples are gone: {path}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unavailable(f"the run's training triples cannot be read: {error}") from error
+    return dict(found)
+
+
+def path_through(edges: Neighbours, head: str, tail: str, triple: tuple[str, str, str]) -> tuple[Step, ...]:
+    """The shortest path from head to tail over that triple that meets no entity twice; none: no step.
+
+    Of at most four edges one side of the triple has at most one, and that side is known by its two ends:
+    so the other side is the shortest that avoids these, and nothing is missed.
+    """
+    source, relation, target = triple
+    middles = (Step(source, relation, target, True), Step(target, relation, source, False))
+    found = [path for middle in middles for path in _both_ways(edges, head, tail, middle)]
+    return min(found, key=len, default=())
+
+
+def _both_ways(edges: Neighbours, head: str, tail: str, middle: Step) -> Iterable[tuple[Step, ...]]:
+    if middle.start == middle.end or middle.start == tail or middle.end == head:
+        return
+    for most_before, most_after in ((1, _LONGEST - 1), (_LONGEST - 1, 1)):
+        short_first = most_before == 1
+        if short_first:
+            before = _shortest(edges, head, middle.start, {tail, middle.end}, most_before)
+            apart = {head, middle.start}
+            room = most_after - len(before or ())
+            after = _shortest(edges, middle.end, tail, apart, room) if before is not None else None
+        else:
+            after = _shortest(edges, middle.end, tail, {head, middle.start}, most_after)
+            apart = {tail, middle.end}
+            room = most_before - len(after or ())
+            before = _shortest(edges, head, middle.start, apart, room) if after is not None else None
+        if before is not None and after is not None:
+            yield (*before, middle, *after)
+
+
+def _shortest(edges: Neighbours, start: str, end: str, apart: set[str], most: int) -> tuple[Step, ...] | None:
+    """Breadth first; None where there is none of at most so many edges."""
+    if start == end:
+        return ()
+    came: dict[str, Step | None] = {start: None}
+    border = [start]
+    for _ in range(most):
+        beyond = []
+        for here in border:
+            for step in edges.get(here, ()):
+                if step.end in came or step.end in apart:
+                    continue
+                came[step.end] = step
+                if step.end == end:
+                    return _walked(came, end)
+                beyond.append(step.end)
+        border = beyond
+    return None
+
+
+def _walked(came: dict[str, Step | None], end: str) -> tuple[Step, ...]:
+    out: list[Step] = []
+    step = came[end]
+    while step is not None:
+        out.append(step)
+        step = came[step.start]
+    return tuple(reversed(out))
+
+
+def _training_file(home: Home, run: Run) -> Path:
+    conn = open_reader(home.database)
+    try:
+        job = runs.spec(conn, run.id).job
+    finally:
+        conn.close()
+    settings: dict[str, Any] = job.get(run.workload) or {}
+    if run.workload == "pipeline":
+        settings = settings.get("train") or {}
+    if settings.get("train"):
+        return Path(read_plan(RunFolder(home.runs / run.folder)).cwd, str(settings["train"]))
+    return _bundled(str(settings.get("dataset") or ""))
+
+
+def _bundled(name: str) -> Path:
+    """Where PyKEEN keeps a dataset it ships with; finding it runs none of PyKEEN."""
+    package = find_spec("pykeen")
+    if package is None or package.origin is None or not name.isidentifier():
+        raise Unavailable("the run's training triples are in no file that is known here")
+    path = Path(package.origin).parent / "datasets" / name.lower() / "train.txt"
+    if not path.is_file():
+        raise Unavailable(f"the triples of {name} are not among those PyKEEN ships")
+    return path

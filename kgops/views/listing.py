@@ -1,0 +1,212 @@
+"""A window onto all runs that there ever were: filtered, sorted, read by position, marked, deleted."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from kgops.errors import KgopsError, Usage
+from kgops.jobs.keys import nearest
+from kgops.settings import Home
+from kgops.views.masked_sequence import Picked
+from storage import conditions, filters, matching, runs, scores
+from storage.database import Connection
+from storage.filters import Reading, Term
+from storage.runs import Run
+
+__all__ = ["BLOCK", "Deleted", "Listing", "Sort", "delete_marked", "sort_by", "strictly", "unknown_figures"]
+
+BLOCK = 200
+_KEPT_MASKS = 32
+_KEPT_ORDERS = 3
+
+
+class Sort(NamedTuple):
+    """By a column, or by a figure of the runs; what has nothing there comes last."""
+
+    by: str = "id"
+    figure: bool = False
+    descending: bool = True
+
+
+NEWEST_FIRST = Sort()
+
+
+class Listing:
+    """The runs of a filter, in order: those there are at the first `show`, and then at each `refresh`.
+
+    What each term finds is kept until the next `refresh`, so that a key press costs the term it changes,
+    also while runs report and every second is another moment.
+    """
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+        self._version: tuple[int, int] | None = None
+        self._everybody = matching.Everyone(range(0), b"\x00")
+        self._masks: dict[Term, int] = {}
+        self._orders: dict[Sort, Sequence[int]] = {}
+        self.terms: tuple[Term, ...] = ()
+        self.sort = NEWEST_FIRST
+        self.numbers: Sequence[int] = range(0)
+
+    @property
+    def count(self) -> int:
+        """Runs that the filter shows."""
+        return len(self.numbers)
+
+    @property
+    def total(self) -> int:
+        return len(self._everybody.numbers)
+
+    def type(self, text: str, sort: Sort | None = None) -> Reading:
+        """Shows what a person has typed so far. What it cannot be read as comes back, and is left out."""
+        reading = filters.read(text, typing=True)
+        self.show(reading.terms, sort)
+        return reading
+
+    def show(self, terms: Iterable[Term], sort: Sort | None = None) -> None:
+        self.terms = tuple(terms)
+        self.sort = sort or self.sort
+        with matching.one_moment(self._conn):
+            if self._version is None:
+                self._look_at_everybody()
+            mask = self._mask() if self.terms else None
+            self.numbers = self._in_order(mask)
+
+    def refresh(self) -> bool:
+        """Looks again if anybody has committed since. False: nothing can have changed."""
+        if not self.changed():
+            return False
+        self._version = None
+        self.show(self.terms)
+        return True
+
+    def changed(self) -> bool:
+        return matching.version(self._conn) != self._version
+
+    def block(self, first: int, size: int = BLOCK) -> list[Run | None]:
+        """Rows as they are now from a position on; None where a run has been deleted since."""
+        wanted = list(self.numbers[max(first, 0) : max(first, 0) + size])
+        found = {run.id: run for run in runs.of_numbers(self._conn, wanted)}
+        return [found.get(number) for number in wanted]
+
+    def figures(self, first: int, name: str, size: int = BLOCK) -> dict[int, float]:
+        """One figure of the runs of a block, where they have it: a column beside those of the rows."""
+        return scores.of_runs(self._conn, list(self.numbers[max(first, 0) : max(first, 0) + size]), name)
+
+    def position(self, number: int) -> int | None:
+        """Where a run stands, so that a cursor stays on it under another filter or order."""
+        try:
+            return self.numbers.index(number)
+        except ValueError:
+            return None
+
+    def _look_at_everybody(self) -> None:
+        self._version = matching.version(self._conn)
+        self._masks.clear()
+        self._orders.clear()
+        self._everybody = matching.everyone(self._conn)
+
+    def _mask(self) -> bytes:
+        """All masks as one great number: a byte for each run, 1 where it is shown."""
+        shown = int.from_bytes(self._everybody.mask, "little")
+        for term in self.terms:
+            shown &= self._found(term)
+        return shown.to_bytes(len(self._everybody.mask), "little")
+
+    def _found(self, term: Term) -> int:
+        if term not in self._masks:
+            condition = conditions.of_term(self._conn, term)
+            found = int.from_bytes(matching.mask_of(self._conn, condition, self._everybody), "little")
+            everybody = int.from_bytes(self._everybody.mask, "little")
+            self._masks[term] = found ^ everybody if condition.negated else found
+            if len(self._masks) > _KEPT_MASKS:
+                del self._masks[next(iter(self._masks))]
+        return self._masks[term]
+
+    def _in_order(self, mask: bytes | None) -> Sequence[int]:
+        if self.sort == NEWEST_FIRST or self.sort == Sort(descending=False):
+            if mask is None:
+                numbers = self._everybody.numbers
+                return numbers[::-1] if self.sort.descending else numbers
+            return Picked(mask, descending=self.sort.descending)
+        order = self._order()
+        return order if mask is None else array("q", [number for number in order if mask[number]])
+
+    def _order(self) -> Sequence[int]:
+        if self.sort not in self._orders:
+            self._orders[self.sort] = array("q", self._sorted())
+            if len(self._orders) > _KEPT_ORDERS:
+                del self._orders[next(iter(self._orders))]
+        return self._orders[self.sort]
+
+    def _sorted(self) -> Iterator[int]:
+        """Of those known: others may have come since."""
+        known = self._everybody.mask
+        return (number for number in self._all_sorted() if number < len(known) and known[number])
+
+    def _all_sorted(self) -> Iterator[int]:
+        by, figure, descending = self.sort
+        if figure:
+            return runs.ordered(self._conn, figure=by, descending=descending)
+        return runs.ordered(self._conn, sort=by, descending=descending)
+
+
+def strictly(text: str) -> tuple[Term, ...]:
+    """The terms of a finished filter. Raises Usage with the first trouble and its place."""
+    reading = filters.read(text)
+    if reading.troubles:
+        trouble = reading.troubles[0]
+        raise Usage(f"filter, character {trouble.at + 1}: {trouble.message}", trouble.hint)
+    return reading.terms
+
+
+def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
+    """A column or a figure by its name. Raises Usage where there is neither."""
+    if name in runs.SORTABLE:
+        return Sort(name, descending=descending)
+    figures = scores.names(conn)
+    if scores.split(name)[1] not in figures:
+        raise Usage(f"cannot sort by {name!r:.60}{nearest(name, dict.fromkeys((*runs.COLUMNS, *figures)))}")
+    return Sort(name, figure=True, descending=descending)
+
+
+def unknown_figures(conn: Connection, terms: Iterable[Term]) -> list[str]:
+    """A sentence for each name in a filter that no run has a figure under."""
+    asked = [term.key for term in terms if term.kind == "figure"]
+    known = dict.fromkeys(scores.names(conn)) if asked else {}
+    plain = {name: scores.split(name)[1] for name in asked}
+    return [
+        f"no run has a figure {name!r:.60}{nearest(plain[name], known)}"
+        for name in asked
+        if plain[name] not in known
+    ]
+
+
+class Deleted(NamedTuple):
+    run: int
+    done: bool
+    why: str | None  # not
+
+
+def delete_marked(home: Home, conn: Connection, numbers: Iterable[int]) -> Iterator[Deleted]:
+    """Deletes ended runs with their folders, one for each step of the caller; others are left, and it says why."""
+    for number in numbers:
+        run = runs.get(conn, number)
+        if run is None:
+            yield Deleted(number, False, "it is gone already")
+        elif not run.ended:
+            yield Deleted(number, False, f"it is {run.state}: stop it first")
+        else:
+            yield _deleted(home, conn, number)
+
+
+def _deleted(home: Home, conn: Connection, number: int) -> Deleted:
+    from kgops.supervisor.deletion import delete_run  # half of what a listing imports, and seldom needed
+
+    try:
+        delete_run(home, conn, number)
+    except KgopsError as error:
+        return Deleted(number, False, error.message)
+    return Deleted(number, True, None)

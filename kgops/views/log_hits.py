@@ -1,0 +1,107 @@
+"""The lines of a log that somebody wants, by their number among themselves: sparse marks in constant memory."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+
+from kgops.views.log_index import LogIndex
+from kgops.views.log_lines import Wanted
+from kgops.views.log_search import Hit, LogSearch
+
+__all__ = ["LogHits"]
+
+_MOST_MARKS = 8192
+_MANY = 4096  # of one step
+
+
+class LogHits:
+    """Counts them step by step, from the first line on; what is counted can be read from anywhere.
+
+    Up to `most_marks` of them each has its mark; of more, every second, fourth, … of them.
+    """
+
+    def __init__(self, log: LogIndex, wanted: Wanted, *, most_marks: int = _MOST_MARKS) -> None:
+        self.log, self._most_marks = log, most_marks
+        self._search, self._test = LogSearch(log, wanted), wanted.test()
+        self._marks, self._stride = array("q"), 1
+        self._finished = 0  # wanted ones among the lines that nobody writes on
+        self._next = 0  # the first line that nobody has looked at
+        self._ends_so: Hit | None = None  # the unfinished last line, if it is wanted as it stands
+
+    @property
+    def count(self) -> int:
+        return self._finished + (self._ends_so is not None)
+
+    @property
+    def complete(self) -> bool:
+        """Of the lines that the index knows."""
+        return self._next >= self.log.feeds
+
+    @property
+    def share(self) -> float:
+        return 1.0 if self.complete else self._next / self.log.feeds
+
+    def advance(self) -> bool:
+        """Looks on for some milliseconds; False once all lines that the index knows have been looked at."""
+        upto = self.log.feeds
+        if self._next < upto:
+            found = self._search.forward(self._next, _MANY)
+            for hit in found.hits:
+                if hit.line < upto:
+                    self._keep(hit.line)
+            self._next = upto if found.go_on is None else min(found.go_on, upto)
+        self._look_at_end()
+        return not self.complete
+
+    def _keep(self, line: int) -> None:
+        if self._finished % self._stride == 0:
+            self._marks.append(line)
+            if len(self._marks) > self._most_marks:
+                self._marks = self._marks[::2]
+                self._stride *= 2
+        self._finished += 1
+
+    def _look_at_end(self) -> None:
+        self._ends_so = None
+        if self.complete and self.log.count > self.log.feeds:
+            for text in self.log.lines(self.log.feeds, 1):
+                self._ends_so = Hit(self.log.feeds, text) if self._test(text) else None
+
+    def newest(self, count: int) -> list[Hit]:
+        """The last of them, counted or not, as far back as some milliseconds reach."""
+        return [*reversed(self._search.backward(self.log.count - 1, count).hits)]
+
+    def lines(self, first: int, count: int) -> list[Hit]:
+        """These of them; fewer where there are no more."""
+        first = max(first, 0)
+        last = min(first + count, self._finished)
+        found = self._read(first, last) if first < last else []
+        if self._ends_so is not None and first <= self._finished < first + count:
+            found.append(self._ends_so)
+        return found
+
+    def _read(self, first: int, last: int) -> list[Hit]:
+        if self._stride == 1:  # they may be far apart
+            marks = self._marks[first:last]
+            return [Hit(line, text) for line in marks for text in self.log.lines(line, 1)]
+        mark, before = divmod(first, self._stride)
+        return self._from(self._marks[mark], before + last - first)[before:]
+
+    def _from(self, line: int, count: int) -> list[Hit]:
+        found: list[Hit] = []
+        go_on: int | None = line
+        while go_on is not None and len(found) < count:
+            hits, go_on = self._search.forward(go_on, count - len(found))
+            found += hits
+        return found
+
+    def place_of(self, line: int) -> int:
+        """The number of the first of them from that line on; of the last where there is none."""
+        if self._stride == 1:
+            place = bisect_left(self._marks, line)
+        else:
+            mark = max(bisect_right(self._marks, line) - 1, 0)
+            near = self._from(self._marks[mark], self._stride)
+            place = mark * self._stride + bisect_left(near, line, key=lambda hit: hit.line)
+        return max(min(place, self.count - 1), 0)

@@ -1,0 +1,144 @@
+"""Searching a log by text, regular expression or level, a bounded piece at a time, in either direction."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from kgops.views.log_index import LogIndex, reading
+from kgops.views.log_lines import LONGEST, Wanted, shown
+
+__all__ = ["Found", "Hit", "LogSearch"]
+
+_CALL_S = 0.01  # after which a call comes back, whatever it has found
+_BLOCK = 1 << 18
+_SLOW_BLOCK = 1 << 16  # where every line has to be looked at
+_PLAIN = re.compile(rb"[^\n\x20-\x7e]")  # whatever a line of a log is not shown as it is for
+
+
+class Hit(NamedTuple):
+    line: int
+    text: str
+
+
+class Found(NamedTuple):
+    """`go_on` is where the next call continues; None: there is nothing more in that direction."""
+
+    hits: tuple[Hit, ...]
+    go_on: int | None
+
+
+class LogSearch:
+    """One thing that somebody looks for in one log. Searching forward reads the index on where it has to."""
+
+    def __init__(self, log: LogIndex, wanted: Wanted) -> None:
+        self.log, self.wanted = log, wanted
+        self._test = wanted.test()
+        self._places = wanted.places()
+        self._block = _SLOW_BLOCK if self._places is None else _BLOCK
+
+    def forward(self, start: int, at_most: int = 1) -> Found:
+        """The first wanted lines from this one on."""
+        hits: list[Hit] = []
+        line = max(start, 0)
+        if line >= self.log.count:
+            self.log.advance()
+            if line >= self.log.count:
+                return Found((), None if self.log.complete else line)
+        with reading(self.log.path) as fd:
+            if fd is None:
+                return Found((), None)
+            at, until = self.log.offset_of(fd, line), time.monotonic() + _CALL_S
+            while True:
+                block, behind = self._whole_lines(fd, at, line)
+                if not block:
+                    return Found(tuple(hits), None)
+                for hit in self._hits(block, line):
+                    hits.append(hit)
+                    if len(hits) == at_most:
+                        return Found(tuple(hits), hit.line + 1)
+                line += block.count(b"\n") + (not block.endswith(b"\n"))
+                at = behind
+                if time.monotonic() >= until:
+                    return Found(tuple(hits), line)
+
+    def backward(self, start: int, at_most: int = 1) -> Found:
+        """The wanted lines before and with this one, the last first."""
+        hits: list[Hit] = []
+        line = min(start, self.log.count - 1)
+        with reading(self.log.path) as fd:
+            if fd is None or line < 0:
+                return Found((), None)
+            upto, until = self.log.offset_of(fd, line + 1), time.monotonic() + _CALL_S
+            while line >= 0:
+                begin = max(self.log.base, upto - self._block)
+                block = os.pread(fd, upto - begin, begin)
+                if begin > self.log.base:
+                    feed = block.find(b"\n", 0, len(block) - 1)
+                    if feed < 0:  # a line longer than that
+                        begin = self.log.offset_of(fd, line)
+                        block = _ends(fd, begin, upto)
+                    else:
+                        begin += feed + 1
+                        block = block[feed + 1 :]
+                first = line + 1 - block.count(b"\n") - (not block.endswith(b"\n"))
+                for hit in reversed(list(self._hits(block, first))):
+                    hits.append(hit)
+                    if len(hits) == at_most:
+                        return Found(tuple(hits), hit.line - 1 if hit.line else None)
+                upto, line = begin, first - 1
+                if time.monotonic() >= until:
+                    break
+        return Found(tuple(hits), line if line >= 0 else None)
+
+    def _whole_lines(self, fd: int, at: int, line: int) -> tuple[bytes, int]:
+        """About a block of them from `at`, where `line` begins, and the offset behind; empty at the end."""
+        log, size = self.log, self._block
+        while log.end - at < size and log.advance(_BLOCK):
+            pass
+        block = os.pread(fd, min(size, log.end - at), at)
+        feed = block.rfind(b"\n")
+        if feed >= 0:
+            return block[: feed + 1], at + feed + 1
+        while log.feeds <= line and log.advance(_BLOCK):
+            pass
+        behind = log.offset_of(fd, line + 1)
+        return _ends(fd, at, behind), behind
+
+    def _hits(self, block: bytes, line: int) -> Iterator[Hit]:
+        if self._places is not None:
+            yield from self._at_places(block, line, self._places)
+            return
+        lines = block.removesuffix(b"\n").split(b"\n")
+        texts = (raw.decode("ascii") for raw in lines) if _is_plain(lines, block) else map(shown, lines)
+        for number, text in enumerate(texts, start=line):
+            if self._test(text):
+                yield Hit(number, text)
+
+    def _at_places(self, block: bytes, line: int, places: Callable[[bytes], Iterator[int]]) -> Iterator[Hit]:
+        counted, looked_upto = 0, -1
+        for place in places(block):
+            if place < looked_upto:
+                continue
+            begin = block.rfind(b"\n", 0, place) + 1
+            end = block.find(b"\n", place)
+            looked_upto = end = len(block) if end < 0 else end
+            line += block.count(b"\n", counted, begin)
+            counted = begin
+            text = shown(block[begin:end])
+            if self._test(text):
+                yield Hit(line, text)
+
+
+def _is_plain(lines: list[bytes], block: bytes) -> bool:
+    return _PLAIN.search(block) is None and max(map(len, lines)) <= LONGEST
+
+
+def _ends(fd: int, begin: int, upto: int) -> bytes:
+    """A very long line without what nobody sees of it."""
+    if upto - begin <= 4 * LONGEST:
+        return os.pread(fd, upto - begin, begin)
+    return os.pread(fd, LONGEST, begin) + os.pread(fd, LONGEST, upto - LONGEST)

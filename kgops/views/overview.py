@@ -1,0 +1,242 @@
+"""What a console shows first: what runs, what waits for what, what ended lately, and what should worry somebody."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from kgops.gpus.readings import CardReading
+from kgops.jobs.numbers import mean
+from kgops.settings import Home
+from kgops.supervisor.on_gpus import Owners
+from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK
+from storage import attempts, reports, runs, series
+from storage.database import Connection
+from storage.reports import Lever
+from storage.runs import Run
+from storage.series import Series
+
+__all__ = [
+    "Alert",
+    "CardNow",
+    "Ended",
+    "Going",
+    "Overview",
+    "eta_s",
+    "is_ineffective",
+    "on_cards",
+    "overview",
+]
+
+AlertKind = Literal["out of memory", "lever", "diverged", "disk"]
+
+_MIB = 1 << 20
+_NEARLY_FULL_MIB = 1024  # a checkpoint of a large model does not fit any more
+_NEARLY_FULL_SHARE = 0.02
+_CURVE_BUCKETS = 1024
+_UNDECIDED = (None, "auto")  # asked for nothing in particular
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """`text` as a sentence; `run` None where it is about the machine."""
+
+    kind: AlertKind
+    run: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A run that is starting or running, with its most telling curve in a few points."""
+
+    run: Run
+    eta_s: float | None
+    curve: tuple[float | None, ...]
+    alerts: tuple[Alert, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that ended lately; `steps` says what the ladder changed on the way."""
+
+    run: Run
+    steps: str | None
+    alerts: tuple[Alert, ...]
+    libraries_mib: float | None = None  # of host memory, before its worker read any data
+    process_mib: float | None = (
+        None  # of the worker's process at its peak, where the whole of it was predicted
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    running: tuple[Going, ...]
+    waiting: tuple[Run, ...]  # `reason` says what each waits for
+    lately: tuple[Ended, ...]  # newest first
+    alerts: tuple[Alert, ...]
+    count: int  # of all runs there are
+
+
+@dataclass(frozen=True, slots=True)
+class CardNow:
+    """A card, the runs of ours that are on it, and what they have reserved."""
+
+    reading: CardReading
+    runs: tuple[int, ...]
+    reserved_mib: int
+
+
+def overview(
+    home: Home, conn: Connection, before: Overview | None = None, *, lately: int = 8, points: int = 32
+) -> Overview:
+    """Everything of one moment. With the one `before`, ended runs that have not changed are not read again."""
+    known = {ended.run: ended for ended in before.lately} if before is not None else {}
+    active = runs.in_states(conn, runs.ACTIVE)
+    running = tuple(_going(conn, run, points) for run in active)
+    newest = runs.page(conn, runs.Filter(runs.ENDED), sort="ended_at", limit=lately)
+    ended = tuple(known.get(run) or _ended(conn, run) for run in newest)
+    found = [*(a for one in running for a in one.alerts), *(a for one in ended for a in one.alerts)]
+    return Overview(
+        running,
+        tuple(runs.in_states(conn, runs.WAITING)),
+        ended,
+        (*_of_disk(home), *found),
+        runs.count(conn),
+    )
+
+
+def eta_s(run: Run) -> float | None:
+    """As of the last report, and infinity beyond all numbers; None where nothing tells."""
+    if run.done is None or run.total is None or run.done > run.total:
+        return None
+    rate = run.rate or _rate_so_far(run)
+    return (run.total - run.done) / rate if rate and rate > 0 else None
+
+
+def is_ineffective(lever: Lever) -> bool:
+    """Somebody asked for something, and something else happened."""
+    if lever.requested in _UNDECIDED or lever.effective is None or lever.requested == lever.effective:
+        return False
+    return bool(lever.reason)
+
+
+def on_cards(
+    home: Home, conn: Connection | None, cards: Sequence[CardReading], going: Iterable[Run]
+) -> tuple[CardNow, ...]:
+    """The cards with whose they are; without a database nobody of ours is on them."""
+    if conn is None:
+        return tuple(CardNow(card, (), 0) for card in cards)
+    active = tuple(going)
+    owners = Owners(home, conn) if active else None
+    return tuple(
+        CardNow(
+            card,
+            tuple(held.run for held in owners.on_card(card)) if owners is not None else (),
+            sum(run.reserved_mib or 0 for run in active if card.uuid in run.cards),
+        )
+        for card in cards
+    )
+
+
+def _rate_so_far(run: Run) -> float | None:
+    """For a command that tells how far it is and not how fast, in its first attempt."""
+    if run.attempts > 1 or not run.done or run.started_at is None or run.reported_at is None:
+        return None
+    took = run.reported_at - run.started_at
+    return run.done / took if took > 0 else None
+
+
+def _going(conn: Connection, run: Run, points: int) -> Going:
+    curves = series.of_run(conn, run.id)
+    name = run.metric or ("loss" if any(one.name == "loss" for one in curves) else None)
+    whole = series.curve(conn, run.id, name, at_most=_CURVE_BUCKETS) if name else []
+    curve = _thinned([bucket.mean for bucket in whole], points)
+    return Going(run, eta_s(run), curve, _alerts(conn, run, curves))
+
+
+def _thinned(values: list[float | None], count: int) -> tuple[float | None, ...]:
+    """The whole curve in at most `count` values, each the mean of its share."""
+    if len(values) <= count:
+        return tuple(values)
+    cuts = [i * len(values) // count for i in range(count + 1)]
+    shares = ([v for v in values[a:b] if v is not None] for a, b in pairwise(cuts))
+    return tuple(mean(known) if known else None for known in shares)
+
+
+def _ended(conn: Connection, run: Run) -> Ended:
+    steps = None
+    if run.attempts > 1:
+        from kgops.planning.oom_fallbacks import (
+            stepped_down,
+        )  # 2.6 MB of jobs and rules, and most runs need one attempt
+
+        rungs = runs.spec(conn, run.id).plan.get("ladder") or []
+        settings = [attempt.settings for attempt in attempts.of_run(conn, run.id)]
+        steps = stepped_down(settings, rungs)
+    curves = series.of_run(conn, run.id)
+    libraries = next((one.last_value for one in curves if one.name == LIBRARIES), None)
+    return Ended(run, steps, _alerts(conn, run, curves), libraries, _process_peak(conn, run, curves))
+
+
+def _process_peak(conn: Connection, run: Run, curves: list[Series]) -> float | None:
+    """A record of before has a prediction of tensors, whatever its worker told."""
+    peak = next((one.last_value for one in curves if one.name == PROCESS_PEAK), None)
+    return peak if peak is not None and runs.spec(conn, run.id).plan.get("process") else None
+
+
+def _alerts(conn: Connection, run: Run, curves: list[Series]) -> tuple[Alert, ...]:
+    return (*_of_memory(conn, run), *_of_levers(conn, run), *_of_curves(run, curves))
+
+
+def _of_memory(conn: Connection, run: Run) -> list[Alert]:
+    if run.state == "out_of_memory":
+        return [Alert("out of memory", run.id, run.reason or "out of memory after the last rung")]
+    if run.attempts < 2:
+        return []
+    made = attempts.of_run(conn, run.id)
+    times = sum(attempt.outcome == "out_of_memory" for attempt in made)
+    if not times:
+        return []
+    often = {1: "once", 2: "twice"}.get(times, f"{times} times")
+    now = f"{run.state.replace('_', ' ')} in" if run.ended else "now in"
+    return [Alert("out of memory", run.id, f"out of memory {often}, {now} attempt {run.attempts}")]
+
+
+def _of_levers(conn: Connection, run: Run) -> list[Alert]:
+    """Only what a person asked for: a profile asks for what a card may lack, and says so itself."""
+    reported = reports.levers(conn, run.id)
+    newest = max((lever.attempt for lever in reported), default=0)
+    ineffective = [lever for lever in reported if lever.attempt == newest and is_ineffective(lever)]
+    if not ineffective:
+        return []
+    choices = runs.spec(conn, run.id).plan.get("choices") or []
+    by = {choice["lever"]: choice["chosen_by"] for choice in choices}
+    return [
+        Alert(
+            "lever",
+            run.id,
+            f"{lever.name} {lever.requested} asked, {lever.effective} effective: {lever.reason}",
+        )
+        for lever in ineffective
+        if by.get(lever.name, lever.chosen_by) == "person"
+    ]
+
+
+def _of_curves(run: Run, curves: list[Series]) -> list[Alert]:
+    lost = [one.name for one in curves if one.n and one.last_value is None]
+    return [Alert("diverged", run.id, f"diverged: {', '.join(lost)} is no number any more")] if lost else []
+
+
+def _of_disk(home: Home) -> list[Alert]:
+    disk = os.statvfs(home.path)
+    free_mib = disk.f_bavail * disk.f_frsize // _MIB
+    whole_mib = disk.f_blocks * disk.f_frsize // _MIB
+    if free_mib > max(_NEARLY_FULL_MIB, _NEARLY_FULL_SHARE * whole_mib):
+        return []
+    # In steps, so that a disk that fills up does not change this line every second.
+    step = free_mib // 256 * 256 + 256
+    return [Alert("disk", None, f"less than {step:,} MiB are left on the disk of {home.path}")]

@@ -1,0 +1,49 @@
+"""What a TracIn run found, as a part of its page: of each test triple the strongest, both ways."""
+
+from __future__ import annotations
+
+import html
+
+from kgops.jobs.text import one_line
+from kgops.views.influences import Found
+from storage.influences import Influence, Traced
+
+__all__ = ["traces"]
+
+_MOST_TESTS = 20
+_MOST_EACH = 5  # proponents, and opponents
+
+
+def traces(found: Found) -> str:
+    """Empty where nothing was traced."""
+    shown = [_test(found, test) for test in found.tests[:_MOST_TESTS]]
+    left = len(found.tests) - len(shown)
+    more = f'<p class="dim">and {left:,} more: kgops influences {found.run.id}</p>' if left > 0 else ""
+    return "\n".join([*shown, more]) if shown else ""
+
+
+def _test(found: Found, test: Traced) -> str:
+    against = f", against {test.candidates:,} training triples" if test.candidates is not None else ""
+    head = f"test {test.test} · {_triple(found, test.head, test.relation, test.tail)}{against}"
+    if test.trouble is not None:
+        return f"<p>{_text(head)}: <strong>{_text(test.trouble)}</strong></p>"
+    rows = "".join(_row(found, one) for one in _strongest(found.found.get(test.test, ())))
+    heads = '<th class="n">score</th><th>head</th><th>relation</th><th>tail</th>'
+    return f"<p>{_text(head)}</p>\n<table><tr>{heads}</tr>{rows}</table>" if rows else f"<p>{_text(head)}</p>"
+
+
+def _strongest(influences: tuple[Influence, ...]) -> list[Influence]:
+    return [one for one in influences if abs(one.rank) <= _MOST_EACH]
+
+
+def _row(found: Found, one: Influence) -> str:
+    cells = "".join(f"<td>{_text(found.called(label))}</td>" for label in (one.head, one.relation, one.tail))
+    return f'<tr><td class="n">{one.score:+.4g}</td>{cells}</tr>'
+
+
+def _triple(found: Found, *labels: str) -> str:
+    return " · ".join(found.called(label) for label in labels)
+
+
+def _text(text: str) -> str:
+    return html.escape(one_line(text))

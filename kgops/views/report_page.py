@@ -1,0 +1,243 @@
+"""A run as one HTML page that needs nothing else: to send, to print, to keep beside a paper."""
+
+from __future__ import annotations
+
+import html
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kgops import __version__
+from kgops.jobs import toml
+from kgops.jobs.numbers import share_between
+from kgops.jobs.text import lines, one_line
+from kgops.jobs.timestamps import clock
+from kgops.views.influences import Found
+from kgops.views.report_curves import Clock, draw, short
+from kgops.views.report_influences import traces
+from kgops.views.run_detail import Dossier
+from storage.reports import Event
+
+__all__ = ["page"]
+
+_LOG_LINES = 200
+_WIDTH = 840
+# Black on white, one accent, rules instead of boxes: it has to survive a printer without colours.
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #111; background: #fff; }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1rem; margin: 2rem 0 .4rem; color: #555; font-weight: 600; }
+p { margin: .3rem 0; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+th { text-align: left; color: #555; font-weight: 500; border-bottom: 1px solid #bbb; }
+td, th { padding: .15rem .8rem .15rem 0; vertical-align: top; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+tr.differs td { font-weight: 600; } pre { font-size: .8rem; overflow-x: auto; background: #f6f6f6; padding: .6rem; }
+figure { display: inline-block; width: 47%; margin: 0 2% 1rem 0; break-inside: avoid; } figure.whole { width: 100%; }
+figcaption { font-size: .85rem; color: #555; } svg { display: block; width: 100%; }
+svg text { font: 10px system-ui, sans-serif; fill: #555; } .dim { color: #666; } .note { white-space: pre-line; }
+@media print { pre { white-space: pre-wrap; } body { margin: 0; } }
+"""
+
+
+def page(
+    found: Dossier,
+    log: Sequence[str],
+    forecast: Mapping[str, Any] | None,
+    traced: Found | None = None,
+    imported: Sequence[Event] = (),
+) -> str:
+    """`log` are its last lines, harmless already; `forecast` what its plan keeps of the prediction; `imported`
+    says where the run came from, where it came from elsewhere."""
+    run = found.run
+    title = f"run {run.id} · {run.workload} · {one_line(run.label)}"
+    parts = [
+        f"<h1>{_text(title)}</h1>",
+        f"<p><strong>{_text(run.state.replace('_', ' '))}</strong>{_reason(run.reason)}</p>",
+        f'<p class="dim">{_text(_when(found))}</p>',
+        *_origin(imported),
+        *_tags_and_notes(found),
+        _section("Memory", _memory(found, forecast)),
+        _section("Curves", _curves(found)),
+        _section(
+            "Figures", _table(("figure", "value"), [(n, short(v)) for n, v in found.figures], right=(1,))
+        ),
+        _section("Test triples, and what made the model predict them", traces(traced) if traced else ""),
+        _section("Levers", _levers(found)),
+        _section("Attempts", _attempts(found)),
+        _section(
+            "What the worker said", _table(("at", ""), [(_moment(at), text) for at, text in found.said])
+        ),
+        _section("Artifacts", _artifacts(found)),
+        _section("Job", f"<pre>{_text(_job(found.job))}</pre>"),
+        _section("Environment", _environment(found.environment)),
+        _section("Log, the last lines", _log(log)),
+    ]
+    body = "\n".join(part for part in parts if part)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
+        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n"
+        f'<p class="dim">Written by kgops {__version__}, {_moment(time.time())}. '
+        f"Every figure was measured by the run or its supervisor; a prediction is called one.</p>\n</body></html>\n"
+    )
+
+
+def _section(title: str, body: str) -> str:
+    return f"<h2>{title}</h2>\n{body}" if body else ""
+
+
+def _job(job: Mapping[str, Any]) -> str:
+    try:
+        return toml.dumps(job)
+    except TypeError:  # an imported one may hold what TOML has no place for
+        return json.dumps(job, indent=1, ensure_ascii=False)
+
+
+def _reason(reason: str | None) -> str:
+    return f": {_text(reason)}" if reason else ""
+
+
+def _when(found: Dossier) -> str:
+    run = found.run
+    told = [f"submitted {_moment(run.submitted_at)}"]
+    if run.started_at is not None and run.ended_at is not None:
+        told.append(f"took {run.ended_at - run.started_at:,.1f} s")
+    told.append(f"profile {run.profile or 'none'}")
+    told.append(f"card {run.card}" if run.card else "no card")
+    return " · ".join(told)
+
+
+def _origin(imported: Sequence[Event]) -> Iterable[str]:
+    for event in imported:
+        told = f"imported {_moment(event.at)} from {event.body.get('source')}"
+        yield f"<p><strong>{_text(told)}</strong>; what was not written down there is n/a</p>"
+
+
+def _tags_and_notes(found: Dossier) -> Iterable[str]:
+    if found.tags:
+        yield f"<p>tagged {_text(' '.join(found.tags))}</p>"
+    for note in found.notes:
+        yield f"<p class='note'>note of {_moment(note.at)}: {_text(note.text)}</p>"
+
+
+def _memory(found: Dossier, forecast: Mapping[str, Any] | None) -> str:
+    run = found.run
+    rows = [("peak of host memory, measured", _mib(run.peak_host_mib))]
+    rows.append(("peak on the card, measured", _mib(run.peak_card_mib)))
+    if run.predicted_mib is not None:
+        of = "on the card" if forecast and forecast.get("on_card") else "of tensors"
+        of = of if found.process is None else "of the process"
+        if found.process is not None:
+            rows[0] = ("peak of the process, measured", _mib(found.process_mib))
+        rows.append((f"predicted {of}", _mib(run.predicted_mib)))
+    parts = (forecast or {}).get("budget", {}).get("parts_mib", {})
+    told = _table(("", "MiB"), rows, right=(1,))
+    return told + (_bar(parts) if parts else "")
+
+
+def _bar(parts: Mapping[str, float]) -> str:
+    """The predicted parts as one bar; greys and numbers, so that it reads without colours."""
+    total = sum(parts.values()) or 1.0
+    x, pieces, names = 0.0, [], []
+    for i, (name, mib) in enumerate(sorted(parts.items(), key=lambda part: -part[1])):
+        width = _WIDTH * share_between(mib, 0.0, total)
+        grey = 40 + 28 * (i % 7)
+        pieces.append(
+            f'<rect x="{x:.1f}" y="0" width="{max(width - 1, 0):.1f}" height="16" fill="rgb({grey},{grey},{grey})"/>'
+        )
+        names.append(f"{name} {mib:,.1f}")
+        x += width
+    label = 'role="img" aria-label="predicted memory by part"'
+    view = f'viewBox="0 0 {_WIDTH} 16" height="16" preserveAspectRatio="none"'
+    return (
+        f'<figure class="whole"><svg {view} {label}>{"".join(pieces)}</svg>'
+        f"<figcaption>predicted by part, MiB: {_text(' · '.join(names))}</figcaption></figure>"
+    )
+
+
+def _curves(found: Dossier) -> str:
+    """What never changed is a sentence, not a picture of a line."""
+    run, curves = found.run, found.curves
+    clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
+    flat = [one for one in curves if len({value for b in one.buckets for value in (b.min, b.max)}) < 2]
+    drawn = "".join(draw(one, clock) for one in curves if one not in flat)
+    told = " · ".join(f"{one.name} {short(one.last)}" for one in flat)
+    return drawn + (f'<p class="dim">constant: {_text(told)}</p>' if told else "")
+
+
+def _levers(found: Dossier) -> str:
+    rows = [(one.name, one.asked, one.effective, one.kind, one.by, one.why) for one in found.levers]
+    # What did not take effect as asked stands out.
+    marked = [one.asked not in (None, "auto", one.effective) for one in found.levers]
+    return _table(("lever", "asked", "effective", "kind", "by", "why"), rows, marked=marked)
+
+
+def _attempts(found: Dossier) -> str:
+    rows = [
+        (
+            str(one.number),
+            one.outcome or "going on",
+            "" if one.ended_at is None else f"{one.ended_at - one.started_at:,.1f}",
+            _mib(one.peak_host_mib),
+            _mib(one.peak_card_mib),
+            ", ".join(f"{name} {value}" for name, value in one.settings.items()),
+            one.reason or "",
+        )
+        for one in found.attempts
+    ]
+    heads = ("attempt", "outcome", "seconds", "host MiB", "card MiB", "settings", "why")
+    return _table(heads, rows, right=(2, 3, 4))
+
+
+def _artifacts(found: Dossier) -> str:
+    """A file that only holds another's digest is not worth a line."""
+    named = [one for one in found.artifacts if one.kind != "digest"]
+    rows = [
+        (one.path, one.kind, None if one.bytes is None else f"{one.bytes:,}", one.sha256 and one.sha256[:16])
+        for one in named
+    ]
+    return _table(("file", "kind", "bytes", "SHA-256"), rows, right=(2,))
+
+
+def _environment(environment: Mapping[str, Any]) -> str:
+    shown = {name: value for name, value in environment.items() if name != "variables" and value is not None}
+    rows = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in shown.items()]
+    return _table(("", ""), rows)
+
+
+def _log(log: Sequence[str]) -> str:
+    return f"<pre>{_text(chr(10).join(log[-_LOG_LINES:]))}</pre>" if log else ""
+
+
+def _table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str | None]],
+    *,
+    right: Sequence[int] = (),
+    marked: Sequence[bool] = (),
+) -> str:
+    if not rows:
+        return ""
+    numbers = [' class="n"' if i in right else "" for i in range(len(heads))]
+    top = "".join(f"<th{n}>{_text(head)}</th>" for head, n in zip(heads, numbers, strict=True))
+    out = [f"<table><tr>{top}</tr>"] if any(heads) else ["<table>"]
+    for i, row in enumerate(rows):
+        cells = "".join(
+            f"<td{n}>{_text('n/a' if cell is None else cell)}</td>"
+            for cell, n in zip(row, numbers, strict=True)
+        )
+        out.append(f"<tr{' class=differs' if marked and marked[i] else ''}>{cells}</tr>")
+    return "\n".join([*out, "</table>"])
+
+
+def _text(text: str) -> str:
+    """Labels, reasons and log lines may hold anything: they are text here, never markup."""
+    return html.escape(lines(text))
+
+
+def _mib(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:,.1f}"
+
+
+def _moment(at: float) -> str:
+    return clock(at, "%Y-%m-%d %H:%M:%S")

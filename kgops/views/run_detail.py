@@ -1,0 +1,255 @@
+"""All that is known of one run at one moment, frozen, for any console that shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs.events import NOTE, PREDICTED
+from kgops.jobs.options import LEVERS
+from kgops.jobs.text import from_bytes, one_line
+from kgops.settings import Home
+from kgops.supervisor import line_reader
+from kgops.supervisor.run_folder import RunFolder
+from storage import attempts, reports, runs, series
+from storage.attempts import Attempt
+from storage.database import Connection
+from storage.reports import Artifact, Event, Lever, Note
+from storage.runs import Run
+from storage.series import Bucket
+
+__all__ = [
+    "LIBRARIES",
+    "Curve",
+    "Dossier",
+    "LeverRow",
+    "LogTail",
+    "dossier",
+    "lever_rows",
+    "said_by_worker",
+    "worker_prediction",
+]
+
+_STEPS = ("step_down", "again")
+_IMPORTED = "imported"  # `runs.exporting` writes it; a console that shows a run needs nothing else from there
+LIBRARIES = "libraries_mib"
+PROCESS_PEAK = "process_peak_mib"
+_TAIL_BYTES = 1 << 18
+_SAID = 30  # of what a worker says in words; one that says more repeats itself
+
+
+@dataclass(frozen=True, slots=True)
+class LeverRow:
+    """What was asked, what took effect, and why; None where nobody has said yet."""
+
+    name: str
+    asked: str | None
+    effective: str | None
+    kind: str
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    name: str
+    n: int
+    last: float | None
+    buckets: tuple[Bucket, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dossier:
+    run: Run
+    path: Path
+    attempts: tuple[Attempt, ...]
+    steps: tuple[Event, ...]  # what happened between attempts
+    levers: tuple[LeverRow, ...]
+    curves: tuple[Curve, ...]
+    figures: tuple[tuple[str, float], ...]
+    artifacts: tuple[Artifact, ...]
+    tags: tuple[str, ...]
+    notes: tuple[Note, ...]
+    said: tuple[tuple[float, str], ...]  # by its worker, in words: when and what
+    job: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    forecast: Mapping[str, Any] | None  # what was predicted of its memory, for what, and from which parts
+    traced: Mapping[str, Any] | None = None  # what its worker predicted instead: `worker_prediction`
+    process: Mapping[str, Any] | None = None  # on a CPU: of the worker whose whole process was predicted
+    imported: tuple[Event, ...] = ()  # when it came into this record, and from where
+
+    @property
+    def libraries_mib(self) -> float | None:
+        """Of host memory, before the worker read any data; None unless it is one of ours."""
+        return next((curve.last for curve in self.curves if curve.name == LIBRARIES), None)
+
+    @property
+    def process_mib(self) -> float | None:
+        """The peak of the worker's own process; in records of before, of the run."""
+        told = next((curve.last for curve in self.curves if curve.name == PROCESS_PEAK), None)
+        return self.run.peak_host_mib if told is None else told
+
+    @property
+    def above_start_mib(self) -> float | None:
+        """That the process grew by from its start to its peak; None unless it is one of ours on a CPU."""
+        peak, start = self.process_mib, self.libraries_mib
+        if peak is None or start is None or (self.process is None and self._is_on_card is not False):
+            return None
+        return peak - start
+
+    @property
+    def predicted_above_start_mib(self) -> float | None:
+        """What was predicted of that; in records of before, of tensors alone."""
+        predicted = self.run.predicted_mib
+        if self.process is None or predicted is None:
+            return predicted
+        return predicted - float(self.process["start_mib"])
+
+    @property
+    def _is_on_card(self) -> bool | None:
+        return (self.forecast or {}).get("on_card")
+
+    def budget_mib(self, curve: str) -> float | None:
+        """What that curve should not exceed; in old records tensors were predicted to come on top of libraries."""
+        predicted, on_card = self.run.predicted_mib, self._is_on_card
+        if curve == "host_memory_mib" and self.process is not None:
+            return predicted
+        if predicted is None or on_card is None:
+            return None
+        if curve == "host_memory_mib" and not on_card and self.libraries_mib is not None:
+            return self.libraries_mib + predicted
+        return predicted if curve == "card_memory_mib" and on_card else None
+
+
+def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) -> Dossier | None:
+    """None where there is no such run. Curves come in at most about `points` buckets each."""
+    run = runs.get(conn, number)
+    if run is None:
+        return None
+    spec = runs.spec(conn, number)
+    told = reports.events(conn, number, kinds=(*_STEPS, _IMPORTED))
+    return Dossier(
+        run=run,
+        path=home.runs / run.folder,
+        attempts=tuple(attempts.of_run(conn, number)),
+        steps=tuple(event for event in told if event.kind in _STEPS),
+        levers=tuple(lever_rows(run, reports.levers(conn, number), spec.plan.get("choices") or [])),
+        curves=tuple(
+            Curve(
+                one.name, one.n, one.last_value, tuple(series.curve(conn, number, one.name, at_most=points))
+            )
+            for one in series.of_run(conn, number)
+        ),
+        figures=tuple(reports.figures(conn, number).items()),
+        artifacts=tuple(reports.artifacts(conn, number)),
+        tags=tuple(reports.tags(conn, number)),
+        notes=tuple(reports.notes(conn, number)),
+        said=said_by_worker(conn, number),
+        job=spec.job,
+        environment=spec.environment,
+        forecast=spec.plan.get("forecast"),
+        process=spec.plan.get("process"),
+        traced=worker_prediction(conn, number, spec.plan),
+        imported=tuple(event for event in told if event.kind == _IMPORTED),
+    )
+
+
+def said_by_worker(conn: Connection, number: int) -> tuple[tuple[float, str], ...]:
+    """The newest that it said in words, and how much there was before."""
+    found = [(event.at, str(event.body.get("text"))) for event in reports.events(conn, number, kinds=(NOTE,))]
+    before = len(found) - _SAID
+    if before <= 0:
+        return tuple(found)
+    return ((found[before][0], f"({before:,} lines before this one)"), *found[before:])
+
+
+def worker_prediction(conn: Connection, number: int, plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Where no formula said anything before the start: `mib` `of` what, `by` what means, as the newest attempt told."""
+    told = reports.events(conn, number, kinds=(PREDICTED,)) if plan.get("forecast") is None else []
+    return told[-1].body if told else None
+
+
+def lever_rows(run: Run, reported: list[Lever], choices: list[dict[str, Any]]) -> list[LeverRow]:
+    """As the newest attempt reported them, with who chose them and what rules had changed before."""
+    newest = max((lever.attempt for lever in reported), default=0)
+    said = {lever.name: lever for lever in reported if lever.attempt == newest}
+    chosen = {choice["lever"]: choice for choice in choices}
+    # Of what nobody chose there is nothing to tell before the worker has spoken.
+    named = {name for name, choice in chosen.items() if choice["chosen_by"] != "default"}
+    return [_lever_row(name, said.get(name), chosen.get(name), run) for name in sorted({*said, *named})]
+
+
+def _lever_row(name: str, lever: Lever | None, choice: dict[str, Any] | None, run: Run) -> LeverRow:
+    asked = lever.requested if lever else None
+    if choice:
+        asked = None if choice["requested"] is None else _shown(choice["requested"])
+    effective = lever.effective if lever else None
+    reasons = [lever.reason if lever else None]
+    if choice is not None and (is_settled := _is_settled(name, choice, run)):
+        reasons.insert(0, choice["reason"])
+    if lever is None and choice is not None:
+        if is_settled:
+            effective = _shown(choice["effective"])
+        elif run.ended:
+            reasons.append("the worker said nothing of it")
+    kind = lever.kind if lever else LEVERS[name].kind if name in LEVERS else ""
+    by = lever.chosen_by if lever and lever.chosen_by else choice["chosen_by"] if choice else ""
+    said = (part for reason in reasons if reason for part in reason.split("; "))
+    return LeverRow(name, asked, effective, kind, by, "; ".join(dict.fromkeys(said)))
+
+
+def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:
+    """Before any worker: by a rule, by the planner, or because no worker will speak of it. What else the plan says of
+    an option is what the worker was expected to say."""
+    by_planner = choice["chosen_by"] == "planner"
+    return bool(choice.get("source")) or by_planner or run.workload == "exec" or name not in LEVERS
+
+
+def _shown(value: Any) -> str:
+    """As workers' values are kept: what is switched is on or off."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class LogTail:
+    """The newest lines of a run's log, followed; bounded, harmless to show."""
+
+    def __init__(self, folder: Path, at_most: int = 2000) -> None:
+        self._log = RunFolder(folder).log
+        self._at_most = at_most
+        self._offset: int | None = None
+        self._lines: tuple[str, ...] = ()
+
+    def look(self, *, final: bool) -> tuple[str, ...]:
+        """The same tuple again where nothing was written since. `final`: nobody writes any more."""
+        if self._offset is None or self._was_cut():
+            self._begin()
+        new: list[str] = []
+        while True:
+            found, behind = line_reader.read_lines(self._log, self._offset or 0, final=final)
+            if behind == self._offset:
+                break
+            self._offset = behind
+            new += [_harmless(line) for line in found]
+            new = new[-self._at_most :]
+        if new:
+            self._lines = (*self._lines, *new)[-self._at_most :]
+        return self._lines
+
+    def _begin(self) -> None:
+        """Somewhere near the end, at the beginning of a line."""
+        size = self._log.stat().st_size if self._log.exists() else 0
+        start = max(size - _TAIL_BYTES, 0)
+        skipped = line_reader.last_bytes(self._log, _TAIL_BYTES).find(b"\n") + 1 if start else 0
+        self._offset, self._lines = start + skipped, ()
+
+    def _was_cut(self) -> bool:
+        return self._log.exists() and self._log.stat().st_size < (self._offset or 0)
+
+
+def _harmless(line: bytes | None) -> str:
+    return "(a line longer than 1 MiB)" if line is None else one_line(from_bytes(line), 4096)

@@ -1,0 +1,345 @@
+"""What a draft would mean: its plan at once, what its neighbours would need, and its start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from kgops.errors import KgopsError, Usage, WontFit
+from kgops.gpus.known import short_names
+from kgops.jobs import configurations
+from kgops.jobs.job import Job
+from kgops.jobs.options import LEVERS
+from kgops.jobs.tracin import DATA
+from kgops.planning import profiles
+from kgops.planning.graph_counts import counts_of
+from kgops.planning.planner import suggest
+from kgops.planning.regress_sizes import RegressShape
+from kgops.planning.resolve import resolve
+from kgops.planning.stage_sizes import Shape
+from kgops.planning.targets import Target, cards_here, find_targets, processor
+from kgops.planning.tracin_sizes import TracinShape
+from kgops.planning.train_sizes import TrainShape
+from kgops.settings import Home, make_home
+from kgops.supervisor.plan_job import COUNTED_BEFORE_A_START, Planned, refuse_what_cannot_fit
+from kgops.supervisor.plan_per_gpu import Placed, plan_for, plan_here
+from kgops.views.drafts import (
+    BUNDLED,
+    PULLED,
+    BadField,
+    Draft,
+    is_what_if,
+    job_of,
+    recent_data,
+    recent_flights,
+    trained_runs,
+)
+from kgops.views.training_run import names_a_run, with_run
+from storage.database import Connection, open_reader
+from storage.errors import DatabaseMissing, StorageError
+
+__all__ = ["Answer", "Lever", "Need", "Offers", "Trouble", "WhatIf", "startable", "step"]
+
+_COUNTS: dict[str, tuple[int, ...]] = {
+    "batch_size": tuple(1 << n for n in range(15)),
+    "block": tuple(1 << n for n in range(5, 13)),
+    "entity_chunk": tuple(1 << n for n in range(8, 17)),
+    "tests_at_once": tuple(1 << n for n in range(4, 13)),
+    "last_layers": (1, 2, 3),
+    "microbatch": tuple(1 << n for n in range(10)),
+    "temporal_frames": (1, 3, 5, 7, 9),
+}
+_UNCOUNTED = ("exec", "regress")  # workloads without triples
+
+
+_COUNTED_HERE = 1 << 20  # bytes of triples: below a fifth of a second
+_COUNT = """
+import json, sys
+from pathlib import Path
+from kgops.planning.graph_counts import counts_of
+counts_of(json.load(sys.stdin), Path(sys.argv[1]), most_bytes=int(sys.argv[2]))
+"""
+_MAKES_FLIGHTS = "`kgops data flights --make DIR` writes small ones"
+_USUAL = {"precision": "fp32", "gram_precision": "fp32", "tests_at_once": "auto", "memory_cleanup": True}
+
+
+class Trouble(NamedTuple):
+    """Why there is no plan; `field` is the line to look at, where it is one."""
+
+    field: str | None
+    message: str
+    hint: str | None
+
+
+class Need(NamedTuple):
+    """What the draft would need with another value; `why_not` where rules do not let it stand."""
+
+    value: Any
+    need_mib: float | None
+    fits: bool
+    why_not: str | None = None
+
+
+class Lever(NamedTuple):
+    """As it will be pulled. `number` is what a worker makes of `auto`; `asked` None was left alone."""
+
+    name: str
+    asked: Any
+    effective: Any
+    number: int | None
+    by: str
+    why: str
+    corrected: bool
+    values: tuple[Any, ...] = ()  # that it can be set to there, off before on, small before large
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What can be chosen from: cards here with their titles, known cards, profiles, data and runs of before; for a
+    regression its configurations and folders of flights."""
+
+    cards: tuple[tuple[str, str], ...] = ()
+    known: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    data: tuple[str, ...] = BUNDLED
+    runs: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
+    flights: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Either a plan or a trouble; `refusal` is a plan's that will not fit."""
+
+    draft: Draft
+    asked: Job | None = None
+    placed: Placed | None = None
+    planned: Planned | None = None
+    levers: Mapping[str, Lever] | None = None
+    refusal: WontFit | None = None
+    trouble: Trouble | None = None
+
+
+class WhatIf:
+    """Asked from one thread at a time; cards are looked at once, what runs have taught each time."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._cards: list[Target] | None = None
+        self._counting: list[subprocess.Popen[str]] = []
+        self._counted: set[str] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """Whoever leaves waits for nothing."""
+        self._closed = True
+        for child in self._counting:
+            child.kill()
+
+    def offers(self) -> Offers:
+        conn = self._record()
+        try:
+            data = recent_data(conn) if conn is not None else []
+            trained = trained_runs(conn) if conn is not None else []
+            flights = recent_flights(conn) if conn is not None else []
+        finally:
+            if conn is not None:
+                conn.close()
+        if self._cards is None:
+            self._cards = cards_here()
+        return Offers(
+            tuple((card.gpu or "", card.title) for card in self._cards),
+            tuple(short_names()),
+            tuple(profiles.names()),
+            tuple(dict.fromkeys((*data, *BUNDLED))),
+            tuple(trained),
+            tuple(configurations.names()),
+            tuple(flights),
+        )
+
+    def answer(self, draft: Draft) -> Answer:
+        """The plan, or what is wrong. May count triples first, which takes a while for large files."""
+        conn = None
+        try:
+            conn = self._record()
+            return self._planned(draft, conn)
+        except BadField as error:
+            return Answer(draft, trouble=Trouble(error.field, error.message, error.hint))
+        except (KgopsError, StorageError) as error:
+            field = "run" if draft.workload == "tracin" else None
+            return Answer(draft, trouble=Trouble(field, error.message, error.hint))
+        finally:
+            if conn is not None:
+                conn.close()
+
+    def needs(self, answer: Answer, lever: str) -> tuple[Need, ...]:
+        """Of the next smaller and the next larger value; nothing where nothing can be predicted."""
+        now = (answer.levers or {}).get(lever)
+        if now is None or answer.planned is None or answer.planned.suggestion is None:
+            return ()
+        values = dict.fromkeys(step(now, by) for by in (-1, 1))
+        return tuple(self._need(answer, lever, value) for value in values if value != now.effective)
+
+    def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
+        asked = job = job_of(draft)
+        if names_a_run(job):
+            if conn is None:
+                raise BadField("run", "there are no runs yet", "train a model first")
+            job = with_run(self._home, conn, job)
+        self._count_elsewhere(job)
+        target = self._target(draft)
+        placed = (
+            plan_here(job, self._home, conn) if target is None else plan_for(job, target, self._home, conn)
+        )
+        planned = placed.planned
+        try:
+            refuse_what_cannot_fit(planned)
+            refusal = None
+        except WontFit as error:
+            refusal = error
+        levers = {lever.name: lever for lever in _levers(draft, planned)}
+        return Answer(draft, asked, placed, planned, levers, refusal)
+
+    def _count_elsewhere(self, job: Job) -> None:
+        """Large files once, in a process of its own: a thread that counts keeps keys waiting for the interpreter."""
+        remembered = self._home.path / "counts.json"
+        data = {name: job.settings.get(name) for name in ("dataset", *DATA)}
+        key = json.dumps(data)
+        if job.workload in _UNCOUNTED or key in self._counted:
+            return
+        if counts_of(data, remembered if remembered.exists() else None, most_bytes=_COUNTED_HERE) is None:
+            make_home(self._home)  # or they would be counted at every key
+            command = [sys.executable, "-P", "-c", _COUNT, str(remembered), str(COUNTED_BEFORE_A_START)]
+            quiet = subprocess.DEVNULL
+            with subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, text=True
+            ) as child:
+                self._counting.append(child)
+                child.communicate(key)
+                self._counting.remove(child)
+        if self._closed:
+            raise Usage("nobody waits for this plan any more")
+        self._counted.add(key)
+
+    def _need(self, answer: Answer, lever: str, value: Any) -> Need:
+        planned = answer.planned
+        assert planned is not None and planned.suggestion is not None
+        before = planned.resolved or planned.job
+        job = replace(before, levers={**before.levers, lever: value})
+        with_it = resolve(job, lambda _: planned.target.facts)
+        corrected = next((c for c in with_it.choices if c.lever == lever and c.is_corrected), None)
+        if corrected is not None:
+            return Need(value, None, False, corrected.reason)
+        subject = replace(planned.suggestion.subject, job=with_it.job)
+        known = planned.suggestion.known
+        found = suggest(subject, planned.target, known, with_it.environment, thorough=False)
+        return Need(value, found.best.need_mib if found else None, found.fits if found else True)
+
+    def _target(self, draft: Draft) -> Target | None:
+        """None: what this machine would give it now."""
+        if draft.card == "cpu":
+            return processor()
+        if is_what_if(draft):
+            return find_targets(draft.card)[0]
+        if draft.card is None:
+            return None
+        if self._cards is None:
+            self._cards = cards_here()
+        if not any(draft.card in (card.gpu, card.uuid) for card in self._cards):
+            raise BadField("card", f"this machine has no card {draft.card}")
+        return None
+
+    def _record(self) -> Connection | None:
+        try:
+            return open_reader(self._home.database, busy_timeout_s=1.0)
+        except DatabaseMissing:
+            return None
+
+
+def startable(home: Home, conn: Connection, draft: Draft) -> Job:
+    """What the draft asks for on this machine. Raises Usage for a what-if."""
+    if is_what_if(draft):
+        raise Usage(
+            f"this is a what-if: the {draft.card} is not known to be in this machine",
+            "choose a card of this machine to start, or copy the command to where that card is",
+        )
+    if draft.workload == "regress" and not draft.text("data_directory").strip():
+        raise BadField("data_directory", "no flights are named: this is a plan without data", _MAKES_FLIGHTS)
+    job = job_of(draft)
+    return with_run(home, conn, job) if names_a_run(job) else job
+
+
+def _values(lever: str, target: Target) -> tuple[Any, ...]:
+    named = [value for value in LEVERS[lever].values if value is not int]
+    if lever in ("precision", "gram_precision") and not target.on_card:
+        named = [value for value in named if value not in ("tf32", "fp16")]  # a processor has neither
+    if named == [True, False]:
+        return (False, True)
+    if lever in _COUNTS:
+        return (*(value for value in named if value != "auto"), *_COUNTS[lever])
+    return tuple(named)
+
+
+def step(lever: Lever, by: int) -> Any:
+    """The neighbour of what would be pulled; the same at either end."""
+    values = lever.values
+    now = lever.number if lever.number is not None else lever.effective
+    if now in values:
+        return values[min(max(values.index(now) + by, 0), len(values) - 1)]
+    if isinstance(now, int):
+        numbers = [v for v in values if isinstance(v, int) and (v > now if by > 0 else v < now)]
+        return (numbers[0] if by > 0 else numbers[-1]) if numbers else now
+    return values[0]
+
+
+def _levers(draft: Draft, planned: Planned) -> list[Lever]:
+    shapes = (
+        planned.suggestion.subject.shapes(planned.job.levers, planned.target.facts)
+        if planned.suggestion
+        else []
+    )
+    chosen = {choice.lever: choice for choice in planned.choices}
+    found = []
+    for name in PULLED[draft.workload]:
+        choice, taken = chosen.get(name), _taken(name, shapes)
+        values = _values(name, planned.target)
+        usual = taken if taken is not None else _USUAL.get(name, values[0])
+        effective = planned.job.levers.get(name, usual)
+        number = taken if isinstance(taken, int) and not isinstance(taken, bool) else None
+        why = (choice.reason if choice is not None else None) or LEVERS[name].summary
+        by = choice.chosen_by if choice is not None else "default"
+        corrected = choice is not None and choice.is_corrected
+        asked = draft.levers.get(name)
+        found.append(Lever(name, asked, effective, number, by, why, corrected, values))
+    return found
+
+
+def _taken(name: str, shapes: list[Shape]) -> Any:
+    """What a worker makes of a lever that nobody set, or of its `auto`."""
+    shape = shapes[0] if shapes else None
+    if shape is None:
+        return None
+    if isinstance(shape, RegressShape):
+        return {
+            "batch_size": shape.batch_size,
+            "microbatch": shape.at_once,
+            "temporal_frames": shape.model.temporal_frames,
+            "precision": shape.precision,
+            "gradient_checkpointing": shape.checkpointing,
+            "compile": shape.compile,
+        }.get(name)
+    if name == "entity_chunk":
+        return min(shape.chunk, shape.model.num_entities)
+    if isinstance(shape, TrainShape):
+        return {
+            "batch_size": shape.batch_size,
+            "precision": shape.precision,
+            "gradient_checkpointing": shape.checkpointing,
+        }.get(name)
+    if isinstance(shape, TracinShape):
+        return {"block": shape.block, "tests_at_once": shape.tests_at_once}.get(name)
+    return None

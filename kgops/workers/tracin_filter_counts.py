@@ -1,0 +1,41 @@
+"""How many training triples filtering leaves each test triple of a job: its table on stdin, the answer on stdout.
+
+For a plan: the console has neither torch nor numpy, and asks the code that filters.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from kgops.jobs.job import read_job
+from kgops.tracin.attribution import candidates
+from kgops.workers.entry import StopRequest
+from kgops.workers.report import Reporter
+from kgops.workers.tracin_work import Work, load_graph
+
+MOST_TESTS = 64  # evenly spread over all of them
+
+
+def main() -> None:
+    job = read_job(json.load(sys.stdin), "the job to plan")
+    job = replace(job, levers={**job.levers, "filtering": True})
+    graph = load_graph(job.settings)
+    work = Work(job, graph, Path(), Reporter(Path()), StopRequest())
+    tests = [test for test in work.tests if test.ids is not None]
+    step = max(1, -(-len(tests) // MOST_TESTS))
+    rows, union = candidates(work.near(), tests[::step], len(graph.train))
+    told = {
+        "tests": len(tests),
+        "counted": len(rows),
+        "train": len(graph.train),
+        "left": [len(one) for one in rows],
+        "together": len(union),
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""One benchmark whole: what was claimed beside what was measured, its bars, its curves, and what repeats it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgops.cli.claims_overview import advice_lines, count_lines, list_lines
+from kgops.cli.output import UNKNOWN, figure, fitted, padded, width_of
+from kgops.experiments.claim_register import titles
+from kgops.experiments.claims import Judged, quality
+from kgops.experiments.pairs import Spread
+from kgops.experiments.verdicts import RULE, Verdict
+from kgops.jobs.text import one_line
+from screens.benchmarks_curves import by_size, over_time
+from screens.rows import BLANK, Column, Columns, Piece, Row, said
+from screens.widgets.ratio_bars import axis, ratio_bar, scale_of
+
+if TYPE_CHECKING:
+    from kgops.experiments.result_detail import Told
+    from kgops.experiments.summary import Row as Measured
+
+__all__ = ["SIGNS", "told_rows"]
+
+SIGNS: dict[Verdict, tuple[str, str]] = {
+    "confirmed": ("✓", "good"),
+    "effective": ("✓", "good"),
+    "smaller": ("▼", "warn"),
+    "larger": ("▲", "warn"),
+    "refuted": ("▼", "warn"),
+    "no effect": ("·", "dim"),
+    "harmful": ("✗", "bad"),
+    "baseline": ("·", "dim"),
+    "steady": ("·", "dim"),
+    "unsteady": ("!", "warn"),
+    "cannot be tested here": ("?", "dim"),
+}
+_ABOUT = {
+    "score_error": "scores",
+    "rank_agreement": "ranks",
+    "reduction": "triples left",
+    "labels_share": "labels",
+    "loss_difference": "loss",
+    "impossible": "",
+}
+_BARS = {"good": "good", "warn": "warn", "bad": "bad", "dim": "text"}
+_MEASURED, _N, _TIMES = 25, 3, 8  # columns, at most
+_NARROWEST_BAR, _WIDEST_BAR = 13, 60
+_LONGEST_NAME = 34
+
+
+class _Line(NamedTuple):
+    """A variant beside the baseline, with what was said of it."""
+
+    name: str
+    of: str  # what the verdict and the ratio are about
+    verdict: Verdict
+    measured: str
+    ratio: Spread | None
+    n: int
+    speed: Spread | None
+    memory: Spread | None
+    claimed: float | None
+    words: tuple[str, ...]
+
+
+def told_rows(told: Told, width: int) -> list[Row]:
+    sections = [
+        _head(told, width),
+        _overview(told, width),
+        _compared([_of_claim(one) for one in told.judged] or [_of_row(one) for one in told.rows], width),
+        _unmeasured(told, width),
+        _figures(told, width),
+        *(by_size(axis_name, curves, width) for axis_name, curves in told.curves),
+        over_time(told, width),
+        _belongs(told, width),
+    ]
+    out: list[Row] = []
+    for section in sections:
+        if section:
+            out += [BLANK, *section] if out else section
+    return out
+
+
+def _head(told: Told, width: int) -> list[Row]:
+    out = [said(told.name, width, "strong")]
+    if told.state:
+        out.append(Row((Piece("! ", "warn"), *said(told.state, width - 2, "warn").pieces)))
+    if told.differs:
+        text = f"not of the machine looked at: {'; '.join(told.differs)}"
+        out += [Row((Piece(line, "warn"),)) for line in _wrapped(f"! {text}", width, "  ")]
+    first, *others = _wrapped(told.command, width - 3, "")
+    out.append(Row((Piece("y  ", "accent", "screen.copy"), Piece(first, "dim"))))
+    return out + [Row((Piece(f"   {line}", "dim"),)) for line in others]
+
+
+def _overview(told: Told, width: int) -> list[Row]:
+    """What to do first, then a line for each claim."""
+    if told.overview is None:
+        return []
+    found = told.overview
+    lines = [*advice_lines(found, width), *count_lines(found.rulings), "", *list_lines(found.rulings, width)]
+    heads = {title.upper() for title in titles().values()} | {"WHAT TO DO"}
+    return [Row((Piece(fitted(line, width), "head" if line in heads else "text"),)) for line in lines]
+
+
+# --- variants beside the baseline ---
+
+
+def _of_claim(one: Judged) -> _Line:
+    claim = one.held.claim if one.held else None
+    words = [f"{claim.text} — {claim.said_by}"] if claim else []
+    words += [word for word in (one.why, one.remark, quality(one)) if word]
+    if not one.effective and one.verdict != "cannot be tested here":
+        words.append("it was not in effect")
+    of = _ABOUT.get(one.held.quantity, one.held.quantity) if one.held else "speed"
+    claimed = claim.low if claim and claim.unit == "×" else None
+    return _Line(
+        *(one.variant, of, one.verdict, _spread(one.ratio) or one.measured, one.ratio, one.n),
+        *(one.speed, one.memory, claimed, tuple(words)),
+    )
+
+
+def _of_row(one: Measured) -> _Line:
+    words = [one.why] if one.why else []
+    words += [f"{name} was not in effect: {why}" for name, why in one.ineffective.items()]
+    if one.seconds is not None:
+        words.append(figure(one.seconds.median, "s"))
+    if one.memory_mib is not None:
+        words.append(figure(one.memory_mib.median, "MiB"))
+    words += [
+        f"{name} {figure(before)} → {figure(after)}"
+        for name, (before, after) in one.quality.items()
+        if before != after
+    ]
+    n = one.speed.n if one.speed else 0
+    return _Line(
+        *(one.variant, "speed", one.verdict, _spread(one.speed), one.speed, n),
+        *(one.speed, one.memory, None, tuple(words)),
+    )
+
+
+def _compared(lines: Sequence[_Line], width: int) -> list[Row]:
+    """Two rows or more for each: its figures with a bar, then the verdict and what was claimed."""
+    if not lines:
+        return []
+    shown = min(max(len("measured here"), *(width_of(one.measured) for one in lines)), _MEASURED)
+    fixed = 2 + 2 + shown + 2 + _N + 2 + _TIMES + (2 + _TIMES if width >= 100 else 0)
+    longest = max(width_of(one_line(one.name)) for one in lines)
+    name = min(max(longest, 8), max(width - fixed - 2 - _NARROWEST_BAR, 12), _LONGEST_NAME)
+    columns = Columns(
+        [
+            Column("VARIANT", name + 2),
+            Column("measured here", shown),
+            Column("n", _N, right=True),
+            Column("memory", _TIMES, right=True),
+            *([Column("speed", _TIMES, right=True)] if width >= 100 else []),
+        ],
+        width,
+    )
+    room = min(width - fixed - name - 2, _WIDEST_BAR)
+    scale = (
+        scale_of((one.ratio for one in lines), (one.claimed for one in lines), room)
+        if room >= _NARROWEST_BAR
+        else None
+    )
+    head = columns.heading()
+    out = [head if scale is None else Row((*head.pieces, Piece("  "), axis(scale)))]
+    for one in lines:
+        sign, tone = SIGNS[one.verdict]
+        first = (Piece(f"{sign} ", tone), Piece(padded(fitted(one_line(one.name), name), name)))
+        cells = (
+            first,
+            Piece(one.measured or UNKNOWN, "text" if one.measured else "dim"),
+            Piece(str(one.n), "dim"),
+            Piece(_times(one.memory), "dim"),
+            Piece(_times(one.speed), "dim"),
+        )
+        row = columns.row(cells)
+        if scale is not None:
+            bar = ratio_bar(one.ratio, one.claimed, scale, _BARS[tone])
+            row = Row((*row.pieces, Piece("  "), *bar))
+        out += [row, *_verdict_rows(one, tone, width)]
+    return out
+
+
+def _verdict_rows(one: _Line, tone: str, width: int) -> list[Row]:
+    verdict = f"{one.of}: {one.verdict}" if one.of and one.ratio else one.verdict
+    lines = _wrapped("; ".join((verdict, *one.words)), width - 2, "")
+    first = Piece(f"  {verdict}", tone)
+    out = [Row((first, Piece(lines[0].removeprefix(verdict), "dim")))]
+    return out + [Row((Piece(f"  {line}", "dim"),)) for line in lines[1:]]
+
+
+def _times(one: Spread | None) -> str:
+    return UNKNOWN if one is None else f"{_factor(one.median)}×"
+
+
+def _spread(one: Spread | None) -> str:
+    return "" if one is None else f"{_times(one)} ({_factor(one.low)}–{_factor(one.high)})"
+
+
+def _factor(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+# --- the rest ---
+
+
+def _unmeasured(told: Told, width: int) -> list[Row]:
+    if not told.claims:
+        return []
+    out = [said("CLAIMED, AND NOT MEASURED HERE", width, "head")]
+    for one in told.claims:
+        words = said(one.text, max(width - 22, 20)).pieces[0]
+        out.append(Row((Piece("? ", "dim"), words, Piece(f" — {one_line(one.said_by, 20)}", "dim"))))
+    return out
+
+
+def _figures(told: Told, width: int) -> list[Row]:
+    if not told.figures:
+        return []
+    columns = Columns(
+        [
+            Column("FIGURE", 30, grows=True),
+            Column("measured", 13, right=True),
+            Column("quartiles", 17),
+            Column("n", 4, right=True),
+        ],
+        width,
+    )
+    out = [columns.heading()]
+    for one in told.figures:
+        subject = one.subject + (f", against {one.against}" if one.against else "")
+        spread = "" if one.low is None or one.high is None else f"{figure(one.low)}–{figure(one.high)}"
+        cells = Piece(subject), Piece(figure(one.value, one.unit)), Piece(spread, "dim")
+        out.append(columns.row((*cells, Piece(str(one.n), "dim"))))
+    only = told.figures[0]
+    if len(told.figures) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
+        ratio = Spread(only.value, only.low, only.high, only.n)
+        scale = scale_of((ratio,), (), max(min(width, _WIDEST_BAR), _NARROWEST_BAR))
+        out += [BLANK, Row((axis(scale),)), Row(tuple(ratio_bar(ratio, None, scale, "text")))]
+    return out
+
+
+def _belongs(told: Told, width: int) -> list[Row]:
+    words = []
+    if told.first is not None:
+        first = told.first
+        cost = [figure(first.seconds.median, "s")] if first.seconds else []
+        cost += [figure(first.memory_mib.median, "MiB")] if first.memory_mib else []
+        words.append(f"against {first.variant}: {', '.join(cost) or UNKNOWN}")
+        words.append(f"time is {first.seconds_of or UNKNOWN}; memory is {first.memory_of or UNKNOWN}")
+        if first.busy is not None and first.busy > 0.15:
+            words.append(f"not quiet: others used {first.busy:.0%} of the processors before the rounds")
+    if told.machine:
+        words.append(told.machine)
+    if told.first is not None:
+        words.append(f"Bars: filled is sure, shaded up to the upper quartile, ◆ claimed. {RULE}")
+    return [Row((Piece(line, "dim"),)) for one in words for line in _wrapped(one, width, "  ")]
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(one_line(text, 2000), max(width, 20), subsequent_indent=indent) or [""]
