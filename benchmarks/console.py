@@ -89,7 +89,7 @@ def fill(home: Home, count: int) -> None:
                 state="queued",
                 folder=f"{number:04d}-bench",
                 submitted_at=1.7e9 + number,
-                gpu=None,
+                gpu_request=None,
                 reserved_mib=None,
                 exclusive=False,
                 predicted_mib=None,

@@ -97,7 +97,7 @@ def _add(conn: Connection, number: int, at: float, chance: random.Random) -> Non
         state="queued",
         folder=f"{number:04d}-{workload}",
         submitted_at=at,
-        gpu=None if card is None else "auto",
+        gpu_request=None if card is None else "auto",
         reserved_mib=None,
         exclusive=False,
         predicted_mib=chance.uniform(100, 80_000),

@@ -14,7 +14,7 @@ from kgops.jobs.text import one_line
 from kgops.planning.fit import State
 from kgops.planning.memory_estimate import Budget
 from kgops.planning.memory_estimate import Row as Part
-from kgops.planning.planner import Option, Suggestion
+from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.targets import Target
 from kgops.supervisor.plan_job import EFFECTS, told
 from kgops.supervisor.plan_per_gpu import Placed
@@ -72,14 +72,14 @@ def command_of(answer: Answer) -> str | None:
     if job is None:
         return None
     if job.workload == "exec":
-        card = ["--gpu", job.card.gpu] if job.card.gpu else []
+        card = ["--gpu", job.card.wanted] if job.card.wanted else []
         where = ["--cwd", job.settings["cwd"]]
         return shlex.join(["kgops", "run", "exec", *where, *card, "--", *job.settings["command"]])
     changes = planned.best.changes if planned is not None and planned.best is not None else {}
     if planned is not None and answer.placed is not None and not answer.placed.mixed:
         job = replace(job, profile=planned.job.profile)
     if is_what_if(answer.draft):
-        job = replace(job, card=replace(job.card, gpu=answer.draft.card))
+        job = replace(job, card=replace(job.card, wanted=answer.draft.card))
     words = as_command(replace(job, levers={**job.levers, **changes}))
     return shlex.join(words) if words else None
 
@@ -233,7 +233,7 @@ def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
     return said(f"expected: {whole} of epochs alone, {figure(middle)} s each ({runs})", width)
 
 
-def _starts_now(near: Option | None) -> str:
+def _starts_now(near: Candidate | None) -> str:
     if near is None:
         return "no option kgops could set makes it fit now"
     return f"fits now with {told(near.changes)} ({EFFECTS[near.kind]}), {near.need_mib:,.0f} MiB"

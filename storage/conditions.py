@@ -70,7 +70,7 @@ def _contains(column: str, text: str) -> tuple[str, list[Any]]:
 def _on_card(asked: str, prefix: bool) -> tuple[str, list[Any]]:
     """The card's model by whole words (`t4` is no T400), its UUID's beginning, or what was asked for."""
     if asked == NONE:
-        return "run.gpu IS NULL AND run.card IS NULL", []
+        return "run.gpu_request IS NULL AND run.card IS NULL", []
     words = search.escaped(" ".join(re.split(r"[\s-]+", asked)))
     like = f"% {words}{'' if prefix else ' '}%"
     # Cards are few and asked once. Only a run of several cards is looked through for each of them.
@@ -78,7 +78,7 @@ def _on_card(asked: str, prefix: bool) -> tuple[str, list[Any]]:
     of_several = f"instr(run.card, ',') AND EXISTS ({of_model} AND instr(run.card, uuid))"
     by_uuid = "length(?) > 4 AND instr(',' || run.card, ',' || ?)"
     return (
-        f"run.card IN ({of_model}) OR run.gpu = ? OR ({of_several}) OR ({by_uuid})",
+        f"run.card IN ({of_model}) OR run.gpu_request = ? OR ({of_several}) OR ({by_uuid})",
         [like, asked, like, asked, asked],
     )
 

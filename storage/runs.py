@@ -32,7 +32,7 @@ class Run(NamedTuple):
     ended_at: float | None
     exit_code: int | None
     attempts: int
-    gpu: str | None
+    gpu_request: str | None
     card: str | None  # that it was given; several as in "UUID,UUID"
     reserved_mib: int | None
     exclusive: int
@@ -91,7 +91,7 @@ def add(
     state: str,
     folder: str,
     submitted_at: float,
-    gpu: str | None,
+    gpu_request: str | None,
     reserved_mib: int | None,
     exclusive: bool,
     predicted_mib: float | None,
@@ -99,7 +99,7 @@ def add(
 ) -> None:
     with transaction(conn):
         conn.execute(
-            "INSERT INTO run (id, workload, label, profile, state, folder, submitted_at, gpu, reserved_mib,"
+            "INSERT INTO run (id, workload, label, profile, state, folder, submitted_at, gpu_request, reserved_mib,"
             " exclusive, predicted_mib) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 number,
@@ -109,7 +109,7 @@ def add(
                 state,
                 folder,
                 submitted_at,
-                gpu,
+                gpu_request,
                 reserved_mib,
                 int(exclusive),
                 predicted_mib,

@@ -217,7 +217,7 @@ def _scoring(conn: Connection, home: Path) -> None:
 
 def _waiting(conn: Connection, home: Path) -> None:
     job = {"workload": "train", "train": {"train": "robokop/train.txt", "embedding_dim": 800}}
-    _add(conn, home, 9, "train", "robokop-conve-big", NOW - 600, job, gpu="0", predicted=10_900.0)
+    _add(conn, home, 9, "train", "robokop-conve-big", NOW - 600, job, gpu_request="0", predicted=10_900.0)
     runs.set_reason(conn, 9, "queued", "run 7, which reserves 10,900 MiB, on GPU 0")
 
 

@@ -85,7 +85,7 @@ def test_listing_filters_sorts_and_pages(run_cli: Console, conn: sqlite3.Connect
             state="queued",
             folder=f"{number:04d}-exec",
             submitted_at=time.time() - 86400 * (5 - number) - 60,
-            gpu=None,
+            gpu_request=None,
             reserved_mib=None,
             exclusive=False,
             predicted_mib=None,

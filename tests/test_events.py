@@ -114,7 +114,7 @@ def a_run(template: Path) -> Iterator[tuple[sqlite3.Connection, RunFolder]]:
         state="running",
         folder="0001-exec",
         submitted_at=0.0,
-        gpu=None,
+        gpu_request=None,
         reserved_mib=None,
         exclusive=False,
         predicted_mib=None,

@@ -121,7 +121,7 @@ def add_run(conn: sqlite3.Connection) -> None:
         state="queued",
         folder="0001-exec",
         submitted_at=0.0,
-        gpu=None,
+        gpu_request=None,
         reserved_mib=None,
         exclusive=False,
         predicted_mib=None,

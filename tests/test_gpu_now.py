@@ -233,7 +233,7 @@ def test_the_printed_command_repeats_the_gpu_that_was_asked_for(kgops: Callable[
     words = shlex.split(kgops("suggest", "train", "--dataset", "nations", "--gpu", gpu).out.splitlines()[-1])
     assert words[-2:] == ["--gpu", gpu]
     job = tomllib.loads(kgops(*words[1:], "--dry-run").out)
-    assert (job["card"]["gpu"], job["profile"]) == (gpu, "t4")
+    assert (job["card"]["wanted"], job["profile"]) == (gpu, "t4")
 
 
 def test_a_torch_for_cpus_beside_a_gpu_is_told(run_cli: Console, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_all_problems_are_told_at_once_with_path_and_nearest_key() -> None:
             "workload": "exec",
             "labl": "x",
             "exec": {"comand": ["echo"], "on_oom": {"n": []}, "metric_regex": "("},
-            "card": {"gpu": 0, "memory_mib": 0, "exclusive": 1},
+            "card": {"wanted": 0, "memory_mib": 0, "exclusive": 1},
             "limits": {"attempts": 0, "grace_s": math.inf, "log_mib": math.nan},
             "levers": {"batchsize": 3, "precision": {"a": 1}},
         }

@@ -72,7 +72,7 @@ def test_figures_of_an_ended_run_go_with_it_and_come_again(conn: sqlite3.Connect
             state="queued",
             folder=str(number),
             submitted_at=1.0,
-            gpu=None,
+            gpu_request=None,
             reserved_mib=None,
             exclusive=False,
             predicted_mib=None,

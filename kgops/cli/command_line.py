@@ -83,7 +83,7 @@ def as_command(job: Job) -> list[str] | None:
     for flag, given in (
         ("--label", job.label if job.label != _usual_label(job) else None),
         ("--profile", job.profile),
-        ("--gpu", job.card.gpu),
+        ("--gpu", job.card.wanted),
         ("--gpu-memory", job.card.memory_mib),
         ("--on", job.on.where),
         ("--partition", job.on.partition),

@@ -112,7 +112,7 @@ _START_OPTIONS = (
 )
 
 
-def options(function: F) -> F:
+def common_options(function: F) -> F:
     """What every kind of job can be given."""
     for option in reversed((JOB_OPTIONS[0], JOB_OPTIONS[1], GPU_OPTION, *JOB_OPTIONS[2:], *_START_OPTIONS)):
         function = option(function)
@@ -298,7 +298,7 @@ def with_flags(job: Job, given: dict[str, Any]) -> Job:
         if given[name] is not None:
             table[name] = given[name]
     flags = {
-        "card": {"gpu": given["gpu"], "memory_mib": given["gpu_memory"], "exclusive": given["exclusive"]},
+        "card": {"wanted": given["gpu"], "memory_mib": given["gpu_memory"], "exclusive": given["exclusive"]},
         "limits": {
             "attempts": given["attempts"],
             "grace_s": given["grace"],

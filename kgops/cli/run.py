@@ -10,7 +10,7 @@ import click
 
 from kgops.cli.by_workload import ByWorkload
 from kgops.cli.jobs_by_name import job_of_run
-from kgops.cli.launching import merged, options, start
+from kgops.cli.launching import common_options, merged, start
 from kgops.cli.output import tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
@@ -53,7 +53,7 @@ class Kinds(ByWorkload):
     subcommand_metavar="[WORKLOAD|FILE.toml] [ARGS]...",
     epilog="\b\nExample:  kgops run exec --label eval -- python eval.py",
 )
-@options
+@common_options
 @click.option("--again", metavar="RUN", help="Repeat the job of this run.")
 @click.pass_context
 def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
@@ -81,7 +81,7 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
 
 @click.command("FILE", hidden=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@options
+@common_options
 @click.pass_context
 def _file(ctx: click.Context, /, file: Path, **given: Any) -> None:
     ctx.exit(start(read_job_file(file), merged(ctx, given)))

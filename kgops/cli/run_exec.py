@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.launching import merged, options, start
+from kgops.cli.launching import common_options, merged, start
 from kgops.errors import Usage
 from kgops.jobs.job import read_job
 
@@ -27,7 +27,7 @@ from kgops.jobs.job import read_job
     help="Values for {NAME}: the first to start with, the next after each out-of-memory.",
 )
 @click.option("--cwd", type=click.Path(file_okay=False), help="Folder to run in; default: this one.")
-@options
+@common_options
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kgops.cli.job_options import add_options
-from kgops.cli.launching import merged, options, start
+from kgops.cli.launching import common_options, merged, start
 from kgops.errors import Usage
 from kgops.jobs import configurations
 from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES, REGRESS_IMAGES
@@ -35,7 +35,7 @@ class EitherSpelling(click.Command):
     epilog="\b\nExample:  kgops data flights --make flights"
     "\n          kgops run regress --config colab_optimized --data_directory flights --epochs 20",
 )
-@options
+@common_options
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Learn heights from short windows of frames and the sun's angles, with flights held out.

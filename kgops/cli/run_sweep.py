@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kgops.cli.jobs_by_name import job_by_name
-from kgops.cli.launching import launched, merged, options
+from kgops.cli.launching import common_options, launched, merged
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
 from kgops.errors import Usage
@@ -22,7 +22,7 @@ from kgops.jobs.job import LONGEST_LABEL
 )
 @click.argument("job", metavar="FILE.toml|RUN|RECIPE")
 @click.option("--vary", "varied", multiple=True, required=True, metavar="NAME=A,B", help="May be repeated.")
-@options
+@common_options
 @click.pass_context
 def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: Any) -> None:
     """Start a job in every combination of some settings: as many runs, which wait for room by themselves.

@@ -8,7 +8,7 @@ import click
 
 from kgops.cli import devices
 from kgops.cli.job_options import add_options, given_settings, key_options
-from kgops.cli.launching import merged, options, start
+from kgops.cli.launching import common_options, merged, start
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.options import LEVERS
 from kgops.jobs.tracin import FILES, FILTERS, FOLDERS, TRACIN, WRITTEN
@@ -33,7 +33,7 @@ class TestTripleOfThree(click.Command):
     cls=TestTripleOfThree,
     epilog="\b\nExample:  kgops run tracin --run 1 --test-triple 'usa,embassy,china' --top-k 10",
 )
-@options
+@common_options
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Trace test triples back to the training triples that made the model believe them.

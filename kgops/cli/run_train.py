@@ -8,7 +8,7 @@ import click
 
 from kgops.cli import devices
 from kgops.cli.job_options import add_options, given_settings, key_options
-from kgops.cli.launching import merged, options, start
+from kgops.cli.launching import common_options, merged, start
 from kgops.errors import BadJob
 from kgops.jobs import recipes
 from kgops.jobs.job import Job, read_job
@@ -19,7 +19,7 @@ PRECISIONS = LEVERS["precision"].values
 
 
 @click.command("train", epilog="\b\nExample:  kgops run train --dataset nations --num-epochs 20")
-@options
+@common_options
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Train ConvE, or any model of PyKEEN's: on one of its datasets by name, or on files of triples.

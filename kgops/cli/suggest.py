@@ -142,7 +142,7 @@ def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
     gpu, own = given["gpu"], {**given, "gpu": None}
     if gpu == "cpu":
         asked = with_flags(job, own)
-        return [(replace(on_the_cpu(asked), card=replace(asked.card, gpu=None)), None)]
+        return [(replace(on_the_cpu(asked), card=replace(asked.card, wanted=None)), None)]
     if gpu is not None and known_by_short_name(gpu) is not None and not gpus_here(gpu):
         asked = with_flags(job, given)
         return [(asked, target) for target in find_targets(gpu)]
@@ -150,7 +150,7 @@ def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
     if gpu not in (None, "auto", "all") and not gpus_here(gpu):
         find_targets(gpu)  # which raises, since none is of that name
     if here:  # a plan for each, whose command asks for that one
-        return [(with_flags(job, {**given, "gpu": target.gpu}), None) for target in here]
+        return [(with_flags(job, {**given, "gpu": target.gpu_name}), None) for target in here]
     return [(with_flags(job, given), None)]
 
 

@@ -19,7 +19,7 @@ from kgops.jobs.options import LEVERS
 from kgops.jobs.text import one_line
 from kgops.planning.applied_options import BY_DEFAULT
 from kgops.planning.corrections import Accuracy, Pair, accuracy
-from kgops.planning.planner import MARGIN, Option, Suggestion
+from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import Choice
 from kgops.supervisor.disk_space import in_bytes
 from kgops.supervisor.filtering_preview import Filtered
@@ -141,7 +141,7 @@ def as_table(
         "workload": asked.workload,
         "label": asked.label,
         "on": planned.target.title,
-        "gpu": planned.target.gpu,
+        "gpu": planned.target.gpu_name,
         "usable_mib": planned.target.usable_mib,
         "free_mib": planned.target.free_mib,
         "profile": planned.job.profile,
@@ -223,7 +223,7 @@ def _compared(on_card: bool) -> str:
 
 def _where(planned: Planned) -> str:
     target = planned.target
-    name = f"card {target.gpu} {one_line(target.title)}" if target.gpu else one_line(target.title)
+    name = f"card {target.gpu_name} {one_line(target.title)}" if target.gpu_name else one_line(target.title)
     if target.usable_mib is None:
         return f"{name} (its memory is unknown)"
     free = f", {target.free_mib:,.0f} free now" if target.free_mib is not None else ""
@@ -372,27 +372,27 @@ def _more(suggestion: Suggestion) -> list[str]:
     return ["", *table(heads, rows, right=frozenset({"MIB", "PACE"}))]
 
 
-def _line(option: Option) -> str:
-    return f"{told(option.changes)} ({option.kind}), {option.need_mib:,.0f} MiB"
+def _line(candidate: Candidate) -> str:
+    return f"{told(candidate.changes)} ({candidate.kind}), {candidate.need_mib:,.0f} MiB"
 
 
-def _ratio(option: Option, suggestion: Suggestion) -> str:
-    return f"{suggestion.best.seconds / option.seconds:.2f}x" if option.seconds else UNKNOWN
+def _ratio(candidate: Candidate, suggestion: Suggestion) -> str:
+    return f"{suggestion.best.seconds / candidate.seconds:.2f}x" if candidate.seconds else UNKNOWN
 
 
-def _option(option: Option, suggestion: Suggestion) -> dict[str, Any]:
+def _option(candidate: Candidate, suggestion: Suggestion) -> dict[str, Any]:
     return {
-        "changes": option.changes,
-        "kind": option.kind,
-        "need_mib": option.need_mib,
-        "modelled_pace": suggestion.best.seconds / option.seconds if option.seconds else None,
+        "changes": candidate.changes,
+        "kind": candidate.kind,
+        "need_mib": candidate.need_mib,
+        "modelled_pace": suggestion.best.seconds / candidate.seconds if candidate.seconds else None,
     }
 
 
 def _to_run(asked: Job, suggestion: Suggestion) -> Job:
     """With what was chosen; where nothing fits as it is, with the nearest change that would."""
-    option = suggestion.best if suggestion.fits else suggestion.nearest or suggestion.best
-    return replace(asked, levers={**asked.levers, **option.changes})
+    candidate = suggestion.best if suggestion.fits else suggestion.nearest or suggestion.best
+    return replace(asked, levers={**asked.levers, **candidate.changes})
 
 
 def _start(job: Job, refused: KgopsError | None) -> list[str]:

@@ -53,7 +53,7 @@ def facts_of_reading(card: CardReading) -> CardFacts:
     )
 
 
-def facts_here(gpu: str | None) -> CardFacts | None:
+def facts_here(gpu_request: str | None) -> CardFacts | None:
     """Of the card that a job asks for, as `CardsAsked` reads it; None where there is none.
 
     While the choice among several is open, the one of least compute capability: what suits it suits all.
@@ -63,7 +63,7 @@ def facts_here(gpu: str | None) -> CardFacts | None:
         return None
     with opened:
         cards = [card for card in opened.cards() if card.problem is None]
-    wanted = CardsAsked.read(gpu)
+    wanted = CardsAsked.read(gpu_request)
     asked = [card for card in cards if wanted.includes(str(card.index), card.uuid)]
     known = [card for card in asked if card.compute_capability is not None]
     chosen = min(

@@ -197,7 +197,7 @@ _UNKNOWN: dict[str, Any] = {
     "started_at": None,
     "exit_code": None,
     "attempts": 0,
-    "gpu": None,
+    "gpu_request": None,
     "card": None,
     "reserved_mib": None,
     "exclusive": 0,

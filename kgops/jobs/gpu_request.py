@@ -43,11 +43,11 @@ def _plain(model: str) -> str:
     return re.sub(r"[\s_-]", "", model.lower())
 
 
-def asked_with_devices(gpu: str | None, devices: Any) -> str:
+def asked_with_devices(gpu_request: str | None, devices: Any) -> str:
     """What is asked of the queue by a run that uses cards and is spread over `devices`, as its lever says.
 
     Whoever names cards gets those, however many the run would be spread over.
     """
-    if gpu not in (None, "auto") or devices == 1:
-        return gpu or "auto"
+    if gpu_request not in (None, "auto") or devices == 1:
+        return gpu_request or "auto"
     return f"auto:{devices}" if isinstance(devices, int) else str(devices)

@@ -22,9 +22,9 @@ LONGEST_LABEL = 100
 
 @dataclass(frozen=True, slots=True)
 class CardAsk:
-    """What a job asks of a card. Without `gpu` and memory it asks for none."""
+    """What a job asks of a card. Without `wanted` and memory it asks for none."""
 
-    gpu: str | None = None  # "auto", an index, or a UUID
+    wanted: str | None = None  # "auto", an index, or a UUID
     memory_mib: int | None = None
     exclusive: bool = False
 
@@ -89,7 +89,7 @@ _TOP = (
     Key("on", "table"),
 )
 _CARD = (
-    Key("gpu", "str"),
+    Key("wanted", "str"),
     Key("memory_mib", "int", check=at_least(1)),
     Key("exclusive", "bool", False),
 )

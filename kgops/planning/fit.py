@@ -63,12 +63,12 @@ def fit_of(
 def fit_of_run(run: Run, forecast: Mapping[str, Any] | None) -> Fit | None:
     """Of a run that waits for a GPU, by what was predicted of it and what its row says that it waits for; None of any
     other."""
-    if run.gpu is None or run.state != "queued" or not run.reason:
+    if run.gpu_request is None or run.state != "queued" or not run.reason:
         return None
     told = forecast or {}
     return fit_of(
         run.reserved_mib,
-        on=str(told.get("on") or f"GPU {run.gpu}"),
+        on=str(told.get("on") or f"GPU {run.gpu_request}"),
         room_mib=told.get("usable_mib"),
         waits_for=run.reason,
         waits=True,

@@ -26,7 +26,7 @@ from kgops.planning.targets import Target
 from kgops.planning.time_corrections import Pace
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["MARGIN", "Known", "Option", "Suggestion", "need_mib", "suggest"]
+__all__ = ["MARGIN", "Candidate", "Known", "Suggestion", "need_mib", "suggest"]
 
 # Kept free beside a prediction. Under-prediction is what ends a run; on a card nothing was measured yet that
 # would allow less.
@@ -50,7 +50,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Candidate:
     """`changes` are the levers that differ from what was asked, `kind` the strongest of what they change.
     `seconds` is modelled: of an epoch, or of the whole tracing."""
 
@@ -70,10 +70,10 @@ class Suggestion:
 
     subject: Subject
     target: Target
-    asked: Option
-    chosen: Option | None
-    nearest: Option | None
-    others: tuple[Option, ...]
+    asked: Candidate
+    chosen: Candidate | None
+    nearest: Candidate | None
+    others: tuple[Candidate, ...]
     known: Known
     largest_batch: int | None = (
         None  # that is predicted to fit, for training; None where it was not asked for
@@ -84,7 +84,7 @@ class Suggestion:
         return self.chosen is not None
 
     @property
-    def best(self) -> Option:
+    def best(self) -> Candidate:
         """What would be run, fitting or not."""
         return self.chosen or self.asked
 
@@ -104,7 +104,7 @@ def suggest(
 ) -> Suggestion | None:
     """None where the job has no formula. `thorough` also looks for the next best settings and the largest batch."""
     search = _Search(subject, target, known, expands_segments(environment or {}))
-    asked = search.option({})
+    asked = search.candidate({})
     if asked is None:
         return None
     fits = search.fits(asked)
@@ -117,7 +117,7 @@ def suggest(
     if not thorough:
         return Suggestion(subject, target, asked, chosen, nearest, (), known)
     more = search.by_pace([{}, *search.exact_changes(), *search.numeric_changes()])
-    looked_at = (search.option(changes) for _, changes in more[: _OTHERS + _ALIKE])
+    looked_at = (search.candidate(changes) for _, changes in more[: _OTHERS + _ALIKE])
     others = _different((one for one in looked_at if one is not None and search.fits(one)), chosen or asked)
     batch = search.largest_batch(chosen.changes if chosen else {})
     return Suggestion(subject, target, asked, chosen, nearest, others, known, batch)
@@ -137,7 +137,7 @@ class _Search:
         self.data = data_bytes(kind, counts.entities, triples)
         self._predicted: list[tuple[Shape, Budget]] = []
 
-    def option(self, changes: Mapping[str, Any]) -> Option | None:
+    def candidate(self, changes: Mapping[str, Any]) -> Candidate | None:
         """With the asked levers changed so; None where rules do not let it stand, or there is no formula."""
         shapes = self._allowed(changes)
         if not shapes:
@@ -145,7 +145,7 @@ class _Search:
         budget = max((self._budget(shape) for shape in shapes), key=lambda one: one.total)
         kinds: list[Kind] = ["exact", *(kind_of(name) for name in changes)]
         kind = max(kinds, key=_ORDER.index)
-        return Option(dict(changes), kind, budget, sum(seconds(shape, self.rates) for shape in shapes))
+        return Candidate(dict(changes), kind, budget, sum(seconds(shape, self.rates) for shape in shapes))
 
     def by_pace(self, wanted: Iterable[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
         """Modelled seconds with each of these changes that rules let stand, the fastest first; of those that a
@@ -154,9 +154,9 @@ class _Search:
         known = [(took, changes) for took, changes in paced if took is not None]
         return sorted(known, key=lambda pair: (round(pair[0], 12), len(pair[1])))
 
-    def first_that_fits(self, wanted: Iterable[Mapping[str, Any]]) -> Option | None:
-        options = (self.option(changes) for changes in wanted)
-        return next((one for one in options if one is not None and self.fits(one)), None)
+    def first_that_fits(self, wanted: Iterable[Mapping[str, Any]]) -> Candidate | None:
+        candidates = (self.candidate(changes) for changes in wanted)
+        return next((one for one in candidates if one is not None and self.fits(one)), None)
 
     def _modelled(self, changes: Mapping[str, Any]) -> float | None:
         shapes = self._allowed(changes)
@@ -169,10 +169,10 @@ class _Search:
             return []
         return self.subject.shapes(settled, self.target.facts)
 
-    def fits(self, option: Option) -> bool:
+    def fits(self, candidate: Candidate) -> bool:
         """An unknown size of memory is no reason to refuse."""
         usable = self.target.room_mib
-        return usable is None or option.need_mib <= usable
+        return usable is None or candidate.need_mib <= usable
 
     def exact_changes(self) -> Iterator[dict[str, Any]]:
         """Values of the levers that nobody fixed, which give the same numbers."""
@@ -201,13 +201,13 @@ class _Search:
         elif self.levers.get("gram_precision", "fp32") == "fp32":
             yield {"gram_precision": "bf16"}
 
-    def nearest(self) -> Option | None:
+    def nearest(self) -> Candidate | None:
         """The first rung of the ladder on which it fits, those that change results included."""
         willing = replace(self.job, limits=replace(self.job.limits, allow_approximate=True))
         for rung in ladder(willing, self.target.facts, self.entities):
-            option = self.option(rung.settings)
-            if option is not None and self.fits(option):
-                return option
+            candidate = self.candidate(rung.settings)
+            if candidate is not None and self.fits(candidate):
+                return candidate
         return None
 
     def largest_batch(self, changes: Mapping[str, Any]) -> int | None:
@@ -256,20 +256,20 @@ class _Search:
         return str(self.levers.get(lever, "auto")) == "auto"
 
 
-def _different(options: Iterable[Option], best: Option) -> tuple[Option, ...]:
+def _different(candidates: Iterable[Candidate], best: Candidate) -> tuple[Candidate, ...]:
     """The next ones worth a line: no two of the same need and pace, and none that gives the same numbers as
     another more slowly and for as much memory."""
     seen = {(round(best.need_mib), f"{best.seconds:.2g}")}
-    found: list[Option] = []
-    for option in options:
-        key = (round(option.need_mib), f"{option.seconds:.2g}")
+    found: list[Candidate] = []
+    for candidate in candidates:
+        key = (round(candidate.need_mib), f"{candidate.seconds:.2g}")
         is_beaten = any(
-            option.need_mib >= one.need_mib and option.seconds >= one.seconds for one in (best, *found)
+            candidate.need_mib >= one.need_mib and candidate.seconds >= one.seconds for one in (best, *found)
         )
-        if key in seen or (option.kind == "exact" and is_beaten):
+        if key in seen or (candidate.kind == "exact" and is_beaten):
             continue
         seen.add(key)
-        found.append(option)
+        found.append(candidate)
         if len(found) == _OTHERS:
             break
     return tuple(found)

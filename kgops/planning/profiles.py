@@ -56,10 +56,10 @@ def read(path: Path) -> Profile:
     return _read(path, path.stem)
 
 
-def default_for(job: Job, gpu: CardFacts | None) -> str | None:
+def default_for(job: Job, facts: CardFacts | None) -> str | None:
     """The profile of a job that names none, on this GPU (None: on a CPU, or nobody knows yet): the one made for the
     GPU, else `auto`, which suits any machine: fp32 on a CPU. A command decides for itself."""
-    model = gpu.model if gpu is not None else None
+    model = facts.model if facts is not None else None
     made_for_it = (name for name in names() if model is not None and model in find(name).cards)
     return None if job.workload == "exec" else next(made_for_it, AUTO)
 

@@ -73,10 +73,12 @@ class Resolved:
         return [choice for choice in self.choices if choice.is_corrected]
 
 
-def usable_here(gpu: str | None) -> CardFacts | None:
+def usable_here(gpu_request: str | None) -> CardFacts | None:
     """The GPU a job gets: one it insists on, or any where the torch that is installed can use it."""
     build = torch_build()
-    return None if gpu is None and build is not None and build.cuda is None else facts_here(gpu)
+    return (
+        None if gpu_request is None and build is not None and build.cuda is None else facts_here(gpu_request)
+    )
 
 
 def resolve(job: Job, find_card: FindCard = usable_here) -> Resolved:
@@ -131,7 +133,7 @@ def _card_of(job: Job, find_card: FindCard) -> CardFacts | None:
 
 def gpu_asked(job: Job) -> str | None:
     """What the job insists on; memory to reserve is some GPU's."""
-    return job.card.gpu or ("auto" if job.card.memory_mib is not None else None)
+    return job.card.wanted or ("auto" if job.card.memory_mib is not None else None)
 
 
 def device_of(job: Job) -> str:
@@ -192,7 +194,7 @@ def _with_device(job: Job, corrections: list[Correction]) -> dict[str, Any]:
     if why is None:
         return job.settings
     named = any(stage.get("device", "auto") != "auto" for stage in _stages(job))
-    if named or job.card.gpu or job.card.memory_mib:
+    if named or job.card.wanted or job.card.memory_mib:
         raise Usage(
             f"the card that was asked for cannot be used: {why.reason} ({why.source})",
             "install that build of torch, or run without --gpu and --device",

@@ -38,7 +38,7 @@ class Target:
     known: KnownCard | None
     usable_mib: float | None
     free_mib: float | None
-    gpu: str | None = None  # what `--gpu` calls it, where it is in this machine
+    gpu_name: str | None = None  # what `--gpu` calls it, where it is in this machine
     uuid: str | None = None
 
     @property
@@ -67,27 +67,27 @@ def find_targets(asked: str | None) -> list[Target]:
         return found
     if asked == "all":
         raise Usage("this machine has no card", f"cards are known by name, too: {', '.join(short_names())}")
-    names = ("cpu", *(target.gpu or "" for target in here), *short_names())
+    names = ("cpu", *(target.gpu_name or "" for target in here), *short_names())
     raise Usage(f"there is no card {asked!r:.60}{nearest(asked or '', dict.fromkeys(names))}")
 
 
-def target_of_job(gpu: str | None, device: str) -> Target:
+def target_of_job(gpu_request: str | None, device: str) -> Target:
     """Where a run with this `--gpu` and `device` setting would be: the card it insists on, any that torch can use, or
     the processor."""
     if device == "cpu":
         return processor()
-    found = gpus_asked(gpu)
+    found = gpus_asked(gpu_request)
     return _weakest(found) if found else processor()
 
 
-def gpus_asked(gpu: str | None) -> list[Target]:
+def gpus_asked(gpu_request: str | None) -> list[Target]:
     """Those here that a run with this `--gpu` may get, and torch can use; whoever names some insists on them."""
-    return [] if gpu is None and torch_is_for_cpus() else gpus_here(gpu)
+    return [] if gpu_request is None and torch_is_for_cpus() else gpus_here(gpu_request)
 
 
-def gpus_here(gpu: str | None) -> list[Target]:
+def gpus_here(gpu_request: str | None) -> list[Target]:
     """Those that `--gpu` means, whether torch can use them or not."""
-    return _asked(cards_here(), gpu)
+    return _asked(cards_here(), gpu_request)
 
 
 def torch_is_for_cpus() -> bool:
@@ -96,12 +96,12 @@ def torch_is_for_cpus() -> bool:
     return build is not None and build.cuda is None
 
 
-def _asked(here: list[Target], gpu: str | None) -> list[Target]:
-    ask = CardsAsked.read(gpu)
+def _asked(here: list[Target], gpu_request: str | None) -> list[Target]:
+    ask = CardsAsked.read(gpu_request)
     return [
         one
         for one in here
-        if ask.includes(one.gpu, one.uuid, model=one.known.short_name if one.known else None)
+        if ask.includes(one.gpu_name, one.uuid, model=one.known.short_name if one.known else None)
     ]
 
 

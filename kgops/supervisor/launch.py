@@ -124,7 +124,7 @@ def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Plann
             state="queued",
             folder=name,
             submitted_at=plan.submitted_at,
-            gpu=plan.gpu,
+            gpu_request=plan.gpu_request,
             reserved_mib=plan.reserved_mib,
             exclusive=plan.exclusive,
             predicted_mib=plan.predicted_mib,
@@ -145,7 +145,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         submitted_at=time.time(),
         command=shown,
         cwd=masked_text(str(cwd)),
-        gpu=planned.gpu,
+        gpu_request=planned.gpu_request,
         reserved_mib=planned.reserved_mib,
         predicted_mib=planned.predicted_mib,
         forecast=planned.forecast(),
@@ -309,13 +309,13 @@ def _must_have_place(job: Job) -> None:
             raise Usage(
                 "there is no sbatch here", "start it on a login node of the cluster, or leave --on away"
             )
-        if job.card.gpu or job.card.memory_mib:
+        if job.card.wanted or job.card.memory_mib:
             raise Usage("--gpu and --gpu-memory are for cards of this machine", "ask Slurm: --gres gpu:1")
 
 
 def _must_have_card(job: Job) -> None:
     """Whoever names a card wants that card: without it nothing is started on the CPU instead."""
-    wanted = job.card.gpu
+    wanted = job.card.wanted
     if wanted is None and job.card.memory_mib is None:
         return
     ask = CardsAsked.read(wanted)
@@ -348,7 +348,7 @@ def _must_have_torch_for_it(job: Job) -> None:
 
 
 def _must_not_limit_a_card(job: Job) -> None:
-    if job.limits.memory_mib is not None and (job.card.gpu or job.card.memory_mib):
+    if job.limits.memory_mib is not None and (job.card.wanted or job.card.memory_mib):
         raise Usage(
             "a limit of host memory is for runs on the CPU: a card's driver maps more than it uses",
             "leave away --memory-limit, or --gpu and --gpu-memory",

@@ -22,7 +22,7 @@ class Plan:
     submitted_at: float
     command: list[str]  # of the worker, secrets masked
     cwd: str
-    gpu: str | None
+    gpu_request: str | None
     reserved_mib: int | None
     exclusive: bool
     attempts: int
@@ -116,7 +116,7 @@ def _plan_from(table: Any, folder: RunFolder) -> Plan:
 
 def plans_by_gpu(conn: Connection, run: runs.Run) -> dict[str, dict[str, Any]]:
     """By the UUID of each GPU that it may get; empty where it is planned the same for all of them."""
-    return runs.spec(conn, run.id).plan.get("by_gpu") or {} if run.gpu is not None else {}
+    return runs.spec(conn, run.id).plan.get("by_gpu") or {} if run.gpu_request is not None else {}
 
 
 def needs_of(plans: dict[str, dict[str, Any]]) -> dict[str, int | None]:

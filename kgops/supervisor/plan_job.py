@@ -19,7 +19,7 @@ from kgops.planning import corrections, time_corrections
 from kgops.planning.applied_options import as_applied
 from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.job_size import subject_of
-from kgops.planning.planner import Known, Option, Suggestion, need_mib, suggest
+from kgops.planning.planner import Candidate, Known, Suggestion, need_mib, suggest
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
 from kgops.planning.resolve import Choice, Resolved, device_of, gpu_asked
 from kgops.planning.targets import Target, cards_here, processor, target_of_job
@@ -65,7 +65,7 @@ class Planned:
     picked: bool = False  # its profile, by its GPU: nobody named one
 
     @property
-    def best(self) -> Option | None:
+    def best(self) -> Candidate | None:
         return self.suggestion.best if self.suggestion else None
 
     @property
@@ -84,9 +84,9 @@ class Planned:
         return self.suggestion.subject.counts.entities if self.suggestion else None
 
     @property
-    def gpu(self) -> str | None:
+    def gpu_request(self) -> str | None:
         """The cards that the queue is asked for: a run that will use some gets them from there."""
-        asked = self.job.card.gpu
+        asked = self.job.card.wanted
         if self._uses_card:
             return asked_with_devices(asked, self.job.levers.get("devices", 1))
         return asked or ("auto" if self.job.card.memory_mib else None)
@@ -94,7 +94,7 @@ class Planned:
     @property
     def reserved_mib(self) -> int | None:
         """Of each of its cards; None: unknown, so it gets them to itself."""
-        if self.job.card.memory_mib is not None or self.gpu is None:
+        if self.job.card.memory_mib is not None or self.gpu_request is None:
             return self.job.card.memory_mib
         return math.ceil(need_mib(self.best.budget)) if self.best else None
 

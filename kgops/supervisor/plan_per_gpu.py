@@ -10,7 +10,7 @@ from kgops.errors import Usage
 from kgops.jobs.gpu_request import CardsAsked, asked_with_devices
 from kgops.jobs.job import Job
 from kgops.planning.fit import Fit, fit_of
-from kgops.planning.planner import Option, need_mib, suggest
+from kgops.planning.planner import Candidate, need_mib, suggest
 from kgops.planning.resolve import device_of, gpu_asked, resolve
 from kgops.planning.targets import Target, cards_here, gpus_asked, processor, torch_is_for_cpus
 from kgops.settings import Home
@@ -29,7 +29,7 @@ class Placed:
 
     planned: Planned
     fit: Fit
-    nearest_now: Option | None = None
+    nearest_now: Candidate | None = None
     others: tuple[Planned, ...] = ()
     mixed: bool = False  # whether GPUs of other kinds are here
     unused: tuple[Target, ...] = ()  # GPUs that are here, where the torch that is installed can use none
@@ -91,7 +91,7 @@ def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
 
 def _wants_several(job: Job) -> bool:
     """Then all of them get one plan."""
-    asked = asked_with_devices(job.card.gpu, job.levers.get("devices", 1))
+    asked = asked_with_devices(job.card.wanted, job.levers.get("devices", 1))
     ask = CardsAsked.read(asked)
     return ask.many != 1 and (ask.named is None or len(ask.named) > 1)
 
@@ -115,7 +115,7 @@ def _planned(
 
 
 def _on(job: Job, target: Target) -> Job:
-    return replace(job, card=replace(job.card, gpu=target.uuid))
+    return replace(job, card=replace(job.card, wanted=target.uuid))
 
 
 def _may_fit(planned: Planned) -> bool:
@@ -130,7 +130,7 @@ def _need(planned: Planned) -> float | None:
 def _placed(plans: Sequence[Planned], conn: Connection | None, *, mixed: bool = False) -> Placed:
     """The plan of the GPU that the queue would give now; while all are taken, of the one with most memory."""
     first = plans[0]
-    if first.gpu is None:
+    if first.gpu_request is None:
         turn = queue.turn_now(conn, _as_run(first), ())
         return Placed(first, _fit(first, turn))
     needs = {uuid: one.reserved_mib for one in plans for uuid in one.uuids} if mixed else None
@@ -161,7 +161,7 @@ def _nearest_now(
     conn: Connection | None,
     cards: Any,
     needs: queue.Needs | None,
-) -> Option | None:
+) -> Candidate | None:
     """What changes least and would start at once; None where nothing would, or where no memory is in the way."""
     suggestion = planned.suggestion
     if suggestion is None:
@@ -184,7 +184,7 @@ def _as_run(planned: Planned) -> Run:
     return empty._replace(
         id=0,
         state="queued",
-        gpu=planned.gpu,
+        gpu_request=planned.gpu_request,
         reserved_mib=planned.reserved_mib,
         exclusive=int(asked.exclusive),
     )

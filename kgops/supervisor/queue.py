@@ -42,7 +42,7 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
     Safe for any process at any time: two that dispatch together do not start a run twice.
     """
     waiting = runs.in_states(conn, runs.WAITING)
-    cards = read_cards() if any(run.gpu is not None for run in waiting) else ()
+    cards = read_cards() if any(run.gpu_request is not None for run in waiting) else ()
     started: list[int] = []
     wanted_earlier: dict[str, int] = {}
     for run in waiting:
@@ -134,14 +134,14 @@ def find_turn(
     `cards` is a text where the cards cannot be read. `needs` has the GPUs that the run was planned for, by UUID, where
     they differ.
     """
-    if run.gpu is None:
+    if run.gpu_request is None:
         return _turn_without_card(run, active, wanted_earlier)
     if isinstance(cards, str):
         return Turn(None, cards)
-    ask = CardsAsked.read(run.gpu)
+    ask = CardsAsked.read(run.gpu_request)
     asked = {card.uuid: card for card in cards if card.uuid and includes(ask, card)}
     if not asked or (ask.named is not None and len(asked) < len(ask.named)):
-        return Turn(None, f"GPU {run.gpu}, which this machine does not have")
+        return Turn(None, f"GPU {run.gpu_request}, which this machine does not have")
     if needs:
         asked = {uuid: card for uuid, card in asked.items() if uuid in needs} or asked
     many = min(ask.many or len(asked), len(asked))
@@ -175,7 +175,7 @@ def includes(ask: CardsAsked, card: CardReading) -> bool:
 
 
 def _turn_without_card(run: Run, active: list[Run], wanted_earlier: Mapping[str, int]) -> Turn:
-    beside = [other for other in active if other.gpu is None]
+    beside = [other for other in active if other.gpu_request is None]
     alone = next((other for other in beside if other.exclusive), None)
     if alone is not None:
         return Turn(None, f"run {alone.id}, which has this machine's processors to itself", frozenset({CPU}))

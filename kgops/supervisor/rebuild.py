@@ -73,7 +73,7 @@ def _take_in(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int | N
             state="queued" if last == 0 else "starting",
             folder=folder.path.name,
             submitted_at=plan.submitted_at,
-            gpu=plan.gpu,
+            gpu_request=plan.gpu_request,
             reserved_mib=plan.reserved_mib,
             exclusive=plan.exclusive,
             predicted_mib=plan.predicted_mib,

@@ -86,7 +86,7 @@ def _run(conn: Connection, story: Story, label: str, profile: str | None, begun:
         "peak_card_mib": story.took_mib if story.on_card else None,
         "peak_host_mib": 1850.0 if story.on_card else story.took_mib,
         "card": CARD["uuid"] if story.on_card else None,
-        "gpu": "auto" if story.on_card else None,
+        "gpu_request": "auto" if story.on_card else None,
         "metric": metric,
         "metric_value": story.figures[metric] if metric else None,
     }

@@ -133,7 +133,7 @@ def job_of(draft: Draft) -> Job:
         "workload": draft.workload,
         draft.workload: settings,
         "levers": levers,
-        "card": {"gpu": gpu} if gpu else {},
+        "card": {"wanted": gpu} if gpu else {},
         **({"profile": draft.profile} if draft.profile else {}),
     }
     try:

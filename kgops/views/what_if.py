@@ -152,7 +152,7 @@ class WhatIf:
         if self._cards is None:
             self._cards = cards_here()
         return Offers(
-            tuple((card.gpu or "", card.title) for card in self._cards),
+            tuple((card.gpu_name or "", card.title) for card in self._cards),
             tuple(short_names()),
             tuple(profiles.names()),
             tuple(dict.fromkeys((*data, *BUNDLED))),
@@ -249,7 +249,7 @@ class WhatIf:
             return None
         if self._cards is None:
             self._cards = cards_here()
-        if not any(draft.card in (card.gpu, card.uuid) for card in self._cards):
+        if not any(draft.card in (card.gpu_name, card.uuid) for card in self._cards):
             raise BadField("card", f"this machine has no card {draft.card}")
         return None
 
