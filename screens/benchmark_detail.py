@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.cli.claims_overview import advice_lines, count_lines, list_lines
-from kgops.cli.output import UNKNOWN, figure, fitted, padded, width_of
+from kgops.cli.output import UNKNOWN, amount, fitted, padded, width_of
 from kgops.experiments.claim_register import titles
 from kgops.experiments.claims import Judged, quality
 from kgops.experiments.pairs import Spread
@@ -126,11 +126,11 @@ def _of_row(one: Measured) -> _Line:
     words = [one.why] if one.why else []
     words += [f"{name} was not in effect: {why}" for name, why in one.ineffective.items()]
     if one.seconds is not None:
-        words.append(figure(one.seconds.median, "s"))
+        words.append(amount(one.seconds.median, "s"))
     if one.memory_mib is not None:
-        words.append(figure(one.memory_mib.median, "MiB"))
+        words.append(amount(one.memory_mib.median, "MiB"))
     words += [
-        f"{name} {figure(before)} → {figure(after)}"
+        f"{name} {amount(before)} → {amount(after)}"
         for name, (before, after) in one.quality.items()
         if before != after
     ]
@@ -233,8 +233,8 @@ def _figures(told: Told, width: int) -> list[Row]:
     out = [columns.heading()]
     for one in told.figures:
         subject = one.subject + (f", against {one.against}" if one.against else "")
-        spread = "" if one.low is None or one.high is None else f"{figure(one.low)}–{figure(one.high)}"
-        cells = Piece(subject), Piece(figure(one.value, one.unit)), Piece(spread, "dim")
+        spread = "" if one.low is None or one.high is None else f"{amount(one.low)}–{amount(one.high)}"
+        cells = Piece(subject), Piece(amount(one.value, one.unit)), Piece(spread, "dim")
         out.append(columns.row((*cells, Piece(str(one.n), "dim"))))
     only = told.figures[0]
     if len(told.figures) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
@@ -248,8 +248,8 @@ def _belongs(told: Told, width: int) -> list[Row]:
     words = []
     if told.first is not None:
         first = told.first
-        cost = [figure(first.seconds.median, "s")] if first.seconds else []
-        cost += [figure(first.memory_mib.median, "MiB")] if first.memory_mib else []
+        cost = [amount(first.seconds.median, "s")] if first.seconds else []
+        cost += [amount(first.memory_mib.median, "MiB")] if first.memory_mib else []
         words.append(f"against {first.variant}: {', '.join(cost) or UNKNOWN}")
         words.append(f"time is {first.seconds_of or UNKNOWN}; memory is {first.memory_of or UNKNOWN}")
         if first.busy is not None and first.busy > 0.15:

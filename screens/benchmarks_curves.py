@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kgops.cli.output import figure, fitted, padded
+from kgops.cli.output import amount, fitted, padded
 from kgops.jobs.text import one_line
 from kgops.jobs.timestamps import clock
 from screens.rows import Piece, Row, said
@@ -77,7 +77,7 @@ def _chart(
     out = []
     for y, line in enumerate(lines):
         at = max(values) if y == 0 else min(values) if y == _HEIGHT - 1 else None
-        label = figure(at) if at is not None and (y == 0 or min(values) < max(values)) else ""
+        label = amount(at) if at is not None and (y == 0 or min(values) < max(values)) else ""
         out.append(Row((Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim"), *line)))
     left, right = ends or (f"{min(sizes):,.4g}", f"{max(sizes):,.4g}")
     gap = max(inner - len(left) - len(right), 1)

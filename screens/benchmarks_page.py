@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
-from kgops.cli.output import figure, padded
+from kgops.cli.output import amount, padded
 from kgops.experiments.benchmark_list import OVERVIEW
 from kgops.jobs.text import one_line
 from kgops.jobs.timestamps import NO_MOMENT, is_moment
@@ -152,7 +152,7 @@ class Shown(Sequence[Row]):
         return [
             Piece(one.subject),
             Piece(of if bench else "", "dim"),
-            Piece(figure(one.value, one.unit)),
+            Piece(amount(one.value, one.unit)),
             Piece(str(one.n), "dim"),
             Piece(_when(one.at, self._now), "dim"),
             Piece("" if one.bench is None else str(one.bench), "dim"),

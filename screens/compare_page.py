@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgops.cli.output import UNKNOWN, figure, fitted, padded, width_of
+from kgops.cli.output import UNKNOWN, amount, fitted, padded, width_of
 from kgops.jobs.text import one_line
 from screens.rows import BLANK, Piece, Row, said
 from screens.widgets.overlay import Spot, on_axis, overlay
-from screens.wording import short_figure, sign_of, state_of, took
+from screens.wording import short_amount, sign_of, state_of, took
 
 if TYPE_CHECKING:
     from kgops.views.comparison import Comparison, Difference, Figure
@@ -109,7 +109,7 @@ def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
     lines = overlay(values, LETTERS, inner, _HEIGHT, low, high, chosen=chosen)
     out = [[Piece(padded(fitted(one_line(one.name), width), width))]]
     for y, line in enumerate(lines):
-        label = short_figure(high) if y == 0 else short_figure(low) if y == _HEIGHT - 1 and high > low else ""
+        label = short_amount(high) if y == 0 else short_amount(low) if y == _HEIGHT - 1 and high > low else ""
         out.append([Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim"), *line])
     unit = " s" if one.by_clock else ""
     ends = f"{first:,.4g}{unit}", f"{last:,.6g}{unit}"
@@ -165,7 +165,7 @@ class _Table:
         if any(ratios) and not wide:
             rows.append(self._row("", [f"{ratio:>{number}}" for ratio in ratios], tone="dim"))
         if any(one.spread):
-            spread = ["" if pair is None else f"{figure(pair[0])}–{figure(pair[1])}" for pair in one.spread]
+            spread = ["" if pair is None else f"{amount(pair[0])}–{amount(pair[1])}" for pair in one.spread]
             if max(map(len, spread)) <= self._cell:
                 rows.append(self._row("  half of them", [f"{text:>{number}}" for text in spread], tone="dim"))
         return rows
@@ -197,8 +197,8 @@ def _named(one: Figure) -> str:
 
 def _in(value: float | None, width: int) -> str:
     """As many digits as there is room for."""
-    if value is None or len(figure(value)) <= width:
-        return figure(value)
+    if value is None or len(amount(value)) <= width:
+        return amount(value)
     return next((text for n in (3, 2, 1) if len(text := f"{value:.{n}g}") <= width), f"{value:.0e}")
 
 

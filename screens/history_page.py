@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from kgops.cli.output import duration, padded
 from kgops.jobs.text import one_line
 from screens.rows import Column, Columns, Piece, Row, said
-from screens.wording import metric_of, short_figure, sign_of
+from screens.wording import metric_of, short_amount, sign_of
 from storage.filters import FIELDS, GROUPS
 from storage.runs import STATES
 
@@ -135,7 +135,7 @@ class Shown(Sequence[Row]):
         figure = self._answer.figure
         value = self._answer.values.get(number)
         room = self._columns.width_of("metric")
-        metric = metric_of(run, room) if figure is None else "" if value is None else short_figure(value)
+        metric = metric_of(run, room) if figure is None else "" if value is None else short_amount(value)
         peak = run.peak_card_mib if run.peak_card_mib is not None else run.peak_host_mib
         bad = run.state not in ("succeeded", "cancelled")
         return self._columns.row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kgops.cli.output import width_of
-from kgops.jobs.applied import AUTO
+from kgops.jobs.on_device import AUTO
 from kgops.jobs.text import one_line
 from kgops.views.drafts import FIELDS, PULLED, Draft, is_what_if
 from kgops.views.what_if import Answer, Lever, Offers

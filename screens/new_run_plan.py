@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from kgops.cli.command_line import as_command
-from kgops.cli.output import duration, figure, fitted, width_of
+from kgops.cli.output import amount, duration, fitted, width_of
 from kgops.jobs.text import one_line
 from kgops.planning.fit import State
 from kgops.planning.memory_estimate import Budget
@@ -225,12 +225,12 @@ def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
     runs = (
         "from one run here"
         if pace.samples == 1
-        else f"{figure(low)} to {figure(high)} in {pace.samples} runs here"
+        else f"{amount(low)} to {amount(high)} in {pace.samples} runs here"
     )
     if answer.draft.workload != "train":
-        return said(f"expected: {figure(middle)} s ({runs})", width)
+        return said(f"expected: {amount(middle)} s ({runs})", width)
     whole = duration(middle * (answer.draft.number("num_epochs") or 0))
-    return said(f"expected: {whole} of epochs alone, {figure(middle)} s each ({runs})", width)
+    return said(f"expected: {whole} of epochs alone, {amount(middle)} s each ({runs})", width)
 
 
 def _starts_now(near: Candidate | None) -> str:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kgops.cli.output import UNKNOWN, duration, figure, fitted, moment, off_by, width_of
+from kgops.cli.output import UNKNOWN, amount, duration, fitted, moment, off_by, width_of
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
@@ -62,14 +62,14 @@ def _state(known: Dossier, width: int) -> list[Row]:
     if run.done is not None:
         out.append(Row(tuple(_progress(run, _BAR if width >= _WIDE else _SHORT_BAR))))
     memory = [
-        f"{what} peak {figure(mib, 'MiB')}"
+        f"{what} peak {amount(mib, 'MiB')}"
         for what, mib in (("card", run.peak_card_mib), ("host", run.peak_host_mib))
         if mib is not None
     ]
     if known.above_start_mib is not None:
-        memory[-1] += f", {figure(known.above_start_mib, 'MiB')} {_above_what(known)}"
+        memory[-1] += f", {amount(known.above_start_mib, 'MiB')} {_above_what(known)}"
     if run.predicted_mib is not None:
-        memory.append(f"predicted {figure(run.predicted_mib, 'MiB')}{_of_what(known)}")
+        memory.append(f"predicted {amount(run.predicted_mib, 'MiB')}{_of_what(known)}")
     facts = [run.profile and f"profile {run.profile}", _cards(known), *memory]
     out += _joined([one_line(fact) for fact in facts if fact], width)
     return [*out, *(_origin(event, width) for event in known.imported)]
@@ -183,7 +183,7 @@ def _figures(known: Dossier, width: int) -> list[Row]:
             if pieces:
                 pieces.append(Piece("    "))
             pieces.append(Piece(f"{fitted(one_line(name), name_width):<{name_width}}  ", "dim"))
-            pieces.append(Piece(f"{figure(value):>10}"))
+            pieces.append(Piece(f"{amount(value):>10}"))
         out.append(Row(tuple(pieces)))
     return out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from kgops.cli.output import UNKNOWN, duration, figure, fitted, width_of
+from kgops.cli.output import UNKNOWN, amount, duration, fitted, width_of
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
 from kgops.jobs.timestamps import clock
@@ -17,7 +17,7 @@ __all__ = [
     "metric_of",
     "pace_of",
     "progress_of",
-    "short_figure",
+    "short_amount",
     "sign_of",
     "since",
     "state_of",
@@ -72,14 +72,14 @@ def pace_of(run: Run) -> str:
     unit = one_line(run.unit or "it")
     if 0 < run.rate < 1:
         return f"{_seconds(1 / run.rate)}/{_one_of(unit)}"
-    return f"{run.rate:,.1f} {unit}/s" if abs(run.rate) < _MANY else f"{figure(run.rate)} {unit}/s"
+    return f"{run.rate:,.1f} {unit}/s" if abs(run.rate) < _MANY else f"{amount(run.rate)} {unit}/s"
 
 
 def metric_of(run: Run, width: int = 40) -> str:
     """`valid_mrr 0.2870`; where there is less room the figure stays whole, and of its name what says most."""
     if run.metric is None:
         return ""
-    value, name = short_figure(run.metric_value), one_line(run.metric, 24)
+    value, name = short_amount(run.metric_value), one_line(run.metric, 24)
     room = width - len(value) - 1
     if width_of(name) > room:
         name = next((name.removeprefix(of) for of in _OF_WHAT if name.startswith(of)), name)
@@ -101,20 +101,20 @@ def since(run: Run) -> str:
     return clock(run.started_at, "since %H:%M" if today else "since %d %b")
 
 
-def short_figure(value: float | None) -> str:
+def short_amount(value: float | None) -> str:
     """Three or four digits that do not jump about: `0.2870`, `12.50`, `1,204`."""
     if value is None:
         return UNKNOWN
     size = abs(value)
     if size >= _MANY:
-        return figure(value)
+        return amount(value)
     if size >= 1000 or float(value).is_integer():
         return f"{value:,.0f}"
     if size >= 100:
         return f"{value:.1f}"
     if size >= 10:
         return f"{value:.2f}"
-    return f"{value:.4f}" if size >= 0.001 else figure(value)
+    return f"{value:.4f}" if size >= 0.001 else amount(value)
 
 
 def _seconds(value: float) -> str:
@@ -128,5 +128,5 @@ def _one_of(unit: str) -> str:
 
 def _count(value: float) -> str:
     if abs(value) >= _MANY:
-        return figure(value)
+        return amount(value)
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"

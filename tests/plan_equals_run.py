@@ -22,7 +22,7 @@ from command_lines import Bed, Line, lines
 from driving import Console, wait_for
 
 from kgops.cli import main
-from kgops.jobs.applied import spelled
+from kgops.jobs.on_device import spelled
 
 __all__ = [
     "compare_plans",

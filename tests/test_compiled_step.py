@@ -15,7 +15,7 @@ import torch
 from driving import patience
 
 from kgops.graphs.triples import Graph, read_pykeen_dataset
-from kgops.jobs.applied import Place, compile_mode
+from kgops.jobs.on_device import Place, compile_mode
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.acceleration import resolve_acceleration
 from kgops.training.adagrad import CardAdagrad

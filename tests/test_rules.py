@@ -342,7 +342,7 @@ def test_a_card_without_kernels_is_an_error_for_who_insists_and_the_cpu_for_who_
     found = resolve.resolve(job({}), lambda gpu: OLD)
     assert found.job.settings["device"] == "cpu"
     assert [choice.lever for choice in found.corrected] == ["device"]
-    for insisting in (job({}, train={"device": "cuda"}), job({}, card={"gpu": "0"})):
+    for insisting in (job({}, train={"device": "cuda"}), job({}, card={"wanted": "0"})):
         with pytest.raises(Usage, match=r"no kernels below compute capability 7\.5"):
             resolve.resolve(insisting, lambda gpu: OLD)
 

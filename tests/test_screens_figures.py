@@ -19,7 +19,7 @@ from screen_benchmarks import (
 )
 from screen_driving import Seen, look
 
-from kgops.cli.output import figure
+from kgops.cli.output import amount
 from kgops.experiments.summary import as_measurements
 from screens.widgets.row_window import Window
 from storage import benches, measurements
@@ -67,15 +67,15 @@ def test_figures_are_sorted_by_each_column_and_read_wherever_one_goes(home: Path
         await seen.press("less_than_sign", "less_than_sign")  # measured, n, value
         await seen.until_shows("value▼")
         await seen.press("G")
-        await seen.until_shows(figure(by_value[-1].value, "ms"))
+        await seen.until_shows(amount(by_value[-1].value, "ms"))
         await seen.press("u")
         await seen.until_shows("value▲")
         await seen.until(lambda: at(seen) == 0, "the first row")
-        await seen.until_shows(figure(by_value[-1].value, "ms"))
+        await seen.until_shows(amount(by_value[-1].value, "ms"))
         seen.app.screen.query_one("#body", Window).go(1_100)
         await seen.press("pagedown")
         assert 1_100 < at(seen) < 1_200
-        await seen.until_shows(figure(by_value[-1 - at(seen)].value, "ms"))
+        await seen.until_shows(amount(by_value[-1 - at(seen)].value, "ms"))
 
     look(home, story)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from kgops.cli.claims_page import verdicts
-from kgops.cli.output import UNKNOWN, columns, figure, moment, table, wrapped
+from kgops.cli.output import UNKNOWN, amount, columns, moment, table, wrapped
 from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.pairs import Spread
 from kgops.experiments.summary import Row, rows
@@ -71,11 +71,11 @@ def _cells(row: Row) -> tuple[str, ...]:
     alone = row.variant == row.baseline
     return (
         row.variant,
-        figure(row.seconds.median if row.seconds else None, "s"),
+        amount(row.seconds.median if row.seconds else None, "s"),
         "1" if alone else ratio(row.speed),
         "" if alone else quartiles(row.speed),
         str(row.seconds.n) if alone and row.seconds else str(row.speed.n) if row.speed else "0",
-        figure(row.memory_mib.median if row.memory_mib else None, "MiB"),
+        amount(row.memory_mib.median if row.memory_mib else None, "MiB"),
         "" if alone else f"{ratio(row.memory)} ({quartiles(row.memory)})" if row.memory else UNKNOWN,
     )
 
@@ -86,7 +86,7 @@ def _notes(found: list[Row]) -> list[str]:
         told = [f"{name} was not in effect: {why}" for name, why in row.ineffective.items()]
         for name, (before, after) in row.quality.items():
             if after is not None and before != after:
-                told.append(f"{name} {figure(before)} → {figure(after)}")
+                told.append(f"{name} {amount(before)} → {amount(after)}")
         if told:
             out += [f"  {row.variant}: {'; '.join(told)}"]
     busy = [row.busy for row in found if row.busy is not None]

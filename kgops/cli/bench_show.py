@@ -10,7 +10,7 @@ import click
 
 from kgops.cli.bench_page import page
 from kgops.cli.claims_overview import advice_lines, count_lines, list_lines, picked, whole_lines
-from kgops.cli.output import columns, figure, moment, print_json, say, table, tell
+from kgops.cli.output import amount, columns, moment, print_json, say, table, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from kgops.experiments.claims_overview import as_tables, overview
@@ -160,8 +160,8 @@ def _print_figures(found: list[measurements.Measurement], count: int, skip: int)
     rows = [
         (
             moment(m.at),
-            figure(m.value, m.unit),
-            "" if m.low is None or m.high is None else f"{figure(m.low)}–{figure(m.high)}",
+            amount(m.value, m.unit),
+            "" if m.low is None or m.high is None else f"{amount(m.low)}–{amount(m.high)}",
             str(m.n),
             m.machine,
             "" if m.bench is None else str(m.bench),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kgops.cli.output import UNKNOWN, columns, figure, padded, width_of, wrapped
+from kgops.cli.output import UNKNOWN, amount, columns, padded, width_of, wrapped
 from kgops.experiments.claims import Judged, judge, less_memory, quality, shipped
 from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.summary import rows
@@ -18,7 +18,7 @@ def page(conn: Connection, bench: Bench) -> list[str]:
     first, width = rows(conn, bench)[0], columns()
     beside = f"beside {first.variant}"
     if first.seconds and first.memory_mib:
-        beside += f": {figure(first.seconds.median)} s, {figure(first.memory_mib.median)} MiB"
+        beside += f": {amount(first.seconds.median)} s, {amount(first.memory_mib.median)} MiB"
     return [
         *wrapped(f"benchmark {bench.id} · {bench.name}, {beside}", width),
         *wrapped(machine_line(conn, bench.fingerprint), width, "  "),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.output import UNKNOWN, figure, print_json, say, table
+from kgops.cli.output import UNKNOWN, amount, print_json, say, table
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
@@ -98,12 +98,12 @@ def _word(value: Any) -> str:
 def _measured(one: Figure) -> Sequence[str]:
     cells = []
     for i, value in enumerate(one.values):
-        text = figure(value, one.unit)
+        text = amount(value, one.unit)
         spread = one.spread[i]
         if spread is not None:
-            text += f" ({figure(spread[0])}–{figure(spread[1])})"
+            text += f" ({amount(spread[0])}–{amount(spread[1])})"
         ratio = one.ratio(i) if i else None
         cells.append(
-            text if ratio is None else f"{text}  {figure(ratio) if abs(ratio) >= 1000 else f'{ratio:.2f}'}x"
+            text if ratio is None else f"{text}  {amount(ratio) if abs(ratio) >= 1000 else f'{ratio:.2f}'}x"
         )
     return (one.name, *cells)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kgops.cli.output import figure, off_by
+from kgops.cli.output import amount, off_by
 from kgops.jobs.text import one_line
 from kgops.planning.disk_use import DiskUse
 from kgops.supervisor.disk_space import in_bytes
@@ -40,11 +40,11 @@ def disk_of_run(plan: Mapping[str, Any], figures: Mapping[str, float]) -> list[s
     """`5,812 MiB · predicted 5,790 MiB (+0.4% measured)`; no line of a run of which neither is known."""
     told, wrote = plan.get("disk"), figures.get(DISK)
     if told is None:
-        return [] if wrote is None else [f"{figure(wrote, 'MiB')} · predicted {figure(None)}"]
+        return [] if wrote is None else [f"{amount(wrote, 'MiB')} · predicted {amount(None)}"]
     most = "at most " if told["at_most"] else ""
     off = off_by(wrote, told["total_mib"]) if wrote and not told["at_most"] else None
-    predicted = f"{most}{figure(told['total_mib'], 'MiB')}" + (f" ({off} measured)" if off else "")
-    return [f"{figure(wrote, 'MiB')} · predicted {predicted}"]
+    predicted = f"{most}{amount(told['total_mib'], 'MiB')}" + (f" ({off} measured)" if off else "")
+    return [f"{amount(wrote, 'MiB')} · predicted {predicted}"]
 
 
 def _copies(use: DiskUse) -> list[tuple[str, int]]:

@@ -8,7 +8,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from kgops.cli.output import duration, figure, say, tell
+from kgops.cli.output import amount, duration, say, tell
 from kgops.cli.session import Session
 from kgops.jobs.text import from_bytes, one_line
 from kgops.planning.oom_fallbacks import stepped_down, told
@@ -98,11 +98,11 @@ def summary(session: Session, run: Run) -> str:
     if run.reason:
         parts.append(one_line(run.reason, 320))
     if run.metric:
-        parts.append(f"{one_line(run.metric, 40)} {figure(run.metric_value)}")
+        parts.append(f"{one_line(run.metric, 40)} {amount(run.metric_value)}")
     if run.peak_host_mib is not None:
-        parts.append(f"peak host memory {figure(run.peak_host_mib, 'MiB')}")
+        parts.append(f"peak host memory {amount(run.peak_host_mib, 'MiB')}")
     if run.peak_card_mib is not None:
-        parts.append(f"peak card memory {figure(run.peak_card_mib, 'MiB')}")
+        parts.append(f"peak card memory {amount(run.peak_card_mib, 'MiB')}")
     changed = [event.body for event in reports.events(session.conn, run.id, kinds=("step_down", "again"))]
     made = len(attempts.of_run(session.conn, run.id))
     if changed:
@@ -147,12 +147,12 @@ def _describe(run: Run) -> str:
     elif run.state == "running" and run.workload != "exec":
         parts.append("loading libraries, and nothing reported yet")
     if run.done is not None:
-        of = f"/{figure(run.total)}" if run.total is not None else ""
-        parts.append(f"{figure(run.done)}{of}")
+        of = f"/{amount(run.total)}" if run.total is not None else ""
+        parts.append(f"{amount(run.done)}{of}")
     if run.rate is not None:
-        parts.append(figure(run.rate, f"{one_line(run.unit or 'it', 12)}/s"))
+        parts.append(amount(run.rate, f"{one_line(run.unit or 'it', 12)}/s"))
     if run.metric:
-        parts.append(f"{one_line(run.metric, 30)} {figure(run.metric_value)}")
+        parts.append(f"{one_line(run.metric, 30)} {amount(run.metric_value)}")
     if run.started_at:
         parts.append(duration(time.time() - run.started_at))
     from rich.markup import escape

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.cli.output import UNKNOWN, figure, fitted, padded, width_of
+from kgops.cli.output import UNKNOWN, amount, fitted, padded, width_of
 from kgops.gpus.readings import CardReading, NvmlProblem, ProcessReading, SliceReading, Snapshot
 from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import from_bytes, one_line
@@ -73,7 +73,7 @@ def plain(view: View) -> list[str]:
         parts = [
             f"{_mib(card.memory_used_mib)}/{_mib(card.memory_total_mib)} MiB",
             *(_util(card), _degrees(card), _power(card)),
-            *(f"run {held.run}: {figure(held.used_mib, 'MiB')}" for held in view.runs[card.index]),
+            *(f"run {held.run}: {amount(held.used_mib, 'MiB')}" for held in view.runs[card.index]),
         ]
         out.append(f"{at}  {card.index}  {one_line(card.name or UNKNOWN)}  {'  '.join(parts)}")
     return out
@@ -155,7 +155,7 @@ def _notes(view: View, columns: int) -> list[str]:
             label = one_line(held.label, 40)
             if held.by == "memory change":
                 notes.append(
-                    f"Run {held.run} ({label}) holds {figure(held.used_mib, 'MiB')} of card {card.index}, by "
+                    f"Run {held.run} ({label}) holds {amount(held.used_mib, 'MiB')} of card {card.index}, by "
                     "the change of the card's memory since before it: its processes are not to be seen."
                 )
             elif held.by is None:

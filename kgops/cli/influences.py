@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from kgops.cli.output import UNKNOWN, figure, print_json, say, table, tell
+from kgops.cli.output import UNKNOWN, amount, print_json, say, table, tell
 from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
@@ -119,14 +119,14 @@ def summary(session: Session, run: Run) -> list[str]:
     figures = reports.figures(session.conn, run.id)
     if f"{_ITSELF}_total" in figures:
         total, mean, largest = (
-            figure(figures.get(f"{_ITSELF}_{name}")) for name in ("total", "mean", "largest")
+            amount(figures.get(f"{_ITSELF}_{name}")) for name in ("total", "mean", "largest")
         )
-        many = figure(figures.get("train_triples"))
+        many = amount(figures.get("train_triples"))
         return [f"self-influence of {many} training triples: total {total}, mean {mean}, largest {largest}"]
     first = next((test for test in tests if test.trouble is None), None)
     if first is None:
         return []
     out = page(session, run, first, 5)
     if len(tests) > 1:
-        out.append(f"{figure(len(tests))} test triples: `kgops influences {run.id}` shows them.")
+        out.append(f"{amount(len(tests))} test triples: `kgops influences {run.id}` shows them.")
     return out

@@ -141,7 +141,7 @@ def moment(at: float | None) -> str:
     return clock(at, "%H:%M:%S" if clock(at, day) == clock(time.time(), day) else f"{day} %H:%M")
 
 
-def figure(value: float | None, unit: str = "") -> str:
+def amount(value: float | None, unit: str = "") -> str:
     """Four significant digits, thousands grouped; `n/a` for what is not known."""
     if value is None:
         return UNKNOWN

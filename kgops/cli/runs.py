@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kgops.cli.output import duration, figure, moment, print_json, say, table, tell
+from kgops.cli.output import amount, duration, moment, print_json, say, table, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from storage import runs, scores
@@ -161,8 +161,8 @@ def _print(session: Session, page: list[runs.Run], figures: tuple[str, ...]) -> 
             run.state,
             moment(run.submitted_at),
             duration((run.ended_at or now) - run.started_at if run.started_at else None),
-            *(figure(found[name].get(run.id)) for name in figures),
-            f"{run.metric} {figure(run.metric_value)}" if run.metric else "",
+            *(amount(found[name].get(run.id)) for name in figures),
+            f"{run.metric} {amount(run.metric_value)}" if run.metric else "",
             run.label + (f"  ({run.reason})" if run.reason and run.state != "cancelled" else ""),
         )
         for run in page

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kgops.cli.disk import disk_of_run
-from kgops.cli.output import UNKNOWN, duration, figure, moment, off_by, print_json, say, table
+from kgops.cli.output import UNKNOWN, amount, duration, moment, off_by, print_json, say, table
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
 from kgops.planning.fit import fit_of_run
@@ -69,7 +69,7 @@ def _page(session: Session, run: Run) -> list[str]:
         f"  exit code  {UNKNOWN if run.exit_code is None else run.exit_code}",
         f"  profile    {one_line(run.profile or 'none')}",
         f"  card       {one_line(run.card or 'none')}",
-        f"  memory     host peak {figure(run.peak_host_mib, 'MiB')} · card peak {figure(run.peak_card_mib, 'MiB')}"
+        f"  memory     host peak {amount(run.peak_host_mib, 'MiB')} · card peak {amount(run.peak_card_mib, 'MiB')}"
         f" · predicted {_predicted(session, run)}",
         *(
             f"  disk       {line}"
@@ -96,7 +96,7 @@ def _page(session: Session, run: Run) -> list[str]:
 
 def _predicted(session: Session, run: Run) -> str:
     """With what the prediction is of, and how far off it was where that has been measured."""
-    told = figure(run.predicted_mib, "MiB")
+    told = amount(run.predicted_mib, "MiB")
     plan = runs.spec(session.conn, run.id).plan
     forecast, traced = plan.get("forecast"), worker_prediction(session.conn, run.id, plan)
     if plan.get("process") is not None and run.predicted_mib is not None:
@@ -123,7 +123,7 @@ def _above_start(session: Session, run: Run, process: Mapping[str, Any]) -> str:
         return ""
     predicted = run.predicted_mib - process["start_mib"]
     off = off_by(peak - start, predicted)
-    return f" ({figure(peak, 'MiB')} measured; above its start {off})" if off else ""
+    return f" ({amount(peak, 'MiB')} measured; above its start {off})" if off else ""
 
 
 def _counted(traced: Mapping[str, Any] | None) -> str:
@@ -131,7 +131,7 @@ def _counted(traced: Mapping[str, Any] | None) -> str:
     if traced is None:
         return ""
     return (
-        f"; counted: {figure(traced['mib'], 'MiB')} of {one_line(traced['of'])}, by {one_line(traced['by'])}"
+        f"; counted: {amount(traced['mib'], 'MiB')} of {one_line(traced['of'])}, by {one_line(traced['by'])}"
     )
 
 
@@ -142,7 +142,7 @@ def _beside(session: Session, run: Run, traced: Mapping[str, Any]) -> str:
     if held is None or not step:
         return ""
     off = off_by(held, step)
-    return f" ({figure(held, 'MiB')} measured" + (f", {off})" if off else ")")
+    return f" ({amount(held, 'MiB')} measured" + (f", {off})" if off else ")")
 
 
 def _attempts(session: Session, run: Run) -> list[str]:
@@ -154,7 +154,7 @@ def _attempts(session: Session, run: Run) -> list[str]:
             str(a.number),
             a.outcome or "going on",
             duration((a.ended_at or time.time()) - a.started_at),
-            figure(a.peak_host_mib, "MiB"),
+            amount(a.peak_host_mib, "MiB"),
             str(a.adoptions),
             ", ".join(f"{name}={value}" for name, value in a.settings.items()),
             a.reason or "",
@@ -186,15 +186,15 @@ def _figures(session: Session, run: Run) -> list[str]:
         out += [
             "",
             *table(
-                ("FIGURE", "VALUE"), [(n, figure(v)) for n, v in figures.items()], right=frozenset({"VALUE"})
+                ("FIGURE", "VALUE"), [(n, amount(v)) for n, v in figures.items()], right=frozenset({"VALUE"})
             ),
         ]
     curves = series.of_run(session.conn, run.id)
     if curves:
-        rows = [(c.name, str(c.n), figure(c.last_value)) for c in curves]
+        rows = [(c.name, str(c.n), amount(c.last_value)) for c in curves]
         out += ["", *table(("CURVE", "POINTS", "LAST"), rows, right=frozenset({"POINTS", "LAST"}))]
     files = reports.artifacts(session.conn, run.id)
     if files:
-        rows = [(a.kind, figure(a.bytes, "B"), a.path) for a in files]
+        rows = [(a.kind, amount(a.bytes, "B"), a.path) for a in files]
         out += ["", *table(("ARTIFACT", "SIZE", "PATH"), rows, right=frozenset({"SIZE"}))]
     return out

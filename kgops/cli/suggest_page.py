@@ -13,8 +13,8 @@ from kgops.cli.command_line import as_command
 from kgops.cli.disk import disk_line
 from kgops.cli.output import UNKNOWN, table
 from kgops.errors import KgopsError
-from kgops.jobs.applied import spelled
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import spelled
 from kgops.jobs.options import LEVERS
 from kgops.jobs.text import one_line
 from kgops.planning.applied_options import BY_DEFAULT

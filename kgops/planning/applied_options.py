@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from kgops.gpus.facts import CardFacts
-from kgops.jobs import applied
-from kgops.jobs.applied import Applied, Place
+from kgops.jobs import on_device
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import Applied, Place
 from kgops.jobs.options import LEVERS
 from kgops.jobs.pipeline import TRACED, tracin_settings, train_levers, train_settings
 from kgops.planning.job_size import traces_conve
@@ -46,22 +46,22 @@ def _as_set(option: str, value: Any) -> Any:
 
 def _of(job: Job, place: Place, processes: tuple[int | None, str | None]) -> Iterator[Applied]:
     if job.workload == "regress":
-        yield from applied.of_regression(job, place)
+        yield from on_device.of_regression(job, place)
     elif job.workload == "pipeline":
         yield from _of_pipeline(job, place, processes)
     elif job.workload == "tracin":
         yield from _of_tracing(job, place, processes)
     elif job.settings["engine"] == "kgops":
-        yield from applied.of_training(job, place, *processes)
+        yield from on_device.of_training(job, place, *processes)
     else:
-        yield from applied.of_pykeen(job, place)
+        yield from on_device.of_pykeen(job, place)
 
 
 def _of_tracing(job: Job, place: Place, processes: tuple[int | None, str | None]) -> Iterator[Applied]:
-    why = applied.alone_in_tracing(job.settings)
+    why = on_device.alone_in_tracing(job.settings)
     if why is not None and job.levers.get("devices", 1) != 1:
         processes = 1, why
-    yield from applied.of_tracing(job, place, *processes, factored=traces_conve(job))
+    yield from on_device.of_tracing(job, place, *processes, factored=traces_conve(job))
 
 
 def _of_pipeline(job: Job, place: Place, processes: tuple[int | None, str | None]) -> Iterator[Applied]:
@@ -71,14 +71,14 @@ def _of_pipeline(job: Job, place: Place, processes: tuple[int | None, str | None
     settings = tracin_settings(job.settings, "results/checkpoints", "results/best_model.pt")
     levers = {name: value for name, value in job.levers.items() if name in TRACED}
     tracing = replace(job, workload="tracin", settings=settings, levers=levers)
-    found = {one.option: one for one in applied.of_training(training, place, *processes)}
-    why = applied.alone_in_tracing(settings)
+    found = {one.option: one for one in on_device.of_training(training, place, *processes)}
+    why = on_device.alone_in_tracing(settings)
     then_on = (1, why) if why is not None and job.levers.get("devices", 1) != 1 else processes
-    for one in applied.of_tracing(tracing, place, *then_on):
+    for one in on_device.of_tracing(tracing, place, *then_on):
         if one.option == "gradient_checkpointing" and one.option not in levers:
             continue  # the training has spoken of it
         first = found.get(one.option)
-        both = first and applied.one_after_the_other(first, one)
+        both = first and on_device.one_after_the_other(first, one)
         found[one.option] = one if both is None else Applied(one.option, *both)
     yield from found.values()
 
@@ -86,7 +86,7 @@ def _of_pipeline(job: Job, place: Place, processes: tuple[int | None, str | None
 def _processes(job: Job, place: Place, cards: int | None) -> tuple[int | None, str | None]:
     asked = job.levers.get("devices", 1)
     if place.kind == "cpu":
-        return applied.processes_on_cpu(asked)
+        return on_device.processes_on_cpu(asked)
     if asked == "all":
         return cards, None
     return (asked if isinstance(asked, int) else asked.count(",") + 1), None

@@ -8,8 +8,8 @@ from typing import Any
 
 from kgops.gpus.facts import CardFacts
 from kgops.jobs import chunk_sizes
-from kgops.jobs.applied import Place, works_without
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import Place, works_without
 from kgops.jobs.options import Kind
 
 __all__ = ["SMALLEST_CHUNK", "Stage", "Step", "stages_of"]

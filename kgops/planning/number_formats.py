@@ -6,8 +6,8 @@ import functools
 from pathlib import Path
 
 from kgops.gpus.facts import CardFacts
-from kgops.jobs.applied import Place, training_precision
-from kgops.jobs.applied import precision_of_products as products
+from kgops.jobs.on_device import Place, training_precision
+from kgops.jobs.on_device import precision_of_products as products
 
 __all__ = ["effective_precision", "flags_in", "place_of", "precision_of_products"]
 

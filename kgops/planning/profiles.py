@@ -12,10 +12,10 @@ from kgops.errors import BadJob, Usage
 from kgops.gpus.facts import CardFacts
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
-from kgops.jobs.applied import AUTO
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
 from kgops.jobs.keys import Key, first_of, joined, nearest, read_table, unreadable, unwritable
 from kgops.jobs.named_file import read_named
+from kgops.jobs.on_device import AUTO
 from kgops.jobs.options import lever_problems
 from kgops.jobs.regress import LEVERS_OF_REGRESS
 

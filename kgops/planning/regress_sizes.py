@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from kgops.gpus.facts import CardFacts
-from kgops.jobs.applied import Place, works_without
 from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import Place, works_without
 from kgops.jobs.regress import config_of
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.planning.flight_files import Flights

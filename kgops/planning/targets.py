@@ -19,7 +19,7 @@ __all__ = [
     "cards_here",
     "find_targets",
     "gpus_asked",
-    "gpus_here",
+    "gpus_meant",
     "processor",
     "target_of_job",
     "torch_is_for_cpus",
@@ -82,10 +82,10 @@ def target_of_job(gpu_request: str | None, device: str) -> Target:
 
 def gpus_asked(gpu_request: str | None) -> list[Target]:
     """Those here that a run with this `--gpu` may get, and torch can use; whoever names some insists on them."""
-    return [] if gpu_request is None and torch_is_for_cpus() else gpus_here(gpu_request)
+    return [] if gpu_request is None and torch_is_for_cpus() else gpus_meant(gpu_request)
 
 
-def gpus_here(gpu_request: str | None) -> list[Target]:
+def gpus_meant(gpu_request: str | None) -> list[Target]:
     """Those that `--gpu` means, whether torch can use them or not."""
     return _asked(cards_here(), gpu_request)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kgops.jobs.applied import compile_mode
+from kgops.jobs.on_device import compile_mode
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.regression.metrics import HeightLoss
 from kgops.regression.network import RegressionModel

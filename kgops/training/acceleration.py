@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.jobs.applied import WHOLE_STEP, compile_mode
+from kgops.jobs.on_device import WHOLE_STEP, compile_mode
 from kgops.models.conve import ConvE
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler

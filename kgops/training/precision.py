@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
-from kgops.jobs.applied import Place, training_precision
+from kgops.jobs.on_device import Place, training_precision
 
 __all__ = ["PRECISIONS", "Precision", "place_of", "resolve_precision"]
 

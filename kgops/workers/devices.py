@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kgops.jobs.applied import processes_on_cpu
+from kgops.jobs.on_device import processes_on_cpu
 
 __all__ = ["devices_for"]
 

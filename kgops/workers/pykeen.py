@@ -18,10 +18,10 @@ from pykeen.triples import TriplesFactory
 
 from kgops.errors import Usage
 from kgops.graphs.triples import Graph
-from kgops.jobs.applied import of_pykeen
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.keys import nearest
+from kgops.jobs.on_device import of_pykeen
 from kgops.jobs.train import KEYS
 from kgops.training.loop import Diverged
 from kgops.training.memory_cleanup import MemoryCleanup

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
-from kgops.jobs.applied import of_regression, works_without
 from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import of_regression, works_without
 from kgops.jobs.regress import config_of, image_size
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.regression.flights import Flight, read_flights

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs import events
-from kgops.jobs.applied import Applied, one_after_the_other
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import Applied, one_after_the_other
 from kgops.jobs.option_lines import option_line
 
 

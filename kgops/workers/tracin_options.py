@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import torch
 
-from kgops.jobs.applied import alone_in_tracing, of_tracing, precision_of_products
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import alone_in_tracing, of_tracing, precision_of_products
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.layers import chosen_parameters, last_layers

@@ -13,8 +13,8 @@ import torch
 from kgops.errors import BadInput
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.jobs.applied import precision_of_products
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import precision_of_products
 from kgops.jobs.tracin import DATA, FILTERS, top_k_of
 from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring

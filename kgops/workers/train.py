@@ -11,9 +11,9 @@ import torch
 
 from kgops.errors import BadJob, Usage
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.jobs.applied import of_training, works_without
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import of_training, works_without
 from kgops.jobs.train import FILES, spread_problems
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.checkpoints import read_checkpoint

@@ -9,7 +9,7 @@ from kgops.cli.output import fitted
 from kgops.jobs.text import one_line
 from screens.rows import BLANK, Piece, Row, said
 from screens.widgets.curve import braille, level_of
-from screens.wording import short_figure
+from screens.wording import short_amount
 
 if TYPE_CHECKING:
     from kgops.views.run_detail import Curve, Dossier
@@ -65,7 +65,7 @@ def _unchanging(known: Dossier, width: int) -> list[Row]:
     still = [one for one in known.curves if one.n > 1 and one.last and _is_still(one, known)]
     if not still:
         return []
-    told = ", ".join(f"{_called(curve.name)} {short_figure(curve.last)}" for curve in still)
+    told = ", ".join(f"{_called(curve.name)} {short_amount(curve.last)}" for curve in still)
     return [said(f"unchanged: {told}", width, "dim")]
 
 
@@ -95,14 +95,14 @@ def _panel(curve: Curve, budget: float | None, width: int) -> list[list[Piece]]:
     at = None if budget is None else _HEIGHT - 1 - level_of(budget, low, high, 4 * _HEIGHT) // 4
     out = [_heading(curve, budget, width)]
     for y, line in enumerate(lines):
-        label = short_figure(high) if y == 0 else short_figure(low) if y == _HEIGHT - 1 and high > low else ""
+        label = short_amount(high) if y == 0 else short_amount(low) if y == _HEIGHT - 1 and high > low else ""
         axis = Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim")
         out.append([axis, *(_with_budget(line) if y == at else [Piece(line, "accent")])])
     return out
 
 
 def _heading(curve: Curve, budget: float | None, width: int) -> list[Piece]:
-    last, called = short_figure(curve.last), _called(curve.name)
+    last, called = short_amount(curve.last), _called(curve.name)
     beside = "" if budget is None else f" ─ predicted {budget:,.0f}"
     if len(called) + len(beside) + len(last) >= width:
         beside = beside.replace("predicted", "budget")
