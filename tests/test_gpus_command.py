@@ -28,7 +28,7 @@ def standin(tmp_path: Path) -> StandIn:
 
 
 @pytest.fixture
-def gpus(run_cli: Console, standin: StandIn) -> Callable[..., Done]:
+def show_gpus(run_cli: Console, standin: StandIn) -> Callable[..., Done]:
     def ask(*flags: str) -> Done:
         done = run_cli("gpus", *flags, env=standin.environment())
         assert "Traceback" not in done.err
@@ -37,10 +37,12 @@ def gpus(run_cli: Console, standin: StandIn) -> Callable[..., Done]:
     return ask
 
 
-def test_a_card_is_shown_with_memory_load_and_processes(gpus: Callable[..., Done], standin: StandIn) -> None:
+def test_a_card_is_shown_with_memory_load_and_processes(
+    show_gpus: Callable[..., Done], standin: StandIn
+) -> None:
     card = t4(used_mib=2048, processes=((os.getpid(), 1900), (999_999_999, None)))
     standin.show(Machine((replace(card, utilization=37, temperature=61),), driver="550.54.15", cuda=12040))
-    told = gpus()
+    told = show_gpus()
     assert told.code == 0, told.err
     head, names, row, _, processes, ours, hidden = told.out.splitlines()
     assert head == "driver 550.54.15, CUDA up to 12.4; memory in MiB, CC is compute capability"
@@ -64,10 +66,10 @@ def test_a_card_is_shown_with_memory_load_and_processes(gpus: Callable[..., Done
     assert hidden.split() == ["0", "999999999", "hidden", "-", "n/a"]
 
 
-def test_json_has_every_figure_under_its_units_name(gpus: Callable[..., Done], standin: StandIn) -> None:
+def test_json_has_every_figure_under_its_units_name(show_gpus: Callable[..., Done], standin: StandIn) -> None:
     slices = (Slice(1, "NVIDIA H200 MIG 1g.18gb", "MIG-a", 16384, 700, ((4711, 600),)),)
     standin.show(Machine((a100(used_mib=1000), replace(h200(), mig=True, slices=slices))))
-    told = gpus("--json").json()
+    told = show_gpus("--json").json()
     assert (told["driver_version"], told["cuda_version"], told["problem"]) == ("570.86.15", "12.8", None)
     first, second = told["card"]
     assert first["known_as"] == "a100-40"
@@ -99,11 +101,11 @@ HOSTILE = replace(t4("GPU-x"), name="NVIDIA [red]№ 1[/]\x1b[31m " + "x" * 80)
     ids=["one", "eight", "hostile", "sliced", "unlisted"],
 )
 def test_no_line_is_wider_than_80_columns_and_none_carries_an_escape(
-    gpus: Callable[..., Done], standin: StandIn, cards: tuple[Card, ...]
+    show_gpus: Callable[..., Done], standin: StandIn, cards: tuple[Card, ...]
 ) -> None:
     long_command = (os.getpid(), 10)
     standin.show(Machine((replace(cards[0], processes=(long_command,)), *cards[1:])))
-    told = gpus()
+    told = show_gpus()
     assert max(width_of(line) for line in told.out.splitlines()) <= 80
     assert "\x1b" not in told.out
 
@@ -121,23 +123,23 @@ def test_no_line_is_wider_than_80_columns_and_none_carries_an_escape(
     ],
 )
 def test_a_driver_that_does_not_answer_says_what_it_is_and_what_to_do(
-    gpus: Callable[..., Done], standin: StandIn, code: int, what: str, advice: str
+    show_gpus: Callable[..., Done], standin: StandIn, code: int, what: str, advice: str
 ) -> None:
     standin.show(Machine((t4(),), init=code))
-    told = gpus()
+    told = show_gpus()
     said = " ".join(told.out.split())
     assert told.code == 1
     assert what in said
     assert advice in said
-    found = gpus("--json")
+    found = show_gpus("--json")
     assert found.code == 1
     assert what in found.json()["problem"]["message"]
     assert found.json()["card"] == []
 
 
-def test_a_lost_card_is_told_beside_the_others(gpus: Callable[..., Done], standin: StandIn) -> None:
+def test_a_lost_card_is_told_beside_the_others(show_gpus: Callable[..., Done], standin: StandIn) -> None:
     standin.show(Machine((t4("GPU-a", used_mib=7), replace(t4("GPU-b"), lost=15))))
-    told = gpus()
+    told = show_gpus()
     assert told.code == 1
     assert "fallen off the bus" in told.out
     assert "sudo dmesg" in told.out
@@ -171,14 +173,14 @@ def _writes_its_pid(file: Path, and_then: str = "sleep 60") -> tuple[str, ...]:
 
 
 def test_a_process_is_told_by_the_run_it_belongs_to_and_a_strangers_by_none(
-    gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
+    show_gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
 ) -> None:
     first = run_cli.detach(*_writes_its_pid(tmp_path / "first"))
     second = run_cli.detach(*_writes_its_pid(tmp_path / "second"))
     pids = [identity_in(tmp_path / name).pid for name in ("first", "second")]
     processes = ((pids[0], 100), (pids[1], 50), (os.getpid(), 7))
     standin.show(Machine((t4("GPU-a", processes=processes), t4("GPU-b", processes=((pids[0], 11),)))))
-    one, other = gpus("--json").json()["card"]
+    one, other = show_gpus("--json").json()["card"]
     assert [process["run"] for process in one["process"]] == [first, second, None]
     held = {run["run"]: (run["used_mib"], run["by"]) for run in one["run"]}
     assert held == {first: (100, "processes"), second: (50, "processes")}
@@ -196,27 +198,27 @@ def test_a_process_is_told_by_the_run_it_belongs_to_and_a_strangers_by_none(
     ids=["cleared environment", "own session", "orphan", "orphan, cleared"],
 )
 def test_what_a_worker_started_belongs_to_its_run_however_far_it_has_gone(
-    gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path, child: str
+    show_gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path, child: str
 ) -> None:
     number = run_cli.detach("sh", "-c", child.format(f=tmp_path / "pid"))
     pid = identity_in(tmp_path / "pid").pid
     standin.show(Machine((t4(processes=((pid, 100),)),)))
-    (card,) = gpus("--json").json()["card"]
+    (card,) = show_gpus("--json").json()["card"]
     assert [process["run"] for process in card["process"]] == [number]
 
 
 def test_the_pid_of_an_ended_run_given_to_somebody_else_is_not_its(
-    gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
+    show_gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
 ) -> None:
     number = run_cli.detach(*_writes_its_pid(tmp_path / "pid", "exit 0"))
     run_cli.ended(number)
     standin.show(Machine((t4(processes=((os.getpid(), 100),)),)))
-    (card,) = gpus("--json").json()["card"]
+    (card,) = show_gpus("--json").json()["card"]
     assert card["process"][0]["run"] is None
 
 
 def test_a_run_of_another_home_is_not_ours(
-    gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
+    show_gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
 ) -> None:
     run_cli.detach(*_writes_its_pid(tmp_path / "ours"))
     ours = identity_in(tmp_path / "ours").pid
@@ -227,7 +229,7 @@ def test_a_run_of_another_home_is_not_ours(
     stranger = subprocess.Popen(["sleep", "60"], env={**os.environ, "KGOPS_TAG": f"{foreign}#1"})
     try:
         standin.show(Machine((t4(processes=((ours, 1), (stranger.pid, 2))),)))
-        (card,) = gpus("--json").json()["card"]
+        (card,) = show_gpus("--json").json()["card"]
         assert [process["run"] for process in card["process"]] == [1, None]
     finally:
         stranger.kill()

@@ -17,7 +17,7 @@ from kgops.errors import BadJob, Usage
 from kgops.jobs import secrets, toml
 from kgops.jobs.job import LARGEST_JOB_FILE, CardAsk, Job, Limits, read_job, read_job_file
 from kgops.jobs.options import LEVERS, kind_of
-from kgops.jobs.placeholders import fill_in, rungs
+from kgops.jobs.placeholders import attempt_settings, fill_in
 from kgops.jobs.text import lines, one_line
 
 TEXT = st.text(st.characters(codec="utf-8"))
@@ -308,12 +308,12 @@ def test_only_known_names_in_braces_are_replaced() -> None:
 
 
 def test_rungs_go_down_together_and_the_shorter_list_stays_at_its_last() -> None:
-    assert rungs({"n": [4, 2, 1], "m": ["a", "b"]}) == [
+    assert attempt_settings({"n": [4, 2, 1], "m": ["a", "b"]}) == [
         {"n": 4, "m": "a"},
         {"n": 2, "m": "b"},
         {"n": 1, "m": "b"},
     ]
-    assert rungs({}) == []
+    assert attempt_settings({}) == []
 
 
 # --- secrets --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.options import LEVERS, kind_of
 from kgops.planning.fallback_options import SMALLEST_CHUNK
-from kgops.planning.oom_fallbacks import ladder, stepped_down, told
+from kgops.planning.oom_fallbacks import oom_fallbacks, stepped_down, told
 from kgops.tracin.blocks import Settings
 from kgops.training.out_of_memory import is_out_of_memory
 from kgops.training.resume import MAY_DIFFER
@@ -44,7 +44,7 @@ def job(
 
 
 def changed(job: Job, card: CardFacts | None = None) -> list[str]:
-    return [str(change) for rung in ladder(job, card) for change in rung.changes]
+    return [str(change) for rung in oom_fallbacks(job, card) for change in rung.changes]
 
 
 @pytest.mark.parametrize("workload", ["train", "tracin", "pipeline"])
@@ -53,7 +53,7 @@ def changed(job: Job, card: CardFacts | None = None) -> list[str]:
 def test_every_rung_changes_something_keeps_what_came_before_and_comes_in_its_order(
     workload: str, card: CardFacts | None, allow: bool
 ) -> None:
-    rungs = ladder(job(workload, allow=allow, cuda_graphs=True, compile="default"), card)
+    rungs = oom_fallbacks(job(workload, allow=allow, cuda_graphs=True, compile="default"), card)
     assert rungs
     so_far: dict[str, Any] = {}
     for rung in rungs:
@@ -82,7 +82,7 @@ def test_a_lever_that_is_there_already_is_no_rung() -> None:
 
 def test_precision_is_a_rung_only_on_a_card_that_has_the_format() -> None:
     def formats(card: CardFacts | None) -> list[Any]:
-        found = [c for rung in ladder(job(), card) for c in rung.changes if c.lever == "precision"]
+        found = [c for rung in oom_fallbacks(job(), card) for c in rung.changes if c.lever == "precision"]
         return [change.after for change in found]
 
     assert [formats(card) for card in (None, P100, T4, A100)] == [[], [], ["fp16"], ["bf16"]]
@@ -110,7 +110,7 @@ def test_what_changes_results_gives_way_in_small_steps_and_with_leave_alone() ->
 
 
 def test_a_pipeline_lowers_both_its_stages_at_once() -> None:
-    rungs = ladder(job("pipeline"), None)
+    rungs = oom_fallbacks(job("pipeline"), None)
     assert {change.lever for change in rungs[0].changes} == {"entity_chunk", "tests_at_once"}
     chunks = [c.after for rung in rungs for c in rung.changes if c.lever == "entity_chunk"]
     assert chunks == sorted(chunks, reverse=True)
@@ -130,11 +130,11 @@ def test_pykeens_engine_has_no_rung_but_a_smaller_batch() -> None:
 
 
 def test_a_command_of_ones_own_has_no_ladder_here() -> None:
-    assert ladder(read_job({"workload": "exec", "exec": {"command": ["true"]}}, "a test"), A100) == ()
+    assert oom_fallbacks(read_job({"workload": "exec", "exec": {"command": ["true"]}}, "a test"), A100) == ()
 
 
 def test_a_chunk_of_more_entities_than_there_are_counts_as_all_of_them() -> None:
-    rungs = ladder(job(entity_chunk=1_000_000), None, entities=3000)
+    rungs = oom_fallbacks(job(entity_chunk=1_000_000), None, entities=3000)
     assert str(rungs[0].changes[0]) == "entity_chunk 3000 → 512"
 
 
@@ -142,7 +142,7 @@ def test_a_chunk_of_more_entities_than_there_are_counts_as_all_of_them() -> None
 def test_the_ladder_starts_from_what_workers_take_unasked(batch: int) -> None:
     for device, card in (("cpu", None), ("cuda", A100)):
         taken = TrainSettings(batch_size=batch).chunk_for(torch.device(device))
-        first = next((c for r in ladder(job(batch_size=batch), card) for c in r.changes), None)
+        first = next((c for r in oom_fallbacks(job(batch_size=batch), card) for c in r.changes), None)
         before = first.before if first is not None and first.lever == "entity_chunk" else None
         assert before == (taken if taken > SMALLEST_CHUNK else None)
     assert chunk_sizes.TRAIN_BATCH == train_worker.BATCH_SIZE
@@ -155,7 +155,7 @@ def test_a_checkpoint_may_differ_in_all_the_ladder_changes_of_a_training_and_in_
     levers = {
         c.lever
         for card in (None, T4, A100)
-        for rung in ladder(job(allow=True, cuda_graphs=True, compile="max-autotune"), card)
+        for rung in oom_fallbacks(job(allow=True, cuda_graphs=True, compile="max-autotune"), card)
         for c in rung.changes
     }
     assert levers <= MAY_DIFFER
@@ -164,7 +164,7 @@ def test_a_checkpoint_may_differ_in_all_the_ladder_changes_of_a_training_and_in_
 
 
 def test_a_summary_says_what_gave_way_from_where_to_where() -> None:
-    rungs = [rung.as_table() for rung in ladder(job(entity_chunk=8192), None)]
+    rungs = [rung.as_table() for rung in oom_fallbacks(job(entity_chunk=8192), None)]
     assert stepped_down([{}], rungs) is None
     assert told(rungs[-1]) == (
         "gradient_checkpointing off → on (exact: activations are computed again instead of kept)"

@@ -18,7 +18,7 @@ from kgops.jobs.configurations import LEFT_OUT, job_table, read
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.planning.flight_files import flights_in
-from kgops.planning.oom_fallbacks import ladder, last_resort
+from kgops.planning.oom_fallbacks import last_resort, oom_fallbacks
 from kgops.planning.resolve import resolve
 
 T4 = CardFacts("Tesla T4", (7, 5))
@@ -99,7 +99,7 @@ def job(
 
 
 def changed(asked: Job, card: CardFacts | None = None) -> list[str]:
-    return [str(change) for rung in ladder(asked, card) for change in rung.changes]
+    return [str(change) for rung in oom_fallbacks(asked, card) for change in rung.changes]
 
 
 # ---- configurations ----

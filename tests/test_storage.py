@@ -26,7 +26,17 @@ from storage.errors import DatabaseBusy, DatabaseReadOnly, RunGone
 
 def test_run_comes_back_as_it_was_given(conn: sqlite3.Connection) -> None:
     job = {"exec": {"command": ["echo", ODD]}, "n": 1.5, "none": None}
-    add(conn, 1, label=ODD, profile=ODD, gpu_request="0", reserved_mib=7, exclusive=True, predicted_mib=2.5, job=job)
+    add(
+        conn,
+        1,
+        label=ODD,
+        profile=ODD,
+        gpu_request="0",
+        reserved_mib=7,
+        exclusive=True,
+        predicted_mib=2.5,
+        job=job,
+    )
     run = runs.get(conn, 1)
     assert run is not None
     assert (run.label, run.profile, run.gpu_request, run.reserved_mib) == (ODD, ODD, "0", 7)

@@ -12,7 +12,7 @@ from kgops.jobs.job import Job, read_job
 from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.job_size import Subject, subject_of
 from kgops.planning.memory_estimate import predict
-from kgops.planning.oom_fallbacks import Rung, ladder, passed_over
+from kgops.planning.oom_fallbacks import Rung, oom_fallbacks, passed_over
 from kgops.planning.planner import Known, Suggestion, suggest
 from kgops.planning.prune_fallbacks import Skipped, worth_an_attempt
 from kgops.planning.targets import Target, find_targets, processor
@@ -54,7 +54,7 @@ def trimmed(
     assert isinstance(found, Subject)
     suggestion = suggest(found, target, Known(), thorough=False)
     assert suggestion is not None
-    rungs = ladder(made, target.facts, found.counts.entities)
+    rungs = oom_fallbacks(made, target.facts, found.counts.entities)
     return (rungs, *worth_an_attempt(rungs, made, suggestion), suggestion)
 
 
@@ -125,5 +125,5 @@ def test_without_a_prediction_every_rung_is_tried() -> None:
     made = job("train", {"train": "/nowhere/train.txt"}, allow=True, batch_size=64)
     planned = Planned(made, (), processor(), unknown="nobody counted its triples")
     tried, skipped = rungs_below(planned)
-    assert tried == [*ladder(made, None)] and len(tried) > 2
+    assert tried == [*oom_fallbacks(made, None)] and len(tried) > 2
     assert skipped == []

@@ -16,7 +16,7 @@ def fill_in(command: list[str], values: dict[str, Any]) -> list[str]:
     ]
 
 
-def rungs(on_oom: dict[str, list[Any]]) -> list[dict[str, Any]]:
+def attempt_settings(on_oom: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Settings for the first attempt and for each that follows an out-of-memory."""
     steps = max((len(values) for values in on_oom.values()), default=0)
     return [{name: values[min(i, len(values) - 1)] for name, values in on_oom.items()} for i in range(steps)]

@@ -17,7 +17,7 @@ from kgops.jobs.options import Kind, kind_of
 from kgops.planning.fallback_options import Step, stages_of
 from kgops.planning.rules import shown
 
-__all__ = ["Change", "Rung", "ladder", "last_resort", "passed_over", "stepped_down", "told"]
+__all__ = ["Change", "Rung", "last_resort", "oom_fallbacks", "passed_over", "stepped_down", "told"]
 
 _KINDS: tuple[Kind, ...] = ("exact", "numeric", "approximate")
 _OFF = (False, "off")
@@ -54,7 +54,7 @@ class Rung:
         return told(self.as_table())
 
 
-def ladder(job: Job, card: CardFacts | None, entities: int | None = None) -> tuple[Rung, ...]:
+def oom_fallbacks(job: Job, card: CardFacts | None, entities: int | None = None) -> tuple[Rung, ...]:
     """The rungs below the job's levers as they were resolved; `card` None: it runs on the CPU.
 
     With the number of entities known, a chunk larger than that counts as what it is.

@@ -16,7 +16,7 @@ from kgops.planning import rules
 from kgops.planning.corrections import Correction
 from kgops.planning.job_size import Subject
 from kgops.planning.memory_estimate import Budget, predict
-from kgops.planning.oom_fallbacks import ladder
+from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import expands_segments, work_of
@@ -204,7 +204,7 @@ class _Search:
     def nearest(self) -> Candidate | None:
         """The first rung of the ladder on which it fits, those that change results included."""
         willing = replace(self.job, limits=replace(self.job.limits, allow_approximate=True))
-        for rung in ladder(willing, self.target.facts, self.entities):
+        for rung in oom_fallbacks(willing, self.target.facts, self.entities):
             candidate = self.candidate(rung.settings)
             if candidate is not None and self.fits(candidate):
                 return candidate

@@ -12,7 +12,7 @@ from kgops.jobs.files import read_table, size_of
 from kgops.jobs.options import kind_of
 from kgops.jobs.text import from_bytes
 from kgops.supervisor import line_reader
-from kgops.supervisor.log_patterns import BUDGET_S, LogPatterns, TooSlow, budget
+from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, budget
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.worker_reports import measured_from, traced_from
 from storage import intake as store
@@ -27,7 +27,7 @@ _LONGEST_UNIT = 40
 _PER_S = "_per_s"  # what a curve of a rate is called, behind its unit
 _FINGERPRINT = ("python", "packages", "machine", "driver", "cards", "git")
 _GAVE_UP = "gave_up"  # in a note: what of the run is not done any more
-_LAST_BUDGET_S = 30.0  # of CPU time for what is left of a log when its run has ended
+_LAST_CPU_LIMIT_S = 30.0  # of CPU time for what is left of a log when its run has ended
 
 
 class Intake:
@@ -103,8 +103,8 @@ class Intake:
             self._gives_up = True
         if self._gives_up:
             text = (
-                f"the patterns for this run's log are given up: they took more than {BUDGET_S:g} s for one MiB of it; "
-                "points and progress from the log end here"
+                f"the patterns for this run's log are given up: they took more than {CPU_LIMIT_S:g} s for one MiB of it;"
+                " points and progress from the log end here"
             )
             batch.events.append((now, events.NOTE, {"text": text, _GAVE_UP: "patterns"}))
         return upto
@@ -119,7 +119,7 @@ class Intake:
     def take_all(self, attempt: int, *, final: bool) -> None:
         begun = time.process_time()
         while self.take(attempt, final=final):
-            self._gives_up = self._gives_up or time.process_time() - begun > _LAST_BUDGET_S
+            self._gives_up = self._gives_up or time.process_time() - begun > _LAST_CPU_LIMIT_S
         if final and (trouble := line_reader.trouble(self._folder.events)) is not None:
             text = (
                 f"events.jsonl cannot be read: {trouble}; what the worker reported there is not in the record"

@@ -18,10 +18,10 @@ from kgops.gpus.facts import torch_build
 from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.jobs.gpu_request import CardsAsked
 from kgops.jobs.job import Job
-from kgops.jobs.placeholders import fill_in, rungs
+from kgops.jobs.placeholders import attempt_settings, fill_in
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.workloads import WORKLOADS
-from kgops.planning.oom_fallbacks import Rung, ladder, last_resort
+from kgops.planning.oom_fallbacks import Rung, last_resort, oom_fallbacks
 from kgops.planning.prune_fallbacks import Skipped, worth_an_attempt
 from kgops.planning.resolve import for_worker, gpu_asked
 from kgops.settings import Home, guard_files
@@ -70,7 +70,7 @@ def _start_what_may(home: Home, conn: Connection, number: int, what: str, say: C
 def child_command(job: Job) -> list[str]:
     """What the first worker of the job would be started as, secrets masked."""
     _, shown = _commands(job)
-    first = rungs(job.settings.get("on_oom") or {})[:1]
+    first = attempt_settings(job.settings.get("on_oom") or {})[:1]
     return fill_in(shown, first[0]) if first else shown
 
 
@@ -79,7 +79,7 @@ def rungs_below(planned: Planned) -> tuple[list[Rung], list[Skipped]]:
     which brings rungs of its own."""
     if WORKLOADS[planned.job.workload].module is None:
         return [], []
-    rungs = ladder(planned.job, planned.target.facts, planned.entities)
+    rungs = oom_fallbacks(planned.job, planned.target.facts, planned.entities)
     if planned.suggestion is None:
         return [*rungs], []
     return worth_an_attempt(rungs, planned.job, planned.suggestion)
@@ -157,7 +157,11 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         log_mib=job.limits.log_mib,
         module=WORKLOADS[job.workload].module,
         on=job.on.where,
-        rungs=rungs(job.settings.get("on_oom") or {}) if is_command else [{}, *(r.settings for r in below)],
+        attempt_settings=(
+            attempt_settings(job.settings.get("on_oom") or {})
+            if is_command
+            else [{}, *(rung.settings for rung in below)]
+        ),
         ladder=[rung.as_table() for rung in below],
         skipped=[one.as_table() for one in skipped],
         last_resort=None if is_command else last_resort(job),
@@ -179,7 +183,7 @@ def _of_gpu(planned: Planned) -> dict[str, Any]:
         "reserved_mib": planned.reserved_mib,
         "predicted_mib": planned.predicted_mib,
         "forecast": planned.forecast(),
-        "rungs": [{}, *(rung.settings for rung in below)],
+        "attempt_settings": [{}, *(rung.settings for rung in below)],
         "ladder": [rung.as_table() for rung in below],
         "skipped": [one.as_table() for one in skipped],
         "last_resort": last_resort(planned.job),

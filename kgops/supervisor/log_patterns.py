@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _LONGEST = 2000  # of a line that is searched: a person's pattern may be slow on long ones
-BUDGET_S = 2.0  # of CPU time for a mebibyte of log; ordinary patterns take some 50 ms
+CPU_LIMIT_S = 2.0  # of CPU time for a mebibyte of log; ordinary patterns take some 50 ms
 
 
 class TooSlow(Exception):
@@ -21,7 +21,7 @@ class TooSlow(Exception):
 
 
 @contextmanager
-def budget(seconds: float = BUDGET_S) -> Iterator[None]:
+def budget(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
     """Raises TooSlow in the body once it has used so much CPU time. For the main thread, which alone gets signals."""
 
     def stop(number: int, frame: object) -> None:

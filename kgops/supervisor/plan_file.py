@@ -36,7 +36,7 @@ class Plan:
     disk: dict[str, Any] | None = None  # the same of what it writes, and the room where that goes
     module: str | None = None  # None: the command is the person's own
     on: str | None = None  # where the worker is, if not here
-    rungs: list[dict[str, Any]] = field(
+    attempt_settings: list[dict[str, Any]] = field(
         default_factory=list
     )  # settings per out-of-memory, the first for the start
     progress_regex: str | None = None
@@ -65,10 +65,11 @@ class Plan:
         return bool(self.progress_regex or self.metric_regex)
 
     def settings(self, out_of_memory_so_far: int) -> dict[str, Any]:
-        return self.rungs[min(out_of_memory_so_far, len(self.rungs) - 1)] if self.rungs else {}
+        known = self.attempt_settings
+        return known[min(out_of_memory_so_far, len(known) - 1)] if known else {}
 
     def rungs_left(self, out_of_memory_so_far: int) -> int:
-        return max(len(self.rungs) - 1 - out_of_memory_so_far, 0)
+        return max(len(self.attempt_settings) - 1 - out_of_memory_so_far, 0)
 
 
 @dataclass(frozen=True, slots=True)
