@@ -35,7 +35,7 @@ POINTS_PER_S = 100
 def main() -> None:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter, with fewer repetitions")
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     quick: bool = parser.parse_args().quick
     store: bool = parser.parse_args().store
     print(f"{quietness()}; {json.dumps(fingerprint()['machine'])}")
@@ -167,7 +167,7 @@ def commits(path: Path, *, seconds: float) -> list[Line]:
     p99 = statistics.quantiles(took, n=100, method="inclusive")[98]
     return [
         Line("commit_p50", "a commit of 50 points beside 7 others: median", "ms", tuple(took)),
-        Line("commit_p99", "the same: p99", "ms", tuple(took), figure=p99),
+        Line("commit_p99", "the same: p99", "ms", tuple(took), metric=p99),
     ]
 
 

@@ -1,8 +1,8 @@
-"""BENCHMARKS.md: the quick set of everything, each figure with the command and the machine it belongs to.
+"""BENCHMARKS.md: the quick set of everything, each value with the command and the machine it belongs to.
 
     python -m benchmarks.document [--data DIR] [--only claims] [--out BENCHMARKS.md] [--write-only]
 
-Figures come from the database of the home, where each benchmark keeps them. What this home has not measured stays as
+Values come from the database of the home, where each benchmark keeps them. What this home has not measured stays as
 the document has it, under the fingerprint it was measured on. README's table is made of rows of this document.
 """
 
@@ -36,12 +36,12 @@ __all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
 
 _NOTHING = "Not measured here."
 _TO_DO = "### What to do"
-BATCH_S = 10.0  # figures of one run of a benchmark are stored within this time
+BATCH_S = 10.0  # values of one run of a benchmark are stored within this time
 
 
 @dataclass(frozen=True)
 class Section:
-    """A benchmark of kgops itself: how it is called, and how its stored figures name it."""
+    """A benchmark of kgops itself: how it is called, and how its stored values name it."""
 
     title: str
     command: tuple[str, ...]
@@ -135,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def with_headlines(readme: str, document: str) -> str:
-    """README with the figures that the document has now; a row that nobody measured yet is n/a, never an old figure."""
+    """README with the values that the document has now; a row that nobody measured yet is n/a, never an old value."""
     if readme.count(_BEGIN) != 1 or readme.count(_END) != 1:
         raise SystemExit(f"README has to have one line {_BEGIN} and one {_END}")
     measured = dict(_ROW.findall(document))
@@ -146,7 +146,7 @@ def with_headlines(readme: str, document: str) -> str:
 
 
 def measure(data: Path | None, only: str | None) -> None:
-    """One after the other, in processes of their own. A figure that misses its target is a figure all the same."""
+    """One after the other, in processes of their own. A value that misses its target is a value all the same."""
     commands: list[tuple[str, ...]] = [("claims", "--quick")]
     commands += [
         _with_data(one.command, data)
@@ -177,7 +177,7 @@ def written(conn: Connection, before: str = "") -> str:
     out = [
         "# Benchmarks",
         "",
-        "Written by `make bench`; not one figure was typed in. Figures are medians, with quartiles in brackets and",
+        "Written by `make bench`; not one value was typed in. Values are medians, with quartiles in brackets and",
         "n the number of pairs or repetitions. They hold for the fingerprint they stand under, for no other machine.",
         "",
         "## Claims beside measurements",
@@ -202,7 +202,7 @@ def written(conn: Connection, before: str = "") -> str:
         heading = f"## {section.title}"
         out += [
             heading,
-            *(_figures(conn, found, section) if found else kept.get(heading, ["", _NOTHING, ""])),
+            *(_metrics(conn, found, section) if found else kept.get(heading, ["", _NOTHING, ""])),
         ]
     return "\n".join(out)
 
@@ -266,13 +266,13 @@ def _claims(conn: Connection, bench: Bench) -> list[str]:
     first = rows(conn, bench)[0]
     cost = ""
     if first.seconds and first.memory_mib:
-        cost = f": {_figure(first.seconds.median, 's')}, {_figure(first.memory_mib.median, 'MiB')}"
+        cost = f": {_metric(first.seconds.median, 's')}, {_metric(first.memory_mib.median, 'MiB')}"
     judged = judge(conn, bench, shipped())
     return [
         "",
         f"Beside *{first.variant}*{cost}. Time: {first.seconds_of}. Memory: {first.memory_of}.",
         "",
-        "| lever | claimed | by | measured here | n | speed | less memory | result | verdict |",
+        "| option | claimed | by | measured here | n | speed | less memory | result | verdict |",
         "|---|---|---|---|---|---|---|---|---|",
         *(_claim_row(one) for one in judged),
         "",
@@ -295,11 +295,11 @@ def _claim_row(one: Judged) -> str:
     return "| " + " | ".join(map(_cell, cells)) + " |"
 
 
-def _figures(conn: Connection, found: Sequence[Measurement], section: Section) -> list[str]:
+def _metrics(conn: Connection, found: Sequence[Measurement], section: Section) -> list[str]:
     lines = ["", "| what | measured | quartiles | n |", "|---|---|---|---|"]
     for m in found:
-        spread = "" if m.low is None or m.high is None else f"{_figure(m.low)} – {_figure(m.high)}"
-        lines.append(f"| {_cell(m.subject)} | {_figure(m.value, m.unit)} | {spread} | {m.n} |")
+        spread = "" if m.low is None or m.high is None else f"{_metric(m.low)} – {_metric(m.high)}"
+        lines.append(f"| {_cell(m.subject)} | {_metric(m.value, m.unit)} | {spread} | {m.n} |")
     unknown = "Whether the machine was quiet is not recorded with these; times in ms are the first to suffer."
     return [*lines, "", *_belongs(conn, section.called, found[0].machine, None)[:-1], unknown, ""]
 
@@ -307,7 +307,7 @@ def _figures(conn: Connection, found: Sequence[Measurement], section: Section) -
 def _belongs(conn: Connection, command: str, key: str, busy: float | None) -> list[str]:
     told = [f"Command: `{command}`. Fingerprint {machine_line(conn, key)}."]
     if busy is not None and busy > 0.15:
-        told.append(f"Not quiet: others used {busy:.0%} of the processors before the rounds (median).")
+        told.append(f"Not quiet: others used {busy:.0%} of the CPUs before the rounds (median).")
     return [*told, ""]
 
 
@@ -336,7 +336,7 @@ def _with_data(words: Sequence[str], data: Path | None) -> tuple[str, ...]:
     return tuple(word.replace("DIR", str(data.absolute())) if data else word for word in words)
 
 
-def _figure(value: float, unit: str = "") -> str:
+def _metric(value: float, unit: str = "") -> str:
     shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{shown} {unit}".rstrip()
 

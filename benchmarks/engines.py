@@ -1,9 +1,9 @@
-"""What it costs to have a tracing done by Ray or by Slurm instead of here.
+"""What it costs to have a TracIn run done by Ray or by Slurm instead of here.
 
     python -m benchmarks.engines [--on ray|slurm] [--data DIR] [--folder SHARED] [--rounds 3]
 
 Each is `kgops run tracin` as a person types it, and takes turns with the same one here. Ray: a local one of two
-processors beside `--devices 2`, in few pieces and in many. Slurm: whatever cluster sbatch reaches; SHARED is a folder
+CPUs beside `--devices 2`, in few pieces and in many. Slurm: whatever cluster sbatch reaches; SHARED is a folder
 that its nodes share with this machine.
 """
 

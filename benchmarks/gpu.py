@@ -1,9 +1,9 @@
-"""What only a card can show: step and epoch times beside PyKEEN, peaks, and TracIn over a thousand tests.
+"""What only a GPU can show: step and epoch times beside PyKEEN, peaks, and TracIn over a thousand tests.
 
     python -m benchmarks.gpu [--data DIR] [--seconds 280] [--store]
 
 DIR has the train.txt of FB15k-237; without it a made graph of the same shape stands in, which takes a step as long.
-Contenders take turns in one process. Where PyKEEN is not installed its figures are n/a. Without a card it says so.
+Contenders take turns in one process. Where PyKEEN is not installed its values are n/a. Without a GPU it says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.entry import run
-from benchmarks.gpu_budget import predictions, small_card
+from benchmarks.gpu_estimate import predictions, small_gpu
 from benchmarks.measure import Line, store, table
 from benchmarks.quality import Silent
 from kgops.experiments.fingerprint import fingerprint
@@ -42,7 +42,7 @@ __all__ = ["main"]
 
 COMMAND = "python -m benchmarks.gpu"
 MIB = 2**20
-STEPS = 20  # taken before the clock is read: asking a card when it is done costs more than a step
+STEPS = 20  # taken before the clock is read: asking a GPU when it is done costs more than a step
 WAYS: dict[str, dict[str, Any]] = {
     "fp32": {},
     "tf32": {"precision": "tf32"},
@@ -60,10 +60,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=finite_number, default=280, help="what would begin later is left out"
     )
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():
-        print(f"no card to measure: torch {torch.__version__} sees no CUDA device")
+        print(f"no GPU to measure: torch {torch.__version__} sees no CUDA device")
         return 0
     begun = time.monotonic()
     graph = read_graph(args.data / "train.txt") if args.data else shaped_like_fb15k_237()
@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
         started = time.monotonic()
         try:
             found = section()
-        except Exception as error:  # one figure that cannot be had must not cost the others
+        except Exception as error:  # one value that cannot be had must not cost the others
             troubles.append(f"{name}: {type(error).__name__}: {next(iter(str(error).splitlines()), ''):.200}")
             continue
         finally:
@@ -104,7 +104,7 @@ def sections(graph: Graph, rounds: int) -> Iterator[tuple[str, Callable[[], list
     yield "steps of 256", lambda: steps(graph, "FB15k-237", 256, rounds, shipped=True)
     yield "tracin", lambda: tracin(graph)
     yield "peaks", peaks
-    yield "a T4's memory", lambda: small_card(graph)
+    yield "a T4's memory", lambda: small_gpu(graph)
     yield "predictions", lambda: predictions(60)
     yield "100k entities", lambda: steps(synthetic(100_000), "100k entities", 1024, rounds, shipped=False)
 
@@ -225,8 +225,8 @@ def _pykeen(graph: Graph, batch: int, patched: bool) -> Contender:
 
 
 def _honoured(ours: OurStep) -> str:
-    """Names what a step could not do, so that no figure stands for something that did not happen."""
-    reasons = [reason for _, reason in ours.report.levers.values() if reason]
+    """Names what a step could not do, so that no value stands for something that did not happen."""
+    reasons = [reason for _, reason in ours.report.options.values() if reason]
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 

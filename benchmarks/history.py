@@ -1,4 +1,4 @@
-"""`python -m benchmarks.history`: what 100,000 runs, as many figures and a log of a million lines cost to look at."""
+"""`python -m benchmarks.history`: what 100,000 runs, as many values and a log of a million lines cost to look at."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.entry import run
-from benchmarks.figures_screen import figures_screen
 from benchmarks.history_screen import history_screen
 from benchmarks.measure import PYTHON, Line, quietness, run_process, store, table
+from benchmarks.metrics_screen import metrics_screen
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import Home, make_home
 from kgops.views.listing import BLOCK, Listing, Sort
@@ -40,16 +40,16 @@ TYPED = (
     "python train.py",
     "x",
 )
-_CARDS = {"GPU-1": "Tesla T4", "GPU-2": "Tesla T4", "GPU-3": "NVIDIA A100-SXM4-80GB", "GPU-4": "NVIDIA H200"}
+_GPUS = {"GPU-1": "Tesla T4", "GPU-2": "Tesla T4", "GPU-3": "NVIDIA A100-SXM4-80GB", "GPU-4": "NVIDIA H200"}
 _WORDS = ("robokop", "treats disease", "umls", "kinships", "wn18rr", "ablation", "baseline", "sweep", "seed")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="a tenth of the runs and lines: for a look, not a figure"
+        "--quick", action="store_true", help="a tenth of the runs and lines: for a look, not a value"
     )
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="make the history here, or use the one that is here"
     )
@@ -61,7 +61,7 @@ def main() -> None:
         if not home.database.exists():
             fill(home, RUNS // share)
         lines = [*listing(home), *history_screen(home, TYPED), *command(home)]
-        lines += figures_screen(Home(Path(base) / "figures"), RUNS // share)
+        lines += metrics_screen(Home(Path(base) / "metrics"), RUNS // share)
         lines += log(Path(base) / "worker.log", LINES // share)
     print("\n".join(table(lines)))
     if arguments.store:
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def fill(home: Home, count: int) -> None:
-    """A history as a group would have it: three kinds of work, curves, figures, tags, notes, several cards."""
+    """A history as a group would have it: three kinds of work, curves, values, tags, notes, several GPUs."""
     make_home(home)
     conn = open_writer(home.database)
     chance = random.Random(1)
@@ -86,8 +86,8 @@ def fill(home: Home, count: int) -> None:
 def _add(conn: Connection, number: int, at: float, chance: random.Random) -> None:
     workload = chance.choice(("train", "train", "train", "tracin", "exec"))
     label = f"{chance.choice(_WORDS)} {chance.choice(_WORDS)} {chance.randrange(1000)}"
-    card = chance.choice((None, *_CARDS))
-    cards = [{"uuid": uuid, "name": name} for uuid, name in _CARDS.items()]
+    gpu = chance.choice((None, *_GPUS))
+    gpus = [{"uuid": uuid, "name": name} for uuid, name in _GPUS.items()]
     runs.add(
         conn,
         number=number,
@@ -97,34 +97,34 @@ def _add(conn: Connection, number: int, at: float, chance: random.Random) -> Non
         state="queued",
         folder=f"{number:04d}-{workload}",
         submitted_at=at,
-        gpu_request=None if card is None else "auto",
+        gpu_request=None if gpu is None else "auto",
         reserved_mib=None,
         exclusive=False,
         predicted_mib=chance.uniform(100, 80_000),
         spec=runs.RunSpec(
-            {"exec": {"command": ["python", "train.py", "--seed", str(number)]}}, {}, {"cards": cards}
+            {"exec": {"command": ["python", "train.py", "--seed", str(number)]}}, {}, {"gpus": gpus}
         ),
     )
-    runs.claim(conn, number, card=card)
+    runs.claim(conn, number, gpu=gpu)
     attempts.begin(
         *(conn, number, 1),
         settings={},
-        card=card,
+        gpu=gpu,
         boot_id="none",
         worker_pid=0,
         worker_started=0,
         supervisor_pid=0,
         started_at=at + 5,
     )
-    card_mib, host_mib = chance.uniform(100, 80_000) if card else None, chance.uniform(300, 9_000)
-    attempts.note_peaks(conn, number, 1, card_mib=card_mib, host_mib=host_mib, cpu_s=None)
+    gpu_mib, host_mib = chance.uniform(100, 80_000) if gpu else None, chance.uniform(300, 9_000)
+    attempts.note_peaks(conn, number, 1, gpu_mib=gpu_mib, host_mib=host_mib, cpu_s=None)
     succeeded = chance.random() < 0.7
     if workload != "exec":
         names = ("loss", "valid_mrr", "valid_hits_at_10", "learning_rate", "epoch_seconds")
         series.append(conn, number, [series.Point(name, 1, chance.random(), at) for name in names])
-        figures = ("test_mrr", "test_hits_at_1", "test_hits_at_10", "best_epoch", "train_s")
+        metrics = ("test_mrr", "test_hits_at_1", "test_hits_at_10", "best_epoch", "train_s")
         reports.record_result(
-            conn, number, [], {name: chance.random() for name in figures} if succeeded else {}
+            conn, number, [], {name: chance.random() for name in metrics} if succeeded else {}
         )
     if chance.random() < 0.1:
         reports.change_tags(conn, number, add=[chance.choice(("paper", "old", "keep"))], remove=[])
@@ -152,8 +152,8 @@ def listing(home: Home) -> list[Line]:
     pages = [_ms(lambda: shown.block(chance.randrange(count), BLOCK)) for _ in range(50)]
     keys, slowest = _typed(conn)
     sorts = []
-    for by, figure in (("peak_host_mib", False), ("mrr", True), ("label", False)):
-        sorts.append(_ms(partial(shown.show, (), Sort(by, figure))))
+    for by, metric in (("peak_host_mib", False), ("mrr", True), ("label", False)):
+        sorts.append(_ms(partial(shown.show, (), Sort(by, metric))))
         pages += [_ms(lambda: shown.block(chance.randrange(count), BLOCK)) for _ in range(50)]
     p99 = sorted(keys)[int(len(keys) * 0.99)]
     return [
@@ -205,7 +205,7 @@ def command(home: Home) -> list[Line]:
     for name, target, arguments in (
         ("runs", (60.0, 25 / 1.048576), ["runs", "--json"]),
         ("filtered", (None, None), ["runs", "--json", "mrr>0.3 tag:paper"]),
-        ("csv", (None, None), ["runs", "--all", "--csv", "--figure", "mrr"]),
+        ("csv", (None, None), ["runs", "--all", "--csv", "--metric", "mrr"]),
     ):
         spent = [run_process([PYTHON, "-P", "-m", "kgops", *arguments], environment) for _ in range(7)]
         shown = f"kgops {' '.join(arguments)}"

@@ -1,4 +1,4 @@
-"""What benchmarks share: timing whole processes, quartiles, and the machine the figures belong to."""
+"""What benchmarks share: timing whole processes, quartiles, and the machine the values belong to."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One measured figure beside what it should reach."""
+    """One measured value beside what it should reach."""
 
     name: str
     subject: str
     unit: str
     values: tuple[float, ...]
     target: float | None = None  # None: reported only
-    figure: float | None = None  # where not the median
+    metric: float | None = None  # where not the median
     at_least: bool = False  # the target is the least that will do, otherwise the most
 
     @property
     def value(self) -> float:
-        return statistics.median(self.values) if self.figure is None else self.figure
+        return statistics.median(self.values) if self.metric is None else self.metric
 
     @property
     def quartiles(self) -> tuple[float, float] | None:
-        """None for a single value, and where the figure is not the median: they would be another quantity's."""
-        if len(self.values) < 2 or self.figure is not None:
+        """None for a single value, and where the value is not the median: they would be another quantity's."""
+        if len(self.values) < 2 or self.metric is not None:
             return None
         low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
         return low, high
@@ -126,7 +126,7 @@ def as_measurements(lines: Sequence[Line], command: str) -> list[Measurement]:
 
 
 def store(lines: Sequence[Line], command: str) -> None:
-    """Keeps the figures in the database of the home, with the machine and versions they belong to."""
+    """Keeps the values in the database of the home, with the machine and versions they belong to."""
     home = find_home()
     make_home(home)
     conn = open_writer(home.database)
@@ -138,7 +138,7 @@ def store(lines: Sequence[Line], command: str) -> None:
 
 
 def quietness() -> str:
-    """Load at the start: figures taken beside other work say so."""
+    """Load at the start: values taken beside other work say so."""
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
     return f"load {load:.2f} on {cores} cores" + ("" if load < 0.5 * cores else " (not quiet)")

@@ -43,11 +43,11 @@ def main(argv: list[str] | None = None) -> int:
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, help="folder of the real graphs")
-    parser.add_argument("--jobs", help="numbers of jobs, from 1; those that a tracing needs come along")
+    parser.add_argument("--jobs", help="numbers of jobs, from 1; those that a TracIn run needs come along")
     parser.add_argument("--keep", type=Path, help="a new home for the runs, which stays")
     parser.add_argument("--of", type=Path, help="judge the runs of this home, start none")
     parser.add_argument("--against", type=Path, help="another home, to hold what was learned against")
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     print(quietness(), flush=True)
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as name:
@@ -100,7 +100,7 @@ def _seen_in(home: Path) -> list[tuple[Seen, float]]:
     """In the order run: what was measured, and what had been shown of it before."""
     conn = open_reader(home / "kgops.db")
     try:
-        told = [(seen_of(one), one.predicted_mib) for one in predictions.newest(conn) if not one.on_card]
+        told = [(seen_of(one), one.predicted_mib) for one in predictions.newest(conn) if not one.on_gpu]
     finally:
         conn.close()
     return [(seen, shown) for seen, shown in reversed(told) if seen is not None and shown is not None]

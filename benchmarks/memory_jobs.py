@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.budget_regress import RegressSetting, write_flights
+from benchmarks.estimate_regress import RegressSetting, write_flights
 from kgops.errors import Usage
 
 __all__ = ["JOBS", "MemoryJob", "table_of", "write_data"]
@@ -27,27 +27,27 @@ _FLIGHTS = {"small": (32, 48, 60), "middle": (64, 64, 120), "large": (96, 128, 4
 
 @dataclass(frozen=True)
 class MemoryJob:
-    """`of` is the number of the training, from 1, whose checkpoints a tracing reads."""
+    """`of` is the number of the training, from 1, whose checkpoints a TracIn run reads."""
 
     workload: str
     data: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    levers: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     traced: Mapping[str, Any] = field(default_factory=dict)
     of: int | None = None
 
 
-def _train(data: str, dim: int, batch: int, levers: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
+def _train(data: str, dim: int, batch: int, options: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
     own = {"embedding_dim": dim, "num_epochs": 1, "checkpoint_frequency": 1, **settings}
-    return MemoryJob("train", data, own, {"batch_size": batch, **levers})
+    return MemoryJob("train", data, own, {"batch_size": batch, **options})
 
 
 def _pykeen(model: str, data: str, dim: int, batch: int, **settings: Any) -> MemoryJob:
     return _train(data, dim, batch, engine="pykeen", model=model, **settings)
 
 
-def _tracin(data: str, of: int, levers: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
-    return MemoryJob("tracin", data, settings, levers, of=of)
+def _tracin(data: str, of: int, options: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
+    return MemoryJob("tracin", data, settings, options, of=of)
 
 
 def _pipeline(data: str, dim: int, tests: int) -> MemoryJob:
@@ -55,8 +55,8 @@ def _pipeline(data: str, dim: int, tests: int) -> MemoryJob:
     return MemoryJob("pipeline", data, trained, traced={"max_triples": tests, "top_k": 50})
 
 
-def _regress(data: str, levers: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
-    return MemoryJob("regress", data, {"epochs": 1, "pretrain": False, **settings}, levers)
+def _regress(data: str, options: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
+    return MemoryJob("regress", data, {"epochs": 1, "pretrain": False, **settings}, options)
 
 
 # In the order of a person who begins small. Numbers of `of` are places in this list, from 1.
@@ -107,7 +107,7 @@ JOBS: tuple[MemoryJob, ...] = (
 def table_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict[str, Any]:
     """As a job file has it. `trained` has the run of each training's place in `JOBS`."""
     table = _workload_of(job, data, trained)
-    return {**table, "levers": dict(job.levers)} if job.levers else table
+    return {**table, "options": dict(job.options)} if job.options else table
 
 
 def _workload_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`kgops tui` on a terminal of its own, and the cards that it sees: what the benchmark of the screens acts upon."""
+"""`kgops tui` on a terminal of its own, and the GPUs that it sees: what the benchmark of the screens acts upon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.measure import PYTHON
 from kgops.settings import Home
 
-__all__ = ["Cards", "Screen", "screens"]
+__all__ = ["Gpus", "Screen", "screens"]
 
 COLUMNS, LINES = 120, 40
 _CURSOR = b"48;5;236"  # the colour that only the row under the cursor has behind it
@@ -32,11 +32,11 @@ _TESTS = Path(__file__).resolve().parents[2] / "tests"
 class Screen:
     """`kgops tui` on a terminal of its own."""
 
-    def __init__(self, home: Home, cards: Cards | None) -> None:
+    def __init__(self, home: Home, gpus: Gpus | None) -> None:
         self.seen = b""
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
-            _become_screens(home, cards)
+            _become_screens(home, gpus)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
 
     @property
@@ -77,7 +77,7 @@ class Screen:
             self.read(0.1)
 
     def share_for(self, seconds: float) -> tuple[float, float]:
-        """Percent of one processor, and bytes a second."""
+        """Percent of one CPU, and bytes a second."""
         self.seen = b""
         before, begin = self.cpu_s, time.monotonic()
         self.read_for(seconds)
@@ -97,7 +97,7 @@ class Screen:
         os.close(self._fd)
 
 
-def _become_screens(home: Home, cards: Cards | None) -> None:
+def _become_screens(home: Home, gpus: Gpus | None) -> None:
     dropped = (
         "COLUMNS",
         "LINES",
@@ -108,29 +108,29 @@ def _become_screens(home: Home, cards: Cards | None) -> None:
     )
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     environment |= {"KGOPS_HOME": str(home.path), "TERM": "xterm-256color"}
-    if cards is not None:
-        environment |= cards.environment
+    if gpus is not None:
+        environment |= gpus.environment
     os.execve(PYTHON, [PYTHON, "-P", "-m", "kgops", "tui"], environment)
 
 
 @contextmanager
-def screens(home: Home, cards: Cards | None = None) -> Iterator[Screen]:
-    screen = Screen(home, cards)
+def screens(home: Home, gpus: Gpus | None = None) -> Iterator[Screen]:
+    screen = Screen(home, gpus)
     try:
         yield screen
     finally:
         screen.close()
 
 
-class Cards:
-    """Two cards of the tests' stand-in for NVIDIA's library."""
+class Gpus:
+    """Two GPUs of the tests' stand-in for NVIDIA's library."""
 
     def __init__(self, module: Any, folder: Path) -> None:
         self._module, self._state = module, folder / "nvml-state"
         self.environment = {"LD_LIBRARY_PATH": str(module.library()), module.STATE: str(self._state)}
 
     @classmethod
-    def built(cls, folder: Path) -> Cards | None:
+    def built(cls, folder: Path) -> Gpus | None:
         """None without a checkout or a compiler."""
         if not (_TESTS / "nvml_standin.py").exists():
             return None
@@ -139,9 +139,9 @@ class Cards:
         return cls(module, folder) if module.compiler() else None
 
     def show(self, *, delay_ms: int = 0, tick: int = 0) -> None:
-        """Readings that differ from tick to tick as those of a card at work do."""
+        """Readings that differ from tick to tick as those of a GPU at work do."""
         made = self._module
-        cards = tuple(
+        gpus = tuple(
             replace(
                 made.t4(f"GPU-{i}", used_mib=4000 * (i + 1) + tick % 5),
                 utilization=90 + (tick + i) % 9,
@@ -151,7 +151,7 @@ class Cards:
             for i in range(2)
         )
         fresh = self._state.with_suffix(".new")
-        fresh.write_text(made.state_text(made.Machine(cards, delay_ms=delay_ms)))
+        fresh.write_text(made.state_text(made.Machine(gpus, delay_ms=delay_ms)))
         fresh.replace(self._state)
 
     @contextmanager

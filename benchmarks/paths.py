@@ -153,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--patience", type=finite_number, default=20.0, help="seconds before networkx is ended"
     )
-    parser.add_argument("--store", action="store_true", help="keep the figures in the database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the database")
     args = parser.parse_args(argv)
     graph = read_graph(args.data / "train.txt", None, args.data / "test.txt")
     near = Neighbourhood(graph.train, graph.num_entities)

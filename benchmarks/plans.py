@@ -4,7 +4,7 @@
 
 Settings are drawn at random, by seeds that no formula was tuned on, and run by the workers' own functions; measured is
 the most that torch's allocator had handed out at one moment: *counted tensors*. All that a worker's process takes,
-*process memory*, is judged by `python -m benchmarks.memory`. `python -m benchmarks.budget` prints every one of them.
+*process memory*, is judged by `python -m benchmarks.memory`. `python -m benchmarks.estimate` prints every one of them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any
 
 import torch
 
-from benchmarks import budget
-from benchmarks.budget import Outcome
-from benchmarks.budget_regress import RegressSetting, draw_regress, write_flights
-from benchmarks.budget_settings import draw_other, draw_tracin, draw_train
+from benchmarks import estimate
 from benchmarks.entry import run
+from benchmarks.estimate import Outcome
+from benchmarks.estimate_regress import RegressSetting, draw_regress, write_flights
+from benchmarks.estimate_settings import draw_other, draw_tracin, draw_train
 from benchmarks.measure import Line, quietness, store
 from benchmarks.measure import table as as_table
 from kgops.errors import KgopsError
@@ -40,17 +40,17 @@ __all__ = ["main", "of_planning", "of_predictions"]
 
 COMMAND = "python -m benchmarks.plans"
 SETTINGS, QUICK = 48, 12
-CARDS = ("t4", "h200", "a10")  # known by name: planning asks for no card that is there
+GPUS = ("t4", "h200", "a10")  # known by name: planning asks for no GPU that is there
 ENTITIES, RELATIONS, TRIPLES = 14_541, 237, 60_000  # for planning: as wide as FB15k-237
 
 _KINDS: dict[str, tuple[str, Callable[[int], Outcome]]] = {
-    "train": ("training", lambda seed: budget.compare_train(draw_train(random.Random(seed)), seed)),
-    "tracin": ("TracIn", lambda seed: budget.compare_tracin(draw_tracin(random.Random(seed)), seed)),
+    "train": ("training", lambda seed: estimate.compare_train(draw_train(random.Random(seed)), seed)),
+    "tracin": ("TracIn", lambda seed: estimate.compare_tracin(draw_tracin(random.Random(seed)), seed)),
     "other": (
         "TracIn otherwise",  # in fewer bits, projected, filtered, from an index, validated
-        lambda seed: budget.compare_tracin(draw_other(random.Random(seed)), seed, "other"),
+        lambda seed: estimate.compare_tracin(draw_other(random.Random(seed)), seed, "other"),
     ),
-    "regress": ("regression", lambda seed: budget.compare_regress(draw_regress(random.Random(seed)), seed)),
+    "regress": ("regression", lambda seed: estimate.compare_regress(draw_regress(random.Random(seed)), seed)),
 }
 
 
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1_000_000, help="of the first; the next has one more")
     parser.add_argument("--only", choices=[*_KINDS, "planning"], help="one kind, or planning alone")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} settings unless --settings says more")
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     many = args.settings or (QUICK if args.quick else SETTINGS)
@@ -123,7 +123,7 @@ def of_predictions(outcomes: Iterator[Outcome]) -> list[Line]:
 
 
 def of_planning(rounds: int) -> list[Line]:
-    """Processor time of a whole suggestion: what fits, the alternatives, the largest batch."""
+    """CPU time of a whole suggestion: what fits, the alternatives, the largest batch."""
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as name:
         return [
             Line(f"plans_{workload}_ms", f"planning {what} takes", "ms", _planned(workload, job, rounds), 50)
@@ -153,8 +153,8 @@ def _planned(workload: str, table: Mapping[str, Any], rounds: int) -> tuple[floa
     if isinstance(subject, str):
         raise KgopsError(subject)
     took = []
-    for card in CARDS * rounds:
-        target = find_targets(card)[0]
+    for gpu in GPUS * rounds:
+        target = find_targets(gpu)[0]
         begun = time.process_time()
         suggest(subject, target)
         took.append(1000 * (time.process_time() - begun))

@@ -89,13 +89,13 @@ def _judged(graph: Graph, model: ConvE, took: float) -> Outcome:
 
 
 class Silent:
-    """Keeps the levers, and lets the rest of what training says go by."""
+    """Keeps the options, and lets the rest of what training says go by."""
 
     def __init__(self) -> None:
-        self.levers: dict[str, tuple[Any, str | None]] = {}
+        self.options: dict[str, tuple[Any, str | None]] = {}
 
-    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None:
-        self.levers[name] = effective, reason
+    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
+        self.options[name] = applied, reason
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None: ...
 

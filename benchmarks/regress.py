@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one seed instead of three")
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     print(quietness(), flush=True)
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:
@@ -65,7 +65,7 @@ def measure(base: Path, architectures: Sequence[str], setting: Setting) -> Itera
     make_flights(base / "flights", setting.flights, Sky(setting.frames))
     for name in architectures:
         ended = [_run(base, name, seed) for seed in range(setting.seeds)]
-        r2 = tuple(one["figure"]["test_r2"] for one in ended)
+        r2 = tuple(one["metric"]["test_r2"] for one in ended)
         took = tuple(one["ended_at"] - one["started_at"] for one in ended)
         what = f"small model, {name}"
         yield Line(
@@ -82,7 +82,7 @@ def _run(base: Path, architecture: str, seed: int) -> dict[str, Any]:
     own = {**os.environ, "KGOPS_HOME": str(base / "home")}
     done = subprocess.run(command, env=own, stdout=subprocess.PIPE, text=True, check=True)
     ended: dict[str, Any] = json.loads(done.stdout)
-    print(f"{architecture}, seed {seed}: R² {ended['figure']['test_r2']:.3f}", flush=True)
+    print(f"{architecture}, seed {seed}: R² {ended['metric']['test_r2']:.3f}", flush=True)
     return ended
 
 

@@ -1,11 +1,11 @@
-"""What a tracing on many cards would take: by simulation, from costs measured here and checked here.
+"""What a TracIn run on many GPUs would take: by simulation, from costs measured here and checked here.
 
     python -m benchmarks.scale_out [--data DIR] [--measure FILE]
 
 Costs are measured on this machine by the house's own code, over DIR's train.txt and test.txt or a graph at random;
-then tracings by one and by two processes are predicted from them and done, cut in several ways; then the large one is
-simulated. `--measure FILE` only measures, and keeps the costs there; `--costs FILE` takes them from there.
-Assumed, not measured: how fast a card is, and the file system that they share.
+then TracIn runs by one and by two processes are predicted from them and done, cut in several ways; then the large one
+is simulated. `--measure FILE` only measures, and keeps the costs there; `--costs FILE` takes them from there.
+Assumed, not measured: how fast a GPU is, and the file system that they share.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--loss", choices=("target", "one-to-n"), default="target")
     parser.add_argument("--top-k", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=2, help="of each tracing that is predicted")
+    parser.add_argument("--rounds", type=int, default=2, help="of each TracIn run that is predicted")
     parser.add_argument("--measure", type=Path, metavar="FILE", help="measure, keep the costs there, and end")
     parser.add_argument("--costs", type=Path, metavar="FILE", help="costs as --measure has kept them")
-    parser.add_argument("--card", type=finite_number, default=200, help="a card's speed in cores (assumed)")
+    parser.add_argument("--gpu", type=finite_number, default=200, help="a GPU's speed in cores (assumed)")
     parser.add_argument("--entities", type=int, default=10_000_000, help="of the large graph (assumed)")
     parser.add_argument("--checkpoints", type=int, default=10, help="of the large tracing (assumed)")
     parser.add_argument(
@@ -90,7 +90,7 @@ def _bed(folder: Path, args: argparse.Namespace) -> Bed:
 
 
 def check(bed: Bed, costs: Costs, rounds: int) -> list[Line]:
-    """How far predictions are from what tracings take here; in turns, so that a slower hour slows all."""
+    """How far predictions are from what TracIn runs take here; in turns, so that a slower hour slows all."""
     tests, lines = len(bed.tests), []
     cuts = [Cut(tests, 8, bed.step), Cut(tests, 32, bed.step), Cut(-(-tests // 4), 8, bed.step)]
     workers = (1, 2) if len(os.sched_getaffinity(0)) > 1 else (1,)
@@ -110,7 +110,7 @@ def check(bed: Bed, costs: Costs, rounds: int) -> list[Line]:
 
 
 def predicted(bed: Bed, cut: Cut, workers: int, costs: Costs) -> float:
-    """Seconds of a tracing here, until the last tile is merged."""
+    """Seconds of a TracIn run here, until the last tile is merged."""
     case = Case(len(bed.graph.train), len(bed.tests), bed.top_k, len(bed.scoring.points))
     fleet = Fleet((1.0,) * workers, handing="claims", merging="beside")
     return simulate(case, cut, fleet, replace(costs, write_s=0.0)).seconds
@@ -148,7 +148,7 @@ def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
 def ways(costs: Costs, args: argparse.Namespace) -> dict[str, tuple[Cut, Fleet]]:
     """As it is cut and handed out today, and then one change after the other."""
     shared = {"latency_s": args.latency / 1000, "bandwidth": args.bandwidth * 1e9}
-    shares, speeds = shares_for(LARGE.trains, _TILE), (args.card,)
+    shares, speeds = shares_for(LARGE.trains, _TILE), (args.gpu,)
     room = Settings().test_mib * 2**20
     each = costs.test_bytes + (0 if args.loss == "target" else 4 * args.entities)
     step = min(_TILE, max(1, int(room / (each * args.checkpoints))))
@@ -171,8 +171,8 @@ def _large(costs: Costs, args: argparse.Namespace) -> list[str]:
     costs = replace(costs, crowd=1.0)  # each has a machine, or its share of one, to itself
     lines = [
         f"{case.trains:,} training x {case.tests:,} test triples, top {case.top_k}, {case.checkpoints} checkpoints, "
-        f"{args.entities:,} entities; assumed: a card is "
-        f"{args.card:g} cores of these, the file system gives {args.bandwidth:g} GB/s and answers in "
+        f"{args.entities:,} entities; assumed: a GPU is "
+        f"{args.gpu:g} cores of these, the file system gives {args.bandwidth:g} GB/s and answers in "
         f"{args.latency:g} ms",
         "| way | workers | hours | scoring | published | next to scoring most goes to |",
         "|---|---|---|---|---|---|",

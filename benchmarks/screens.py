@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.entry import run
 from benchmarks.measure import PYTHON, Line, quietness, store, table
-from benchmarks.open_screen import Cards, screens
+from benchmarks.open_screen import Gpus, screens
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import stop_run, wait_for_end
@@ -28,7 +28,7 @@ COMMAND = "python -m benchmarks.screens"
 def main() -> None:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter, with fewer repetitions")
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     given = parser.parse_args()
     print(f"{quietness()}; {json.dumps(fingerprint()['machine'])}")
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:
@@ -42,21 +42,21 @@ def main() -> None:
 def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:
     home = Home(base / "home")
     make_home(home)
-    cards = Cards.built(base)
+    gpus = Gpus.built(base)
     for number in range(1, 6):
         _launch(home, f"ended-{number}", "pass")
     _until_ended(home, 5)
     with screens(home):
         pass  # whatever has to be compiled is
     lines = [*first_paint(home, rounds), *at_rest(home, seconds)]
-    if cards is None:
-        print("no C compiler or no checkout: nothing is measured with cards", file=sys.stderr)
+    if gpus is None:
+        print("no C compiler or no checkout: nothing is measured with GPUs", file=sys.stderr)
     else:
-        cards.show(delay_ms=200)
-        lines += first_paint(home, rounds, cards, " with a driver of 200 ms a call")
-        cards.show()
-        with _running(home, 3, every_s=1.0, cards=cards), cards.moving():
-            lines += moving(home, seconds, cards)
+        gpus.show(delay_ms=200)
+        lines += first_paint(home, rounds, gpus, " with a driver of 200 ms a call")
+        gpus.show()
+        with _running(home, 3, every_s=1.0, gpus=gpus), gpus.moving():
+            lines += moving(home, seconds, gpus)
     with _running(home, 8, every_s=0.1):
         lines += keys(home, presses=60 if rounds < 10 else 300)
     return [*lines, *log(home, rounds)]
@@ -65,18 +65,18 @@ def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:
 # --- what is measured ---
 
 
-def first_paint(home: Home, rounds: int, cards: Cards | None = None, how: str = "") -> list[Line]:
+def first_paint(home: Home, rounds: int, gpus: Gpus | None = None, how: str = "") -> list[Line]:
     """CPU of all its threads until the first frame, and until the runs are in it."""
     first, whole, wall = [], [], []
     for _ in range(rounds):
         begin = time.monotonic()
-        with screens(home, cards) as screen:
-            screen.until(b"CARDS")
+        with screens(home, gpus) as screen:
+            screen.until(b"GPUS")
             first.append(screen.cpu_s * 1000)
             screen.until(b"ended-1")
             whole.append(screen.cpu_s * 1000)
             wall.append((time.monotonic() - begin) * 1000)
-    slow = "_slow_driver" if cards else ""
+    slow = "_slow_driver" if gpus else ""
     return [
         Line(f"screens_first_paint{slow}", f"first paint{how}: CPU", "ms", tuple(first), 350),
         Line(f"screens_runs_shown{slow}", f"runs are shown{how}: CPU", "ms", tuple(whole), 350),
@@ -85,7 +85,7 @@ def first_paint(home: Home, rounds: int, cards: Cards | None = None, how: str = 
 
 
 def at_rest(home: Home, seconds: float) -> list[Line]:
-    """Five ended runs, no cards, nothing going on."""
+    """Five ended runs, no GPUs, nothing going on."""
     with screens(home) as screen:
         screen.until(b"ended-1")
         screen.read_for(3)
@@ -102,14 +102,14 @@ def at_rest(home: Home, seconds: float) -> list[Line]:
     ]
 
 
-def moving(home: Home, seconds: float, cards: Cards) -> list[Line]:
-    with screens(home, cards) as screen:
+def moving(home: Home, seconds: float, gpus: Gpus) -> list[Line]:
+    with screens(home, gpus) as screen:
         screen.until(b"moving-2")
         screen.read_for(5)
         busy, sent = screen.share_for(seconds)
         rss = screen.rss_mb
     return [
-        Line("screens_moving_bytes", "two cards and three runs moving, 120x40: sent", "B/s", (sent,), 1500),
+        Line("screens_moving_bytes", "two GPUs and three runs moving, 120x40: sent", "B/s", (sent,), 1500),
         Line("screens_moving_cpu", "the same: CPU", "%", (busy,)),
         Line("screens_moving_rss", "the same: memory", "MB", (rss,), 45),
     ]
@@ -132,7 +132,7 @@ def keys(home: Home, presses: int) -> list[Line]:
     p99 = statistics.quantiles(took, n=100, method="inclusive")[98]
     return [
         Line("screens_key_p50", "key to screen while 8 runs report: median", "ms", tuple(took)),
-        Line("screens_key_p99", "the same: p99", "ms", tuple(took), 50, figure=p99),
+        Line("screens_key_p99", "the same: p99", "ms", tuple(took), 50, metric=p99),
     ]
 
 
@@ -207,7 +207,7 @@ def _write_log(home: Home, count: int) -> None:
 
 
 @contextmanager
-def _running(home: Home, count: int, *, every_s: float, cards: Cards | None = None) -> Iterator[None]:
+def _running(home: Home, count: int, *, every_s: float, gpus: Gpus | None = None) -> Iterator[None]:
     """Runs that report progress, a rate and a metric, and go on until this is over."""
     code = (
         "import json, math, os, time\n"
@@ -223,9 +223,7 @@ def _running(home: Home, count: int, *, every_s: float, cards: Cards | None = No
     )
     before = _count(home)
     for i in range(count):
-        _launch(
-            home, f"moving-{i}", code, gpu=str(i % 2) if cards is not None and i < 2 else None, cards=cards
-        )
+        _launch(home, f"moving-{i}", code, gpu=str(i % 2) if gpus is not None and i < 2 else None, gpus=gpus)
     try:
         yield
     finally:
@@ -238,15 +236,15 @@ def _running(home: Home, count: int, *, every_s: float, cards: Cards | None = No
         conn.close()
 
 
-def _launch(home: Home, label: str, code: str, *, gpu: str | None = None, cards: Cards | None = None) -> None:
-    """Through the command, since its process may see cards that this one does not."""
+def _launch(home: Home, label: str, code: str, *, gpu: str | None = None, gpus: Gpus | None = None) -> None:
+    """Through the command, since its process may see GPUs that this one does not."""
     import subprocess
 
     on = ["--gpu", gpu, "--gpu-memory", "6000"] if gpu is not None else []
     environment = {
         **os.environ,
         "KGOPS_HOME": str(home.path),
-        **(cards.environment if cards is not None else {}),
+        **(gpus.environment if gpus is not None else {}),
     }
     command = [PYTHON, "-P", "-m", "kgops", "run", "exec", "--detach", "--label", label, *on, "--"]
     subprocess.run(

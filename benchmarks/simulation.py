@@ -1,4 +1,4 @@
-"""A tracing by many processes, played through event by event: when each piece is begun, published and merged.
+"""A TracIn run by many processes, played through event by event: when each piece is begun, published and merged.
 
 The rules are those of `kgops.tracin.shards` and of who works on them; what each step costs is given.
 """
@@ -69,7 +69,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Fleet:
-    """`speeds` of the workers' devices, as cores of the measured machine; their processors are like its own.
+    """`speeds` of the workers' devices, as cores of the measured machine; their CPUs are like its own.
 
     `handing`: each takes what nobody has claimed, has its pieces by number, or is given one after the other.
     `merging`: by one process beside the workers, by one after them all, or by whoever publishes a tile's last piece.

@@ -1,9 +1,9 @@
-"""How well the planner's roofline orders settings, on this machine's processor or its card.
+"""How well the planner's roofline orders settings, on this machine's CPU or its GPU.
 
     python -m benchmarks.speed_order [--settings 24] [--seed 1] [--store]
 
 Random trainings are timed step by step and compared with what was modelled: Kendall's tau over all pairs, the spread of
-measured over modelled, and what it costs to believe the model when levers of one training are chosen by it.
+measured over modelled, and what it costs to believe the model when options of one training are chosen by it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.planning.graph_counts import Counts, count_triples
 from kgops.planning.speed import rates_of, seconds
-from kgops.planning.targets import Target, cards_here, processor
+from kgops.planning.targets import Target, gpus_here, processor
 from kgops.planning.train_sizes import TrainShape, train_shape
 from kgops.training.batches import Batches
 from kgops.training.optimizers import build_optimizer
@@ -37,7 +37,7 @@ __all__ = ["kendall_tau", "main"]
 
 COMMAND = "python -m benchmarks.speed_order"
 ROUNDS = 4
-LEVERS: tuple[dict[str, object], ...] = (
+OPTIONS: tuple[dict[str, object], ...] = (
     {},
     {"entity_chunk": 512},
     {"entity_chunk": 8192},
@@ -47,20 +47,20 @@ LEVERS: tuple[dict[str, object], ...] = (
 
 @dataclass(frozen=True)
 class Timed:
-    training: int  # those of one number differ in levers alone
-    levers: str
+    training: int  # those of one number differ in options alone
+    options: str
     modelled_s: float
     measured_s: float
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
-    parser.add_argument("--settings", type=int, default=24, help="trainings, each with four sets of levers")
+    parser.add_argument("--settings", type=int, default=24, help="trainings, each with four sets of options")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # the model is of one core
-    here = cards_here() if torch.cuda.is_available() else []
+    here = gpus_here() if torch.cuda.is_available() else []
     timed = list(_timed(here[0] if here else processor(), args.settings, args.seed))
     lines = summary(timed)
     command = f"{COMMAND} --settings {args.settings} --seed {args.seed}"
@@ -78,7 +78,7 @@ def summary(timed: list[Timed]) -> list[Line]:
     return [
         Line("pace_tau", f"Kendall's tau of modelled and measured steps, {len(timed)} settings", "", (tau,)),
         Line("pace_off", "a step, measured over modelled", "×", tuple(off)),
-        Line("pace_regret", "levers chosen by the model, over the fastest of four", "×", tuple(regrets)),
+        Line("pace_regret", "options chosen by the model, over the fastest of four", "×", tuple(regrets)),
     ]
 
 
@@ -113,14 +113,16 @@ def _timed(target: Target, settings: int, seed: int) -> Iterator[Timed]:
         }
         batch = draw.choice((64, 256, 1024))
         jobs = [
-            read_job({"workload": "train", "train": told, "levers": {"batch_size": batch, **levers}}, COMMAND)
-            for levers in LEVERS
+            read_job(
+                {"workload": "train", "train": told, "options": {"batch_size": batch, **options}}, COMMAND
+            )
+            for options in OPTIONS
         ]
         for job, measured in zip(jobs, _steps(jobs, graph, counts, target), strict=True):
             shape = _shape(job, counts, target)
             epoch = seconds(shape, rates_of(target))
             steps = max(1, -(-shape.queries.queries // shape.batch_size))
-            yield Timed(training, str(job.levers), epoch / steps, measured)
+            yield Timed(training, str(job.options), epoch / steps, measured)
 
 
 def _shape(job: Job, counts: Counts, target: Target) -> TrainShape:
@@ -140,7 +142,7 @@ def _steps(jobs: list[Job], graph: Graph, counts: Counts, target: Target) -> lis
 
 
 def _taker(shape: TrainShape, graph: Graph) -> Iterator[float]:
-    device = torch.device("cuda" if shape.on_card else "cpu")
+    device = torch.device("cuda" if shape.on_gpu else "cpu")
     settings = TrainSettings(batch_size=shape.batch_size, entity_chunk=shape.chunk)
     batches = Batches(
         graph.train.to(device), inverse=True, one_positive=False, batch_size=shape.batch_size, seed=0
@@ -150,12 +152,12 @@ def _taker(shape: TrainShape, graph: Graph) -> Iterator[float]:
     step = TrainStep(model, loss, build_optimizer("adam", model, 1e-3), recompute=shape.checkpointing)
     source = peers.forever(batches.epoch)
     step(next(source))
-    # One thread's own time on a processor that others use too; a card's is known to whoever waits for it.
-    clock = time.perf_counter if shape.on_card else time.process_time
+    # One thread's own time on a CPU that others use too; a GPU's is known to whoever waits for it.
+    clock = time.perf_counter if shape.on_gpu else time.process_time
     while True:
         begun = clock()
         step(next(source), want_value=False)
-        if shape.on_card:
+        if shape.on_gpu:
             torch.cuda.synchronize()
         yield clock() - begun
 

@@ -1,10 +1,10 @@
-"""A tracing by two processes beside one that has one core: time, memory of each, and what the machine itself gives.
+"""A TracIn run by two processes beside one that has one core: time, memory of each, and what the machine itself gives.
 
     python -m benchmarks.spread --data DIR [--tests 2000] [--rounds 3] [--store]
 
 DIR has train.txt and test.txt. The ways take turns; each is a worker as a supervisor starts it, from nothing to its
-manifest, so loading counts. The third is two tracings that know nothing of each other, each on a core of its own: where
-those slow each other down, no way of sharing the work can be twice as fast. The model is not trained: what a tracing
+manifest, so loading counts. The third is two TracIn runs that know nothing of each other, each on a core of its own:
+where those slow each other down, no way of sharing the work can be twice as fast. The model is not trained: what a TracIn run
 costs does not ask what was learned.
 """
 
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tests", type=int, default=2000, help="test triples")
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     print(quietness(), flush=True)
     cores = sorted(os.sched_getaffinity(0))[:2]
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     what = f"{args.tests:,} tests, top 100"
     lines = [
         Line("spread_two", f"{what}: one process on one core / two on two", "×", tuple(ratios), 1.85, at_least=True),
-        Line("spread_given", f"{what}: what two cores give to two tracings apart", "×", tuple(given)),
+        Line("spread_given", f"{what}: what two cores give to two TracIn runs apart", "×", tuple(given)),
         Line("spread_alone_s", f"{what}: one process", "s", tuple(alone)),
         Line("spread_shared_s", f"{what}: two processes", "s", tuple(shared)),
         Line("spread_peak_1", "largest process, alone", "MiB", (peaks[1],)),
@@ -89,7 +89,7 @@ def _trace(
 
 
 def _trace_apart(folder: Path, data: Path, args: argparse.Namespace, cores: list[int]) -> float:
-    """Seconds until as many whole tracings as there are cores have ended, each on its own."""
+    """Seconds until as many whole TracIn runs as there are cores have ended, each on its own."""
     folder.mkdir()
     begun = time.perf_counter()
     workers = [_worker(folder / str(core), data, args, 1, [core]) for core in cores]
@@ -112,7 +112,7 @@ def _worker(
         "learning_rate": 0.001,
         "device": "cpu",
     }
-    job = read_job({"workload": "tracin", "tracin": settings, "levers": {"devices": devices}}, "a benchmark")
+    job = read_job({"workload": "tracin", "tracin": settings, "options": {"devices": devices}}, "a benchmark")
     (folder / "job.toml").write_text(job.as_toml())
     own = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_EVENTS": str(folder / "events.jsonl")}
     return subprocess.Popen(

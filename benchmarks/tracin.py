@@ -52,7 +52,7 @@ OURS = "kgops, factored"
 
 @dataclass
 class Contender:
-    """`work(triples)` scores these training triples; `takes` of them are enough for its figure. One that
+    """`work(triples)` scores these training triples; `takes` of them are enough for its value. One that
     computes the tests' gradients in every call is `marginal`: what a call with a single triple takes counts
     for nothing, so that it pays for training triples alone, as the others do."""
 
@@ -222,7 +222,7 @@ def main(argv: list[str] | None = None) -> int:
         "--full", type=finite_number, metavar="SHARE", help="this share of all tests x all training"
     )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--store", action="store_true", help="keep the figures in the database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the database")
     parser.add_argument("--json", action="store_true", help="the rows as JSON instead of a table")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)

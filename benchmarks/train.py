@@ -1,4 +1,4 @@
-"""Training beside PyKEEN: every figure that training promises, measured in one tree of processes.
+"""Training beside PyKEEN: every value that training promises, measured in one tree of processes.
 
     python -m benchmarks.train --data DIR [--quick] [--store]
 
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with fb15k-237, wn18rr, codex-s")
     parser.add_argument("--quick", action="store_true", help="fewer rounds; PyKEEN as shipped at batch 16")
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     parser.add_argument("--only", help="comparisons whose name contains this")
     args = parser.parse_args(argv)
     data: Path = args.data.absolute()
@@ -152,7 +152,7 @@ def _ratio(name: str, subject: str, values: Any, target: float | None) -> Line:
 
 
 def _where_amx(target: float | None) -> float | None:
-    """The goal for bf16 holds where the processor multiplies it in hardware."""
+    """The goal for bf16 holds where the CPU multiplies it in hardware."""
     flags = Path("/proc/cpuinfo")
     return target if flags.exists() and "amx_bf16" in flags.read_text() else None
 

@@ -97,7 +97,7 @@ ACTIONS: tuple[Action, ...] = (
         HISTORY | BENCHMARKS,
         in_footer=False,
     ),
-    Action("z", "z", "sort by", "Sort by any column or figure.", "screen.sort_by", HISTORY, in_footer=False),
+    Action("z", "z", "sort by", "Sort by any column or metric.", "screen.sort_by", HISTORY, in_footer=False),
     Action(
         "equals_sign", "=", "compare", "Two to eight marked runs side by side.", "screen.compare", HISTORY
     ),
@@ -116,7 +116,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("escape", "esc", "back", "Back to where you came from.", "app.back", EVERYWHERE - DASHBOARD),
     Action("o", "o", "side", "Proponents, opponents, or both.", "screen.side", INFLUENCES),
     Action(
-        "F", "F", "figures", "Every figure one by one, or benchmarks again.", "screen.figures", BENCHMARKS
+        "F", "F", "metrics", "Every metric one by one, or benchmarks again.", "screen.metrics", BENCHMARKS
     ),
     Action("M", "M", "machines", "Other machines and versions, too.", "screen.machines", BENCHMARKS),
     Action(
@@ -162,7 +162,7 @@ ACTIONS: tuple[Action, ...] = (
         DASHBOARD | RUN,
     ),
     Action(
-        "f", "f", "profiles", "Named sets of lever values.", "app.profiles", DASHBOARD | RUN, in_footer=False
+        "f", "f", "profiles", "Named sets of option values.", "app.profiles", DASHBOARD | RUN, in_footer=False
     ),
     Action("t", "t", "tag", "Add tags, or take them away.", "screen.tag", RUNS, needs="run"),
     Action("m", "m", "note", "Write a note on the run.", "screen.note", RUNS, needs="run"),

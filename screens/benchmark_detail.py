@@ -25,7 +25,7 @@ __all__ = ["SIGNS", "told_rows"]
 
 SIGNS: dict[Verdict, tuple[str, str]] = {
     "confirmed": ("✓", "good"),
-    "effective": ("✓", "good"),
+    "applied": ("✓", "good"),
     "smaller": ("▼", "warn"),
     "larger": ("▲", "warn"),
     "refuted": ("▼", "warn"),
@@ -71,7 +71,7 @@ def told_rows(told: Told, width: int) -> list[Row]:
         _overview(told, width),
         _compared([_of_claim(one) for one in told.judged] or [_of_row(one) for one in told.rows], width),
         _unmeasured(told, width),
-        _figures(told, width),
+        _metrics(told, width),
         *(by_size(axis_name, curves, width) for axis_name, curves in told.curves),
         over_time(told, width),
         _belongs(told, width),
@@ -112,7 +112,7 @@ def _of_claim(one: Judged) -> _Line:
     claim = one.held.claim if one.held else None
     words = [f"{claim.text} — {claim.said_by}"] if claim else []
     words += [word for word in (one.why, one.remark, quality(one)) if word]
-    if not one.effective and one.verdict != "cannot be tested here":
+    if not one.applied and one.verdict != "cannot be tested here":
         words.append("it was not in effect")
     of = _ABOUT.get(one.held.quantity, one.held.quantity) if one.held else "speed"
     claimed = claim.low if claim and claim.unit == "×" else None
@@ -124,7 +124,7 @@ def _of_claim(one: Judged) -> _Line:
 
 def _of_row(one: Measured) -> _Line:
     words = [one.why] if one.why else []
-    words += [f"{name} was not in effect: {why}" for name, why in one.ineffective.items()]
+    words += [f"{name} was not in effect: {why}" for name, why in one.unapplied.items()]
     if one.seconds is not None:
         words.append(amount(one.seconds.median, "s"))
     if one.memory_mib is not None:
@@ -142,7 +142,7 @@ def _of_row(one: Measured) -> _Line:
 
 
 def _compared(lines: Sequence[_Line], width: int) -> list[Row]:
-    """Two rows or more for each: its figures with a bar, then the verdict and what was claimed."""
+    """Two rows or more for each: its values with a bar, then the verdict and what was claimed."""
     if not lines:
         return []
     shown = min(max(len("measured here"), *(width_of(one.measured) for one in lines)), _MEASURED)
@@ -218,12 +218,12 @@ def _unmeasured(told: Told, width: int) -> list[Row]:
     return out
 
 
-def _figures(told: Told, width: int) -> list[Row]:
-    if not told.figures:
+def _metrics(told: Told, width: int) -> list[Row]:
+    if not told.metrics:
         return []
     columns = Columns(
         [
-            Column("FIGURE", 30, grows=True),
+            Column("METRIC", 30, grows=True),
             Column("measured", 13, right=True),
             Column("quartiles", 17),
             Column("n", 4, right=True),
@@ -231,13 +231,13 @@ def _figures(told: Told, width: int) -> list[Row]:
         width,
     )
     out = [columns.heading()]
-    for one in told.figures:
+    for one in told.metrics:
         subject = one.subject + (f", against {one.against}" if one.against else "")
         spread = "" if one.low is None or one.high is None else f"{amount(one.low)}–{amount(one.high)}"
         cells = Piece(subject), Piece(amount(one.value, one.unit)), Piece(spread, "dim")
         out.append(columns.row((*cells, Piece(str(one.n), "dim"))))
-    only = told.figures[0]
-    if len(told.figures) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
+    only = told.metrics[0]
+    if len(told.metrics) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
         ratio = Spread(only.value, only.low, only.high, only.n)
         scale = scale_of((ratio,), (), max(min(width, _WIDEST_BAR), _NARROWEST_BAR))
         out += [BLANK, Row((axis(scale),)), Row(tuple(ratio_bar(ratio, None, scale, "text")))]
@@ -253,7 +253,7 @@ def _belongs(told: Told, width: int) -> list[Row]:
         words.append(f"against {first.variant}: {', '.join(cost) or UNKNOWN}")
         words.append(f"time is {first.seconds_of or UNKNOWN}; memory is {first.memory_of or UNKNOWN}")
         if first.busy is not None and first.busy > 0.15:
-            words.append(f"not quiet: others used {first.busy:.0%} of the processors before the rounds")
+            words.append(f"not quiet: others used {first.busy:.0%} of the CPUs before the rounds")
     if told.machine:
         words.append(told.machine)
     if told.first is not None:

@@ -1,4 +1,4 @@
-"""Benchmarks: what was claimed beside what was measured here, and each single figure that was ever kept."""
+"""Benchmarks: what was claimed beside what was measured here, and each single value that was ever kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kgops.experiments.benchmark_list import Entry
     from kgops.experiments.result_detail import Told
     from screens.app import KgopsApp
-    from storage.metric_query import Figure
+    from storage.metric_query import Metric
     from storage.runs import Run
 
 __all__ = ["Benchmarks"]
@@ -82,7 +82,7 @@ class Benchmarks(Filtered[Asked, Answer]):
             self._told = self._told_of = None
             self._draw_detail()
 
-    async def _read(self, key: object, one: Entry | Figure) -> None:
+    async def _read(self, key: object, one: Entry | Metric) -> None:
         try:
             told = await asyncio.to_thread(self._looker.tell, one)
         except (KgopsError, StorageError) as error:
@@ -106,7 +106,7 @@ class Benchmarks(Filtered[Asked, Answer]):
         return [one for one in super().offered if self._asked.single or one.does not in _SORTING]
 
     @property
-    def _one(self) -> Entry | Figure | None:
+    def _one(self) -> Entry | Metric | None:
         """Under the cursor."""
         return self._answer.rows.get(self.body.key) if self._answer is not None else None
 
@@ -162,12 +162,12 @@ class Benchmarks(Filtered[Asked, Answer]):
 
     # --- what keys do ---
 
-    def action_figures(self) -> None:
-        """Between benchmarks and the figures one by one."""
+    def action_metrics(self) -> None:
+        """Between benchmarks and the values one by one."""
         self.ask(single=not self._asked.single, cursor=None, around=0)
 
     def action_machines(self) -> None:
-        """Whether what others measured is shown, too: other machines, cards, versions, commits."""
+        """Whether what others measured is shown, too: other machines, GPUs, versions, commits."""
         self.ask(elsewhere=not self._asked.elsewhere, cursor=self.body.key)
 
     def action_copy(self) -> None:
@@ -180,7 +180,7 @@ class Benchmarks(Filtered[Asked, Answer]):
         self.say(f"copied: {one_line(one.command)}", "strong")
 
     def action_sort(self, by: str) -> None:
-        """Figures one by one: benchmarks stand in the order in which they were held."""
+        """Values one by one: benchmarks stand in the order in which they were held."""
         if self._asked.single:
             super().action_sort(by)
 

@@ -1,4 +1,4 @@
-"""Curves of what was measured: cost against size, and a figure whenever it was measured."""
+"""Curves of what was measured: cost against size, and a value whenever it was measured."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def by_size(name: str, curves: Sequence[Curve], width: int) -> list[Row]:
 
 
 def over_time(told: Told, width: int) -> list[Row]:
-    """From the first time on to the last, evenly: how many days lay between says nothing of the figure."""
+    """From the first time on to the last, evenly: how many days lay between says nothing of the value."""
     values = [value for _, value in told.over_time]
     if len(values) < 2:
         return []

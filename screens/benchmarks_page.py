@@ -1,4 +1,4 @@
-"""What the list of benchmarks shows: a row for each, or for each single figure, and words on what was asked."""
+"""What the list of benchmarks shows: a row for each, or for each single value, and words on what was asked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kgops.experiments.benchmark_list import OVERVIEW
 from kgops.jobs.text import one_line
 from kgops.jobs.timestamps import NO_MOMENT, is_moment
 from screens.rows import Column, Columns, Piece, Row, said, title
-from storage.metric_query import Figure
+from storage.metric_query import Metric
 
 if TYPE_CHECKING:
     from kgops.experiments.benchmark_list import Entry
@@ -45,11 +45,11 @@ class _Sortable(NamedTuple):
 _ENTRIES = (
     Column("BENCHMARK", 38, grows=True),
     Column("measured", 10),
-    Column("figures", 7, right=True),
+    Column("metrics", 7, right=True),
     Column("machine", 12),
 )
-_FIGURES = (
-    _Sortable(Column("FIGURE", 26, grows=True), "subject"),
+_METRICS = (
+    _Sortable(Column("METRIC", 26, grows=True), "subject"),
     _Sortable(Column("of", 10), "unit"),
     _Sortable(Column("value", 13, right=True), "value", True),
     _Sortable(Column("n", 4, right=True), "n", True),
@@ -58,11 +58,11 @@ _FIGURES = (
     _Sortable(Column("name", 30), "name"),
 )
 _OF_MACHINE = Column("machine", 12)
-FIRST = {one.by: one.descending for one in _FIGURES}
+FIRST = {one.by: one.descending for one in _METRICS}
 
 
 def title_row(asked: Asked, answer: Answer | None, paused: bool, width: int) -> Row:
-    name = "benchmarks  every figure" if asked.single else "benchmarks"
+    name = "benchmarks  every value" if asked.single else "benchmarks"
     right = "" if answer is None or answer.machine is None else _count(answer)
     return title(name, right, width, *([Piece("paused", "warn")] if paused else []))
 
@@ -79,23 +79,23 @@ def _count(answer: Answer) -> str:
 
 
 def sorts(width: int) -> list[str]:
-    """What figures can be sorted by of what is in sight, from the left."""
-    columns = _figure_columns(width, machines=False)
-    return [one.by for one in _FIGURES if columns.width_of(one.column.head)]
+    """What values can be sorted by of what is in sight, from the left."""
+    columns = _metric_columns(width, machines=False)
+    return [one.by for one in _METRICS if columns.width_of(one.column.head)]
 
 
 def heading(asked: Asked, width: int) -> Row:
     if not asked.single:
         return _entry_columns(width, asked.beyond).heading()
-    columns = _figure_columns(width, asked.beyond)
+    columns = _metric_columns(width, asked.beyond)
     pieces: list[Piece] = []
-    for one in _FIGURES:
+    for one in _METRICS:
         across = columns.width_of(one.column.head)
         if not across:
             break
         sorted_by = asked.sort == one.by
         text = one.column.head + (("▼" if asked.descending else "▲") if sorted_by else "")
-        tone = "accent" if sorted_by else "head" if one is _FIGURES[0] else "dim"
+        tone = "accent" if sorted_by else "head" if one is _METRICS[0] else "dim"
         pieces += [Piece("  ")] if pieces else []
         pieces.append(Piece(padded(text, across, right=one.column.right), tone, f"screen.sort({one.by!r})"))
     if columns.width_of(_OF_MACHINE.head):
@@ -108,7 +108,7 @@ class Shown(Sequence[Row]):
 
     def __init__(self, answer: Answer, width: int) -> None:
         self._answer = answer
-        columns = _figure_columns if answer.asked.single else _entry_columns
+        columns = _metric_columns if answer.asked.single else _entry_columns
         self._columns = columns(width, answer.asked.beyond)
         self._made: dict[object, Row] = {}
         self._now = time.time()
@@ -128,11 +128,11 @@ class Shown(Sequence[Row]):
             self._made[key] = self._row(key, self._answer.rows.get(key))
         return self._made[key]
 
-    def _row(self, key: object, one: Entry | Figure | None) -> Row:
+    def _row(self, key: object, one: Entry | Metric | None) -> Row:
         if one is None:
             return Row((Piece(" "),), key)
-        if isinstance(one, Figure):
-            return self._columns.row(self._of_figure(one), key)
+        if isinstance(one, Metric):
+            return self._columns.row(self._of_metric(one), key)
         return self._columns.row(self._of_entry(one), key)
 
     def _of_entry(self, one: Entry) -> list[Piece]:
@@ -143,12 +143,12 @@ class Shown(Sequence[Row]):
         return [
             Piece(one.name, "text" if known else "dim"),
             when if one.ended else Piece("unfinished", "warn"),
-            Piece(f"{one.figures:,}" if one.figures else "", "dim"),
+            Piece(f"{one.metrics:,}" if one.metrics else "", "dim"),
             self._machine(one.machine),
         ]
 
-    def _of_figure(self, one: Figure) -> list[Piece]:
-        bench, _, of = one.name.rpartition(": ")  # as a benchmark's figures are called
+    def _of_metric(self, one: Metric) -> list[Piece]:
+        bench, _, of = one.name.rpartition(": ")  # as a benchmark's values are called
         return [
             Piece(one.subject),
             Piece(of if bench else "", "dim"),
@@ -180,8 +180,8 @@ def _entry_columns(width: int, machines: bool) -> Columns:
     return Columns(_ENTRIES if machines else _ENTRIES[:-1], min(width, _WIDEST))
 
 
-def _figure_columns(width: int, machines: bool) -> Columns:
-    columns = [one.column for one in _FIGURES]
+def _metric_columns(width: int, machines: bool) -> Columns:
+    columns = [one.column for one in _METRICS]
     return Columns([*columns, _OF_MACHINE] if machines else columns, min(width, _WIDEST))
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Compare"]
 
 _MOST = 8  # curves
-_SHARE = 20  # times what it took to look, until it is done again: 5 % of a processor
+_SHARE = 20  # times what it took to look, until it is done again: 5 % of a CPU
 _SKEW_S = 86_400.0  # that a clock may be off; a step that large is a time
 _QUIET = ("learning_rate",)  # seldom worth a look
 
@@ -83,7 +83,7 @@ class Compare(Place):
         return next((run for run in found if run.id == key), None)
 
     def show_moment(self, moment: Moment) -> None:
-        """Of runs that go on figures and curves change."""
+        """Of runs that go on metrics and curves change."""
         going = self._found is not None and not all(run.ended for run in self._found.runs)
         if moment.of == HISTORY and going and not self._waits:
             self._waits = True

@@ -12,7 +12,7 @@ from screens.widgets.overlay import Spot, on_axis, overlay
 from screens.wording import short_amount, sign_of, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.views.comparison import Comparison, Difference, Figure
+    from kgops.views.comparison import Comparison, Difference, Metric
 
 __all__ = ["LETTERS", "Curves", "detail_rows", "run_rows"]
 
@@ -53,8 +53,8 @@ def detail_rows(found: Comparison, curves: Sequence[Curves], chosen: int, width:
     sections = [
         _cautions(found, width),
         table.differences("SETTINGS", [row for row in found.settings if not found.is_of_one_workload(row)]),
-        table.differences("LEVERS IN EFFECT", found.levers),
-        table.figures("FIGURES", found.figures),
+        table.differences("LEVERS IN EFFECT", found.options),
+        table.metrics("METRICS", found.metrics),
         _charts(curves, chosen, width),
         table.differences("ENVIRONMENT", found.environment),
         table.differences(
@@ -71,9 +71,9 @@ def detail_rows(found: Comparison, curves: Sequence[Curves], chosen: int, width:
 def _cautions(found: Comparison, width: int) -> list[Row]:
     out = []
     if not found.same_machine:
-        out.append("other or unknown machines or cards: ratios of time say nothing of settings")
+        out.append("other or unknown machines or GPUs: ratios of time say nothing of settings")
     if any(run.state != "succeeded" for run in found.runs):
-        out.append("not all of them succeeded: their figures are of what they did until then")
+        out.append("not all of them succeeded: their metrics are of what they did until then")
     return [Row((Piece("! ", "warn"), *said(text, width - 2).pieces)) for text in out]
 
 
@@ -130,7 +130,7 @@ class _Table:
         self._width = width
         room = width - len(_GAP) * self._count
         self._name = min(max(room // (self._count + 2), 16), 30)
-        differing = (row for row in (*found.settings, *found.levers, *found.environment) if row.differs)
+        differing = (row for row in (*found.settings, *found.options, *found.environment) if row.differs)
         longest = max((len(_word(value)) for row in differing for value in row.values), default=0)
         self._cell = min(max((room - self._name) // self._count, 6), max(longest, _NUMBER + _RATIO + 2))
 
@@ -145,16 +145,16 @@ class _Table:
         named = [(row.name.removeprefix(known), [_word(value) for value in row.values]) for row in shown]
         return [self._head(title), *(self._row(name, cells) for name, cells in named)]
 
-    def figures(self, title: str, found: Sequence[Figure]) -> list[Row]:
+    def metrics(self, title: str, found: Sequence[Metric]) -> list[Row]:
         known = [one for one in found if any(value is not None for value in one.values)]
         if not known:
             return []
         out = [self._head(title, self._number)]
         for one in known:
-            out += self._figure(one)
+            out += self._metric(one)
         return out
 
-    def _figure(self, one: Figure) -> list[Row]:
+    def _metric(self, one: Metric) -> list[Row]:
         """The ratio beside the value, or in a line of its own where there is no room; the spread beneath."""
         wide, number = self._cell >= _NUMBER + _RATIO, self._number
         values = [f"{_in(value, number):>{number}}" for value in one.values]
@@ -191,7 +191,7 @@ class _Table:
         return Row(tuple(pieces))
 
 
-def _named(one: Figure) -> str:
+def _named(one: Metric) -> str:
     return one.name if not one.unit or one.name.endswith(("_mib", "_seconds")) else f"{one.name} {one.unit}"
 
 

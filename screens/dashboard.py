@@ -1,4 +1,4 @@
-"""The first screen: cards, what runs, what waits for what, what ended lately, and what to worry about."""
+"""The first screen: GPUs, what runs, what waits for what, what ended recently, and what to worry about."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Dashboard(ChangesRuns):
     def show_moment(self, moment: Moment) -> None:
         if moment.of != DASHBOARD:
             return  # meant for a screen in front of this one
-        if moment.cards is None and self._moment.cards is not None:
-            moment = replace(moment, cards=self._moment.cards, no_cards=self._moment.no_cards)
+        if moment.gpus is None and self._moment.gpus is not None:
+            moment = replace(moment, gpus=self._moment.gpus, no_gpus=self._moment.no_gpus)
         self._moment = moment
         self.draw()
 

@@ -1,4 +1,4 @@
-"""The dashboard's sections as rows: cards, alerts, what runs, what waits for what, what ended lately."""
+"""The dashboard's sections as rows: GPUs, alerts, what runs, what waits for what, what ended recently."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from screens.widgets.curve import sparkline
 from screens.wording import metric_of, pace_of, progress_of, sign_of, since, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.views.overview import Alert, CardNow, Ended, Going, Overview
+    from kgops.views.overview import Alert, Ended, Going, GpuNow, Overview
     from screens.feed import Moment
     from storage.runs import Run
 
 __all__ = ["rows"]
 
 _MOST_ALERTS = 4
-_WIDEST = 140  # of a bar that the eye still follows to its figures
+_WIDEST = 140  # of a bar that the eye still follows to its metrics
 _NO_RUNS = (
     "No runs yet. Press n to choose one and see its plan, or in any shell here:",
     "",
@@ -30,19 +30,19 @@ _NO_RUNS = (
     "It shows up here at once, and goes on when you close this.",
 )
 _PEAK = "peak, or why"
-_WIDE = 110  # columns from which figures stand in full
+_WIDE = 110  # columns from which metrics stand in full
 _SPARK, _WIDE_SPARK = 8, 15  # columns; half of the points of a curve
 _METRIC, _WIDE_METRIC = 15, 16
-_CARD = 16
+_GPU = 16
 _NUMBER, _LONGEST_NUMBER = 12, 16  # of a run, with its workload
 _LABEL = 48  # at most
 
 
 def rows(moment: Moment, width: int) -> list[Row]:
     if moment.of is None:
-        return [said("CARDS", width, "head"), said("asking the driver …", width, "dim")]
+        return [said("GPUS", width, "head"), said("asking the driver …", width, "dim")]
     seen = moment.overview
-    sections = [_cards(moment, width)]
+    sections = [_gpus(moment, width)]
     if moment.trouble is not None:
         sections.insert(0, [said(moment.trouble, width, "bad")])
     if seen is not None and seen.count:
@@ -58,30 +58,30 @@ def rows(moment: Moment, width: int) -> list[Row]:
     return out
 
 
-# --- cards ---
+# --- GPUs ---
 
 
-def _cards(moment: Moment, width: int) -> list[Row]:
-    if moment.cards is None:
-        return [said("CARDS", width, "head"), said("asking the driver …", width, "dim")]
-    if moment.no_cards is not None:
-        problem = moment.no_cards
+def _gpus(moment: Moment, width: int) -> list[Row]:
+    if moment.gpus is None:
+        return [said("GPUS", width, "head"), said("asking the driver …", width, "dim")]
+    if moment.no_gpus is not None:
+        problem = moment.no_gpus
         if problem.kind == "no-library":
             return [
-                said("CARDS", width, "head"),
-                said("none: runs use the processors of this machine", width, "dim"),
+                said("GPUS", width, "head"),
+                said("none: runs use the CPUs of this machine", width, "dim"),
             ]
         return [
-            said("CARDS", width, "head"),
+            said("GPUS", width, "head"),
             said(problem.message, width, "bad"),
             said(f"→ {problem.hint}", width),
         ]
-    if not moment.cards:
-        return [said("CARDS", width, "head"), said("the driver finds no card", width, "dim")]
+    if not moment.gpus:
+        return [said("GPUS", width, "head"), said("the driver finds no GPU", width, "dim")]
     width = min(width, _WIDEST)
     columns = Columns(
         (
-            Column("CARDS", _CARD),
+            Column("GPUS", _GPU),
             Column("used ▏reserved", 14, grows=True),
             Column("MiB", 7, right=True),
             Column("of", 7, right=True),
@@ -92,19 +92,19 @@ def _cards(moment: Moment, width: int) -> list[Row]:
         ),
         width,
     )
-    return [columns.heading(), *(_card(card, columns) for card in moment.cards)]
+    return [columns.heading(), *(_gpu(gpu, columns) for gpu in moment.gpus)]
 
 
-def _card(card: CardNow, columns: Columns) -> Row:
-    now = card.reading
+def _gpu(gpu: GpuNow, columns: Columns) -> Row:
+    now = gpu.reading
     name = (now.name or "n/a").removeprefix("NVIDIA ").removeprefix("GeForce ")
     named = Piece(f"{now.index} {name}")
     if now.problem is not None:
         return Row(
-            (Piece(f"{one_line(named.text, _CARD):<{_CARD}}  "), Piece(one_line(now.problem.message), "bad"))
+            (Piece(f"{one_line(named.text, _GPU):<{_GPU}}  "), Piece(one_line(now.problem.message), "bad"))
         )
     usable = None if now.memory_total_mib is None else now.memory_total_mib - (now.memory_reserved_mib or 0)
-    bar = memory_bar(now.memory_used_mib, card.reserved_mib, usable, columns.width_of("used ▏reserved"))
+    bar = memory_bar(now.memory_used_mib, gpu.reserved_mib, usable, columns.width_of("used ▏reserved"))
     return columns.row(
         (
             named,
@@ -114,7 +114,7 @@ def _card(card: CardNow, columns: Columns) -> Row:
             Piece(_whole(now.utilization_percent)),
             Piece(_whole(now.temperature_c), "warn" if (now.temperature_c or 0) >= 85 else "text"),
             Piece(_whole(now.power_w)),
-            Piece(" ".join(map(str, card.runs)), "accent"),
+            Piece(" ".join(map(str, gpu.runs)), "accent"),
         )
     )
 
@@ -259,8 +259,8 @@ def _ways_to_say(one: Ended) -> list[str]:
         return [f"{state}: {run.reason}", run.reason] if run.reason and run.state != "cancelled" else [state]
     if one.steps is not None:
         return [one.steps, one.steps.partition(": ")[2] or one.steps]
-    if run.peak_card_mib:
-        return _beside_predicted(f"{run.peak_card_mib:,.0f} MiB card", run)
+    if run.peak_gpu_mib:
+        return _beside_predicted(f"{run.peak_gpu_mib:,.0f} MiB GPU", run)
     if run.peak_host_mib is None:
         return [""]
     host = f"{run.peak_host_mib:,.0f} MiB host"

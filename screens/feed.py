@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from kgops.errors import KgopsError
 from kgops.gpus.readings import NvmlProblem, Snapshot
-from kgops.gpus.sampler import CardSampler
+from kgops.gpus.sampler import GpuSampler
 from kgops.settings import Home, make_home
 from kgops.supervisor.unsettled import needs_settling
-from kgops.views.overview import CardNow, Overview, on_cards, overview
+from kgops.views.overview import GpuNow, Overview, on_gpus, overview
 from kgops.views.run_detail import Dossier, dossier
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
@@ -41,8 +41,8 @@ class Moment:
 
     of: Wanted = None
     overview: Overview | None = None  # None before the first run, or while nobody wants it
-    cards: tuple[CardNow, ...] | None = None  # None: not read yet
-    no_cards: NvmlProblem | None = None
+    gpus: tuple[GpuNow, ...] | None = None  # None: not read yet
+    no_gpus: NvmlProblem | None = None
     dossier: Dossier | None = None
     trouble: str | None = None
     version: int | None = None  # of the database, for a screen that reads it by itself
@@ -66,11 +66,11 @@ class Feed:
         self._wanted: Wanted = DASHBOARD
         self._thread = threading.Thread(target=self._go, name="kgops-feed", daemon=True)
         self._conn: Connection | None = None
-        self._sampler: CardSampler | None = None
+        self._sampler: GpuSampler | None = None
         self._seen: int | None = None
         self._now = Moment()
         self._posted: Moment | None = None
-        self._whose: tuple[object, tuple[CardNow, ...]] | None = None
+        self._whose: tuple[object, tuple[GpuNow, ...]] | None = None
         self._settle_at = 0.0
 
     # --- called by screens ---
@@ -112,14 +112,14 @@ class Feed:
                 # A screen that is opened while the feed rests is shown once, and a change from here too.
                 idle = wanted is None or (self._paused and self._posted is not None)
                 if idle or wanted != DASHBOARD:
-                    self._rest_cards()
+                    self._rest_gpus()
                 if not idle:
                     self._look(wanted)
                 self._wake.wait(None if idle else self._every_s)
         except BaseException as error:  # a mistake of ours: it must not end in silence
             self._fail(error)
         finally:
-            self._rest_cards()
+            self._rest_gpus()
             self._close()
 
     def _look(self, wanted: Wanted) -> None:
@@ -127,7 +127,7 @@ class Feed:
             with explained(self._home.database):
                 moment = self._moment(wanted)
         except DatabaseMissing:
-            moment = Moment(DASHBOARD, *self._cards()) if wanted == DASHBOARD else Moment(wanted)
+            moment = Moment(DASHBOARD, *self._gpus()) if wanted == DASHBOARD else Moment(wanted)
         except (KgopsError, StorageError) as error:
             self._close()
             moment = Moment(
@@ -156,8 +156,8 @@ class Feed:
         seen = self._now.overview
         if changed or seen is None:
             seen = overview(self._home, self._conn, seen)
-        _, cards, problem = self._cards(seen)
-        self._now = Moment(wanted, seen, cards, problem)
+        _, gpus, problem = self._gpus(seen)
+        self._now = Moment(wanted, seen, gpus, problem)
         return self._now
 
     def _settle(self, conn: Connection) -> None:
@@ -176,39 +176,39 @@ class Feed:
         finally:
             writer.close()
 
-    def _cards(
+    def _gpus(
         self, seen: Overview | None = None
-    ) -> tuple[Overview | None, tuple[CardNow, ...] | None, NvmlProblem | None]:
+    ) -> tuple[Overview | None, tuple[GpuNow, ...] | None, NvmlProblem | None]:
         if self._sampler is None:
-            self._sampler = CardSampler(self._every_s)
+            self._sampler = GpuSampler(self._every_s)
             self._sampler.start()
             snapshot = self._sampler.first(_DRIVER_PATIENCE_S)
         else:
             snapshot = self._sampler.newest()
         if snapshot is None:
-            return seen, self._now.cards, self._now.no_cards
+            return seen, self._now.gpus, self._now.no_gpus
         if snapshot.problem is not None:
             return seen, (), snapshot.problem
         return seen, self._owned(snapshot, seen), None
 
-    def _owned(self, snapshot: Snapshot, seen: Overview | None) -> tuple[CardNow, ...]:
+    def _owned(self, snapshot: Snapshot, seen: Overview | None) -> tuple[GpuNow, ...]:
         """Whose processes they are is looked up again only when processes or runs have changed."""
         going = [one.run for one in seen.running] if seen is not None else []
         about = (
             tuple(
-                (card.uuid, _pids(card.processes), _pids(*(s.processes for s in card.slices)))
-                for card in snapshot.cards
+                (gpu.uuid, _pids(gpu.processes), _pids(*(s.processes for s in gpu.slices)))
+                for gpu in snapshot.gpus
             ),
-            tuple((run.id, run.card) for run in going),
+            tuple((run.id, run.gpu) for run in going),
         )
         if self._whose is None or self._whose[0] != about:
-            self._whose = (about, on_cards(self._home, self._conn, snapshot.cards, going))
+            self._whose = (about, on_gpus(self._home, self._conn, snapshot.gpus, going))
         return tuple(
-            CardNow(card, now.runs, now.reserved_mib)
-            for card, now in zip(snapshot.cards, self._whose[1], strict=True)
+            GpuNow(gpu, now.runs, now.reserved_mib)
+            for gpu, now in zip(snapshot.gpus, self._whose[1], strict=True)
         )
 
-    def _rest_cards(self) -> None:
+    def _rest_gpus(self) -> None:
         if self._sampler is not None:
             self._sampler.stop(timeout_s=0.0)
             self._sampler = None

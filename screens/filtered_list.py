@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Filtered"]
 
 _READ = 200  # rows at once, or more where more are in sight
-_SHARE = 50  # times what it took to look anew, until that is done again: 2 % of a processor
+_SHARE = 50  # times what it took to look anew, until that is done again: 2 % of a CPU
 
 
 class Question(Protocol):

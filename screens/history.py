@@ -83,7 +83,7 @@ class History(Filtered[Asked, Answer], ChangesRuns):
         if answer is None:
             return
         columns = self.query_one("#columns", Lines)
-        columns.show([history_page.heading(self._asked, answer.figure, width)] if answer.total else [])
+        columns.show([history_page.heading(self._asked, answer.metric, width)] if answer.total else [])
         body = self.body
         if answer.numbers:
             shown = history_page.Shown(answer, self.marks, width)
@@ -109,8 +109,8 @@ class History(Filtered[Asked, Answer], ChangesRuns):
         """As far as all that it may become agrees; then what there is to choose from."""
         entry = cast("Input", self.query_one("#typed"))
         text = entry.value
-        figures = await asyncio.to_thread(self._browser.figures)
-        found = history_page.completions(text, figures, await asyncio.to_thread(self._browser.tags))
+        metrics = await asyncio.to_thread(self._browser.metrics)
+        found = history_page.completions(text, metrics, await asyncio.to_thread(self._browser.tags))
         if entry.value != text:
             return  # somebody typed on
         common = os.path.commonprefix(found)  # noqa: RUF071 - by characters, as in a shell
@@ -132,12 +132,12 @@ class History(Filtered[Asked, Answer], ChangesRuns):
     async def _sort_by(self) -> None:
         from screens.widgets.choices import Filling
 
-        names = sorted({*SORTABLE, *await asyncio.to_thread(self._browser.figures)})
+        names = sorted({*SORTABLE, *await asyncio.to_thread(self._browser.metrics)})
 
         def begin_so(text: str) -> list[str]:
             return [name for name in names if name.startswith(text)]
 
-        name = await self.app.push_screen_wait(Filling("sort by which column or figure", "", begin_so))
+        name = await self.app.push_screen_wait(Filling("sort by which column or metric", "", begin_so))
         if name:
             self.action_sort(name)
 
@@ -167,7 +167,7 @@ class History(Filtered[Asked, Answer], ChangesRuns):
 
     def action_write(self) -> None:
         answer = self._answer
-        self.marks.write(answer.numbers if answer is not None else (), answer and answer.figure)
+        self.marks.write(answer.numbers if answer is not None else (), answer and answer.metric)
 
     def action_compare(self) -> None:
         self.marks.compare()

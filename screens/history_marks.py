@@ -109,7 +109,7 @@ class Marks:
         why = f"; run {left[0].run} is not: {left[0].why}" if left else ""
         self._app.say(f"{_runs(len(done) - len(left))} deleted{why}", "warn" if left else "strong")
 
-    def write(self, shown: Sequence[int], figure: str | None) -> None:
+    def write(self, shown: Sequence[int], metric: str | None) -> None:
         """Asks for a file: for the marked runs, or else for all that are shown."""
         from screens.question import Ask
 
@@ -120,19 +120,19 @@ class Marks:
 
         def answered(name: str | None) -> None:
             if name:
-                figures = (figure,) if figure is not None else ()
-                begin(self._app, partial(self._written, name, numbers, figures))
+                metrics = (metric,) if metric is not None else ()
+                begin(self._app, partial(self._written, name, numbers, metrics))
 
         many = _runs(len(numbers), "marked " if self._numbers else "shown ")
         self._app.push_screen(
             Ask(f"write the {many} to which .csv or .json file, such as runs.csv"), answered
         )
 
-    async def _written(self, name: str, numbers: Sequence[int], figures: Sequence[str]) -> None:
+    async def _written(self, name: str, numbers: Sequence[int], metrics: Sequence[str]) -> None:
         from screens.history_query import write
 
         try:
-            path = await asyncio.to_thread(write, self._app.home, name, numbers, figures)
+            path = await asyncio.to_thread(write, self._app.home, name, numbers, metrics)
         except (KgopsError, StorageError) as error:
             self._app.say(error.message, "bad")
             return

@@ -78,7 +78,7 @@ def _columns(width: int) -> Columns:
     return Columns([one.column for one in _SORTABLE], min(width, _WIDEST))
 
 
-def heading(asked: Asked, figure: str | None, width: int) -> Row:
+def heading(asked: Asked, metric: str | None, width: int) -> Row:
     """Which way it is sorted stands at the column; a click sorts by another, or the other way round."""
     sign = "▼" if asked.descending else "▲"
     columns = _columns(width)
@@ -88,9 +88,9 @@ def heading(asked: Asked, figure: str | None, width: int) -> Row:
         if not across:
             break
         name = one.column.head.strip()
-        if name == "metric" and figure is not None:
-            name = one_line(figure, across - 1)
-        by = figure if name == figure else one.by
+        if name == "metric" and metric is not None:
+            name = one_line(metric, across - 1)
+        by = metric if name == metric else one.by
         sorted_by = asked.sort == by
         text = f"{name}{sign if sorted_by else ''}"
         tone = "accent" if sorted_by else "head" if one.by == "id" else "dim"
@@ -132,11 +132,11 @@ class Shown(Sequence[Row]):
             first = self._answer.first
             read = number in self._answer.numbers[first : first + self._answer.asked.size]
             return self._columns.row((name, Piece("?" if read else " ", "dim")), number)
-        figure = self._answer.figure
+        metric = self._answer.metric
         value = self._answer.values.get(number)
         room = self._columns.width_of("metric")
-        metric = metric_of(run, room) if figure is None else "" if value is None else short_amount(value)
-        peak = run.peak_card_mib if run.peak_card_mib is not None else run.peak_host_mib
+        metric = metric_of(run, room) if metric is None else "" if value is None else short_amount(value)
+        peak = run.peak_gpu_mib if run.peak_gpu_mib is not None else run.peak_host_mib
         bad = run.state not in ("succeeded", "cancelled")
         return self._columns.row(
             (
@@ -166,7 +166,7 @@ class Shown(Sequence[Row]):
 
 
 def _took(run: Run) -> Piece:
-    """Of what has not ended its state: how long it has taken would be another figure every second."""
+    """Of what has not ended its state: how long it has taken would be another metric every second."""
     if not run.ended:
         return Piece("waiting" if run.state == "queued" else "running", "accent")
     if run.started_at is None or run.ended_at is None:
@@ -202,8 +202,8 @@ def left_out(answer: Answer | None) -> str | None:
     return answer.notes[0] if answer.notes else None
 
 
-def completions(text: str, figures: Iterable[str], tags: Iterable[str]) -> list[str]:
-    """What the word being typed may become: the name of a key or a figure, a state or a tag."""
+def completions(text: str, metrics: Iterable[str], tags: Iterable[str]) -> list[str]:
+    """What the word being typed may become: the name of a key or a metric, a state or a tag."""
     typed = text.split(" ")[-1]
     word = typed.removeprefix("-")
     begin = text.removesuffix(word)
@@ -212,7 +212,7 @@ def completions(text: str, figures: Iterable[str], tags: Iterable[str]) -> list[
     known = (
         [f"{key}:{value}" for value in values.get(key, ())]
         if colon
-        else [*map("{}:".format, FIELDS), *figures]
+        else [*map("{}:".format, FIELDS), *metrics]
     )
     fits = dict.fromkeys(name for name in known if name.startswith(word) and name != word)
     return [begin + name for name in fits]

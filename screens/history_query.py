@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kgops.errors import Unavailable, Usage
 from kgops.settings import Home
-from kgops.views.listing import BLOCK, Listing, Sort, sort_by, unknown_figures
+from kgops.views.listing import BLOCK, Listing, Sort, sort_by, unknown_metrics
 from storage import filters, reports, runs, scores
 from storage.database import Connection, explained, open_reader
 from storage.errors import DatabaseMissing
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
     first: int = 0
     runs: dict[int, Run] = {}  # noqa: RUF012
     tags: dict[int, list[str]] = {}  # noqa: RUF012
-    figure: str | None = None  # shown instead of each run's own metric
+    metric: str | None = None  # shown instead of each run's own metric
     values: dict[int, float] = {}  # noqa: RUF012
     reading: Reading = Reading(())
     notes: tuple[str, ...] = ()
@@ -82,8 +82,8 @@ class Browser:
             self._before = self._rows(self._ordered(asked, self._listing, self._conn), self._conn)
             return self._before
 
-    def figures(self) -> list[str]:
-        """The names that runs have figures under: what can be sorted by beside the columns."""
+    def metrics(self) -> list[str]:
+        """The names that runs have metrics under: what can be sorted by beside the columns."""
         with self._one_at_a_time, explained(self._home.database):
             return [] if self._conn is None else scores.names(self._conn)
 
@@ -111,15 +111,15 @@ class Browser:
         place = None if asked.cursor is None else listing.position(asked.cursor)
         if place is None and asked.cursor is None:
             place = 0
-        figures = [term.key for term in reading.terms if term.kind == "figure"]
+        metrics = [term.key for term in reading.terms if term.kind == "metric"]
         return Answer(
             asked._replace(around=_around(asked, place, before)),
             listing.numbers,
             listing.total,
             place,
-            figure=sort.by if sort.figure else figures[0] if figures else None,
+            metric=sort.by if sort.metric else metrics[0] if metrics else None,
             reading=reading,
-            notes=tuple(unknown_figures(conn, reading.terms)) if figures else (),
+            notes=tuple(unknown_metrics(conn, reading.terms)) if metrics else (),
             took_s=time.perf_counter() - begin,
         )
 
@@ -128,12 +128,12 @@ class Browser:
         size = answer.asked.size
         first = max(min(answer.asked.around - size // 2, len(answer.numbers) - size), 0)
         wanted = list(answer.numbers[first : first + size])
-        figure = answer.figure
+        metric = answer.metric
         return answer._replace(
             first=first,
             runs={run.id: run for run in runs.of_numbers(conn, wanted)},
             tags=reports.tags_of_runs(conn, wanted),
-            values=scores.of_runs(conn, wanted, figure) if figure is not None else {},
+            values=scores.of_runs(conn, wanted, metric) if metric is not None else {},
         )
 
 
@@ -166,7 +166,7 @@ def ended_of(home: Home, numbers: Sequence[int]) -> tuple[list[int], int]:
     return ended, going
 
 
-def write(home: Home, name: str, numbers: Sequence[int], figures: Sequence[str]) -> Path:
+def write(home: Home, name: str, numbers: Sequence[int], metrics: Sequence[str]) -> Path:
     """These runs in a new file, in the form that its ending names."""
     from kgops.interchange.export import as_csv, as_json
 
@@ -176,7 +176,7 @@ def write(home: Home, name: str, numbers: Sequence[int], figures: Sequence[str])
     conn = open_reader(home.database)
     try:
         with path.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
-            for text in (as_csv if path.suffix == ".csv" else as_json)(conn, numbers, figures):
+            for text in (as_csv if path.suffix == ".csv" else as_json)(conn, numbers, metrics):
                 file.write(text)
     except FileExistsError as error:
         raise Usage(f"{path} is there already") from error

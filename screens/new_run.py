@@ -1,4 +1,4 @@
-"""A new run: what to run on what, with which levers, and what that would mean while it is being chosen."""
+"""A new run: what to run on what, with which options, and what that would mean while it is being chosen."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ class NewRun(Place):
         """The next value of the row under the cursor, in either direction."""
         key = self.query_one("#body", Lines).key
         if key in PULLED[self._draft.workload]:
-            lever = (self._answer.levers or {}).get(str(key)) if self._answer is not None else None
-            if lever is not None:
-                now = self._draft.levers.get(lever.name)
+            option = (self._answer.options or {}).get(str(key)) if self._answer is not None else None
+            if option is not None:
+                now = self._draft.options.get(option.name)
                 if now is not None:  # several presses are faster than a plan
-                    lever = lever._replace(effective=now, number=now if type(now) is int else None)
-                self._change(self._draft.with_lever(lever.name, step(lever, by)))
+                    option = option._replace(applied=now, number=now if type(now) is int else None)
+                self._change(self._draft.with_option(option.name, step(option, by)))
             return
         self._change(self._turned(str(key), by))
 
@@ -128,8 +128,8 @@ class NewRun(Place):
         """Leaves the row to profile, planner and defaults."""
         key = str(self.query_one("#body", Lines).key)
         if key in PULLED[self._draft.workload]:
-            self._change(self._draft.with_lever(key, None))
-        elif key in ("profile", "card"):
+            self._change(self._draft.with_option(key, None))
+        elif key in ("profile", "gpu"):
             self._change(_with(self._draft, key, None))
         elif any(field.name == key for field in FIELDS[self._draft.workload]):
             self._change(self._draft.with_field(key, ""))
@@ -257,9 +257,9 @@ class NewRun(Place):
             return _with(
                 draft, key, _next(offers.profiles, new_run_page.shown_profile(draft, self._answer), by)
             )
-        if key == "card":
-            here = tuple(index for index, _ in offers.cards)
-            return _with(draft, key, _next((None, *here, "cpu", *offers.known), draft.card, by))
+        if key == "gpu":
+            here = tuple(index for index, _ in offers.gpus)
+            return _with(draft, key, _next((None, *here, "cpu", *offers.known), draft.gpu, by))
         known = self._named(key)
         if known:
             none = ("",) if key in _MAY_BE_NONE else ()

@@ -8,7 +8,7 @@ from kgops.cli.output import width_of
 from kgops.jobs.on_device import AUTO
 from kgops.jobs.text import one_line
 from kgops.views.drafts import FIELDS, PULLED, Draft, is_what_if
-from kgops.views.what_if import Answer, Lever, Offers
+from kgops.views.what_if import Answer, Offers, Option
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
 __all__ = ["label_of", "number_of", "rows", "shown_profile", "value_of"]
@@ -19,10 +19,10 @@ _WIDEST = 150  # of a table that the eye still follows
 
 
 def rows(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> list[Row]:
-    """What can be chosen: fields, then the levers of the workload."""
-    levers = [_lever(name, draft, answer, _lever_columns(width)) for name in PULLED[draft.workload]]
-    heading = [BLANK, _lever_columns(width).heading()] if levers else []
-    return [*_fields(draft, offers, answer, width), *heading, *levers]
+    """What can be chosen: fields, then the options of the workload."""
+    options = [_option(name, draft, answer, _option_columns(width)) for name in PULLED[draft.workload]]
+    heading = [BLANK, _option_columns(width).heading()] if options else []
+    return [*_fields(draft, offers, answer, width), *heading, *options]
 
 
 def label_of(draft: Draft, name: str | None) -> str:
@@ -56,7 +56,7 @@ def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> 
         lines.append((field.name, field.label, text, field.help))
     if draft.workload != "exec":
         lines.append(("profile", "profile", *_profile(draft, answer)))
-    lines.append(("card", "card", *_card(draft, offers, answer)))
+    lines.append(("gpu", "gpu", *_gpu(draft, offers, answer)))
     taken = min(max(_VALUE, *(width_of(text) for _, _, text, _ in lines)), max(width - _LABEL - 34, _VALUE))
     columns = Columns((Column("", _LABEL), Column(" ", taken), Column("  ", 20, grows=True)), width)
     out = []
@@ -79,38 +79,38 @@ def _profile(draft: Draft, answer: Answer | None) -> tuple[str, str]:
     """Why it is this one, where nobody chose it."""
     name, placed = shown_profile(draft, answer), answer.placed if answer is not None else None
     if draft.profile is not None or name is None or placed is None:
-        return name or "none", "a named set of lever values"
+        return name or "none", "a named set of option values"
     where = "" if is_what_if(draft) else " found here"
     gpu = placed.planned.target
-    if not gpu.on_card or name == AUTO:
+    if not gpu.on_gpu or name == AUTO:
         return name, "suits any machine"
     others = [f"{one.job.profile} on {one.target.title}" for one in placed.others if one.job.profile != name]
     return name, "; ".join((f"{name}, for the {gpu.title}{where}", *others))
 
 
-def _card(draft: Draft, offers: Offers, answer: Answer | None) -> tuple[str, str]:
-    if draft.card == "cpu":
-        return "the processor", "of this machine"
-    here = dict(offers.cards).get(draft.card or "")
+def _gpu(draft: Draft, offers: Offers, answer: Answer | None) -> tuple[str, str]:
+    if draft.gpu == "cpu":
+        return "the CPU", "of this machine"
+    here = dict(offers.gpus).get(draft.gpu or "")
     if here is not None:
-        return f"card {draft.card} {here}", "of this machine"
+        return f"GPU {draft.gpu} {here}", "of this machine"
     target = answer.planned.target if answer is not None and answer.planned is not None else None
-    if draft.card is None:
+    if draft.gpu is None:
         return "as it comes", "" if target is None else f"here: {target.title}"
-    return draft.card, "a what-if: known, not in this machine"
+    return draft.gpu, "a what-if: known, not in this machine"
 
 
-def _lever_columns(width: int) -> Columns:
+def _option_columns(width: int) -> Columns:
     return Columns(
-        (Column("LEVER", 22), Column("value", 15), Column("why", 39, grows=True), Column("by", 14)),
+        (Column("OPTION", 22), Column("value", 15), Column("why", 39, grows=True), Column("by", 14)),
         min(width, _WIDEST),
     )
 
 
-def _lever(name: str, draft: Draft, answer: Answer | None, columns: Columns) -> Row:
-    lever = (answer.levers or {}).get(name) if answer is not None else None
-    asked = draft.levers.get(name)
-    if lever is None or lever.asked != asked:
+def _option(name: str, draft: Draft, answer: Answer | None, columns: Columns) -> Row:
+    option = (answer.options or {}).get(name) if answer is not None else None
+    asked = draft.options.get(name)
+    if option is None or option.asked != asked:
         cells = (
             Piece(name),
             Piece("…" if asked is None else value_of(asked), "accent"),
@@ -118,24 +118,24 @@ def _lever(name: str, draft: Draft, answer: Answer | None, columns: Columns) -> 
             Piece(""),
         )
         return columns.row(cells, key=name)
-    tone = "warn" if lever.corrected else "accent" if asked is not None else "text"
+    tone = "warn" if option.corrected else "accent" if asked is not None else "text"
     cells = (
         Piece(name),
-        Piece(_effective(lever), tone),
-        Piece(lever.why, "text" if lever.corrected or lever.by == "planner" else "dim"),
-        Piece(lever.by, "dim"),
+        Piece(_applied(option), tone),
+        Piece(option.why, "text" if option.corrected or option.by == "planner" else "dim"),
+        Piece(option.by, "dim"),
     )
     return columns.row(cells, key=name)
 
 
-def _effective(lever: Lever) -> str:
+def _applied(option: Option) -> str:
     return value_of(
-        lever.number if lever.effective == "auto" and lever.number is not None else lever.effective
+        option.number if option.applied == "auto" and option.number is not None else option.applied
     )
 
 
 def value_of(value: Any) -> str:
-    """Of a lever, as people read it."""
+    """Of an option, as people read it."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:,}" if isinstance(value, int) else one_line(str(value))

@@ -12,7 +12,7 @@ from kgops.cli.command_line import as_command
 from kgops.cli.output import amount, duration, fitted, width_of
 from kgops.jobs.text import one_line
 from kgops.planning.fit import State
-from kgops.planning.memory_estimate import Budget
+from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.targets import Target
@@ -72,15 +72,15 @@ def command_of(answer: Answer) -> str | None:
     if job is None:
         return None
     if job.workload == "exec":
-        card = ["--gpu", job.card.wanted] if job.card.wanted else []
+        gpu = ["--gpu", job.gpu.wanted] if job.gpu.wanted else []
         where = ["--cwd", job.settings["cwd"]]
-        return shlex.join(["kgops", "run", "exec", *where, *card, "--", *job.settings["command"]])
+        return shlex.join(["kgops", "run", "exec", *where, *gpu, "--", *job.settings["command"]])
     changes = planned.best.changes if planned is not None and planned.best is not None else {}
     if planned is not None and answer.placed is not None and not answer.placed.mixed:
         job = replace(job, profile=planned.job.profile)
     if is_what_if(answer.draft):
-        job = replace(job, card=replace(job.card, wanted=answer.draft.card))
-    words = as_command(replace(job, levers={**job.levers, **changes}))
+        job = replace(job, gpu=replace(job.gpu, wanted=answer.draft.gpu))
+    words = as_command(replace(job, options={**job.options, **changes}))
     return shlex.join(words) if words else None
 
 
@@ -125,13 +125,13 @@ def _verdict(placed: Placed, suggestion: Suggestion, width: int) -> list[Row]:
 
 def _bar(suggestion: Suggestion, width: int) -> Row:
     """▇ parts, ░ the margin, │ where the room ends; what is beyond that is drawn as bad."""
-    budget, room = suggestion.best.budget, suggestion.target.room_mib
+    estimate, room = suggestion.best.estimate, suggestion.target.room_mib
     need = suggestion.best.need_mib
     whole = max(need, room or 0.0)
     end = width if room is None else round(min(room / whole, 1.0) * (width - 1))
     cells: list[tuple[str, str]] = []
     reached = 0.0
-    for i, part in enumerate(_by_size(budget)):
+    for i, part in enumerate(_by_size(estimate)):
         reached += part.size / _MIB
         cells += [("▇", _ALTERNATING[i % 2])] * (round(reached / whole * (width - 1)) - len(cells))
     cells += [("░", "dim")] * (round(need / whole * (width - 1)) - len(cells))
@@ -145,21 +145,21 @@ def _bar(suggestion: Suggestion, width: int) -> Row:
     )
 
 
-def _by_size(budget: Budget) -> list[Part]:
-    """A card's context among them: of a small model it is the most."""
-    return sorted(budget.explain(), key=lambda part: -part.size)
+def _by_size(estimate: MemoryEstimate) -> list[Part]:
+    """A GPU's context among them: of a small model it is the most."""
+    return sorted(estimate.explain(), key=lambda part: -part.size)
 
 
 def _parts(suggestion: Suggestion, width: int) -> Row:
     """In the tones of the bar, largest first, as many as there is room for."""
     parts = [
         Piece(f"{part.part} {part.size / _MIB:,.0f}", _ALTERNATING[i % 2])
-        for i, part in enumerate(_by_size(suggestion.best.budget))
+        for i, part in enumerate(_by_size(suggestion.best.estimate))
         if abs(part.size) >= _MIB / 2
     ]
     best = suggestion.best
-    parts.append(Piece(f"margin {best.need_mib - best.budget.total_mib:,.0f}", "dim"))
-    parts.append(Piece(f"in {one_line(best.budget.phase)}", "dim"))
+    parts.append(Piece(f"margin {best.need_mib - best.estimate.total_mib:,.0f}", "dim"))
+    parts.append(Piece(f"in {one_line(best.estimate.phase)}", "dim"))
     return row(_fitting(parts, width))
 
 
@@ -174,15 +174,15 @@ def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
 
 def _about(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Row:
     """Why a rule changed the row under the cursor, or what its neighbours would need; else what rules changed."""
-    lever = (answer.levers or {}).get(str(key))
+    option = (answer.options or {}).get(str(key))
     corrected = (
         [one for one in answer.planned.choices if one.is_corrected] if answer.planned is not None else []
     )
-    if lever is not None and lever.corrected:
-        return said("; ".join(str(c) for c in corrected if c.lever == key), width, "warn")
+    if option is not None and option.corrected:
+        return said("; ".join(str(c) for c in corrected if c.option == key), width, "warn")
     if needs:
         return _beside(needs, width)
-    others = [choice for choice in corrected if choice.lever not in PULLED[answer.draft.workload]]
+    others = [choice for choice in corrected if choice.option not in PULLED[answer.draft.workload]]
     return said(str(others[0]), width, "warn") if others else BLANK
 
 

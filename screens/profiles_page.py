@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.cli.profiles import cards_here, conflicts_of, fits_here, in_order, suits, what_it_sets
+from kgops.cli.profiles import conflicts_of, fits_here, gpus_here, in_order, suits, what_it_sets
 from kgops.cli.suggest_page import accuracy_page
 from kgops.errors import BadJob, KgopsError
 from kgops.gpus.facts import facts_of_reading
-from kgops.gpus.readings import CardReading
+from kgops.gpus.readings import GpuReading
 from kgops.jobs.files import read_regular
 from kgops.jobs.job import LARGEST_JOB_FILE
 from kgops.jobs.text import one_line
@@ -29,7 +29,7 @@ __all__ = ["Known", "Told", "detail_rows", "list_rows", "look"]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One profile as it is shown; `problems` are of the file, or what rules would change on a card."""
+    """One profile as it is shown; `problems` are of the file, or what rules would change on a GPU."""
 
     name: str
     here: str
@@ -48,13 +48,11 @@ class Known:
 
 def look(home: Home) -> Known:
     """All of it; waits for disks and the driver."""
-    cards = cards_here()
+    gpus = gpus_here()
     shipped = sorted((profiles.find(name) for name in profiles.names()), key=in_order)
-    own = [_of_file(path, cards) for path in sorted(Path().glob("my-*.toml"))]
-    known = [_told(one, one.name, cards) for one in shipped]
-    known.sort(
-        key=lambda told: not told.here.startswith("card")
-    )  # first what was made for a card that is here
+    own = [_of_file(path, gpus) for path in sorted(Path().glob("my-*.toml"))]
+    known = [_told(one, one.name, gpus) for one in shipped]
+    known.sort(key=lambda told: not told.here.startswith("gpu"))  # first what was made for a GPU that is here
     return Known((*own, *known), tuple(_accuracy(home)))
 
 
@@ -67,7 +65,7 @@ def list_rows(known: Known | None, width: int) -> list[Row]:
     if known is None:
         return [*rows, said("asking this machine's driver", width, "dim")]
     for one in known.profiles:
-        fits = one.here.startswith("card") or one.here == "any machine"
+        fits = one.here.startswith("gpu") or one.here == "any machine"
         here = Piece("not here" if one.here == "-" else one.here, "good" if fits else "dim")
         sets = Piece(one.problems[0] if one.problems else one.sets, "bad" if one.problems else "dim")
         rows.append(columns.row([Piece(one.name), here, sets], key=one.name))
@@ -119,10 +117,10 @@ def _lines(text: str, width: int) -> list[Row]:
     return [said(line, width, tone) for line in whole or [""]]
 
 
-def _of_file(path: Path, cards: tuple[CardReading, ...] | None) -> Told:
+def _of_file(path: Path, gpus: tuple[GpuReading, ...] | None) -> Told:
     """A person's own; where it is no profile, what is wrong with it."""
     try:
-        return _told(profiles.find(str(path)), path.name, cards)
+        return _told(profiles.find(str(path)), path.name, gpus)
     except BadJob as error:
         problems = tuple(one_line(problem) for problem in error.problems)
         return Told(path.name, "-", "", _text(path), problems)
@@ -130,23 +128,23 @@ def _of_file(path: Path, cards: tuple[CardReading, ...] | None) -> Told:
         return Told(path.name, "-", "", (), (one_line(error.message),))
 
 
-def _told(profile: Profile, name: str, cards: tuple[CardReading, ...] | None) -> Told:
+def _told(profile: Profile, name: str, gpus: tuple[GpuReading, ...] | None) -> Told:
     """Each GPU that it was made for by itself; what suits any machine on each that is here."""
-    suited = suits(profile, cards) if cards is not None else []
-    meant = [card for card in cards or () if card.index in suited or not profile.cards]
-    here = [card for card in meant if card.problem is None]
+    suited = suits(profile, gpus) if gpus is not None else []
+    meant = [gpu for gpu in gpus or () if gpu.index in suited or not profile.gpus]
+    here = [gpu for gpu in meant if gpu.problem is None]
     if here:
-        several = len(cards or ()) > 1
+        several = len(gpus or ()) > 1
         found = tuple(
-            f"levers.{one}" + (f" (on GPU {card.index})" if several else "")
-            for card in here
-            for one in conflicts(profile, facts_of_reading(card))
+            f"options.{one}" + (f" (on GPU {gpu.index})" if several else "")
+            for gpu in here
+            for one in conflicts(profile, facts_of_reading(gpu))
         )
     else:
         found = tuple(conflicts_of(profile))
     return Told(
         name,
-        fits_here(profile, cards),
+        fits_here(profile, gpus),
         what_it_sets(profile),
         _text(profile.path),
         conflicts=found,

@@ -1,4 +1,4 @@
-"""One run: how far it is, its curves, levers, attempts, what it was asked and what it left behind, and its log."""
+"""One run: how far it is, its curves, options, attempts, what it was asked and what it left behind, and its log."""
 
 from __future__ import annotations
 

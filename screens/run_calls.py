@@ -55,7 +55,7 @@ def resume(session: Session, run: Run) -> str:
 
 
 def again(session: Session, run: Run) -> str:
-    """The same job, planned anew: the card may have less room than it had."""
+    """The same job, planned anew: the GPU may have less room than it had."""
     _must_be_there(session, run)
     from kgops.views.training_run import names_a_run, with_run
 

@@ -1,4 +1,4 @@
-"""A run's levers and attempts as tables, each with the reason why it went as it did."""
+"""A run's options and attempts as tables, each with the reason why it went as it did."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kgops.jobs.text import one_line
 from screens.rows import Column, Columns, Piece, Row
 
 if TYPE_CHECKING:
-    from kgops.views.run_detail import Dossier, LeverRow
+    from kgops.views.run_detail import Dossier, OptionRow
     from storage.attempts import Attempt
 
-__all__ = ["attempt_table", "lever_table"]
+__all__ = ["attempt_table", "option_table"]
 
 _WHY = "why"
 _WIDE = 100  # columns from which values stand in full
@@ -22,37 +22,37 @@ _VALUE, _SHORT_VALUE = 15, 12
 _WIDEST = 150  # of a table that the eye still follows
 
 
-def lever_table(known: Dossier, width: int) -> list[Row]:
+def option_table(known: Dossier, width: int) -> list[Row]:
     """Nothing where a run has none, as one of a person's own command."""
-    if not known.levers:
+    if not known.options:
         return []
     values = _VALUE if width >= _WIDE else _SHORT_VALUE
     columns = Columns(
         (
-            Column("LEVER", 22),
+            Column("OPTION", 22),
             Column("asked", values),
-            Column("effective", values),
+            Column("applied", values),
             Column(_WHY, 20, grows=True),
             Column("by", 14),
             Column("kind", 11),
         ),
         min(width, _WIDEST),
     )
-    return [columns.heading(), *(row for lever in known.levers for row in _lever(lever, columns))]
+    return [columns.heading(), *(row for option in known.options for row in _option(option, columns))]
 
 
-def _lever(lever: LeverRow, columns: Columns) -> list[Row]:
+def _option(option: OptionRow, columns: Columns) -> list[Row]:
     """Why it is not as it was asked for is said to the end."""
-    changed = lever.asked not in (None, "auto") and lever.effective not in (None, lever.asked)
+    changed = option.asked not in (None, "auto") and option.applied not in (None, option.asked)
     before = (
-        Piece(lever.name),
-        Piece(lever.asked or UNKNOWN),
-        Piece(lever.effective or UNKNOWN, "warn" if changed else "text"),
+        Piece(option.name),
+        Piece(option.asked or UNKNOWN),
+        Piece(option.applied or UNKNOWN, "warn" if changed else "text"),
     )
-    after = Piece(lever.by, "dim"), Piece(lever.kind, "dim")
+    after = Piece(option.by, "dim"), Piece(option.kind, "dim")
     if changed:
-        return _to_its_end(lever.why, columns, before, after)
-    return [columns.row((*before, Piece(lever.why, "dim"), *after))]
+        return _to_its_end(option.why, columns, before, after)
+    return [columns.row((*before, Piece(option.why, "dim"), *after))]
 
 
 def _to_its_end(
@@ -101,11 +101,11 @@ def _attempt(made: Attempt, step: Mapping[str, Any] | None, columns: Columns) ->
 
 
 def _changed(step: Mapping[str, Any] | None) -> str | None:
-    rung = (step or {}).get("rung")
-    if isinstance(rung, dict):
+    fallback = (step or {}).get("fallback")
+    if isinstance(fallback, dict):
         from kgops.planning.oom_fallbacks import told  # with all the rules, for a run in a hundred
 
-        return f"→ {told(rung)}"
+        return f"→ {told(fallback)}"
     settings = (step or {}).get("settings")
     if not isinstance(settings, dict) or not settings:
         return None

@@ -13,7 +13,7 @@ from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
 from kgops.views.overview import eta_s
 from screens.rows import BLANK, Column, Columns, Piece, Row, said
-from screens.run_options import attempt_table, lever_table
+from screens.run_options import attempt_table, option_table
 from screens.widgets.bar import share_bar
 from screens.widgets.curve_panels import panels
 from screens.wording import metric_of, pace_of, progress_of
@@ -34,10 +34,10 @@ def rows(known: Dossier, width: int) -> list[Row]:
     sections = (
         _state(known, width),
         panels(known, width),
-        _budget(known, width),
-        lever_table(known, width),
+        _estimate(known, width),
+        option_table(known, width),
         attempt_table(known, width),
-        _figures(known, width),
+        _metrics(known, width),
         _said_by_worker(known, width),
         _words(known, width),
         _table("JOB", known.job, width),
@@ -63,14 +63,14 @@ def _state(known: Dossier, width: int) -> list[Row]:
         out.append(Row(tuple(_progress(run, _BAR if width >= _WIDE else _SHORT_BAR))))
     memory = [
         f"{what} peak {amount(mib, 'MiB')}"
-        for what, mib in (("card", run.peak_card_mib), ("host", run.peak_host_mib))
+        for what, mib in (("gpu", run.peak_gpu_mib), ("host", run.peak_host_mib))
         if mib is not None
     ]
     if known.above_start_mib is not None:
         memory[-1] += f", {amount(known.above_start_mib, 'MiB')} {_above_what(known)}"
     if run.predicted_mib is not None:
         memory.append(f"predicted {amount(run.predicted_mib, 'MiB')}{_of_what(known)}")
-    facts = [run.profile and f"profile {run.profile}", _cards(known), *memory]
+    facts = [run.profile and f"profile {run.profile}", _gpus(known), *memory]
     out += _joined([one_line(fact) for fact in facts if fact], width)
     return [*out, *(_origin(event, width) for event in known.imported)]
 
@@ -82,13 +82,13 @@ def _origin(event: Event, width: int) -> Row:
     return said(f"imported {moment(event.at)}: {run}from {told.get('source') or UNKNOWN}", width, "accent")
 
 
-def _cards(known: Dossier) -> str | None:
+def _gpus(known: Dossier) -> str | None:
     """As people call them, as far as the run's environment names them: a UUID takes half a line."""
-    if known.run.card is None:
+    if known.run.gpu is None:
         return None
-    listed = known.environment.get("cards") or []
-    names = {str(card.get("uuid")): f"{index} {card.get('name')}" for index, card in enumerate(listed)}
-    return " and ".join(f"card {names.get(uuid, uuid)}" for uuid in known.run.card.split(","))
+    listed = known.environment.get("gpus") or []
+    names = {str(gpu.get("uuid")): f"{index} {gpu.get('name')}" for index, gpu in enumerate(listed)}
+    return " and ".join(f"GPU {names.get(uuid, uuid)}" for uuid in known.run.gpu.split(","))
 
 
 def _joined(facts: list[str], width: int) -> list[Row]:
@@ -114,9 +114,9 @@ def _of_what(known: Dossier) -> str:
         return f" of the process ({off} measured above its start)" if off else " of the process"
     if known.forecast is None:
         return ""
-    on_card, predicted = known.forecast["on_card"], known.run.predicted_mib
-    off = _off(known.run.peak_card_mib if on_card else known.above_start_mib, predicted)
-    what = " on the card" if on_card else f" {_above_what(known)}"
+    on_gpu, predicted = known.forecast["on_gpu"], known.run.predicted_mib
+    off = _off(known.run.peak_gpu_mib if on_gpu else known.above_start_mib, predicted)
+    what = " on the GPU" if on_gpu else f" {_above_what(known)}"
     return f"{what} ({off} measured)" if off else what
 
 
@@ -124,16 +124,16 @@ def _off(measured: float | None, predicted: float | None) -> str | None:
     return off_by(measured, predicted) if measured and predicted else None
 
 
-def _budget(known: Dossier, width: int) -> list[Row]:
+def _estimate(known: Dossier, width: int) -> list[Row]:
     """The parts of the prediction at its peak, largest first."""
-    budget = (known.forecast or {}).get("budget") or {}
-    parts = sorted((budget.get("parts_mib") or {}).items(), key=lambda part: -part[1])
+    estimate = (known.forecast or {}).get("estimate") or {}
+    parts = sorted((estimate.get("parts_mib") or {}).items(), key=lambda part: -part[1])
     largest = max((mib for _, mib in parts), default=0)
     if not largest:
         return []
     columns = Columns(
         (
-            Column("BUDGET", 14),
+            Column("ESTIMATE", 14),
             Column("predicted", 9, right=True),
             Column("measured", 9, right=True),
             Column("MiB", 20, grows=True),
@@ -147,7 +147,7 @@ def _budget(known: Dossier, width: int) -> list[Row]:
         found = measured.get(name)
         took = "" if found is None else f"{found:,.1f}"
         rows.append(columns.row((Piece(name), Piece(f"{mib:,.1f}"), Piece(took), Piece(drawn, "accent"))))
-    when = one_line(str(budget.get("phase") or ""))
+    when = one_line(str(estimate.get("phase") or ""))
     return [*rows, said(f"predicted for its peak, in {when}", width, "dim")] if when else rows
 
 
@@ -168,18 +168,18 @@ def _progress(run: Run, bar: int) -> Iterator[Piece]:
         yield Piece(metric_of(run), "strong")
 
 
-def _figures(known: Dossier, width: int) -> list[Row]:
+def _metrics(known: Dossier, width: int) -> list[Row]:
     """In as many columns as there is room for, read downwards."""
-    if not known.figures:
+    if not known.metrics:
         return []
-    name_width = min(max(len(name) for name, _ in known.figures), 28)
+    name_width = min(max(len(name) for name, _ in known.metrics), 28)
     cell = name_width + 2 + 10
     across = max((width + 4) // (cell + 4), 1)
-    down = -(-len(known.figures) // across)
-    out = [said("FIGURES", width, "head")]
+    down = -(-len(known.metrics) // across)
+    out = [said("METRICS", width, "head")]
     for y in range(down):
         pieces: list[Piece] = []
-        for name, value in known.figures[y::down]:
+        for name, value in known.metrics[y::down]:
             if pieces:
                 pieces.append(Piece("    "))
             pieces.append(Piece(f"{fitted(one_line(name), name_width):<{name_width}}  ", "dim"))

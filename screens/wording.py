@@ -76,7 +76,7 @@ def pace_of(run: Run) -> str:
 
 
 def metric_of(run: Run, width: int = 40) -> str:
-    """`valid_mrr 0.2870`; where there is less room the figure stays whole, and of its name what says most."""
+    """`valid_mrr 0.2870`; where there is less room the metric stays whole, and of its name what says most."""
     if run.metric is None:
         return ""
     value, name = short_amount(run.metric_value), one_line(run.metric, 24)

@@ -17,7 +17,7 @@ class Attempt:
     outcome: str | None
     reason: str | None
     settings: dict[str, Any]
-    card: str | None
+    gpu: str | None
     boot_id: str | None
     worker_pid: int | None
     worker_started: int | None
@@ -27,7 +27,7 @@ class Attempt:
     ended_at: float | None
     exit_code: int | None
     signal: int | None
-    peak_card_mib: float | None
+    peak_gpu_mib: float | None
     peak_host_mib: float | None
     cpu_s: float | None
 
@@ -41,7 +41,7 @@ def begin(
     number: int,
     *,
     settings: dict[str, Any],
-    card: str | None,
+    gpu: str | None,
     boot_id: str,
     worker_pid: int,
     worker_started: int,
@@ -54,7 +54,7 @@ def begin(
     """
     with transaction(conn):
         conn.execute(
-            "INSERT INTO attempt (run, number, settings, card, boot_id, worker_pid, worker_started,"
+            "INSERT INTO attempt (run, number, settings, gpu, boot_id, worker_pid, worker_started,"
             " supervisor_pid, started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
             # The same attempt again, or one of its number whose worker never began.
             " ON CONFLICT DO UPDATE SET boot_id = excluded.boot_id, worker_pid = excluded.worker_pid,"
@@ -64,7 +64,7 @@ def begin(
                 run,
                 number,
                 json.dumps(settings),
-                card,
+                gpu,
                 boot_id,
                 worker_pid,
                 worker_started,
@@ -92,7 +92,7 @@ def note_peaks(
     run: int,
     number: int,
     *,
-    card_mib: float | None,
+    gpu_mib: float | None,
     host_mib: float | None,
     cpu_s: float | None,
 ) -> None:
@@ -100,9 +100,9 @@ def note_peaks(
     with transaction(conn):
         for table, key in (("attempt", "run = :run AND number = :number"), ("run", "id = :run")):
             conn.execute(
-                f"UPDATE {table} SET peak_card_mib = nullif(max(coalesce(peak_card_mib, -1), coalesce(:card, -1)), -1),"
+                f"UPDATE {table} SET peak_gpu_mib = nullif(max(coalesce(peak_gpu_mib, -1), coalesce(:gpu, -1)), -1),"
                 f" peak_host_mib = nullif(max(coalesce(peak_host_mib, -1), coalesce(:host, -1)), -1) WHERE {key}",
-                {"run": run, "number": number, "card": card_mib, "host": host_mib},
+                {"run": run, "number": number, "gpu": gpu_mib, "host": host_mib},
             )
         if cpu_s is not None:
             conn.execute("UPDATE attempt SET cpu_s = ? WHERE run = ? AND number = ?", (cpu_s, run, number))

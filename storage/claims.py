@@ -1,4 +1,4 @@
-"""Claims: figures somebody wrote down, kept beside the measurements that confirm or refute them."""
+"""Claims: values somebody wrote down, kept beside the measurements that confirm or refute them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.database import transaction
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`low` and `high` are what was claimed, in `unit`; None where no figure was given."""
+    """`low` and `high` are what was claimed, in `unit`; None where no value was given."""
 
     name: str
     said_by: str

@@ -20,15 +20,15 @@ def compiled(conn: sqlite3.Connection, terms: Iterable[Term]) -> tuple[Condition
 def of_term(conn: sqlite3.Connection, term: Term) -> Condition:
     if term.kind == "words":
         return search.condition(conn, str(term.values[0]), negated=term.negated)
-    if term.kind == "figure":
-        return _of_figure(term)
+    if term.kind == "metric":
+        return _of_metric(term)
     column = FIELDS[term.key].column
     if term.kind == "choice":
         clause, values = _one_of(column, term)
     elif term.kind == "contains":
         clause, values = _contains("text" if column == "note" else column, str(term.values[0]))
-    elif term.kind == "card":
-        clause, values = _on_card(str(term.values[0]), term.prefix)
+    elif term.kind == "gpu":
+        clause, values = _on_gpu(str(term.values[0]), term.prefix)
     elif term.kind == "moment":
         clause, values = f"{column} {'>=' if term.key == 'since' else '<'} ?", [*term.values]
     else:
@@ -67,27 +67,27 @@ def _contains(column: str, text: str) -> tuple[str, list[Any]]:
     return f"{column} LIKE ? ESCAPE '\\'", [f"%{search.escaped(text)}%"]
 
 
-def _on_card(asked: str, prefix: bool) -> tuple[str, list[Any]]:
-    """The card's model by whole words (`t4` is no T400), its UUID's beginning, or what was asked for."""
+def _on_gpu(asked: str, prefix: bool) -> tuple[str, list[Any]]:
+    """The GPU's model by whole words (`t4` is no T400), its UUID's beginning, or what was asked for."""
     if asked == NONE:
-        return "run.gpu_request IS NULL AND run.card IS NULL", []
+        return "run.gpu_request IS NULL AND run.gpu IS NULL", []
     words = search.escaped(" ".join(re.split(r"[\s-]+", asked)))
     like = f"% {words}{'' if prefix else ' '}%"
-    # Cards are few and asked once. Only a run of several cards is looked through for each of them.
-    of_model = "SELECT uuid FROM card WHERE ' ' || replace(name, '-', ' ') || ' ' LIKE ? ESCAPE '\\'"
-    of_several = f"instr(run.card, ',') AND EXISTS ({of_model} AND instr(run.card, uuid))"
-    by_uuid = "length(?) > 4 AND instr(',' || run.card, ',' || ?)"
+    # GPUs are few and asked once. Only a run of several GPUs is looked through for each of them.
+    of_model = "SELECT uuid FROM gpu WHERE ' ' || replace(name, '-', ' ') || ' ' LIKE ? ESCAPE '\\'"
+    of_several = f"instr(run.gpu, ',') AND EXISTS ({of_model} AND instr(run.gpu, uuid))"
+    by_uuid = "length(?) > 4 AND instr(',' || run.gpu, ',' || ?)"
     return (
-        f"run.card IN ({of_model}) OR run.gpu_request = ? OR ({of_several}) OR ({by_uuid})",
+        f"run.gpu IN ({of_model}) OR run.gpu_request = ? OR ({of_several}) OR ({by_uuid})",
         [like, asked, like, asked, asked],
     )
 
 
-def _of_figure(term: Term) -> Condition:
+def _of_metric(term: Term) -> Condition:
     which, name = scores.split(term.key)
     source, values = scores.values_of(name, which)
     clause, bound = _compared("value", term)
-    if term.values == (NONE,):  # has no such figure, or it was no number
+    if term.values == (NONE,):  # has no such metric, or it was no number
         return Condition(f"({source})", "run", "value IS NOT NULL", (*values,), not term.negated)
     return Condition(f"({source})", "run", clause, (*values, *bound), term.negated)
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from storage.runs import ACTIVE, COMPUTED, ENDED, STATES, UNFINISHED, WAITING
 
-Kind = Literal["words", "choice", "contains", "card", "moment", "number", "figure"]
+Kind = Literal["words", "choice", "contains", "gpu", "moment", "number", "metric"]
 
 
 class Field(NamedTuple):
@@ -34,7 +34,7 @@ FIELDS: dict[str, Field] = {
     "phase": Field("contains", "run.phase"),
     "folder": Field("contains", "run.folder"),
     "note": Field("contains", "note"),
-    "gpu": Field("card", "run.card"),
+    "gpu": Field("gpu", "run.gpu"),
     "since": Field("moment", "run.submitted_at"),
     "until": Field("moment", "run.submitted_at"),
     "run": Field("number", "run.id"),
@@ -42,7 +42,7 @@ FIELDS: dict[str, Field] = {
     "exit": Field("number", "run.exit_code"),
     "time": Field("number", COMPUTED["time"], "seconds"),
     "peak": Field("number", COMPUTED["peak"], "mib"),
-    "peak_card": Field("number", "run.peak_card_mib", "mib"),
+    "peak_gpu": Field("number", "run.peak_gpu_mib", "mib"),
     "peak_host": Field("number", "run.peak_host_mib", "mib"),
     "predicted": Field("number", "run.predicted_mib", "mib"),
     "reserved": Field("number", "run.reserved_mib", "mib"),
@@ -52,7 +52,7 @@ FIELDS: dict[str, Field] = {
     # As the columns of `kgops runs --json` are called.
     "id": Field("number", "run.id"),
     "exit_code": Field("number", "run.exit_code"),
-    "peak_card_mib": Field("number", "run.peak_card_mib", "mib"),
+    "peak_gpu_mib": Field("number", "run.peak_gpu_mib", "mib"),
     "peak_host_mib": Field("number", "run.peak_host_mib", "mib"),
     "predicted_mib": Field("number", "run.predicted_mib", "mib"),
     "reserved_mib": Field("number", "run.reserved_mib", "mib"),
@@ -72,7 +72,7 @@ Value = str | float | tuple[float, float]  # a pair is a range, both ends in it
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One condition. `key` is a name of FIELDS, "words", or a figure's; `prefix`: its last value is half-typed."""
+    """One condition. `key` is a name of FIELDS, "words", or a metric's; `prefix`: its last value is half-typed."""
 
     kind: Kind
     key: str
@@ -167,10 +167,10 @@ def _term(token: str, now: float, begun: bool) -> Term | None:
     prefix = begun and not (quoted and split["value"].endswith('"') and not body.count('"') % 2)
     field = FIELDS.get(key)
     if field is None:
-        return _figure(key, op, value, negated, begun)
+        return _metric(key, op, value, negated, begun)
     if op == "!=" and field.kind != "number":
         op, negated = ":", not negated
-    if field.kind not in ("number", "figure") and op not in (":", "="):
+    if field.kind not in ("number", "metric") and op not in (":", "="):
         raise _Bad(f"{key} cannot be compared with {op}", f"write  {key}:{value}")
     if field.kind == "choice":
         half = prefix and key != "state"
@@ -203,15 +203,15 @@ def _states(wanted: list[str], prefix: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys(out))
 
 
-def _figure(key: str, op: str, value: str, negated: bool, begun: bool) -> Term:
-    """Any name may be that of a figure: what a run reports has whatever name it gives."""
+def _metric(key: str, op: str, value: str, negated: bool, begun: bool) -> Term:
+    """Any name may be that of a metric: what a run reports has whatever name it gives."""
     is_range = op == ":" and re.match(r"[-+.\d]", value)
     if op == ":" and not is_range:
         raise _Bad(
             f"there is no key {key!r:.60}",
             _nearest(key, tuple(FIELDS), "keys") + f'; to search for it as text, write  "{key}:{value}"',
         )
-    return Term("figure", key, *_comparison(key, op, value, "", begun), negated)
+    return Term("metric", key, *_comparison(key, op, value, "", begun), negated)
 
 
 def _comparison(key: str, op: str, value: str, unit: str, begun: bool) -> tuple[str, tuple[Value, ...]]:

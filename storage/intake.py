@@ -46,7 +46,7 @@ class Batch:
 
     points: list[series.Point] = field(default_factory=list)
     events: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
-    levers: list[reports.Lever] = field(default_factory=list)
+    options: list[reports.Option] = field(default_factory=list)
     artifacts: list[reports.Artifact] = field(default_factory=list)
     progress: Progress | None = None
     metric: tuple[str, float | None] | None = None
@@ -55,7 +55,7 @@ class Batch:
     measured: list[measurements.Measurement] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        many = (self.points, self.events, self.levers, self.artifacts, self.traced, self.measured)
+        many = (self.points, self.events, self.options, self.artifacts, self.traced, self.measured)
         return any(many) or bool(self.progress or self.metric)  # a prediction is one of the events
 
 
@@ -75,7 +75,7 @@ def take_in(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, upto
             "INSERT INTO event (run, attempt, at, kind, body) VALUES (?, ?, ?, ?, ?)",
             [(run, attempt, at, kind, json.dumps(body)) for at, kind, body in batch.events],
         )
-        reports.write_levers(conn, run, batch.levers)
+        reports.write_options(conn, run, batch.options)
         reports.write_artifacts(conn, run, batch.artifacts)
         influences.add(conn, run, batch.traced)
         for measurement in batch.measured:

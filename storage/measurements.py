@@ -1,4 +1,4 @@
-"""Figures kgops measured itself, each with all that is needed to repeat it."""
+"""Values kgops measured itself, each with all that is needed to repeat it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Measurement:
 
     @property
     def machine(self) -> str:
-        """The key of its fingerprint: figures of different keys are not to be mixed."""
+        """The key of its fingerprint: values of different keys are not to be mixed."""
         return fingerprint_key(self.fingerprint)
 
 
@@ -39,13 +39,13 @@ SORTABLE = ("id", "name", "subject", "value", "n", "unit", "at", "bench")
 
 
 def fingerprint_key(body: dict[str, Any]) -> str:
-    """A digest of the fingerprint, without names of a machine and a card that change no figure."""
+    """A digest of the fingerprint, without names of a machine and a GPU that change no value."""
     machine = body.get("machine")
-    cards = body.get("cards")
+    gpus = body.get("gpus")
     told = {
         **body,
         "machine": _without(machine, "host"),
-        "cards": [_without(card, "uuid") for card in cards] if isinstance(cards, list) else cards,
+        "gpus": [_without(gpu, "uuid") for gpu in gpus] if isinstance(gpus, list) else gpus,
     }
     import hashlib  # here: OpenSSL takes 3 MB, and of all supervisors few need it
 

@@ -1,4 +1,4 @@
-"""Measured figures and benchmarks as they are looked through: headings, numbers in order, rows by their number."""
+"""Measured values and benchmarks as they are looked through: headings, numbers in order, rows by their number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.database import explained
 from storage.measurements import SORTABLE
 
 
-class Figure(NamedTuple):
+class Metric(NamedTuple):
     """A measurement without the body of its fingerprint."""
 
     number: int
@@ -40,7 +40,7 @@ class Heading(NamedTuple):
     machine: str
     begun_at: float
     ended_at: float | None
-    figures: int
+    metrics: int
 
 
 class Batch(NamedTuple):
@@ -49,21 +49,21 @@ class Batch(NamedTuple):
     command: str
     machine: str
     last_at: float
-    figures: int
+    metrics: int
 
 
 Kind = tuple[str, str, str, str, str, int]  # name, subject, unit, command, machine; 1: of no benchmark
-WORDS = ("name", "subject", "unit")  # of a kind, by which figures can be sorted
+WORDS = ("name", "subject", "unit")  # of a kind, by which values can be sorted
 _MACHINE = 4
 
 
 class Known(NamedTuple):
-    """Every figure there is, ascending, and of which kind each is; those of a kind have the same words."""
+    """Every value there is, ascending, and of which kind each is; those of a kind have the same words."""
 
     numbers: array[int]
     kinds: array[int]
     words: dict[Kind, int]  # and its number
-    last_at: float | None  # of the last figure: a number may be given again once its figure is gone
+    last_at: float | None  # of the last value: a number may be given again once its value is gone
 
 
 _COLUMNS = "id, name, subject, against, value, low, high, n, unit, command, fingerprint, at, bench"
@@ -72,17 +72,17 @@ _AT_ONCE = 500  # values that one statement binds
 
 def headings(conn: sqlite3.Connection) -> list[Heading]:
     """Of all benchmarks, the newest first."""
-    counted = "SELECT bench, count(*) AS figures FROM measurement WHERE bench IS NOT NULL GROUP BY bench"
+    counted = "SELECT bench, count(*) AS metrics FROM measurement WHERE bench IS NOT NULL GROUP BY bench"
     with explained(None):
         rows = conn.execute(
-            "SELECT bench.id, name, command, fingerprint, begun_at, ended_at, coalesce(figures, 0) FROM bench"
+            "SELECT bench.id, name, command, fingerprint, begun_at, ended_at, coalesce(metrics, 0) FROM bench"
             f" LEFT JOIN ({counted}) AS counted ON counted.bench = bench.id ORDER BY bench.id DESC"
         )
         return [Heading(*row) for row in rows]
 
 
 def batches(conn: sqlite3.Connection, everything: Known) -> list[Batch]:
-    """The newest first. SQLite would sort all figures to group them."""
+    """The newest first. SQLite would sort all values to group them."""
     counts, last = Counter(everything.kinds), dict(zip(everything.kinds, everything.numbers, strict=True))
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for (*_, command, machine, alone), kind in everything.words.items():
@@ -99,7 +99,7 @@ def batches(conn: sqlite3.Connection, everything: Known) -> list[Batch]:
 
 
 def late_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
-    """Those of the figures that came last, uncounted: at once, also where nothing is known yet."""
+    """Those of the values that came last, uncounted: at once, also where nothing is known yet."""
     late = "SELECT command, fingerprint, at FROM measurement WHERE bench IS NULL ORDER BY id DESC LIMIT ?"
     with explained(None):
         rows = conn.execute(
@@ -110,8 +110,8 @@ def late_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
         return [Batch(command, machine, last_at, 0) for command, machine, last_at in rows]
 
 
-def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int = 500) -> list[Figure]:
-    """The newest of each figure that this command measured there, in the order in which they came."""
+def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int = 500) -> list[Metric]:
+    """The newest of each value that this command measured there, in the order in which they came."""
     return _read(
         conn,
         "WHERE id IN (SELECT max(id) FROM measurement WHERE command = ? AND fingerprint = ? AND bench IS NULL"
@@ -120,13 +120,13 @@ def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int =
     )
 
 
-def over_time(conn: sqlite3.Connection, figure: Figure, limit: int = 1000) -> list[tuple[float, float]]:
+def over_time(conn: sqlite3.Connection, metric: Metric, limit: int = 1000) -> list[tuple[float, float]]:
     """When it was measured on the same machine, and what came out: the newest so many, oldest first."""
     with explained(None):
         rows = conn.execute(
             "SELECT at, value FROM measurement WHERE name = ? AND subject = ? AND fingerprint = ?"
             " AND command = ? AND against IS ? ORDER BY id DESC LIMIT ?",
-            (figure.name, figure.subject, figure.machine, figure.command, figure.against, limit),
+            (metric.name, metric.subject, metric.machine, metric.command, metric.against, limit),
         )
         return [(at, value) for at, value in rows][::-1]
 
@@ -137,9 +137,9 @@ def newest_machine(conn: sqlite3.Connection, host: str) -> str | None:
     return _newest(conn, here, (host,)) or _newest(conn, "", ())
 
 
-def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Figure]:
+def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Metric]:
     """Those that are still there."""
-    found: dict[int, Figure] = {}
+    found: dict[int, Metric] = {}
     for first in range(0, len(numbers), _AT_ONCE):
         some = tuple(numbers[first : first + _AT_ONCE])
         marks = ", ".join("?" * len(some))
@@ -150,7 +150,7 @@ def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fi
 def ordered(
     conn: sqlite3.Connection, machine: str | None = None, sort: str = "id", descending: bool = True
 ) -> array[int]:
-    """The numbers of all figures, or of those of one machine."""
+    """The numbers of all values, or of those of one machine."""
     if sort not in SORTABLE:
         raise ValueError(f"cannot sort by {sort!r}")
     where, bound = ("", ()) if machine is None else (" WHERE fingerprint = ?", (machine,))
@@ -161,7 +161,7 @@ def ordered(
 
 
 def ordered_by_words(everything: Known, machine: str | None, sort: str, descending: bool) -> array[int]:
-    """What `ordered` finds by words: by kinds, which are few, where SQLite would sort every figure."""
+    """What `ordered` finds by words: by kinds, which are few, where SQLite would sort every value."""
     at = WORDS.index(sort)
     texts = sorted({kind[at] for kind in everything.words}, reverse=descending)
     ranks = {text: rank for rank, text in enumerate(texts)}
@@ -205,7 +205,7 @@ def known(conn: sqlite3.Connection, before: Known | None = None) -> Known:
 
 
 def having(everything: Known, words: Sequence[str], machine: str | None) -> array[int]:
-    """The numbers of the figures with all of these words, ascending; by the beginning of a machine's key."""
+    """The numbers of the values with all of these words, ascending; by the beginning of a machine's key."""
     wanted = [word.lower() for word in words]
     fits = bytes(
         key.startswith(machine or "") and all(word in " ".join(texts).lower() for word in wanted)
@@ -243,6 +243,6 @@ def _newest(conn: sqlite3.Connection, where: str, bound: tuple[str, ...]) -> str
     return max((row for row in found if row is not None), default=(0.0, None))[1]
 
 
-def _read(conn: sqlite3.Connection, rest: str, bound: tuple[object, ...]) -> list[Figure]:
+def _read(conn: sqlite3.Connection, rest: str, bound: tuple[object, ...]) -> list[Metric]:
     with explained(None):
-        return [Figure(*row) for row in conn.execute(f"SELECT {_COLUMNS} FROM measurement {rest}", bound)]
+        return [Metric(*row) for row in conn.execute(f"SELECT {_COLUMNS} FROM measurement {rest}", bound)]

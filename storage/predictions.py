@@ -15,10 +15,10 @@ from storage.database import explained
 _NEWEST = 300  # runs; older ones were predicted by older formulas
 _QUERY = """
     SELECT run.id, run.workload, run.label, json_extract(run_spec.plan, '$.forecast'),
-        run.peak_card_mib, run.peak_host_mib,
+        run.peak_gpu_mib, run.peak_host_mib,
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'libraries_mib'),
         (SELECT last_value FROM series WHERE series.run = run.id AND series.name = 'epoch_seconds'),
-        (SELECT value FROM figure WHERE figure.run = run.id AND figure.name = 'tracin_s'),
+        (SELECT value FROM metric WHERE metric.run = run.id AND metric.name = 'tracin_s'),
         run.predicted_mib, json_extract(run_spec.plan, '$.process'),
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'process_peak_mib'),
         (SELECT json_extract(body, '$.mib') FROM event WHERE event.run = run.id AND event.kind = 'predicted'
@@ -32,8 +32,8 @@ _QUERY = """
 _WRITTEN = """
     SELECT mib.value, s.value
     FROM run JOIN run_spec ON run_spec.run = run.id
-        JOIN figure AS mib ON mib.run = run.id AND mib.name = 'written_mib'
-        JOIN figure AS s ON s.run = run.id AND s.name = 'writing_s'
+        JOIN metric AS mib ON mib.run = run.id AND mib.name = 'written_mib'
+        JOIN metric AS s ON s.run = run.id AND s.name = 'writing_s'
     WHERE run.state = 'succeeded' AND mib.value >= ? AND s.value > 0
         AND json_extract(run_spec.environment, '$.machine.host') = ?
     ORDER BY run.id DESC LIMIT ?
@@ -42,7 +42,7 @@ _NEWEST_WRITTEN = 20  # a disk fills up, and is replaced
 
 
 class Forecast(NamedTuple):
-    """`on` names what it was made for: a card, or the processor of a machine. On a card `predicted_mib` is what
+    """`on` names what it was made for: a GPU, or the CPU of a machine. On a GPU `predicted_mib` is what
     formulas said, before anything learned; on a CPU it is what was shown of the process above its start, or None where
     counted tensors alone were predicted. None is unknown."""
 
@@ -50,13 +50,13 @@ class Forecast(NamedTuple):
     workload: str
     label: str
     on: str
-    on_card: bool
+    on_gpu: bool
     predicted_mib: float | None
     modelled_s: float | None
-    peak_card_mib: float | None
+    peak_gpu_mib: float | None
     peak_host_mib: float | None
     libraries_mib: float | None  # that the process held at its start, before the worker read any data
-    measured_s: float | None  # of an epoch, or of a tracing
+    measured_s: float | None  # of an epoch, or of a TracIn run
     counted_mib: float | None = None  # tensors that were predicted
     process: dict[str, Any] | None = None  # on a CPU: what the plan kept of its kind of worker
     process_peak_mib: float | None = None  # of the worker's own process, by the kernel
@@ -68,16 +68,16 @@ class Forecast(NamedTuple):
 
     @property
     def measured_mib(self) -> float | None:
-        """On a card all that it took there; on a CPU the process's peak above its start."""
-        if self.on_card:
-            return self.peak_card_mib
+        """On a GPU all that it took there; on a CPU the process's peak above its start."""
+        if self.on_gpu:
+            return self.peak_gpu_mib
         if self.peak_mib is None or self.libraries_mib is None:
             return None
         return self.peak_mib - self.libraries_mib
 
 
 def writing_rates(conn: sqlite3.Connection, host: str, *, least_mib: float) -> list[float]:
-    """MiB a second that tracings on this machine have written, of at least so much each; the newest first."""
+    """MiB a second that TracIn runs on this machine have written, of at least so much each; the newest first."""
     with explained(None):
         rows = conn.execute(_WRITTEN, (least_mib, host, _NEWEST_WRITTEN)).fetchall()
     return [mib / seconds for mib, seconds in rows]
@@ -93,7 +93,7 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
         workload,
         label,
         told,
-        card,
+        gpu,
         host,
         libraries,
         epoch_s,
@@ -109,11 +109,11 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
             continue
         seconds = {"train": epoch_s, "tracin": tracin_s}.get(workload)
         predicted = table["predicted_mib"]
-        if not table["on_card"]:
-            counted = table["budget"].get("live_mib", predicted) if told else counted
+        if not table["on_gpu"]:
+            counted = table["estimate"].get("live_mib", predicted) if told else counted
             predicted = None if process is None else shown - process["start_mib"]
-        memory = (predicted, table["modelled_s"], card, host, libraries)
-        one = Forecast(run, workload, label, table["on"], table["on_card"], *memory, seconds)
+        memory = (predicted, table["modelled_s"], gpu, host, libraries)
+        one = Forecast(run, workload, label, table["on"], table["on_gpu"], *memory, seconds)
         found.append(one._replace(counted_mib=counted, process=process, process_peak_mib=peak))
     return found
 
@@ -122,4 +122,4 @@ def _told_by_worker(process: dict[str, Any] | None) -> dict[str, Any] | None:
     """Of a run whose tensors only its worker could count."""
     if process is None:
         return None
-    return {"on": process["on"], "on_card": False, "predicted_mib": None, "modelled_s": None}
+    return {"on": process["on"], "on_gpu": False, "predicted_mib": None, "modelled_s": None}

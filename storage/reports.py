@@ -1,4 +1,4 @@
-"""What hangs on a run and is read for one run at a time: events, levers, artifacts, figures, tags, notes."""
+"""What hangs on a run and is read for one run at a time: events, options, artifacts, metrics, tags, notes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage import search
 from storage.database import explained, transaction
 from storage.errors import RunGone
 
-CARD_MEMORY_BY = "card_memory_by"  # event of the supervisor: how it told the run's share of a card
+GPU_MEMORY_BY = "gpu_memory_by"  # event of the supervisor: how it told the run's share of a GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
+class Option:
     attempt: int
     name: str
     kind: str
     requested: str | None
-    effective: str | None
+    applied: str | None
     reason: str | None
     chosen_by: str | None
 
@@ -68,14 +68,14 @@ def events(conn: sqlite3.Connection, run: int, *, kinds: tuple[str, ...] = ()) -
     return [Event(attempt, at, kind, json.loads(body)) for attempt, at, kind, body in rows]
 
 
-def levers(conn: sqlite3.Connection, run: int) -> list[Lever]:
+def options(conn: sqlite3.Connection, run: int) -> list[Option]:
     """As each attempt reported them, newest attempt last."""
     rows = conn.execute(
-        "SELECT attempt, name, kind, requested, effective, reason, chosen_by FROM lever"
+        "SELECT attempt, name, kind, requested, applied, reason, chosen_by FROM option"
         " WHERE run = ? ORDER BY attempt, name",
         (run,),
     )
-    return [Lever(*row) for row in rows]
+    return [Option(*row) for row in rows]
 
 
 def artifacts(conn: sqlite3.Connection, run: int) -> list[Artifact]:
@@ -85,12 +85,12 @@ def artifacts(conn: sqlite3.Connection, run: int) -> list[Artifact]:
     return [Artifact(*row) for row in rows]
 
 
-def write_levers(conn: sqlite3.Connection, run: int, levers: list[Lever]) -> None:
-    """The newest word on a lever of an attempt replaces the one before."""
+def write_options(conn: sqlite3.Connection, run: int, options: list[Option]) -> None:
+    """The newest word on an option of an attempt replaces the one before."""
     conn.executemany(
-        "INSERT OR REPLACE INTO lever (run, attempt, name, kind, requested, effective, reason, chosen_by)"
+        "INSERT OR REPLACE INTO option (run, attempt, name, kind, requested, applied, reason, chosen_by)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [(run, r.attempt, r.name, r.kind, r.requested, r.effective, r.reason, r.chosen_by) for r in levers],
+        [(run, r.attempt, r.name, r.kind, r.requested, r.applied, r.reason, r.chosen_by) for r in options],
     )
 
 
@@ -102,19 +102,19 @@ def write_artifacts(conn: sqlite3.Connection, run: int, artifacts: list[Artifact
 
 
 def record_result(
-    conn: sqlite3.Connection, run: int, files: list[Artifact], figures: dict[str, float]
+    conn: sqlite3.Connection, run: int, files: list[Artifact], metrics: dict[str, float]
 ) -> None:
     """What a valid result manifest names."""
     with transaction(conn):
         write_artifacts(conn, run, files)
         conn.executemany(
-            "INSERT OR REPLACE INTO figure (run, name, value) VALUES (?, ?, ?)",
-            [(run, name, value) for name, value in figures.items()],
+            "INSERT OR REPLACE INTO metric (run, name, value) VALUES (?, ?, ?)",
+            [(run, name, value) for name, value in metrics.items()],
         )
 
 
-def figures(conn: sqlite3.Connection, run: int) -> dict[str, float]:
-    return dict(conn.execute("SELECT name, value FROM figure WHERE run = ? ORDER BY name", (run,)).fetchall())
+def metrics(conn: sqlite3.Connection, run: int) -> dict[str, float]:
+    return dict(conn.execute("SELECT name, value FROM metric WHERE run = ? ORDER BY name", (run,)).fetchall())
 
 
 def tags(conn: sqlite3.Connection, run: int) -> list[str]:

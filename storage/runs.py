@@ -33,11 +33,11 @@ class Run(NamedTuple):
     exit_code: int | None
     attempts: int
     gpu_request: str | None
-    card: str | None  # that it was given; several as in "UUID,UUID"
+    gpu: str | None  # that it was given; several as in "UUID,UUID"
     reserved_mib: int | None
     exclusive: int
     predicted_mib: float | None
-    peak_card_mib: float | None
+    peak_gpu_mib: float | None
     peak_host_mib: float | None
     phase: str | None
     done: float | None
@@ -49,9 +49,9 @@ class Run(NamedTuple):
     metric_value: float | None
 
     @property
-    def cards(self) -> tuple[str, ...]:
+    def gpus(self) -> tuple[str, ...]:
         """The UUIDs of what it was given."""
-        return tuple(self.card.split(",")) if self.card else ()
+        return tuple(self.gpu.split(",")) if self.gpu else ()
 
     @property
     def ended(self) -> bool:
@@ -75,7 +75,7 @@ def as_table(run: Run) -> dict[str, Any]:
 # What people also sort and filter by, made from columns.
 COMPUTED = {
     "time": "(coalesce(run.ended_at, (julianday('now') - 2440587.5) * 86400) - run.started_at)",
-    "peak": "coalesce(run.peak_card_mib, run.peak_host_mib)",
+    "peak": "coalesce(run.peak_gpu_mib, run.peak_host_mib)",
 }
 SORTABLE = frozenset((*COLUMNS, *COMPUTED))
 _SELECT = "SELECT " + ", ".join(f"run.{name}" for name in COLUMNS) + " FROM run"
@@ -120,17 +120,17 @@ def add(
             (number, json.dumps(spec.job), json.dumps(spec.plan), json.dumps(spec.environment)),
         )
         conn.execute("INSERT INTO intake (run) VALUES (?)", (number,))
-        _remember_cards(conn, spec.environment)
+        _remember_gpus(conn, spec.environment)
         search.index(conn, number)
 
 
-def _remember_cards(conn: sqlite3.Connection, environment: dict[str, Any]) -> None:
-    """So that `gpu:t4` finds the runs that were given such a card."""
-    for card in environment.get("cards") or ():
-        if card.get("uuid") and card.get("name"):
+def _remember_gpus(conn: sqlite3.Connection, environment: dict[str, Any]) -> None:
+    """So that `gpu:t4` finds the runs that were given such a GPU."""
+    for gpu in environment.get("gpus") or ():
+        if gpu.get("uuid") and gpu.get("name"):
             conn.execute(
-                "INSERT INTO card (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING",
-                (card["uuid"], card["name"]),
+                "INSERT INTO gpu (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (gpu["uuid"], gpu["name"]),
             )
 
 
@@ -194,17 +194,17 @@ def page(
     wanted: Filter = EVERYTHING,
     *,
     sort: str = "id",
-    figure: str | None = None,
+    metric: str | None = None,
     descending: bool = True,
     limit: int = 50,
     after: int | None = None,
 ) -> list[Run]:
     """One page of runs; `after` is the number of the last run of the page before (keyset paging).
 
-    With `figure` they are sorted by that figure of theirs. Runs with nothing to sort by come last in either
+    With `metric` they are sorted by that metric of theirs. Runs with nothing to sort by come last in either
     direction.
     """
-    order = _Order.by(sort, figure, descending)
+    order = _Order.by(sort, metric, descending)
     where, values = _conditions(conn, wanted)
     if after is not None:
         at = f"SELECT {order.column} FROM run{order.join} WHERE run.id = ?"
@@ -226,11 +226,11 @@ def ordered(
     wanted: Filter = EVERYTHING,
     *,
     sort: str = "id",
-    figure: str | None = None,
+    metric: str | None = None,
     descending: bool = True,
 ) -> Iterator[int]:
     """The numbers of all these runs, in the order in which pages show them."""
-    order = _Order.by(sort, figure, descending)
+    order = _Order.by(sort, metric, descending)
     where, values = _conditions(conn, wanted)
     clause = " WHERE " + " AND ".join(where) if where else ""
     statement = f"SELECT run.id FROM run{order.join}{clause} ORDER BY {order.sql}"
@@ -262,9 +262,9 @@ class _Order(NamedTuple):
     descending: bool
 
     @classmethod
-    def by(cls, sort: str, figure: str | None, descending: bool) -> _Order:
-        if figure is not None:
-            which, name = scores.split(figure)
+    def by(cls, sort: str, metric: str | None, descending: bool) -> _Order:
+        if metric is not None:
+            which, name = scores.split(metric)
             values, bound = scores.values_of(name, which)
             join = f" LEFT JOIN ({values}) AS ranked ON ranked.run = run.id"
             return cls("ranked.value", join, tuple(bound), True, descending)
@@ -313,12 +313,12 @@ def _conditions(conn: sqlite3.Connection, wanted: Filter) -> tuple[list[str], li
     return where, values
 
 
-def claim(conn: sqlite3.Connection, number: int, *, card: str | None) -> bool:
-    """queued → starting, with its card. False if somebody else moved it first."""
+def claim(conn: sqlite3.Connection, number: int, *, gpu: str | None) -> bool:
+    """queued → starting, with its GPU. False if somebody else moved it first."""
     with transaction(conn):
         changed = conn.execute(
-            "UPDATE run SET state = 'starting', reason = NULL, card = ? WHERE id = ? AND state = 'queued'",
-            (card, number),
+            "UPDATE run SET state = 'starting', reason = NULL, gpu = ? WHERE id = ? AND state = 'queued'",
+            (gpu, number),
         ).rowcount
     return changed == 1
 
@@ -376,7 +376,7 @@ def reopen(conn: sqlite3.Connection, number: int) -> bool:
     """An ended run goes back to the queue, to be resumed. False if it has not ended or succeeded."""
     with transaction(conn):
         changed = conn.execute(
-            "UPDATE run SET state = 'queued', reason = NULL, ended_at = NULL, exit_code = NULL, card = NULL"
+            "UPDATE run SET state = 'queued', reason = NULL, ended_at = NULL, exit_code = NULL, gpu = NULL"
             " WHERE id = ? AND state IN ('failed', 'out_of_memory', 'cancelled', 'interrupted')",
             (number,),
         ).rowcount

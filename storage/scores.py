@@ -1,9 +1,9 @@
-"""A run's figures under the names people use, so that `mrr>0.3` is one look-up in a hundred thousand runs.
+"""A run's metrics under the names people use, so that `mrr>0.3` is one look-up in a hundred thousand runs.
 
-Of each figure of an ended run there is one row: `value` is the final one, from the result manifest, or
+Of each metric of an ended run there is one row: `value` is the final one, from the result manifest, or
 else the last that was reported; `last` and `best` are of its curve. `mrr` means what a person means: the
 run's own `mrr`, or else `test_mrr`, or else `valid_mrr`. Runs that have not ended have no rows: there are
-few of them, their figures change all the time, and what they report is looked up as it is.
+few of them, their metrics change all the time, and what they report is looked up as it is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def settle(conn: sqlite3.Connection, run: int) -> None:
     )
     for name, last, least, most in curves:
         rows[name] = (last, None, last, least if less_is_better(name) else most)
-    for name, final in conn.execute("SELECT name, value FROM figure WHERE run = ?", (run,)):
+    for name, final in conn.execute("SELECT name, value FROM metric WHERE run = ?", (run,)):
         _, _, last, best = rows.get(name, (None, None, None, None))
         rows[name] = (final, final, last, best)
     for prefix in MEANT_BY_SHORT:
@@ -53,7 +53,7 @@ def forget(conn: sqlite3.Connection, run: int) -> None:
 
 
 def names(conn: sqlite3.Connection) -> list[str]:
-    """Every name that some run has a figure under."""
+    """Every name that some run has a metric under."""
     reported = f"SELECT DISTINCT name FROM series WHERE run IN ({_UNFINISHED})"
     with explained(None):
         going = [row[0] for row in conn.execute(reported)]
@@ -71,7 +71,7 @@ def split(asked: str) -> tuple[Which, str]:
 
 
 def values_of(name: str, which: Which = "value") -> tuple[str, list[str]]:
-    """A SELECT of (run, value) for every run that has this figure; a NULL value was no number."""
+    """A SELECT of (run, value) for every run that has this metric; a NULL value was no number."""
     meant = (name, *(prefix + name for prefix in MEANT_BY_SHORT))
     column = {"value": "last_value", "final": "NULL", "last": "last_value", "best": _best_so_far(name)}[which]
     # Of several rows of a run SQLite takes the one that min() is of.
@@ -85,7 +85,7 @@ def values_of(name: str, which: Which = "value") -> tuple[str, list[str]]:
 
 
 def of_runs(conn: sqlite3.Connection, numbers: list[int], asked: str) -> dict[int, float]:
-    """A figure, as `mrr` or `best.mrr`, of those of these runs that have it: for the rows of one page."""
+    """A metric, as `mrr` or `best.mrr`, of those of these runs that have it: for the rows of one page."""
     which, name = split(asked)
     marks = ", ".join("?" * len(numbers))
     sql, values = values_of(name, which)

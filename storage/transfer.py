@@ -19,8 +19,8 @@ from storage.runs import ENDED, next_number
 # What hangs on a run beside its series, and by which columns its rows are put in order.
 TABLES = {
     "attempt": "number",
-    "lever": "attempt, name",
-    "figure": "name",
+    "option": "attempt, name",
+    "metric": "name",
     "event": "id",
     "artifact": "path",
     "tag": "tag",
@@ -100,18 +100,18 @@ def put_in(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | N
         for curve in rows.curves:
             points = zip(curve.steps, curve.values, curve.times, strict=True)
             series.append(conn, given, [series.Point(curve.name, *point) for point in points])
-        _remember_cards(conn, rows.spec["environment"].get("cards"))
+        _remember_gpus(conn, rows.spec["environment"].get("gpus"))
         search.index(conn, given)
         scores.settle(conn, given)
     return given
 
 
-def _remember_cards(conn: sqlite3.Connection, cards: Any) -> None:
+def _remember_gpus(conn: sqlite3.Connection, gpus: Any) -> None:
     """So that `gpu:t4` finds runs that came from elsewhere."""
-    for card in cards if isinstance(cards, list) else ():
-        told = (card.get("uuid"), card.get("name")) if isinstance(card, dict) else (None, None)
+    for gpu in gpus if isinstance(gpus, list) else ():
+        told = (gpu.get("uuid"), gpu.get("name")) if isinstance(gpu, dict) else (None, None)
         if all(isinstance(one, str) and one for one in told):
-            conn.execute("INSERT INTO card (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", told)
+            conn.execute("INSERT INTO gpu (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", told)
 
 
 def same_submission(conn: sqlite3.Connection, at: float, workload: str, label: str) -> list[int]:

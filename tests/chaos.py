@@ -1,7 +1,7 @@
 """Kills everything kgops is made of, at random moments, and checks after each kill that the record is true.
 
 `python tests/chaos.py --kills 1000` prints what was killed and what was found, and tells every fifty kills how it goes;
-`--store` keeps the figures for BENCHMARKS.md; `--fault NAME` plants one of the faults of mutants.py first.
+`--store` keeps the metrics for BENCHMARKS.md; `--fault NAME` plants one of the faults of mutants.py first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_actors import actors, supervisors, variables_of_all, with_variable
-from chaos_report import Report, figures
+from chaos_report import Report, metrics
 from driving import patience
 from mutants import BEFORE_THE_ROW, WAITING_LAUNCHERS
 
@@ -221,7 +221,7 @@ class Chaos:
         begin = time.monotonic()
         trouble = self._untrue()
         while trouble and time.monotonic() < begin + self._patience_s:
-            time.sleep(0.2)  # what it started needs the processors more than we do
+            time.sleep(0.2)  # what it started needs the CPUs more than we do
             trouble = self._untrue()
         self.report.slowest_settling_s = max(self.report.slowest_settling_s, time.monotonic() - begin)
         if trouble:
@@ -396,7 +396,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
     parser.add_argument("--fault")
-    parser.add_argument("--store", action="store_true", help="keep the figures in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the metrics in the home's database")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     begun = time.monotonic()
@@ -410,7 +410,7 @@ def main() -> int:
     print("\n".join(result.lines()))
     print(f"{took_s:.0f} s")
     if given.store:
-        store(figures(result, took_s), "make chaos")
+        store(metrics(result, took_s), "make chaos")
     return 1 if result.wrong else 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.measure import Line
 
-__all__ = ["Report", "figures"]
+__all__ = ["Report", "metrics"]
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Report:
         ]
 
 
-def figures(report: Report, took_s: float) -> list[Line]:
+def metrics(report: Report, took_s: float) -> list[Line]:
     """What BENCHMARKS.md shows of it."""
     counted = (
         ("kills at random moments", report.killed, None),

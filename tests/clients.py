@@ -34,15 +34,15 @@ import sqlite3, sys
 import pandas, polars
 folder, home = sys.argv[1:]
 conn = sqlite3.connect(f"{home}/kgops.db")
-(figures,) = conn.execute("SELECT count(*) FROM figure").fetchone()
-(mrr,) = conn.execute("SELECT value FROM figure WHERE name = 'test_mrr'").fetchone()
+(metrics,) = conn.execute("SELECT count(*) FROM metric").fetchone()
+(mrr,) = conn.execute("SELECT value FROM metric WHERE name = 'test_mrr'").fetchone()
 for name, read in (("pandas", pandas), ("polars", polars)):
     for kind, of in (("csv", read.read_csv), ("parquet", read.read_parquet)):
-        table = of(f"{folder}/{kind}/figures.{kind}")
-        assert len(table) == figures, (name, kind, len(table), figures)
+        table = of(f"{folder}/{kind}/metrics.{kind}")
+        assert len(table) == metrics, (name, kind, len(table), metrics)
         values = dict(zip(table["name"], table["value"]))
         assert values["test_mrr"] == mrr, (name, kind, values)
-print(f"pandas {pandas.__version__}, polars {polars.__version__}: {figures} figures, test_mrr {mrr:.4f} in each")
+print(f"pandas {pandas.__version__}, polars {polars.__version__}: {metrics} metrics, test_mrr {mrr:.4f} in each")
 """
 CURVES = """
 import sys
@@ -181,21 +181,21 @@ class Clients:
         assert row["state"] == "succeeded", row
         return f"run_summary has {len(row)} columns of run {row['id']}"
 
-    def see_the_same_cards(self) -> str:
+    def see_the_same_gpus(self) -> str:
         """nvitop and gpustat read the NVML that kgops reads."""
         if compiler() is None:
             return "left out: no C compiler for the NVML stand-in"
-        self._environment("cards", "gpustat", "nvitop", "setuptools<81")
+        self._environment("gpus", "gpustat", "nvitop", "setuptools<81")
         standin = StandIn(self.base)
         standin.show(Machine((t4(used_mib=2048), h200(used_mib=70_000)), driver="550.54.15", cuda=12040))
         more = standin.environment()
         name = f"uv-{PYTHONS[0]}"
-        cards = json.loads(self._kgops(name, "gpus", "--json", more=more))["card"]
-        ours = [(card["name"], card["memory_used_mib"]) for card in cards]
-        told = json.loads(self._call("cards", "gpustat", "--json", more=more))
-        theirs = [(card["name"], card["memory.used"]) for card in told["gpus"]]
+        gpus = json.loads(self._kgops(name, "gpus", "--json", more=more))["gpu"]
+        ours = [(gpu["name"], gpu["memory_used_mib"]) for gpu in gpus]
+        told = json.loads(self._call("gpus", "gpustat", "--json", more=more))
+        theirs = [(gpu["name"], gpu["memory.used"]) for gpu in told["gpus"]]
         assert ours == theirs, (ours, theirs)
-        shown = self._call("cards", "nvitop", "--once", "--ascii", more={**more, "COLUMNS": "120"})
+        shown = self._call("gpus", "nvitop", "--once", "--ascii", more={**more, "COLUMNS": "120"})
         for name, used in ours:
             assert f"{used}MiB /" in shown or f"{used / 1024:.2f}GiB /" in shown, (name, used, shown)
         return ", ".join(f"{name} {used:,} MiB" for name, used in ours)
@@ -264,7 +264,7 @@ def main() -> int:
         ("check-wheel-contents, twine check", clients.check),
         *((f"uv pip install, Python {one}", lambda one=one: clients.install_with_uv(one)) for one in PYTHONS),
         ("uv tool install", clients.install_as_a_tool),
-        ("nvitop and gpustat beside kgops gpus", clients.see_the_same_cards),
+        ("nvitop and gpustat beside kgops gpus", clients.see_the_same_gpus),
     ]
     if not given.no_torch:
         attempts += [

@@ -83,7 +83,7 @@ _REGRESS: Choices = {
     "--device": ("cpu",),
 }
 # What a job file can say of any workload, whether or not it has that option.
-_LEVERS: Choices = {
+_OPTIONS: Choices = {
     "precision": ("auto", "fp32", "bf16"),
     "batch_size": (100, 512),
     "microbatch": ("auto", 4),
@@ -106,7 +106,7 @@ _LEVERS: Choices = {
 }
 _OWN_PROFILE = """
 summary = "one of a person's own"
-[levers]
+[options]
 precision = "bf16"
 batch_size = 200
 gradient_checkpointing = true
@@ -239,28 +239,28 @@ def _regress(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     return ["regress", *(["--config", named] if named else []), *quick, *words], [str(named)]
 
 
-def _levers_of(chance: random.Random, share: float, but: tuple[str, ...] = ()) -> dict[str, Any]:
-    known = {name: values for name, values in _LEVERS.items() if name not in but}
+def _options_of(chance: random.Random, share: float, but: tuple[str, ...] = ()) -> dict[str, Any]:
+    known = {name: values for name, values in _OPTIONS.items() if name not in but}
     return {name: chance.choice(values) for name, values in known.items() if chance.random() < share}
 
 
 def _file_of_train(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     settings = {"dataset": "nations", "num_epochs": 1, "embedding_dim": 16, "output_channels": 4}
-    levers = _levers_of(chance, 0.4)
-    table = {"workload": "train", "train": settings, "levers": levers}
-    return [bed.job_file(table)], list(levers)
+    options = _options_of(chance, 0.4)
+    table = {"workload": "train", "train": settings, "options": options}
+    return [bed.job_file(table)], list(options)
 
 
 def _file_of_tracin(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
-    levers = _levers_of(chance, 0.4)
-    table = {"workload": "tracin", "tracin": {"run": 1, "max_triples": 2, "top_k": 2}, "levers": levers}
-    return [bed.job_file(table)], list(levers)
+    options = _options_of(chance, 0.4)
+    table = {"workload": "tracin", "tracin": {"run": 1, "max_triples": 2, "top_k": 2}, "options": options}
+    return [bed.job_file(table)], list(options)
 
 
 def _file_of_regress(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     settings = {"data_directory": str(bed.flights), "epochs": 1, "pretrain": False}
-    levers = {"memory_optimized": True, **_levers_of(chance, 0.4)}
-    return [bed.job_file({"workload": "regress", "regress": settings, "levers": levers})], list(levers)
+    options = {"memory_optimized": True, **_options_of(chance, 0.4)}
+    return [bed.job_file({"workload": "regress", "regress": settings, "options": options})], list(options)
 
 
 def _pipeline(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
@@ -269,9 +269,9 @@ def _pipeline(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     if chance.random() < 0.3:
         small["device"] = "cpu"
         tracin["device"] = "cpu"
-    levers = _levers_of(chance, 0.35)
-    table = {"workload": "pipeline", "pipeline": {"train": small, "tracin": tracin}, "levers": levers}
-    return [bed.job_file(table)], list(levers)
+    options = _options_of(chance, 0.35)
+    table = {"workload": "pipeline", "pipeline": {"train": small, "tracin": tracin}, "options": options}
+    return [bed.job_file(table)], list(options)
 
 
 def _exec(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
@@ -279,8 +279,10 @@ def _exec(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
 
 
 def _file_of_exec(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
-    levers = _levers_of(chance, 0.2)
-    return [bed.job_file({"workload": "exec", "exec": {"command": ["true"]}, "levers": levers})], list(levers)
+    options = _options_of(chance, 0.2)
+    return [bed.job_file({"workload": "exec", "exec": {"command": ["true"]}, "options": options})], list(
+        options
+    )
 
 
 _KINDS: dict[Make, int] = {

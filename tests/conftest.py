@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     for item in items:
         if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA card: `make gpu-check`"))
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: `make gpu-check`"))
 
 
 @pytest.fixture(autouse=True)

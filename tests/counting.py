@@ -11,7 +11,7 @@ _EVERY = 100  # instructions of SQLite's machine between two looks
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Python functions called by `work`, in this thread; a processor of 2.5 GHz does some five million in a second."""
+    """Python functions called by `work`, in this thread; a CPU of 2.5 GHz does some five million in a second."""
     made = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:

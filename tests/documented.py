@@ -112,7 +112,7 @@ class Desk:
         return Console(self.home, self.folder)
 
     def environment(self) -> dict[str, str]:
-        # One thread: arrays this small are no work to share, and other tests need the other processors.
+        # One thread: arrays this small are no work to share, and other tests need the other CPUs.
         env = self.console.environment({"HOME": str(self.folder), "OMP_NUM_THREADS": "1", **self.more})
         return {**env, "PATH": f"{self.home.parent.parent / 'bin'}{os.pathsep}{env['PATH']}"}
 

@@ -26,7 +26,7 @@ QUICK = (sys.executable, "-I", "-S", "-c")  # a Python that starts in a few mill
 
 
 def patience() -> float:
-    """Seconds after which something hangs: longer while more processes than processors want to work. A guard, not a
+    """Seconds after which something hangs: longer while more processes than CPUs want to work. A guard, not a
     promise of speed; tests measure no time."""
     return 300.0 * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 

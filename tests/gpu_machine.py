@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from nvml_standin import Card, Machine, StandIn, ask_child
+from nvml_standin import Gpu, Machine, StandIn, ask_child
 
 __all__ = ["GpuMachine"]
 
@@ -23,7 +23,7 @@ _METADATA = "Metadata-Version: 2.1\nName: torch\nVersion: 2.12.1+cu128\n"
 class GpuMachine:
     """Its environment is for a console; `show` changes the GPUs that every process sees."""
 
-    def __init__(self, folder: Path, *cards: Card) -> None:
+    def __init__(self, folder: Path, *gpus: Gpu) -> None:
         self._standin = StandIn(folder)
         self._packages = folder / "torch-to-look-at"
         about = self._packages / "torch-2.12.1+cu128.dist-info"
@@ -32,14 +32,14 @@ class GpuMachine:
         (about / "METADATA").write_text(_METADATA)
         (self._packages / "torch" / "__init__.py").write_text("raise ImportError('only to look at')\n")
         self.use_torch(cuda="12.8")
-        self.show(*cards)
+        self.show(*gpus)
 
     def use_torch(self, *, cuda: str | None) -> None:
         """None: the build for CPUs."""
         (self._packages / "torch" / "version.py").write_text(f"cuda = {cuda!r}\n")
 
-    def show(self, *cards: Card) -> None:
-        self._standin.show(Machine(cards))
+    def show(self, *gpus: Gpu) -> None:
+        self._standin.show(Machine(gpus))
 
     @property
     def environment(self) -> dict[str, str]:

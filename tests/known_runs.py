@@ -15,7 +15,7 @@ from storage import conditions, filters, reports, runs, series
 from storage.database import open_writer, transaction
 
 NOW = datetime(2026, 6, 15, 12).timestamp()
-CARDS = {"GPU-aaaa1": "Tesla T4", "GPU-bbbb2": "NVIDIA A100-SXM4-80GB", "GPU-cccc3": "NVIDIA T400 4GB"}
+GPUS = {"GPU-aaaa1": "Tesla T4", "GPU-bbbb2": "NVIDIA A100-SXM4-80GB", "GPU-cccc3": "NVIDIA T400 4GB"}
 WORDS = ["umls", "two words", "Drug treats", "a", "50% off", "x_y", 'say "hi"', "naïve 測試", "train"]
 
 
@@ -33,7 +33,7 @@ class Known(NamedTuple):
         profile = self.run["profile"] or ""
         return " ".join([self.run["label"], self.run["workload"], profile, *sorted(self.tags), *self.notes])
 
-    def figure(self, name: str) -> float | None:
+    def metric(self, name: str) -> float | None:
         for full in (name, f"test_{name}", f"valid_{name}"):
             if full in self.final and self.run["state"] in runs.ENDED:
                 return self.final[full]
@@ -51,10 +51,10 @@ class Known(NamedTuple):
 
 def make(conn: sqlite3.Connection, number: int, chance: random.Random) -> Known:
     state = chance.choice(runs.STATES)
-    figures = (
+    metrics = (
         chance.sample(["mrr", "test_mrr", "hits@10"], chance.randrange(3)) if state in runs.ENDED else []
     )
-    final = {name: round(chance.random(), 1) for name in figures}
+    final = {name: round(chance.random(), 1) for name in metrics}
     curves = {
         name: [round(chance.random(), 1) for _ in range(chance.randrange(1, 80))]
         for name in chance.sample(["loss", "valid_mrr", "test_mrr", "mrr"], chance.randrange(4))
@@ -68,18 +68,18 @@ def make(conn: sqlite3.Connection, number: int, chance: random.Random) -> Known:
         "predicted_mib": chance.choice([None, 900.0, 2048.0]),
         "reserved_mib": None,
     }
-    spec = runs.RunSpec({}, {}, {"cards": [{"name": name, "uuid": uuid} for uuid, name in CARDS.items()]})
+    spec = runs.RunSpec({}, {}, {"gpus": [{"name": name, "uuid": uuid} for uuid, name in GPUS.items()]})
     runs.add(conn, number=number, state="queued", folder=f"{number:04d}", exclusive=False, spec=spec, **run)
     run |= {
-        "card": chance.choice([None, *CARDS, ",".join(CARDS), ",".join([*CARDS][::-1])]),
+        "gpu": chance.choice([None, *GPUS, ",".join(GPUS), ",".join([*GPUS][::-1])]),
         "started_at": chance.choice([None, 1000.0]),
         "attempts": chance.randrange(3),
-        "peak_card_mib": chance.choice([None, 512.0, 3000.0]),
+        "peak_gpu_mib": chance.choice([None, 512.0, 3000.0]),
         "peak_host_mib": chance.choice([None, 700.0, 5000.0]),
         "phase": chance.choice([None, "epoch", "Evaluate"]),
         "metric": chance.choice([None, "loss"]),
     }
-    names = ("card", "started_at", "attempts", "peak_card_mib", "peak_host_mib", "phase", "metric")
+    names = ("gpu", "started_at", "attempts", "peak_gpu_mib", "peak_host_mib", "phase", "metric")
     changes = ", ".join(f"{name} = :{name}" for name in names)
     conn.execute(
         f"UPDATE run SET {changes}, state = :state WHERE id = :id", {**run, "state": "running", "id": number}
@@ -147,15 +147,15 @@ def compared(value: float | None, sign: str, than: float) -> bool:
     return value is not None and SIGNS[sign](value, than)
 
 
-def on_card(known: Known, name: str) -> bool:
-    given = (known.run["card"] or "").split(",")
-    words = " ".join(CARDS.get(uuid, "") for uuid in given).lower().replace("-", " ").split()
+def on_gpu(known: Known, name: str) -> bool:
+    given = (known.run["gpu"] or "").split(",")
+    words = " ".join(GPUS.get(uuid, "") for uuid in given).lower().replace("-", " ").split()
     return name in words or known.run["gpu"] == name
 
 
 def peak(known: Known) -> float | None:
-    on_a_card: float | None = known.run["peak_card_mib"]
-    return known.run["peak_host_mib"] if on_a_card is None else on_a_card
+    on_a_gpu: float | None = known.run["peak_gpu_mib"]
+    return known.run["peak_host_mib"] if on_a_gpu is None else on_a_gpu
 
 
 def seconds(known: Known) -> float | None:
@@ -193,11 +193,11 @@ def a_term(chance: random.Random) -> tuple[str, Meaning]:
         ("note:diverged", lambda k: any("diverged" in lower(note) for note in k.notes)),
         ("reason:KERNEL", lambda k: "kernel" in lower(k.run["reason"])),
         ("phase:eval", lambda k: "eval" in lower(k.run["phase"])),
-        ("gpu:t4", lambda k: on_card(k, "t4")),
-        ("gpu:a100", lambda k: on_card(k, "a100")),
-        ("gpu:0", lambda k: on_card(k, "0")),
-        ("gpu:GPU-cccc", lambda k: "GPU-cccc3" in (k.run["card"] or "")),
-        ("gpu:none", lambda k: k.run["gpu"] is None and k.run["card"] is None),
+        ("gpu:t4", lambda k: on_gpu(k, "t4")),
+        ("gpu:a100", lambda k: on_gpu(k, "a100")),
+        ("gpu:0", lambda k: on_gpu(k, "0")),
+        ("gpu:GPU-cccc", lambda k: "GPU-cccc3" in (k.run["gpu"] or "")),
+        ("gpu:none", lambda k: k.run["gpu"] is None and k.run["gpu"] is None),
         ("since:1h", lambda k: k.run["submitted_at"] >= NOW - 3600),
         ("until:2026-06-10", lambda k: k.run["submitted_at"] < datetime(2026, 6, 10).timestamp()),
         ("since:today", lambda k: k.run["submitted_at"] >= datetime(2026, 6, 15).timestamp()),
@@ -208,14 +208,14 @@ def a_term(chance: random.Random) -> tuple[str, Meaning]:
         (f"attempts{sign}1", lambda k: compared(k.run["attempts"], sign, 1)),
         ("exit:none", lambda k: k.run["exit_code"] is None),
         ("run:20..31", lambda k: 20 <= k.run["id"] <= 31),
-        (f"mrr{sign}{x}", lambda k: compared(k.figure("mrr"), sign, x)),
-        (f"test_mrr{sign}{x}", lambda k: compared(k.figure("test_mrr"), sign, x)),
-        (f"hits@10{sign}{x}", lambda k: compared(k.figure("hits@10"), sign, x)),
+        (f"mrr{sign}{x}", lambda k: compared(k.metric("mrr"), sign, x)),
+        (f"test_mrr{sign}{x}", lambda k: compared(k.metric("test_mrr"), sign, x)),
+        (f"hits@10{sign}{x}", lambda k: compared(k.metric("hits@10"), sign, x)),
         (f"best.loss{sign}{x}", lambda k: compared(k.best("loss"), sign, x)),
         (f"best.valid_mrr{sign}{x}", lambda k: compared(k.best("valid_mrr"), sign, x)),
-        ("mrr:0.2..0.6", lambda k: (value := k.figure("mrr")) is not None and 0.2 <= value <= 0.6),
-        ("loss=none", lambda k: k.figure("loss") is None),
-        (f"final.mrr{sign}{x}", lambda k: compared(k.figure("mrr") if final_mrr(k) else None, sign, x)),
+        ("mrr:0.2..0.6", lambda k: (value := k.metric("mrr")) is not None and 0.2 <= value <= 0.6),
+        ("loss=none", lambda k: k.metric("loss") is None),
+        (f"final.mrr{sign}{x}", lambda k: compared(k.metric("mrr") if final_mrr(k) else None, sign, x)),
         (f'"{word}"', lambda k: word.lower() in k.text.lower()),
         (word.split()[0], lambda k: word.split()[0].lower() in k.text.lower()),
     ]
@@ -226,7 +226,7 @@ def a_term(chance: random.Random) -> tuple[str, Meaning]:
 
 
 def final_mrr(known: Known) -> bool:
-    """Whether what `mrr` means is a final figure."""
+    """Whether what `mrr` means is a final metric."""
     for name in ("mrr", "test_mrr", "valid_mrr"):
         if name in known.final:
             return True

@@ -1,4 +1,4 @@
-"""Machines with any cards, for tests without one: builds `nvml/standin.c` and shows it to child processes.
+"""Machines with any GPUs, for tests without one: builds `nvml/standin.c` and shows it to child processes.
 
 The stand-in is only ever the driver of a child that is started with `StandIn.environment()`. Loaded into
 pytest itself it could not be unloaded again, and torch, asking it for calls it lacks, would stop at an
@@ -52,8 +52,8 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Card:
-    """A card as the stand-in shows it; None is "not supported". `fails` maps a call's name to its error."""
+class Gpu:
+    """A GPU as the stand-in shows it; None is "not supported". `fails` maps a call's name to its error."""
 
     name: str
     uuid: str
@@ -74,7 +74,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Machine:
-    cards: tuple[Card, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
     init: int = 0
     driver: str | None = "570.86.15"
     cuda: int | None = 12080
@@ -83,18 +83,18 @@ class Machine:
     fails: dict[str, int] = field(default_factory=dict)
 
 
-def t4(uuid: str = "GPU-t4", used_mib: int = 0, processes: Processes = ()) -> Card:
-    return Card("Tesla T4", uuid, (7, 5), 15360, 451, used_mib, processes=processes)
+def t4(uuid: str = "GPU-t4", used_mib: int = 0, processes: Processes = ()) -> Gpu:
+    return Gpu("Tesla T4", uuid, (7, 5), 15360, 451, used_mib, processes=processes)
 
 
-def a100(uuid: str = "GPU-a100", used_mib: int = 0, processes: Processes = ()) -> Card:
-    card = Card("NVIDIA A100-SXM4-40GB", uuid, (8, 0), 40960, 633, used_mib, processes=processes, mig=False)
-    return replace(card, limit_mw=400_000)
+def a100(uuid: str = "GPU-a100", used_mib: int = 0, processes: Processes = ()) -> Gpu:
+    gpu = Gpu("NVIDIA A100-SXM4-40GB", uuid, (8, 0), 40960, 633, used_mib, processes=processes, mig=False)
+    return replace(gpu, limit_mw=400_000)
 
 
-def h200(uuid: str = "GPU-h200", used_mib: int = 0, processes: Processes = ()) -> Card:
-    card = Card("NVIDIA H200", uuid, (9, 0), 143771, 607, used_mib, processes=processes, mig=False)
-    return replace(card, limit_mw=700_000)
+def h200(uuid: str = "GPU-h200", used_mib: int = 0, processes: Processes = ()) -> Gpu:
+    gpu = Gpu("NVIDIA H200", uuid, (9, 0), 143771, 607, used_mib, processes=processes, mig=False)
+    return replace(gpu, limit_mw=700_000)
 
 
 def state_text(machine: Machine, log: Path | None = None) -> str:
@@ -102,19 +102,19 @@ def state_text(machine: Machine, log: Path | None = None) -> str:
     lines = [f"init {machine.init}", f"delay_ms {machine.delay_ms}", f"epoch {machine.epoch}"]
     lines += _given(("driver", machine.driver), ("cuda", machine.cuda), ("log", log))
     lines += _failures(machine.fails)
-    for card in machine.cards:
-        lines += ["card", f"name {card.name}", f"uuid {card.uuid}", f"lost {card.lost}"]
-        lines += [f"capability {card.capability[0]} {card.capability[1]}"]
-        lines += [_memory(card.total_mib, card.reserved_mib, card.used_mib)]
+    for gpu in machine.gpus:
+        lines += ["gpu", f"name {gpu.name}", f"uuid {gpu.uuid}", f"lost {gpu.lost}"]
+        lines += [f"capability {gpu.capability[0]} {gpu.capability[1]}"]
+        lines += [_memory(gpu.total_mib, gpu.reserved_mib, gpu.used_mib)]
         lines += _given(
-            ("utilization", card.utilization),
-            ("temperature", card.temperature),
-            ("power", card.power_mw),
-            ("limit", card.limit_mw),
-            ("mig", None if card.mig is None else int(card.mig)),
+            ("utilization", gpu.utilization),
+            ("temperature", gpu.temperature),
+            ("power", gpu.power_mw),
+            ("limit", gpu.limit_mw),
+            ("mig", None if gpu.mig is None else int(gpu.mig)),
         )
-        lines += _processes(card.processes) + _failures(card.fails)
-        for part in card.slices:
+        lines += _processes(gpu.processes) + _failures(gpu.fails)
+        for part in gpu.slices:
             lines += [f"slice {part.place}", f"name {part.name}", f"uuid {part.uuid}"]
             lines += [_memory(part.total_mib, 0, part.used_mib), *_processes(part.processes)]
     return "\n".join(lines) + "\n"
@@ -159,7 +159,7 @@ def library(*, old_driver: bool = False) -> Path:
 
 
 class StandIn:
-    """A driver whose cards a test decides, and may change at any moment with `show`."""
+    """A driver whose GPUs a test decides, and may change at any moment with `show`."""
 
     def __init__(self, folder: Path, *, old_driver: bool = False) -> None:
         self._library = library(old_driver=old_driver)
@@ -173,13 +173,13 @@ class StandIn:
         os.replace(fresh, self._state)  # noqa: PTH105
 
     def environment(self) -> dict[str, str]:
-        """For the child that shall see these cards, and for none that trains."""
+        """For the child that shall see these GPUs, and for none that trains."""
         paths = [str(self._library), os.environ.get("LD_LIBRARY_PATH", "")]
         joined = os.pathsep.join(path for path in paths if path)
         return {**os.environ, "LD_LIBRARY_PATH": joined, STATE: str(self._state)}
 
     def calls(self) -> list[str]:
-        """Every call that any process made so far: "name card answer"."""
+        """Every call that any process made so far: "name GPU answer"."""
         return self._log.read_text(encoding="utf-8").splitlines() if self._log.exists() else []
 
     def ask(self, look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -207,7 +207,7 @@ def ask_child(environment: dict[str, str], look: Callable[P, T], *args: P.args, 
 
 
 def bench(rounds: int = 300) -> None:
-    """CPU of one reading, printed: a figure to look at, since a busy machine would fail an assertion."""
+    """CPU of one reading, printed: a metric to look at, since a busy machine would fail an assertion."""
     sys.path.insert(0, str(TESTS.parent))
     two = ((4711, 1024), (4712, 2048))
     with tempfile.TemporaryDirectory() as folder:
@@ -218,7 +218,7 @@ def bench(rounds: int = 300) -> None:
             standin._state.write_text(state_text(machine), encoding="utf-8")
             whole_ms, driver_ms, calls = ask_child(standin.environment(), _bench_child, rounds)
             print(
-                f"{count} cards: {whole_ms:.3f} ms CPU a reading, {calls} driver calls; "
+                f"{count} GPUs: {whole_ms:.3f} ms CPU a reading, {calls} driver calls; "
                 f"the stand-in's own part is about {driver_ms:.3f} ms"
             )
 
@@ -231,10 +231,10 @@ def _bench_child(rounds: int) -> tuple[float, float, int]:
     nvml = open_nvml()
     assert isinstance(nvml, Nvml), nvml
     with nvml:
-        nvml.cards()
+        nvml.gpus()
         started = time.process_time()
         for _ in range(rounds):
-            nvml.cards()
+            nvml.gpus()
         whole_s = time.process_time() - started
         # Memory, utilization, temperature, two of power, and processes twice (how many, then which).
         calls = 7 * nvml.count

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _AT_ONCE = 3  # runs that go on beside each other
-_SHOWN = ("lever", "requested", "effective", "chosen_by")
+_SHOWN = ("option", "requested", "applied", "chosen_by")
 _NO_WORKER_SAYS = (
     "expandable_segments"  # it lies in the environment, and no worker reports what it finds there
 )
@@ -106,11 +106,11 @@ def compare_plans(line: Line) -> Iterator[str]:
         return
     (plan,), run = shown.table, dry.table
     yield from _differences("job", plan["job"], run["job"])
-    yield from _differences("options", _options(plan["levers"]), _options(run["levers"]))
+    yield from _differences("options", _options(plan["options"]), _options(run["options"]))
     yield from _differences("refused", plan["refused"], run["refused"])
     yield from _differences("unknown", plan["unknown"], run["unknown"])
-    if run["predicted_mib"] is not None and abs(plan["budget"]["total_mib"] - run["predicted_mib"]) > 1e-6:
-        yield f"memory: {plan['budget']['total_mib']} MiB suggested, {run['predicted_mib']} MiB by the dry run"
+    if run["predicted_mib"] is not None and abs(plan["estimate"]["total_mib"] - run["predicted_mib"]) > 1e-6:
+        yield f"memory: {plan['estimate']['total_mib']} MiB suggested, {run['predicted_mib']} MiB by the dry run"
     yield from _compare_pasted(plan, run)
 
 
@@ -126,7 +126,7 @@ def _compare_pasted(plan: dict[str, Any], run: dict[str, Any]) -> Iterator[str]:
     yield from _differences(
         "pasted job", _without(pasted.table["job"], left_out), _without(run["job"], left_out)
     )
-    values = ({one["lever"]: one["effective"] for one in table["levers"]} for table in (pasted.table, run))
+    values = ({one["option"]: one["applied"] for one in table["options"]} for table in (pasted.table, run))
     yield from _differences("pasted options", *values)
 
 
@@ -137,8 +137,8 @@ def _without(job: dict[str, Any], names: dict[str, set[str]]) -> dict[str, Any]:
     }
 
 
-def _options(levers: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    return {one["lever"]: tuple(spelled(one[name]) for name in _SHOWN) for one in levers}
+def _options(options: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {one["option"]: tuple(spelled(one[name]) for name in _SHOWN) for one in options}
 
 
 def _differences(what: str, one: Any, other: Any) -> Iterator[str]:
@@ -196,15 +196,15 @@ def _compare_run(dry: dict[str, Any], run: dict[str, Any]) -> Iterator[str]:
         yield f"{run['state']} after {run['attempts']} attempts: {run['reason']}"
         return
     yield from _differences("job", dry["job"], run["job"])
-    yield from _differences("options of the plan", _options(dry["levers"]), _options(run["plan"]["choices"]))
+    yield from _differences("options of the plan", _options(dry["options"]), _options(run["plan"]["choices"]))
     if run["workload"] == "exec":
         return
     planned = {
-        one["lever"]: str(spelled(one["effective"])) for one in dry["levers"] if one["effective"] is not None
+        one["option"]: str(spelled(one["applied"])) for one in dry["options"] if one["applied"] is not None
     }
-    unknown = {one["lever"] for one in dry["levers"] if one["effective"] is None}
+    unknown = {one["option"] for one in dry["options"] if one["applied"] is None}
     planned.pop(_NO_WORKER_SAYS, None)
-    said = {one["name"]: one["effective"] for one in run["lever"] if one["name"] not in unknown}
+    said = {one["name"]: one["applied"] for one in run["option"] if one["name"] not in unknown}
     yield from _differences("what the worker says", planned, said)
     yield from _differences(
         "what kgops show says", said, {n: v for n, v in _shown(run["id"]).items() if n in said}
@@ -218,7 +218,7 @@ def _shown(number: int) -> dict[str, str]:
     """The table of options on the page of `kgops show`."""
     page = ask("show", str(number)).out.splitlines()
     start = next(n for n, text in enumerate(page) if text.startswith("LEVER "))
-    column, until = page[start].index("EFFECTIVE"), page[start].index("KIND")
+    column, until = page[start].index("APPLIED"), page[start].index("KIND")
     rows = page[start + 1 : next(n for n in range(start, len(page)) if not page[n])]
     return {row.split()[0]: row[column:until].strip() for row in rows}
 
@@ -227,7 +227,7 @@ def _written(path: Path, workload: str) -> dict[str, str] | None:
     if workload not in ("train", "regress") or not path.exists():
         return None
     told = json.loads(path.read_text())["optimizations"]
-    return {name: str(spelled(one["effective"])) for name, one in told.items() if isinstance(one, dict)}
+    return {name: str(spelled(one["applied"])) for name, one in told.items() if isinstance(one, dict)}
 
 
 def covering(found: Sequence[Line], at_most: int) -> list[Line]:
@@ -285,7 +285,7 @@ def of_gpus(line: Line) -> Iterator[str]:
     if again.code not in (0, 3):
         yield f"its command ended with {again.code}: {again.err}"
         return
-    values = ({one["lever"]: one["effective"] for one in table["levers"]} for table in (again.table[0], plan))
+    values = ({one["option"]: one["applied"] for one in table["options"]} for table in (again.table[0], plan))
     yield from _differences("suggested again", *values)
 
 

@@ -23,12 +23,12 @@ HERE = {
     "python": "3.11.7",
     "packages": {"torch": "2.13.0"},
     "machine": {"host": platform.node(), "processor": "AMD EPYC", "cores": 2, "system": "Linux 6.8"},
-    "cards": [],
+    "gpus": [],
     "git": {"commit": "798396031c", "changed": False},
 }
 HOST = one_line(platform.node(), 24)  # as the title has room for it
 THERE = {**HERE, "packages": {"torch": "2.10.0"}, "machine": {**HERE["machine"], "host": "gpu-7"}}  # type: ignore[dict-item]
-CLAIMS_B: dict[str, Any] = {  # seconds, MiB, figures
+CLAIMS_B: dict[str, Any] = {  # seconds, MiB, values
     "baseline again": (1.04, 12.75, {"score_error": 1.1e-07, "rank_agreement": 1.0, "top_50_shared": 1.0}),
     "+ cleanup": (30.0, 12.75, {"score_error": 1.1e-07, "rank_agreement": 1.0, "top_50_shared": 1.0}),
     "+ fp16": "no CUDA device: their mixed precision is CUDA's",
@@ -45,13 +45,13 @@ def key_of(machine: dict[str, Any]) -> str:
     return measurements.fingerprint_key(machine)
 
 
-def ran(rng: random.Random, seconds: float, mib: float, figures: dict[str, float]) -> dict[str, Any]:
+def ran(rng: random.Random, seconds: float, mib: float, metrics: dict[str, float]) -> dict[str, Any]:
     of = {
-        "seconds_of": "processor time of one thread, loading left out",
+        "seconds_of": "CPU time of one thread, loading left out",
         "memory_of": "resident set at its peak",
     }
     took = seconds * rng.uniform(0.97, 1.03)
-    return {**of, "seconds": took, "memory_mib": mib, "figures": figures, "trouble": None, "took_s": took}
+    return {**of, "seconds": took, "memory_mib": mib, "metrics": metrics, "trouble": None, "took_s": took}
 
 
 def add_claims(conn: Connection, machine: dict[str, Any] = HERE, at: float | None = None) -> int:
@@ -65,7 +65,7 @@ def add_claims(conn: Connection, machine: dict[str, Any] = HERE, at: float | Non
         base = ran(rng, 1.0, 12.75, {})
         for variant, told in CLAIMS_B.items():
             measured: dict[str, Any] = (
-                {"trouble": told, "figures": {}, "seconds": None, "memory_mib": None}
+                {"trouble": told, "metrics": {}, "seconds": None, "memory_mib": None}
                 if isinstance(told, str)
                 else ran(rng, *told)
             )
@@ -95,8 +95,8 @@ def add_matrix(conn: Connection, sizes: tuple[int, ...] = (128, 256, 512, 1024))
             size, half = int(setting["batch_size"]), setting["precision"] == "bf16"
             seconds, mib = (0.3 + 90 / size) * (0.8 if half else 1.0), (300 + size / 2) * (0.7 if half else 1)
             measured = ran(rng, seconds, mib, {"test_mrr": 0.59 if half else 0.6})
-            measured["levers"] = (
-                {"precision": {"asked": "bf16", "effective": "fp32", "why": "[b]no bf16\x1b[31m[/b] here"}}
+            measured["options"] = (
+                {"precision": {"asked": "bf16", "applied": "fp32", "why": "[b]no bf16\x1b[31m[/b] here"}}
                 if half and size == 128
                 else {}
             )
@@ -136,7 +136,7 @@ def add_own(conn: Connection, machine: dict[str, Any] = HERE, times: int = 6) ->
 
 
 def add_many(conn: Connection, count: int) -> None:
-    """Figures as years of benchmarks leave them behind, a quarter of them of another machine."""
+    """Values as years of benchmarks leave them behind, a quarter of them of another machine."""
     rng = random.Random(1)
     keys = [measurements.keep_fingerprint(conn, one) for one in (HERE, HERE, HERE, THERE)]
     names = ("loss", "memory", "first paint", "page", "key", "tracin", "evaluation")
@@ -145,8 +145,8 @@ def add_many(conn: Connection, count: int) -> None:
         k = rng.randrange(60)
         command = f"kgops bench {names[k % 7]} --store --only {k % 3}"
         value = rng.random() * 10
-        figures = value, value * 0.9, value * 1.1, 5, "ms", command, 1.7e9 + i, keys[i % 4]
-        rows.append((f"bench.{names[k % 7]}", f"{names[k % 5]} of variant {k}", None, *figures))
+        metrics = value, value * 0.9, value * 1.1, 5, "ms", command, 1.7e9 + i, keys[i % 4]
+        rows.append((f"bench.{names[k % 7]}", f"{names[k % 5]} of variant {k}", None, *metrics))
     with transaction(conn):
         conn.executemany(
             "INSERT INTO measurement (name, subject, against, value, low, high, n, unit, command, at, fingerprint)"

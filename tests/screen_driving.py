@@ -79,7 +79,7 @@ def look(
 
 
 def shown_at(home: str, size: tuple[int, int], *texts: str) -> list[str]:
-    """The dashboard's lines once it shows those texts: for a child that sees other cards."""
+    """The dashboard's lines once it shows those texts: for a child that sees other GPUs."""
     found: list[str] = []
 
     async def story(seen: Seen) -> None:

@@ -19,15 +19,15 @@ from storage import attempts, influences, reports, runs
 from storage.database import Connection, transaction
 from storage.influences import Influence, Traced
 from storage.intake import Batch, Offsets, Progress, take_in
-from storage.reports import Artifact, Lever
+from storage.reports import Artifact, Option
 from storage.series import Point
 
-__all__ = ["CARDS", "ENVIRONMENT", "NOW", "fill", "hold"]
+__all__ = ["ENVIRONMENT", "GPUS", "NOW", "fill", "hold"]
 
 NOW = 1_773_500_000.0  # a Saturday, 14 March 2026, 14:53:20 UTC
 _HOUR, _DAY = 3600.0, 86_400.0
 _T4 = ("GPU-5d0c9a3e-77b1-4f0e-9b7c-0a5e2f6d1c48", "GPU-e81f4b26-2c39-4d7a-8a15-93b6f07d2e5c")
-CARDS = Machine(
+GPUS = Machine(
     (
         replace(t4(_T4[0], used_mib=11_204), utilization=97, temperature=71, power_mw=68_000),
         replace(t4(_T4[1], used_mib=3_980), utilization=64, temperature=58, power_mw=41_000),
@@ -38,11 +38,11 @@ ENVIRONMENT = {
     "packages": {"kgops": "1.0.0", "torch": "2.13.0+cu128", "pykeen": "1.11.1"},
     "machine": {"host": "gpu-7", "system": "Linux 6.8.0", "processor": "AMD EPYC 7302", "cores": 16},
     "driver": "570.86.15",
-    "cards": [{"name": "Tesla T4", "uuid": uuid, "mib": 15_360} for uuid in _T4],
+    "gpus": [{"name": "Tesla T4", "uuid": uuid, "mib": 15_360} for uuid in _T4],
     "git": {"commit": "3989bbf617b87927ffb0f5ec5724a5762835fba0", "changed": False},
     "variables": {"OMP_NUM_THREADS": "8"},
 }
-_BUDGET = {
+_ESTIMATE = {
     "parts_mib": {
         "activations": 6_410.0,
         "workspace": 1_630.0,
@@ -88,27 +88,27 @@ def _nations(conn: Connection, home: Path, number: int, *, batch: int, mrr: floa
     job = {
         "workload": "train",
         "train": {"dataset": "nations", "embedding_dim": 200, "num_epochs": 100},
-        "levers": {"batch_size": batch, "compile": "default"},
+        "options": {"batch_size": batch, "compile": "default"},
     }
     begun = NOW - ago
-    _begin(conn, home, number, "train", "nations", begun, job, card=_T4[0], predicted=405.0)
+    _begin(conn, home, number, "train", "nations", begun, job, gpu=_T4[0], predicted=405.0)
     curve = _curves(number, 100, begun, 0.4, floor=0.21, best=mrr)
     told = ("batch_size", "approximate", str(batch), None), ("compile", "numeric", "default", None)
-    found = Batch(points=curve, levers=_levers(told), metric=("valid_mrr", mrr))
+    found = Batch(points=curve, options=_options(told), metric=("valid_mrr", mrr))
     found.progress = Progress("epoch", 100, 100, "epochs", 2.5, begun + 40)
-    _end(conn, number, found, begun + 41.5 - number, peak_card=412.0, peak_host=2_310.0)
+    _end(conn, number, found, begun + 41.5 - number, peak_gpu=412.0, peak_host=2_310.0)
     files = [
         Artifact("results/best_model.pt", "best_model", None, 8_407_669, begun + 40),
-        Artifact("results/test_results.json", "figures", None, 606, begun + 40),
+        Artifact("results/test_results.json", "metrics", None, 606, begun + 40),
     ]
-    figures = {"test_mrr": mrr + 0.02, "test_hits_at_10": 0.985, "test_mean_rank": 2.796, "train_s": 38.2}
-    reports.record_result(conn, number, files, figures)
+    metrics = {"test_mrr": mrr + 0.02, "test_hits_at_10": 0.985, "test_mean_rank": 2.796, "train_s": 38.2}
+    reports.record_result(conn, number, files, metrics)
 
 
 def _tracing(conn: Connection, home: Path) -> None:
     begun = NOW - 3 * _DAY
     job = {"workload": "tracin", "tracin": {"dataset": "nations", "run": 2, "top_k": 50}}
-    _begin(conn, home, 3, "tracin", "nations", begun, job, card=_T4[1], predicted=880.0)
+    _begin(conn, home, 3, "tracin", "nations", begun, job, gpu=_T4[1], predicted=880.0)
     found = (
         ("burma", "intergovorgs", "indonesia", 0.7518),
         ("china", "embassy", "indonesia", 0.4402),
@@ -128,36 +128,51 @@ def _tracing(conn: Connection, home: Path) -> None:
     influences.add(conn, 3, traced)
     progress = Progress("block", 31, 31, "blocks", 3.1, begun + 62)
     done = Batch(progress=progress, metric=("traced", 2.0))
-    _end(conn, 3, done, begun + 64, peak_card=902.0, peak_host=2_802.0)
+    _end(conn, 3, done, begun + 64, peak_gpu=902.0, peak_host=2_802.0)
     reports.record_result(conn, 3, [], {"tests": 2.0, "tracin_s": 61.4})
 
 
 def _diverged(conn: Connection, home: Path) -> None:
     begun = NOW - _DAY
     job = {"workload": "train", "train": {"train": "robokop/train.txt", "num_epochs": 100}}
-    _begin(conn, home, 4, "train", "robokop fp16, no scaler", begun, job, card=_T4[0], predicted=None)
+    _begin(conn, home, 4, "train", "robokop fp16, no scaler", begun, job, gpu=_T4[0], predicted=None)
     points = [Point("loss", n, 0.5 + n * n / 40 if n < 12 else None, begun + n) for n in range(1, 13)]
     off = ("compile", "numeric", "default", "capability 6.1 < 7.0")
-    found = Batch(points=points, levers=_levers((off,)), metric=("loss", None))
+    found = Batch(points=points, options=_options((off,)), metric=("loss", None))
     found.progress = Progress("epoch", 12, 100, "epochs", 0.8, begun + 15)
     why = "the loss is no number any more, in epoch 12"
-    _end(conn, 4, found, begun + 15, state="failed", reason=why, peak_card=9_870.0, peak_host=4_403.0)
+    _end(conn, 4, found, begun + 15, state="failed", reason=why, peak_gpu=9_870.0, peak_host=4_403.0)
 
 
 def _stepped_down(conn: Connection, home: Path) -> None:
     begun = NOW - 20 * _HOUR
     job = {"workload": "regress", "regress": {"configuration": "colab_optimized", "num_epochs": 20}}
-    change = {"lever": "microbatch", "before": 20, "after": 10}
-    rung = {"changes": [change], "kind": "numeric", "reason": "a step adds up the gradients of two halves"}
+    change = {"option": "microbatch", "before": 20, "after": 10}
+    fallback = {
+        "changes": [change],
+        "kind": "numeric",
+        "reason": "a step adds up the gradients of two halves",
+    }
     _begin(
-        conn, home, 5, "regress", "flights-full", begun, job, card=_T4[1], rungs=[rung], predicted=14_100.0
+        conn,
+        home,
+        5,
+        "regress",
+        "flights-full",
+        begun,
+        job,
+        gpu=_T4[1],
+        fallbacks=[fallback],
+        predicted=14_100.0,
     )
     reason = "CUDA out of memory: 1,250 MiB asked, 411 MiB free"
     _close(conn, 5, 1, "out_of_memory", begun + 95, reason)
-    reports.add_event(conn, 5, 1, begun + 95, "step_down", {"rung": rung, "settings": {"microbatch": 10}})
+    reports.add_event(
+        conn, 5, 1, begun + 95, "step_down", {"fallback": fallback, "settings": {"microbatch": 10}}
+    )
     _attempt(conn, 5, 2, begun + 97, _T4[1], {"microbatch": 10})
     done = Batch(metric=("val_rmse", 0.0834), progress=Progress("epoch", 20, 20, "epochs", 0.1, begun + 300))
-    _end(conn, 5, done, begun + 312, attempt=2, peak_card=8_912.0, peak_host=3_377.0)
+    _end(conn, 5, done, begun + 312, attempt=2, peak_gpu=8_912.0, peak_host=3_377.0)
 
 
 def _stopped(conn: Connection, home: Path) -> None:
@@ -176,21 +191,19 @@ def _training(conn: Connection, home: Path) -> None:
         "workload": "train",
         "profile": "t4",
         "train": {"train": "robokop/train.txt", "embedding_dim": 400, "num_epochs": 100},
-        "levers": {"batch_size": 512, "precision": "auto", "compile": "reduce-overhead"},
+        "options": {"batch_size": 512, "precision": "auto", "compile": "reduce-overhead"},
     }
     choices = [
-        _choice("precision", "auto", "fp16", "profile", "no bf16 tensor cores on this card"),
+        _choice("precision", "auto", "fp16", "profile", "no bf16 tensor cores on this GPU"),
         _choice("entity_chunk", "auto", 8192, "planner", "scores of 50,112 entities are never stored"),
         _choice("compile", "reduce-overhead", "default", "rule", "CUDA graphs and checkpointing do not mix"),
         _choice("gradient_checkpointing", True, True, "profile", None),
         _choice("batch_size", 512, 512, "person", None),
     ]
-    forecast = {"on": "Tesla T4", "on_card": True, "predicted_mib": 11_050.0, "budget": _BUDGET}
+    forecast = {"on": "Tesla T4", "on_gpu": True, "predicted_mib": 11_050.0, "estimate": _ESTIMATE}
     plan = {"choices": choices, "forecast": {**forecast, "modelled_s": 35.0, "usable_mib": 14_909.0}}
     label = "robokop-conve"
-    _begin(
-        conn, home, 7, "train", label, begun, job, card=_T4[0], plan=plan, predicted=11_050.0, profile="t4"
-    )
+    _begin(conn, home, 7, "train", label, begun, job, gpu=_T4[0], plan=plan, predicted=11_050.0, profile="t4")
     told = (
         ("batch_size", "approximate", "512", None),
         ("precision", "numeric", "fp16", None),
@@ -199,18 +212,18 @@ def _training(conn: Connection, home: Path) -> None:
         ("gradient_checkpointing", "exact", "on", None),
     )
     points = _curves(7, 37, begun, 40.0, floor=0.0021, best=0.287)
-    points += [Point("card_memory_mib", n, 11_204 - 9_000 / (1 + n * n), begun + 5 * n) for n in range(60)]
-    found = Batch(points=points, levers=_levers(told), metric=("valid_mrr", 0.287))
+    points += [Point("gpu_memory_mib", n, 11_204 - 9_000 / (1 + n * n), begun + 5 * n) for n in range(60)]
+    found = Batch(points=points, options=_options(told), metric=("valid_mrr", 0.287))
     found.progress = Progress("epoch", 37, 100, "epochs", 0.0251, NOW - 4)
     take_in(conn, 7, 1, found, Offsets())
-    attempts.note_peaks(conn, 7, 1, card_mib=11_204.0, host_mib=5_120.0, cpu_s=None)
+    attempts.note_peaks(conn, 7, 1, gpu_mib=11_204.0, host_mib=5_120.0, cpu_s=None)
     _write_log(home, 7, label)
 
 
 def _scoring(conn: Connection, home: Path) -> None:
     begun = NOW - 12 * 60
     job = {"workload": "tracin", "tracin": {"run": 2, "test": "drug-disease.tsv", "top_k": 100}}
-    _begin(conn, home, 8, "tracin", "drug-disease-25", begun, job, card=_T4[1], predicted=3_900.0)
+    _begin(conn, home, 8, "tracin", "drug-disease-25", begun, job, gpu=_T4[1], predicted=3_900.0)
     found = Batch(progress=Progress("block", 12, 31, "blocks", None, NOW - 2), metric=None)
     take_in(conn, 8, 1, found, Offsets())
 
@@ -252,23 +265,23 @@ def _begin(
     at: float,
     job: dict[str, Any],
     *,
-    card: str | None = None,
+    gpu: str | None = None,
     plan: dict[str, Any] | None = None,
-    rungs: Sequence[dict[str, Any]] = (),
+    fallbacks: Sequence[dict[str, Any]] = (),
     **given: Any,
 ) -> None:
-    given |= {"gpu": None if card is None else str(_T4.index(card))}
-    given |= {"plan": {**(plan or {}), "ladder": list(rungs)}}
+    given |= {"gpu": None if gpu is None else str(_T4.index(gpu))}
+    given |= {"plan": {**(plan or {}), "fallbacks": list(fallbacks)}}
     _add(conn, home, number, workload, label, at - 3, job, **given)
-    runs.claim(conn, number, card=card)
-    _attempt(conn, number, 1, at, card, {})
+    runs.claim(conn, number, gpu=gpu)
+    _attempt(conn, number, 1, at, gpu, {})
 
 
 def _attempt(
-    conn: Connection, run: int, number: int, at: float, card: str | None, settings: dict[str, Any]
+    conn: Connection, run: int, number: int, at: float, gpu: str | None, settings: dict[str, Any]
 ) -> None:
     nobody = {"boot_id": "another boot", "worker_pid": 1, "worker_started": 1, "supervisor_pid": 1}
-    attempts.begin(conn, run, number, settings=settings, card=card, started_at=at, **nobody)  # type: ignore[arg-type]
+    attempts.begin(conn, run, number, settings=settings, gpu=gpu, started_at=at, **nobody)  # type: ignore[arg-type]
 
 
 def _close(conn: Connection, run: int, number: int, outcome: str, at: float, reason: str | None) -> None:
@@ -286,11 +299,11 @@ def _end(
     attempt: int = 1,
     state: str = "succeeded",
     reason: str | None = None,
-    peak_card: float | None = None,
+    peak_gpu: float | None = None,
     peak_host: float | None = None,
 ) -> None:
     take_in(conn, run, attempt, told, Offsets())
-    attempts.note_peaks(conn, run, attempt, card_mib=peak_card, host_mib=peak_host, cpu_s=None)
+    attempts.note_peaks(conn, run, attempt, gpu_mib=peak_gpu, host_mib=peak_host, cpu_s=None)
     _close(conn, run, attempt, state, at, reason)
     runs.end(conn, run, state=state, reason=reason, exit_code=int(state == "failed"), ended_at=at)
 
@@ -309,15 +322,16 @@ def _curves(seed: int, epochs: int, at: float, each_s: float, *, floor: float, b
     return found
 
 
-def _levers(told: Sequence[tuple[str, str, str, str | None]]) -> list[Lever]:
+def _options(told: Sequence[tuple[str, str, str, str | None]]) -> list[Option]:
     """A reason is given where something asked for did not take effect."""
     return [
-        Lever(1, name, kind, asked, "off" if why else asked, why, "person") for name, kind, asked, why in told
+        Option(1, name, kind, asked, "off" if why else asked, why, "person")
+        for name, kind, asked, why in told
     ]
 
 
-def _choice(lever: str, asked: Any, effective: Any, by: str, reason: str | None) -> dict[str, Any]:
-    return {"lever": lever, "requested": asked, "effective": effective, "chosen_by": by, "reason": reason}
+def _choice(option: str, asked: Any, applied: Any, by: str, reason: str | None) -> dict[str, Any]:
+    return {"option": option, "requested": asked, "applied": applied, "chosen_by": by, "reason": reason}
 
 
 def _write_log(home: Path, number: int, label: str) -> None:

@@ -55,7 +55,7 @@ def test_a_trainings_log_and_config_say_what_was_applied_and_requested(run_cli: 
     for label in (MIXED, CHECKPOINTING, CLEANUP):
         (line,) = logged(run_cli, "1", label)
         assert f"`{line}`" in PAGE, "docs/MIGRATING.md says which lines there are"
-    told = {lever["name"] for lever in run_cli.show(1)["lever"]}
+    told = {option["name"] for option in run_cli.show(1)["option"]}
     lines = run_cli("logs", "1").out
     for name in told - {"precision"}:
         assert f"\n{name.replace('_', ' ')}: " in f"\n{lines}", name
@@ -98,7 +98,7 @@ def test_a_regression_logs_and_writes_the_same(run_cli: Console, tmp_path: Path)
     given = ("--epochs", "1", "--no_pretrain", "--device", "cpu", "--gradient_checkpointing")
     done = run_cli("run", "regress", "--data_directory", tmp_path / "flights", *given, "--precision", "bf16")
     assert done.code == 0, done.err
-    applied = options(run_cli.folder(1))["precision"]["effective"]  # bf16 where the processor has it
+    applied = options(run_cli.folder(1))["precision"]["applied"]  # bf16 where the CPU has it
     (line,) = logged(run_cli, "1", MIXED)
     assert line.startswith(MIXED + ("on (bf16" if applied == "bf16" else "off (fp32, requested bf16: "))
     assert logged(run_cli, "1", CHECKPOINTING) == [CHECKPOINTING + "on (frame by frame)"]
@@ -111,14 +111,14 @@ def test_a_pipelines_second_stage_says_which_stage_it_speaks_of(run_cli: Console
     (tmp_path / "both.toml").write_text(
         'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\noutput_channels = 2\n'
         'num_epochs = 1\ndevice = "cpu"\n[pipeline.tracin]\nmax_triples = 1\ntop_k = 2\n'
-        "[levers]\ngradient_checkpointing = true\n"
+        "[options]\ngradient_checkpointing = true\n"
     )
     done = run_cli("run", tmp_path / "both.toml")
     assert done.code == 0, done.err
     assert logged(run_cli, "1", CHECKPOINTING) == [CHECKPOINTING + "on"]
     assert logged(run_cli, "1", "TracIn: " + MIXED) == ["TracIn: " + MIXED + "off (fp32)"]
-    (lever,) = [one for one in run_cli.show(1)["lever"] if one["name"] == "gradient_checkpointing"]
-    assert lever["effective"] == "on", "it is the training's alone"
+    (option,) = [one for one in run_cli.show(1)["option"] if one["name"] == "gradient_checkpointing"]
+    assert option["applied"] == "on", "it is the training's alone"
     assert documented(run_cli.folder(1))["use_gradient_checkpointing"], "its config.json is the training's"
 
 
@@ -129,7 +129,7 @@ def test_after_a_fallback_config_keeps_apart_what_was_asked_and_what_ran(
     job = tmp_path / "job.toml"
     job.write_text(
         'workload = "train"\n[train]\ndataset = "nations"\nembedding_dim = 16\noutput_channels = 2\n'
-        'num_epochs = 1\ndevice = "cpu"\n[levers]\nbatch_size = 256\n'
+        'num_epochs = 1\ndevice = "cpu"\n[options]\nbatch_size = 256\n'
     )
     changed = {"gradient_checkpointing": True, "batch_size": 128}
     env = run_cli.environment({"KGOPS_SETTINGS": json.dumps(changed)})
@@ -137,7 +137,7 @@ def test_after_a_fallback_config_keeps_apart_what_was_asked_and_what_ran(
     done = subprocess.run(argv, cwd=tmp_path, env={**os.environ, **env}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = options(tmp_path)
-    assert (found["batch_size"]["asked"], found["batch_size"]["effective"]) == (256, 128)
+    assert (found["batch_size"]["asked"], found["batch_size"]["applied"]) == (256, 128)
     assert found["use_gradient_checkpointing"] and not found["use_gradient_checkpointing_requested"]
     assert found["gradient_checkpointing"]["reason"] == "an earlier attempt ran out of memory"
 

@@ -1,4 +1,4 @@
-"""Benchmarks are started by one verb, keep what they measured with the machine it belongs to, and need no card."""
+"""Benchmarks are started by one verb, keep what they measured with the machine it belongs to, and need no GPU."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_a_misspelt_command_is_named_with_the_nearest(run_cli: Console) -> None:
     assert "did you mean 'claims'?" in done.err
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
-def test_without_a_card_its_benchmark_says_so_in_one_line_and_succeeds(run_cli: Console) -> None:
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_its_benchmark_says_so_in_one_line_and_succeeds(run_cli: Console) -> None:
     done = run_cli.benchmark("gpu", "--store")
     assert (done.code, len(done.out.splitlines())) == (0, 1)
-    assert "no card to measure" in done.out
+    assert "no GPU to measure" in done.out
 
 
-def test_stored_figures_carry_command_versions_and_machine(conn: sqlite3.Connection) -> None:
+def test_stored_metrics_carry_command_versions_and_machine(conn: sqlite3.Connection) -> None:
     store([Line("step", "a step", "ms", (3.0, 1.0, 2.0), 60)], "python -m benchmarks.train --data DIR")
     (kept,) = measurements.named(conn, "step")
     assert (kept.value, kept.low, kept.high, kept.n, kept.unit) == (2.0, 1.5, 2.5, 3, "ms")

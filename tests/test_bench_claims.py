@@ -31,9 +31,9 @@ ROOT = Path(__file__).parent.parent
 QUANTITIES = ("score_error", "rank_agreement", "reduction", "labels_share", "loss_difference")
 
 
-def _told(seconds: float, mib: float, **figures: float) -> dict[str, Any]:
+def _told(seconds: float, mib: float, **metrics: float) -> dict[str, Any]:
     of = {"seconds_of": SECONDS_OF, "memory_of": LIVE, "trouble": None}
-    return {**of, "seconds": seconds, "memory_mib": mib, "figures": figures}
+    return {**of, "seconds": seconds, "memory_mib": mib, "metrics": metrics}
 
 
 def _bench(
@@ -66,7 +66,7 @@ def test_each_claim_is_judged_by_what_was_measured(conn: sqlite3.Connection) -> 
     others = {
         "+ checkpointing": _told(1.22, 70),
         "+ test caching": _told(1.0, 100),
-        "+ fp16": {"trouble": "no CUDA device", "figures": {}, "seconds": None},
+        "+ fp16": {"trouble": "no CUDA device", "metrics": {}, "seconds": None},
         "+ last layers": _told(0.1, 90, score_error=0.3, rank_agreement=0.9),
         "+ vmap": _told(0.5, 400, score_error=1e-7, rank_agreement=1.0),
         "+ filtering": _told(0.01, 100, score_error=0.6, rank_agreement=0.1, reduction=140.0),
@@ -82,7 +82,7 @@ def test_each_claim_is_judged_by_what_was_measured(conn: sqlite3.Connection) -> 
     assert verdicts["analysis.cache.factor"].verdict == "refuted"
     assert verdicts["tracin.fp16.speed"].verdict == "cannot be tested here"
     assert verdicts["tracin.fp16.memory"].why == "no CUDA device"
-    assert not verdicts["tracin.fp16.speed"].effective
+    assert not verdicts["tracin.fp16.speed"].applied
     assert verdicts["tracin.lastlayers.accuracy"].verdict == "confirmed"
     assert verdicts["tracin.lastlayers.accuracy"].quality["score_error"] == 0.3
     assert verdicts["analysis.vectorized.pykeen"].verdict == "refuted"
@@ -90,7 +90,7 @@ def test_each_claim_is_judged_by_what_was_measured(conn: sqlite3.Connection) -> 
     assert verdicts["analysis.claimed.total"].verdict == "confirmed"
     assert verdicts["analysis.claimed.total"].why == "more than claimed"
     assert verdicts["analysis.filter.reduction"].measured == "140 times fewer triples"
-    assert {one.variant: one.verdict for one in found if one.held is None} == {"+ bf16": "effective"}
+    assert {one.variant: one.verdict for one in found if one.held is None} == {"+ bf16": "applied"}
 
 
 def test_a_cost_beyond_what_was_claimed_is_larger(conn: sqlite3.Connection) -> None:
@@ -132,7 +132,7 @@ def test_a_page_of_claims_says_every_verdict_whole_however_narrow_the_terminal(
 ) -> None:
     others = {
         "+ checkpointing": {**_told(2.0, 100, loss=0.5), "remark": "one " * 60},
-        "+ fp16": {"trouble": "no CUDA device: " + "two " * 60, "figures": {}, "seconds": None},
+        "+ fp16": {"trouble": "no CUDA device: " + "two " * 60, "metrics": {}, "seconds": None},
     }
     bench = _bench(conn, "b", _told(1.0, 100, loss=0.25), others)
     for width in (80, 100, 120):
@@ -148,7 +148,7 @@ def test_a_page_of_claims_says_every_verdict_whole_however_narrow_the_terminal(
             "loss +0.25",
         ):
             assert word in text
-        assert " ".join(text.split()).count("one " * 60) == 1  # not with each claim on the lever
+        assert " ".join(text.split()).count("one " * 60) == 1  # not with each claim on the option
         assert "two " * 59 + "two" in " ".join(text.split())
 
 
@@ -182,7 +182,7 @@ def takes(seconds, mib):
     return way
 
 def cannot(turn):
-    raise Untestable("no such card")
+    raise Untestable("no such GPU")
 
 def dies(turn):
     os._exit(3)
@@ -256,10 +256,10 @@ def test_ways_take_turns_in_one_run_each_with_a_time_and_a_peak_of_its_own(
     assert all(1.5 < p.measured["seconds"] / p.baseline["seconds"] < 2.5 for p in by["slow"])
     assert {(p.baseline["memory_mib"], p.measured["memory_mib"]) for p in by["slow"]} == {(30.0, 60.0)}
     resident = [
-        (p.baseline["figures"]["resident_mib"], p.measured["figures"]["resident_mib"]) for p in by["slow"]
+        (p.baseline["metrics"]["resident_mib"], p.measured["metrics"]["resident_mib"]) for p in by["slow"]
     ]
     assert all(25 < before < 40 < after < 80 for before, after in resident)
-    assert by["cannot"][0].measured["trouble"] == "no such card"
+    assert by["cannot"][0].measured["trouble"] == "no such GPU"
     assert by["dies"][0].measured["trouble"] == "its process ended with 3"
     assert by["fails"][0].measured["trouble"] == "it failed: ValueError: what it says"
     assert [p.variant_run for p in by["slow"]] == [1, 1, 2, 2]  # a run has two turns of each way
@@ -271,7 +271,7 @@ def test_ways_take_turns_in_one_run_each_with_a_time_and_a_peak_of_its_own(
 def test_the_same_contest_twice_says_the_same_and_another_does_not(
     home: Path, conn: sqlite3.Connection
 ) -> None:
-    """Of steady work: each way works until it has used so much of a processor, however busy that is."""
+    """Of steady work: each way works until it has used so much of a CPU, however busy that is."""
     place = Place(Home(home), conn, lambda _: None)
     first, second = (
         {row.variant: row for row in rows(conn, hold(place, _contest(turns=4), "test"))} for _ in "12"
@@ -321,7 +321,7 @@ def test_a_command_that_says_nothing_ends_the_benchmark_with_its_run_named(
         ("c", "loss", ["--entities", "500", "--batch-size", "16", "--steps", "1"]),
     ],
 )
-def test_the_groups_loops_run_with_every_lever_that_can_be_tested(
+def test_the_groups_loops_run_with_every_option_that_can_be_tested(
     tmp_path: Path, table: str, module: str, words: list[str]
 ) -> None:
     (tmp_path / "results").mkdir()
@@ -341,5 +341,5 @@ def test_the_groups_loops_run_with_every_lever_that_can_be_tested(
             assert parts[0]["memory_mib"] == told[name.removesuffix(" again")][0]["memory_mib"] > 0
     if module == "tracin":
         for exact in ("baseline", "+ checkpointing", "+ test caching", "+ vmap", "kgops"):
-            assert told[exact][0]["figures"]["score_error"] < 1e-4, exact
-        assert told["+ last layers"][0]["figures"]["score_error"] > 1e-3
+            assert told[exact][0]["metrics"]["score_error"] < 1e-4, exact
+        assert told["+ last layers"][0]["metrics"]["score_error"] > 1e-3

@@ -20,7 +20,7 @@ from storage.benches import Pair
 from storage.database import open_writer
 from storage.measurements import Measurement, Wanted
 
-THERE = {"machine": {"host": "far", "processor": "P", "cores": 8}, "cards": None, "packages": {"torch": "2"}}
+THERE = {"machine": {"host": "far", "processor": "P", "cores": 8}, "gpus": None, "packages": {"torch": "2"}}
 EXACT = 0.1 + 0.2
 
 
@@ -31,11 +31,11 @@ def held(conn: sqlite3.Connection) -> int:
         "seconds_of": "an epoch",
         "memory_of": "resident set",
         "trouble": None,
-        "levers": {},
+        "options": {},
     }
     for i in range(3):
-        base = {**of, "seconds": EXACT + i, "memory_mib": 100.0, "figures": {"loss": 1 / 3}}
-        told = {**of, "seconds": 2.0, "memory_mib": None, "figures": {"loss": 1e300}}
+        base = {**of, "seconds": EXACT + i, "memory_mib": 100.0, "metrics": {"loss": 1 / 3}}
+        told = {**of, "seconds": 2.0, "memory_mib": None, "metrics": {"loss": 1e300}}
         benches.add_pair(conn, number, Pair(i, "b", 7, 8, base, told, 0.125, ("busy: é",), 1e9 / 7))
     benches.end(conn, number, 2.5)
     return number
@@ -67,8 +67,8 @@ def test_a_benchmark_goes_out_and_comes_in_elsewhere_as_it_was_and_once(
         None
     ] * 3  # no run of that home is one of this
     assert "benchmark 1 is this already" in other("bench", "import", file).err
-    figures = [run_cli_of("bench", "show", "--figures", "--json").json() for run_cli_of in (run_cli, other)]
-    assert {f["name"] for f in figures[1]} == {
+    metrics = [run_cli_of("bench", "show", "--metrics", "--json").json() for run_cli_of in (run_cli, other)]
+    assert {f["name"] for f in metrics[1]} == {
         "matrix j.toml: speed",
         "matrix j.toml: seconds",
         "matrix j.toml: memory_mib",
@@ -77,16 +77,16 @@ def test_a_benchmark_goes_out_and_comes_in_elsewhere_as_it_was_and_once(
     assert "P, 8 cores" in page
 
 
-def test_figures_go_out_and_come_in_elsewhere_exactly_and_once(
+def test_metrics_go_out_and_come_in_elsewhere_exactly_and_once(
     run_cli: Console, conn: sqlite3.Connection, elsewhere: sqlite3.Connection, tmp_path: Path
 ) -> None:
     kept = [
         Measurement(f"x {i}", "=1+1", None, EXACT * i, None, 1e300, 3, "é", "c", THERE, 1.5) for i in range(3)
     ]
     measurements.add_all(conn, kept)
-    file = tmp_path / "figures.json"
+    file = tmp_path / "metrics.json"
     assert run_cli("bench", "export", "--to", "json", "--out", file).code == 0
-    assert take_in(elsewhere, file).figures == 3
+    assert take_in(elsewhere, file).metrics == 3
     assert measurements.page(elsewhere, Wanted(), descending=False) == kept
     assert take_in(elsewhere, file).known
     assert len(measurements.page(elsewhere)) == 3
@@ -104,8 +104,8 @@ def test_figures_go_out_and_come_in_elsewhere_exactly_and_once(
         ),
         (lambda table: table["pair"][0].update(at=1e99), "no moment"),
         (
-            lambda table: table.update(fingerprint={"cards": [1]}),
-            "benchmark.fingerprint.cards[0] is no table",
+            lambda table: table.update(fingerprint={"gpus": [1]}),
+            "benchmark.fingerprint.GPUs[0] is no table",
         ),
         (lambda table: table.pop("plan"), "benchmark.plan is no table"),
     ],

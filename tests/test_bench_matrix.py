@@ -1,4 +1,4 @@
-"""A matrix of runs that take turns says what a lever does, and goes on where it was when it is killed."""
+"""A matrix of runs that take turns says what an option does, and goes on where it was when it is killed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import open_reader
 
-# Times its own work and says so, as a benchmark's command does. Processor time, so that no other work of this machine
+# Times its own work and says so, as a benchmark's command does. CPU time, so that no other work of this machine
 # counts.
 WORK = """
 import json, os, time
 begun = time.process_time()
 while time.process_time() < begun + 0.2 + {work}:
     pass
-figures = {"bench_s": time.process_time() - begun, "bench_peak_mib": 10 * (1 + {work})}
+values = {"bench_s": time.process_time() - begun, "bench_peak_mib": 10 * (1 + {work})}
 with open(os.environ["KGOPS_EVENTS"], "a") as file:
-    file.write(json.dumps({"event": "result", "at": time.time(), "figures": figures}) + chr(10))
+    file.write(json.dumps({"event": "result", "at": time.time(), "values": values}) + chr(10))
 """
 
 
@@ -39,7 +39,7 @@ def job(run_cli: Console) -> Path:
 
 
 @pytest.mark.slow
-def test_a_lever_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
+def test_a_option_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
     run_cli: Console, job: Path, conn: sqlite3.Connection
 ) -> None:
     done = run_cli("bench", "matrix", job, "--vary", "work=0,0.0,0.1", "--repeat", "3", "--json")
@@ -123,7 +123,7 @@ def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Con
     assert "the baseline code=3 did not succeed" in failing.err
 
 
-def test_a_lever_that_was_not_in_effect_is_named_with_the_reason(run_cli: Console) -> None:
+def test_a_option_that_was_not_in_effect_is_named_with_the_reason(run_cli: Console) -> None:
     path = run_cli.cwd / "small.toml"
     path.write_text(
         'workload = "train"\n[train]\ndataset = "nations"\nnum_epochs = 2\nembedding_dim = 16\noutput_channels = 4\n'
@@ -134,7 +134,7 @@ def test_a_lever_that_was_not_in_effect_is_named_with_the_reason(run_cli: Consol
     )
     assert done.code == 0, done.err
     row = done.json()["row"][1]
-    assert "fp16" in row["ineffective"]["precision"]
+    assert "fp16" in row["unapplied"]["precision"]
     assert row["seconds_of"] == "an epoch"
     assert row["memory_of"] == "resident set at its peak, above loaded libraries"
     assert row["quality"]["test_mrr"][0] == row["quality"]["test_mrr"][1]
@@ -163,17 +163,17 @@ def test_times_of_different_things_are_compared_as_whole_runs() -> None:
     assert ratios([other], "speed") == [2.0]
 
 
-def test_levers_settings_and_placeholders_vary_and_nothing_else() -> None:
+def test_options_settings_and_placeholders_vary_and_nothing_else() -> None:
     train = read_job({"workload": "train", "train": {"dataset": "nations"}}, "test")
     axes = [read_axis("batch_size=64,128"), read_axis("learning_rate=0.1,0.2,0.3")]
     found = variants(train, axes)
     assert next(iter(found)) == "batch_size=64 learning_rate=0.1"
     assert len(found) == 6
     last = list(found.values())[-1]
-    assert last.levers["batch_size"] == 128 and last.settings["learning_rate"] == 0.3
+    assert last.options["batch_size"] == 128 and last.settings["learning_rate"] == 0.3
     with pytest.raises(Usage, match="nothing that can be varied; did you mean 'batch_size'"):
         variants(train, [read_axis("batch_sise=1,2")])
-    with pytest.raises(BadJob, match=r"levers\.batch_size"):
+    with pytest.raises(BadJob, match=r"options\.batch_size"):
         variants(train, [read_axis("batch_size=-1,2")])
     with pytest.raises(Usage, match="1 variants"):
         variants(train, [read_axis("batch_size=64")])

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from benchmarks import plans
-from benchmarks.budget import Outcome
+from benchmarks.estimate import Outcome
 from storage import measurements
 
 
@@ -43,4 +43,4 @@ def test_settings_are_run_told_against_their_targets_and_kept(
 def test_planning_is_timed_for_every_workload_that_has_a_plan() -> None:
     lines = plans.of_planning(1)
     assert [line.name for line in lines] == ["plans_train_ms", "plans_pipeline_ms", "plans_regress_ms"]
-    assert all(len(line.values) == len(plans.CARDS) and min(line.values) > 0 for line in lines)
+    assert all(len(line.values) == len(plans.GPUS) and min(line.values) > 0 for line in lines)

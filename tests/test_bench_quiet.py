@@ -1,4 +1,4 @@
-"""Whether a machine is quiet is looked at before figures are taken, and told with them."""
+"""Whether a machine is quiet is looked at before values are taken, and told with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kgops.gpus.readings import CardReading, ProcessReading
+from kgops.gpus.readings import GpuReading, ProcessReading
 from kgops.supervisor import machine_load
 
 
@@ -32,22 +32,22 @@ def test_a_process_that_computes_makes_the_machine_busier() -> None:
     assert machine_load.look(over_s=0.01, ours=2).noted[-1].startswith("2 other runs of kgops")
 
 
-def _card(**told: object) -> CardReading:
-    whole = dict.fromkeys(CardReading.__dataclass_fields__)
-    return CardReading(**{**whole, "index": 0, "slices": (), **told})  # type: ignore[arg-type]
+def _gpu(**told: object) -> GpuReading:
+    whole = dict.fromkeys(GpuReading.__dataclass_fields__)
+    return GpuReading(**{**whole, "index": 0, "slices": (), **told})  # type: ignore[arg-type]
 
 
-def test_other_users_load_and_heat_of_a_card_are_noted() -> None:
-    assert list(machine_load.notes_on(_card())) == []
-    assert list(machine_load.notes_on(_card(processes=(), utilization_percent=3, temperature_c=60))) == []
+def test_other_users_load_and_heat_of_a_gpu_are_noted() -> None:
+    assert list(machine_load.notes_on(_gpu())) == []
+    assert list(machine_load.notes_on(_gpu(processes=(), utilization_percent=3, temperature_c=60))) == []
     assert list(
         machine_load.notes_on(
-            _card(processes=(ProcessReading(7, None),), utilization_percent=97, temperature_c=88)
+            _gpu(processes=(ProcessReading(7, None),), utilization_percent=97, temperature_c=88)
         )
     ) == [
-        "card 0 has 1 other process",
-        "card 0 is busy (97 %)",
-        "card 0 is hot (88 °C): it may lower its clock",
+        "GPU 0 has 1 other process",
+        "GPU 0 is busy (97 %)",
+        "GPU 0 is hot (88 °C): it may lower its clock",
     ]
 
 

@@ -74,16 +74,16 @@ def test_arithmetic_confirms_what_holds_and_refutes_what_does_not(conn: sqlite3.
         "loss.buffers.factor": "confirmed",
         "loss.table.256x50k.factor": "smaller",
         "loss.table.256x50k.new": "refuted",
-        "regress.budget.full.subtotal": "confirmed",
-        "regress.budget.full.total": "refuted",
-        "regress.budget.full.weights": "refuted",
+        "regress.estimate.full.subtotal": "confirmed",
+        "regress.estimate.full.total": "refuted",
+        "regress.estimate.full.weights": "refuted",
         "regress.bench.full.headroom": "confirmed",
         "regress.compile.later": "refuted",
         "analysis.product": "confirmed",
     }
     assert {name: found[name].verdict for name in expected} == expected
     assert {found[name].basis for name in expected} == {"arithmetic"}
-    assert "3.8 MiB" in found["regress.budget.full.weights"].found
+    assert "3.8 MiB" in found["regress.estimate.full.weights"].found
     assert found["tracin.fp16.tensorcores"].basis == "data sheet"
     assert found["loss.batch.1024"].basis == "prediction"
 
@@ -101,7 +101,7 @@ def test_a_check_judges_the_claim_it_was_made_for(conn: sqlite3.Connection) -> N
     found = _by_name(conn)
     assert found["loss.abs"].verdict == "refuted"
     assert found["analysis.batch.speed"].verdict == "confirmed"
-    assert found["loss.tracin.speed"].verdict == "no effect"  # contradicts it, by the same figure
+    assert found["loss.tracin.speed"].verdict == "no effect"  # contradicts it, by the same value
     _checked(conn, "loss.abs", 3e-8)
     assert _by_name(conn)["loss.abs"].verdict == "confirmed"
 
@@ -183,8 +183,8 @@ def test_an_option_that_costs_at_the_median_is_not_advised_as_free(
         memory=Spread(less_memory, less_memory, less_memory, 40),
         resident=None,
         quality={},
-        effective=True,
-        verdict="effective",
+        applied=True,
+        verdict="applied",
         why="",
     )
     (one,) = advice([judged], "fp32", {"speed": 0.16, "memory": 0.0})

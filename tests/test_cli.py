@@ -119,7 +119,7 @@ def test_exit_code_says_how_the_run_ended(
         (["run", "missing.toml"], "cannot read the job file missing.toml"),
         (["run", "exec", "--", "no-such-program-here"], "there is no program 'no-such-program-here'"),
         (["run", "exec", "--cwd", "/no/such/folder", "--", "true"], "does not exist"),
-        (["run", "exec", "--gpu", "7", "--", "true"], "card"),
+        (["run", "exec", "--gpu", "7", "--", "true"], "gpu"),
         (["run", "exec", "--on-oom", "batch=64", "--", "true"], "the command has no {batch} to replace"),
         (["run", "exec", "--metric-regex", "(", "--", "true"], "exec.metric_regex: not a regular expression"),
         (["run", "exec", "--grace", "-1", "--", "true"], "grace"),

@@ -29,7 +29,7 @@ def test_out_of_memory_steps_down_and_says_so(run_cli: Console) -> None:
     assert shown["exit_code"] == 0
 
 
-def test_out_of_memory_after_the_last_rung_exits_4(run_cli: Console) -> None:
+def test_out_of_memory_after_the_last_fallback_exits_4(run_cli: Console) -> None:
     script = "echo 'RuntimeError: DefaultCPUAllocator: not enough memory: you tried'; exit 1"
     done = run_cli("run", "exec", "--on-oom", "n=2,1", "--", "sh", "-c", script, "sh", "{n}")
     assert done.code == 4

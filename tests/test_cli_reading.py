@@ -23,11 +23,11 @@ def test_json_keys_are_the_columns_of_the_database(run_cli: Console, conn: sqlit
     events = [
         {"event": "metric", "name": "loss", "value": 0.5, "step": 1},
         {
-            "event": "lever",
+            "event": "option",
             "name": "precision",
             "requested": "fp16",
-            "effective": "fp32",
-            "reason": "no card",
+            "applied": "fp32",
+            "reason": "no GPU",
         },
         {"event": "artifact", "path": "results/a.txt", "kind": "text", "bytes": 3},
         {"event": "note", "text": "hello"},
@@ -42,18 +42,18 @@ def test_json_keys_are_the_columns_of_the_database(run_cli: Console, conn: sqlit
     assert set(listed) == columns_of(conn, "run")
     assert set(listed) < set(shown)
     assert set(printed.json()) == set(shown)
-    for table in ("attempt", "lever", "series", "event", "artifact", "note"):
+    for table in ("attempt", "option", "series", "event", "artifact", "note"):
         assert shown[table], f"{table} has no row"
         assert set(shown[table][0]) <= columns_of(conn, table)
     assert shown["tag"] == ["t"]
     assert {(e["kind"], e["body"].get("text")) for e in shown["event"]} >= {("note", "hello")}
-    lever = shown["lever"][0]
-    assert (lever["requested"], lever["effective"], lever["kind"]) == ("fp16", "fp32", "numeric")
+    option = shown["option"][0]
+    assert (option["requested"], option["applied"], option["kind"]) == ("fp16", "fp32", "numeric")
     page = run_cli("show", "1").out
     words = (
         "precision",
         "fp32",
-        "no card",
+        "no GPU",
         "loss",
         "results/a.txt",
         "hello",

@@ -157,7 +157,7 @@ def test_exclusive_run_waits_for_others_and_starts_by_itself(run_cli: Console) -
     for number in (first, second):
         run_cli.running(number)
     states = {run["id"]: (run["state"], run["reason"]) for run in run_cli("runs", "--json").json()}
-    assert states[alone] == ("queued", "this machine's processors to itself (in use by 1, 2)")
+    assert states[alone] == ("queued", "this machine's CPUs to itself (in use by 1, 2)")
     assert states[last][0] == "queued"  # nobody overtakes
     gate.touch()
     ends = {number: run_cli.ended(number) for number in (first, second, alone, last)}

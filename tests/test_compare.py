@@ -8,7 +8,7 @@ import pytest
 import records
 from driving import Console
 
-from kgops.views.comparison import Comparison, Difference, Figure, compare
+from kgops.views.comparison import Comparison, Difference, Metric, compare
 from storage import runs
 from storage.database import Connection, open_reader
 
@@ -26,20 +26,20 @@ SMALL = (
 )
 
 
-def test_two_trainings_that_differ_in_one_lever_show_that_lever_and_the_ratios(run_cli: Console) -> None:
+def test_two_trainings_that_differ_in_one_option_show_that_option_and_the_ratios(run_cli: Console) -> None:
     for batch in ("64", "128"):
         assert run_cli("run", *SMALL, "--batch-size", batch, env=ONE_THREAD).code == 0
     page = run_cli("compare", "1", "2").out
-    assert "levers.batch_size  64         128" in page
+    assert "options.batch_size  64         128" in page
     assert "num_epochs" not in page
     assert "environment: the same in all" in page
     assert "num_epochs" in run_cli("compare", "1", "2", "--all").out
     found = run_cli("compare", "2", "1", "--json").json()
     assert found["same_machine"] is True
-    assert found["levers"]["batch_size"] == ["128", "64"]
-    mrr = found["figures"]["test_mrr"]
+    assert found["options"]["batch_size"] == ["128", "64"]
+    mrr = found["metrics"]["test_mrr"]
     assert mrr["ratios"] == [1.0, pytest.approx(mrr["values"][1] / mrr["values"][0])]
-    epochs = found["figures"]["epoch_seconds"]
+    epochs = found["metrics"]["epoch_seconds"]
     seconds = [p["last_value"] for p in run_cli.show(2)["series"] if p["name"] == "epoch_seconds"]
     low, high = epochs["quartiles"][0]
     assert low <= epochs["values"][0] <= high
@@ -70,10 +70,10 @@ def test_ratios_of_time_on_different_machines_are_marked(run_cli: Console) -> No
 
 
 def test_a_ratio_needs_both_values_and_a_first_that_is_not_zero() -> None:
-    figure = Figure("x", "", (2.0, None, 5.0), (None, None, None))
-    assert [figure.ratio(i) for i in range(3)] == [1.0, None, 2.5]
-    assert Figure("x", "", (0.0, 1.0), (None, None)).ratio(1) is None
-    assert Figure("x", "", (None, 1.0), (None, None)).ratio(1) is None
+    metric = Metric("x", "", (2.0, None, 5.0), (None, None, None))
+    assert [metric.ratio(i) for i in range(3)] == [1.0, None, 2.5]
+    assert Metric("x", "", (0.0, 1.0), (None, None)).ratio(1) is None
+    assert Metric("x", "", (None, 1.0), (None, None)).ratio(1) is None
 
 
 def test_a_pipeline_has_its_settings_in_the_rows_of_those_who_train_or_trace_alone(conn: Connection) -> None:

@@ -18,7 +18,7 @@ from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.jobs.on_device import Place, compile_mode
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.acceleration import resolve_acceleration
-from kgops.training.adagrad import CardAdagrad
+from kgops.training.adagrad import GpuAdagrad
 from kgops.training.batches import Batch, Batches
 from kgops.training.compiling import Compiler
 from kgops.training.loop import FitResult, fit
@@ -32,17 +32,17 @@ from kgops.training.step import TrainStep
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 NO_COMPILER = shutil.which(os.environ.get("CXX", "g++")) is None
-CPU, CARD = torch.device("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)
+CPU, GPU = torch.device("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)
 # Batches of another size at the end of each epoch, and a validation that shares the model.
 SETTINGS = TrainSettings(epochs=3, batch_size=48, validate_every=1, seed=3, schedule="cosine", loss_every=4)
 
 
 class Listener:
     def __init__(self) -> None:
-        self.levers: dict[str, tuple[Any, Any, str | None]] = {}
+        self.options: dict[str, tuple[Any, Any, str | None]] = {}
 
-    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None:
-        self.levers[name] = (requested, effective, reason)
+    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
+        self.options[name] = (requested, applied, reason)
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None: ...
 
@@ -99,7 +99,7 @@ def test_compiled_training_has_the_losses_and_weights_of_plain_training(
     settings = replace(SETTINGS, loss=loss, label_smoothing=0.1, entity_chunk=7)
     plain = trained(nations, tmp_path / "plain", settings)
     compiled = trained(nations, tmp_path / "compiled", replace(settings, compile="default"))
-    assert compiled[2].levers["compile"] == ("default", "default", None)
+    assert compiled[2].options["compile"] == ("default", "default", None)
     assert_same(compiled, plain)
 
 
@@ -163,8 +163,8 @@ def test_training_goes_on_where_compiling_fails_and_says_why(
     # Its own way of changing it: pytest's takes the setting away afterwards, for all tests that follow.
     with inductor.patch({"cpp.cxx": (None, str(broken))}):
         tried = trained(nations, tmp_path / "tried", replace(SETTINGS, compile="default"))
-    asked, effective, reason = tried[2].levers["compile"]
-    assert (asked, effective) == ("default", "off")
+    asked, applied, reason = tried[2].options["compile"]
+    assert (asked, applied) == ("default", "off")
     assert reason is not None and reason.startswith("torch.compile failed: ")
     for name, tensor in tried[0].state_dict().items():
         assert torch.equal(tensor, plain[0].state_dict()[name]), name
@@ -187,7 +187,7 @@ def test_a_cpu_compiles_in_default_mode_and_says_so(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "capability", "checkpointing", "effective", "said"),
+    ("mode", "capability", "checkpointing", "applied", "said"),
     [
         ("default", (6, 1), False, "off", "compute capability 7.0"),
         ("reduce-overhead", (7, 5), True, "default", "gradient checkpointing"),
@@ -196,11 +196,11 @@ def test_a_cpu_compiles_in_default_mode_and_says_so(mode: str) -> None:
         ("default", (9, 0), True, "default", None),
     ],
 )
-def test_rules_for_compiling_on_a_card(
-    mode: str, capability: tuple[int, int], checkpointing: bool, effective: str, said: str | None
+def test_rules_for_compiling_on_a_gpu(
+    mode: str, capability: tuple[int, int], checkpointing: bool, applied: str, said: str | None
 ) -> None:
     found, reason = compile_mode(mode, Place(capability), checkpointing=checkpointing)
-    assert found == effective
+    assert found == applied
     assert reason is None if said is None else said in (reason or "")
 
 
@@ -246,10 +246,10 @@ def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_why(nations: Grap
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_adagrad_of_cards_is_torchs_adagrad(decay: float) -> None:
+def test_adagrad_of_gpus_is_torchs_adagrad(decay: float) -> None:
     torch.manual_seed(0)
     mine, torchs = (torch.nn.Parameter(torch.arange(6, dtype=torch.float64)) for _ in range(2))
-    ours = CardAdagrad([mine], lr=torch.tensor(0.1, dtype=torch.float64), weight_decay=decay)
+    ours = GpuAdagrad([mine], lr=torch.tensor(0.1, dtype=torch.float64), weight_decay=decay)
     theirs = torch.optim.Adagrad([torchs], lr=0.1, weight_decay=decay)
     for _ in range(5):
         mine.grad = torchs.grad = torch.randn(6, dtype=torch.float64)
@@ -271,7 +271,7 @@ def test_an_optimizer_restored_from_another_device_keeps_its_own_way_to_step(nam
     optimizer.step()
     set_rate(optimizer, 0.025)
     saved = optimizer.state_dict()
-    for group in saved["param_groups"]:  # as a card writes them
+    for group in saved["param_groups"]:  # as a GPU writes them
         group |= {"lr": torch.tensor(0.025), "fused": None, "capturable": True}
     other = build_optimizer(name, layer, 0.1)
     restore(other, saved)
@@ -281,10 +281,10 @@ def test_an_optimizer_restored_from_another_device_keeps_its_own_way_to_step(nam
     other.step()
 
 
-# --- on a card ------------------------------------------------------------------------------------
+# --- on a GPU ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", [CARD])
+@pytest.mark.parametrize("device", [GPU])
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "adagrad", "sgd"])
 @pytest.mark.parametrize("loss", ["kvsall-bce", "1vsall-ce"])
 def test_replayed_training_has_the_losses_and_weights_of_plain_training(
@@ -295,11 +295,11 @@ def test_replayed_training_has_the_losses_and_weights_of_plain_training(
     still = {"input_dropout": 0.0, "feature_map_dropout": 0.0, "output_dropout": 0.0}
     plain = trained(nations, tmp_path / "plain", settings, device, **still)
     replayed = trained(nations, tmp_path / "replayed", replace(settings, cuda_graphs=True), device, **still)
-    assert replayed[2].levers["cuda_graphs"] == (True, "on", None)
+    assert replayed[2].options["cuda_graphs"] == (True, "on", None)
     assert_same(replayed, plain)
 
 
-@pytest.mark.parametrize("device", [CARD])
+@pytest.mark.parametrize("device", [GPU])
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_replayed_training_learns_in_every_precision(
@@ -314,11 +314,11 @@ def test_replayed_training_learns_in_every_precision(
         gradient_checkpointing=checkpointing,
     )
     _, done, listener = trained(nations, tmp_path, settings, device)
-    assert listener.levers["cuda_graphs"] == (True, "on", None)
+    assert listener.options["cuda_graphs"] == (True, "on", None)
     assert done.history[-1]["loss"] < 0.9 * done.history[0]["loss"]
 
 
-@pytest.mark.parametrize("device", [CARD])
+@pytest.mark.parametrize("device", [GPU])
 def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted(
     nations: Graph, device: str
 ) -> None:
@@ -339,15 +339,15 @@ def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted
         assert torch.equal(parameter, before[name]), name
 
 
-@pytest.mark.parametrize("device", [CARD])
+@pytest.mark.parametrize("device", [GPU])
 @pytest.mark.parametrize(("mode", "precision"), [("default", "fp32"), ("reduce-overhead", "bf16")])
-def test_compiled_training_on_a_card_has_the_losses_and_weights_of_plain_training(
+def test_compiled_training_on_a_gpu_has_the_losses_and_weights_of_plain_training(
     nations: Graph, tmp_path: Path, device: str, mode: str, precision: str
 ) -> None:
     settings = replace(SETTINGS, precision=precision)
     still = {"input_dropout": 0.0, "feature_map_dropout": 0.0, "output_dropout": 0.0}
     plain = trained(nations, tmp_path / "plain", settings, device, **still)
     compiled = trained(nations, tmp_path / "compiled", replace(settings, compile=mode), device, **still)
-    assert compiled[2].levers["compile"] == (mode, mode, None)
+    assert compiled[2].options["compile"] == (mode, mode, None)
     losses = [[entry["loss"] for entry in done.history] for _, done, _ in (plain, compiled)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4 if precision == "fp32" else 1e-2)

@@ -74,7 +74,7 @@ def test_a_real_convolution_takes_no_more_than_a_traced_one(back: bool) -> None:
         with torch.device("meta"):
             traced = trace_peak(work)
         real = peak_live_bytes(work)
-        # Tensors of our own are all there; what the library takes beside them is enough for any processor.
+        # Tensors of our own are all there; what the library takes beside them is enough for any CPU.
         assert traced.peak - traced.private <= real <= 1.01 * traced.peak, work
         if is_exact and not takes_most_on_avx2(work):
             assert traced.peak == pytest.approx(real, rel=0.01), work

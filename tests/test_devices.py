@@ -1,4 +1,4 @@
-"""Training and evaluation say the same on every device. The rows with a card are run by `make gpu-check`."""
+"""Training and evaluation say the same on every device. The rows with a GPU are run by `make gpu-check`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SETTINGS = TrainSettings(epochs=4, batch_size=64, validate_every=2, seed=3, lear
 
 
 class Silent:
-    """A listener that keeps the levers."""
+    """A listener that keeps the options."""
 
     def __init__(self) -> None:
-        self.levers: dict[str, Any] = {}
+        self.options: dict[str, Any] = {}
 
-    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None:
-        self.levers[name] = effective
+    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
+        self.options[name] = applied
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None: ...
 
@@ -56,7 +56,7 @@ def test_training_learns_and_says_which_precision_took_effect(
     done = fit(_model(device), graph, settings, tmp_path, listener)
     losses = [entry["loss"] for entry in done.history]
     assert losses[-1] < losses[0]
-    assert listener.levers["precision"] in ("fp32", "tf32", "bf16", "fp16")
+    assert listener.options["precision"] in ("fp32", "tf32", "bf16", "fp16")
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -183,7 +183,7 @@ def test_a_tracing_writes_what_was_predicted(
     what = () if "--self-influence" in asked else ("--test", files()["test"], "--max-triples", "60")
     assert run_cli(*tracin, *what, *asked).code == 0
     shown = run_cli.show(1)
-    predicted, wrote = shown["plan"]["disk"]["total_mib"], shown["figure"]["disk_mib"]
+    predicted, wrote = shown["plan"]["disk"]["total_mib"], shown["metric"]["disk_mib"]
     assert wrote == pytest.approx(predicted, rel=0.1)
     assert "MiB · predicted" in run_cli("show", "1").out
 
@@ -193,7 +193,7 @@ def test_a_training_writes_what_was_predicted(run_cli: Console) -> None:
     done = run_cli("run", "train", "--dataset", "nations", *small, "--output-dir", "out", *CPU)
     assert done.code == 0, done.err
     shown = run_cli.show(1)
-    assert shown["figure"]["disk_mib"] == pytest.approx(shown["plan"]["disk"]["total_mib"], rel=0.1)
+    assert shown["metric"]["disk_mib"] == pytest.approx(shown["plan"]["disk"]["total_mib"], rel=0.1)
     assert shown["plan"]["disk"]["parts_mib"]["checkpoints for TracIn"] > 0
 
 

@@ -1,4 +1,4 @@
-"""What the documents say of one another and of the code holds: figures, rooms, files, the picture, the version."""
+"""What the documents say of one another and of the code holds: metrics, rooms, files, the picture, the version."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ README = (ROOT / "README.md").read_text()
 BENCHMARKS = (ROOT / "BENCHMARKS.md").read_text()
 MEASURED = README.partition("## What was measured")[2].partition("\n## ")[0]
 # A number with a unit, as in "0.4907 x" and "3 to 10 %".
-FIGURE = re.compile(
+METRIC = re.compile(
     r"(?<![\w.,:/-])\d[\d,]*(?:\.\d+)?(?: to [\d.,]*\d)? ?"
     r"(?:µs|ms|s|h|[KMG]iB|[kMG]?B|bytes|%|×|x|minutes|seconds|hours)(?!\w)"
 )
-# Figures that no benchmark writes, in their order: what a session printed (test_readme.py holds its shape), settings,
+# Metrics that no benchmark writes, in their order: what a session printed (test_readme.py holds its shape), settings,
 # and what ARCHITECTURE.md measured once, by the command and on the day it names. Whoever changes one decides again.
 TYPED = {
     "README.md": "424 MiB · 2.00 GiB · 8.738 MiB · 30 s · 10 %",
@@ -37,8 +37,8 @@ TYPED = {
 }
 
 
-def figures(text: str) -> list[str]:
-    return FIGURE.findall(text)
+def metrics(text: str) -> list[str]:
+    return METRIC.findall(text)
 
 
 def typed(name: str) -> str:
@@ -49,7 +49,7 @@ def typed(name: str) -> str:
     return re.sub(r"(?s)<!-- rows of BENCHMARKS.md.*<!-- end of these rows -->", "", text)
 
 
-def test_readme_shows_the_very_figures_of_the_benchmarks() -> None:
+def test_readme_shows_the_very_metrics_of_the_benchmarks() -> None:
     assert with_headlines(README, BENCHMARKS) == README, (
         "python -m benchmarks.document --write-only writes it anew"
     )
@@ -59,28 +59,28 @@ def test_every_headline_is_a_row_of_the_benchmarks() -> None:
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", MEASURED, re.M)
     shown = dict(rows[1:])
     assert tuple(shown) == HEADLINES
-    for name, figure in shown.items():
-        assert f"| {name} | {figure} |" in BENCHMARKS
+    for name, metric in shown.items():
+        assert f"| {name} | {metric} |" in BENCHMARKS
 
 
 def test_a_row_not_measured_yet_is_shown_as_unknown_and_any_change_is_noticed() -> None:
     without = BENCHMARKS.replace("| supervisor: memory |", "| supervisor: something else |")
     assert "| supervisor: memory | n/a |" in with_headlines(README, without)
-    for figure in figures(MEASURED):
-        changed = README.replace(figure, figure.replace(figure[0], str((int(figure[0]) + 1) % 10), 1))
-        assert with_headlines(changed, BENCHMARKS) != changed, figure
+    for metric in metrics(MEASURED):
+        changed = README.replace(metric, metric.replace(metric[0], str((int(metric[0]) + 1) % 10), 1))
+        assert with_headlines(changed, BENCHMARKS) != changed, metric
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_a_figure_is_one_of_the_benchmarks_or_known_to_be_none(name: str) -> None:
-    measured = set(figures(BENCHMARKS))
+def test_a_metric_is_one_of_the_benchmarks_or_known_to_be_none(name: str) -> None:
+    measured = set(metrics(BENCHMARKS))
     allowed = [one for one in TYPED[name].split(" · ") if one]
-    for figure in figures(typed(name)):
-        if allowed and figure == allowed[0]:
+    for metric in metrics(typed(name)):
+        if allowed and metric == allowed[0]:
             allowed.pop(0)
         else:
-            assert figure in measured, (
-                f"{name} says {figure}: no benchmark does, and TYPED has no such figure there"
+            assert metric in measured, (
+                f"{name} says {metric}: no benchmark does, and TYPED has no such metric there"
             )
     assert not allowed, f"{name} says {allowed[0]} no more"
 

@@ -1,4 +1,4 @@
-"""Evaluation beside PyKEEN's evaluator on the same model: the same ranks, and the same figures."""
+"""Evaluation beside PyKEEN's evaluator on the same model: the same ranks, and the same metrics."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ def ours(model: ConvE, graph: Graph, chunk: int = 5) -> Evaluation:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("inverse", [True, False])
-def test_ranks_and_figures_equal_pykeens(nations: Graph, inverse: bool, dtype: torch.dtype) -> None:
+def test_ranks_and_metrics_equal_pykeens(nations: Graph, inverse: bool, dtype: torch.dtype) -> None:
     reference = theirs(inverse, dtype)
     evaluation = ours(from_pykeen_state(reference.state_dict(), inverse=inverse).to(dtype), nations)
     ranks, result = pykeen_ranks(reference, nations)
     assert torch.equal(evaluation.head_ranks, ranks["head"].double())
     assert torch.equal(evaluation.tail_ranks, ranks["tail"].double())
-    figures = evaluation.to_dict()
+    metrics = evaluation.to_dict()
     for side in SIDES:
         for k in (1, 3, 10):
             expected = result.get_metric(f"{side}.realistic.hits_at_{k}")
-            assert figures[side][f"hits_at_{k}"] == pytest.approx(expected, abs=1e-9)
+            assert metrics[side][f"hits_at_{k}"] == pytest.approx(expected, abs=1e-9)
         expected = result.get_metric(f"{side}.realistic.inverse_harmonic_mean_rank")
         # PyKEEN takes this mean in float32: it is that much less exact than the ranks it comes from.
-        assert figures[side]["mrr"] == pytest.approx(expected, abs=1e-6)
+        assert metrics[side]["mrr"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_ties_count_half_as_they_do_in_pykeen(nations: Graph) -> None:
@@ -142,7 +142,7 @@ def test_evaluation_stops_when_asked_and_leaves_the_model_in_its_mode(nations: G
     assert model.training
 
 
-def test_nothing_to_rank_gives_no_figures_instead_of_zeros(nations: Graph) -> None:
+def test_nothing_to_rank_gives_no_metrics_instead_of_zeros(nations: Graph) -> None:
     model = from_pykeen_state(theirs(True, torch.float32).state_dict(), inverse=True)
     evaluation = Evaluator(nations.train, nations.num_entities)(model, nations.test[:0])
     assert evaluation is not None

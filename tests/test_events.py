@@ -44,7 +44,7 @@ FIELDS = (
     "mib",
     "path",
     "bytes",
-    "figures",
+    "metrics",
     "detail",
     "reason",
     "text",
@@ -74,13 +74,13 @@ HARD = [
     b'{"event": "memory", "mib": {"\\udfff": 1, "a": 1' + b"0" * 400 + b', "b": 1e999, "c": true}}',
     b'{"event": "artifact", "path": "\\u0000/../x", "bytes": 1e300}',
     b'{"event": "artifact", "path": "x", "bytes": -1}',
-    b'{"event": "result", "figures": {"a": ' + b"[" * 400 + b"]" * 400 + b"}}",
-    b'{"event": "result", "figures": {"a": ' + b"[" * 900 + b"]" * 900 + b"}}",
+    b'{"event": "result", "metrics": {"a": ' + b"[" * 400 + b"]" * 400 + b"}}",
+    b'{"event": "result", "metrics": {"a": ' + b"[" * 900 + b"]" * 900 + b"}}",
     b"[" * 100_000,
     b'{"a":' * 100_000,
     b'{"event": "note", "text": "x", "at": 1' + b"0" * 400 + b"}",
     b'{"event": "progress", "done": 1' + b"0" * 400 + b"}",
-    b'{"event": "lever", "name": "x", "effective": {"a": [1e999]}, "chosen_by": [1]}',
+    b'{"event": "option", "name": "x", "effective": {"a": [1e999]}, "chosen_by": [1]}',
     b'{"event": "traced", "test": 1' + b"0" * 300 + b', "triple": ["a", "b", "c"]}',
     b'{"event": "traced", "test": 1, "triple": ["a", "b"], "found": [[1]]}',
     b'{"event": "traced", "test": 1, "triple": ["a", "b", "c"], "found": [[1, "a", "b", "c", 1e999]]}',
@@ -153,7 +153,7 @@ def test_every_line_goes_into_the_record_and_comes_out_again(empty_database: Pat
         folder.events.write_bytes(line + b"\n")
         intake_of(conn, folder).take_all(1, final=True)
         assert store.offsets(conn, 1).events == len(line) + 1
-        reports.events(conn, 1), reports.levers(conn, 1), reports.artifacts(conn, 1)
+        reports.events(conn, 1), reports.options(conn, 1), reports.artifacts(conn, 1)
         for one in series.of_run(conn, 1):
             one.name.encode()
             assert len(series.points(conn, 1, one.name)) == one.n
@@ -296,16 +296,16 @@ def test_test_triples_and_measurements_become_rows_once_and_wrong_ones_stay_even
 ) -> None:
     found = [[1, "a", "r", "b", 0.5], [-1, "c", "r", "d", -0.25]]
     good = {"test": 3, "triple": ["h", "r", "t"], "candidates": 9, "found": found, "names": {"a": "aspirin"}}
-    figure = {"name": "lds", "subject": "nations", "value": 0.25, "low": 0.125, "n": 7, "unit": "rho"}
+    metric = {"name": "lds", "subject": "nations", "value": 0.25, "low": 0.125, "n": 7, "unit": "rho"}
     wrong: list[tuple[str, dict[str, Any]]] = [
         (events.TRACED, good | {"triple": ["h", 1, "t"]}),
         (events.TRACED, good | {"found": [[0, "a", "r", "b", 0.5]]}),
         (events.TRACED, good | {"found": [[1e300, "a", "r", "b", 0.5]]}),
         (events.TRACED, good | {"test": -1}),
-        (events.MEASURED, figure | {"n": 1e300}),
+        (events.MEASURED, metric | {"n": 1e300}),
     ]
     with a_run(empty_database) as (conn, folder):
-        told = [(events.TRACED, good), (events.MEASURED, figure), *wrong]
+        told = [(events.TRACED, good), (events.MEASURED, metric), *wrong]
         folder.events.write_bytes(b"".join(events.write(kind, NOW, **fields) for kind, fields in told))
         intake_of(conn, folder).take_all(1, final=True)
         assert influences.tests_of(conn, 1) == [influences.Traced(3, "h", "r", "t", 9)]

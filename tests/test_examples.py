@@ -103,7 +103,7 @@ def plans(subject: str) -> Check:
 
 def has_a_profile(desk: Desk, went: Went) -> None:
     assert went.written == {"mine.toml"}
-    assert tomllib.loads((desk.folder / "mine.toml").read_text())["levers"]["precision"] == "fp16"
+    assert tomllib.loads((desk.folder / "mine.toml").read_text())["options"]["precision"] == "fp16"
     assert desk.type("kgops profiles check mine.toml").code == 0
 
 
@@ -123,7 +123,7 @@ def has_started_all(desk: Desk, went: Went) -> None:
     asked = set()
     for number in numbers:
         job = tomllib.loads((desk.run(int(number)) / "job.toml").read_text())
-        asked.add((job["levers"]["batch_size"], job["train"]["learning_rate"]))
+        asked.add((job["options"]["batch_size"], job["train"]["learning_rate"]))
     assert asked == {(batch, rate) for batch in (256, 512) for rate in (0.001, 0.003)}
     assert desk.type(f"kgops stop --grace 1 {' '.join(numbers)}").code == 0
 
@@ -181,7 +181,7 @@ def test_example_does_what_it_says(desk: Desk, line: str) -> None:
         if line.startswith(begins):
             prepare(desk)
     went = desk.type(line)
-    # A machine without a card is no reason to fail: `doctor` and `gpus` say by their codes what they found.
+    # A machine without a GPU is no reason to fail: `doctor` and `gpus` say by their codes what they found.
     assert went.code in ((0, 1) if line in ("kgops doctor", "kgops gpus --json") else (0,)), went.err
     AT_ONCE[line](desk, went)
 

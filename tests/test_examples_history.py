@@ -31,7 +31,7 @@ Check = Callable[[Desk, Went], None]
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """A tour's history, a tracing as its last run, and the benchmarks of two tours."""
+    """A tour's history, a TracIn run as its last run, and the benchmarks of two tours."""
     desk = Desk.at(tmp_path_factory.mktemp("history"))
     conn = open_writer(desk.home / "kgops.db")
     traced = next(one for one in stories() if one.traced)
@@ -106,7 +106,7 @@ def has_forgotten_two(desk: Desk, went: Went) -> None:
 WITH_A_HISTORY: dict[str, Check] = {
     "kgops show last": says(r"^run \d+ · tracin", "^LEVER +ASKED +EFFECTIVE +KIND +BY +WHY"),
     "kgops runs 'mrr>0.3 tag:paper -state:failed since:7d' --sort mrr --limit 20": lists_the_best_first,
-    "kgops runs workload:train --figure test_mrr --csv --all > runs.csv": has_a_table,
+    "kgops runs workload:train --metric test_mrr --csv --all > runs.csv": has_a_table,
     "kgops compare 12 17 21": says(r"\b12\b.*\b17\b.*\b21\b"),
     "kgops report 42 --output run-42.html": has_a_page,
     "kgops export 12 17 --to json --out two-runs.json": has_two_runs,
@@ -115,7 +115,7 @@ WITH_A_HISTORY: dict[str, Check] = {
     "kgops tag 42 paper baseline --remove draft": has_changed_tags,
     'kgops note 42 "best so far; see the email of Tuesday"': has_a_note,
     "kgops bench show 3": says(r"\bbench(mark)? 3\b"),
-    "kgops bench show --figures tracin memory --sort value": says("tracin"),
+    "kgops bench show --metrics tracin memory --sort value": says("tracin"),
     "kgops bench show claims --all": says("Nothing was measured yet|claim"),
     "kgops bench compare 3 4": says(r"\b3\b.*\b4\b"),
     "kgops bench export 3 --to svg --out speed.svg": has_charts,

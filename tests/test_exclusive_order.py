@@ -1,4 +1,4 @@
-"""A run that wants the processors to itself gets them: no small run passes it, and none waits for it in vain."""
+"""A run that wants the CPUs to itself gets them: no small run passes it, and none waits for it in vain."""
 
 from __future__ import annotations
 

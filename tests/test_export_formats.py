@@ -1,4 +1,4 @@
-"""Curves and figures written for other programs are those of the record, and nothing is written over unasked."""
+"""Curves and metrics written for other programs are those of the record, and nothing is written over unasked."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def rows(conn: sqlite3.Connection) -> Rows:
         Curve("../loss", [5, -7], [math.inf, None], [1e9, 1e9]),
     ]
     hanging: dict[str, list[dict[str, Any]]] = {name: [] for name in transfer.TABLES}
-    hanging["figure"] = [{"name": "test_mrr", "value": 0.1 + 0.2}, {"name": "loss", "value": -math.inf}]
+    hanging["metric"] = [{"name": "test_mrr", "value": 0.1 + 0.2}, {"name": "loss", "value": -math.inf}]
     hanging["tag"] = [{"tag": "paper"}]
     hanging["note"] = [{"at": 1e9, "text": EVIL}]
     kept = {"kind": "exact", "reason": None, "chosen_by": None, "attempt": 1}
-    hanging["lever"] = [{**kept, "name": "compile", "requested": "on", "effective": None}]
+    hanging["option"] = [{**kept, "name": "compile", "requested": "on", "applied": None}]
     spec = {
         "job": {"workload": "train", "train": {"a b/c": [1, None], "x": EVIL}},
         "plan": {},
@@ -80,9 +80,9 @@ def test_csv_has_every_digit_of_every_point(rows: Rows, tmp_path: Path) -> None:
         told = float(line["value"]) if line["value"] else None
         assert (line["name"], float(line["step"]), float(line["at"])) == (name, step, at)
         assert same(told, value)
-    with (tmp_path / "out" / "figures.csv").open(encoding="utf-8", newline="") as file:
-        figures = {line["name"]: float(line["value"]) for line in csv.DictReader(file)}
-    assert figures == {row["name"]: row["value"] for row in rows.tables["figure"]}
+    with (tmp_path / "out" / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        metrics = {line["name"]: float(line["value"]) for line in csv.DictReader(file)}
+    assert metrics == {row["name"]: row["value"] for row in rows.tables["metric"]}
     assert (tmp_path / "out" / "runs.csv").read_text(encoding="utf-8").count("\n") == 3
 
 
@@ -95,8 +95,8 @@ def test_parquet_has_the_same_tables_typed(rows: Rows, tmp_path: Path) -> None:
     assert [repr(row["value"]) for row in first] == [repr(1 / 3), "None", "1e-300"]
     (run, _) = parquet.read_table(tmp_path / "out" / "runs.parquet").to_pylist()
     assert (run["label"], run["tags"], run["exit_code"]) == (EVIL, "paper", None)
-    figures = parquet.read_table(tmp_path / "out" / "figures.parquet").to_pylist()
-    assert figures[1]["value"] == 0.1 + 0.2
+    metrics = parquet.read_table(tmp_path / "out" / "metrics.parquet").to_pylist()
+    assert metrics[1]["value"] == 0.1 + 0.2
 
 
 def test_without_pyarrow_the_error_names_what_to_install(run_cli: Console, tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def expected_points(rows: Rows) -> dict[str, list[tuple[float, int, str]]]:
         for c in rows.curves
     }
     ended = rows.run["ended_at"]
-    figures = {f"figures/{f['name']}": [(ended, 0, repr(float32(f["value"])))] for f in rows.tables["figure"]}
-    return curves | figures
+    metrics = {f"metrics/{f['name']}": [(ended, 0, repr(float32(f["value"])))] for f in rows.tables["metric"]}
+    return curves | metrics
 
 
 def test_event_files_hold_every_point_in_well_framed_records(rows: Rows, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_file_store_has_metrics_params_and_tags_in_mlflows_layout(rows: Rows, 
         "workload": "train",
         "train.a b_c": "[1, null]",
         "train.x": EVIL,
-        "lever.compile": "n/a",
+        "option.compile": "n/a",
     }
     assert (run / "tags" / "kgops.tags").read_text() == "paper"
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]

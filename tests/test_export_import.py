@@ -39,8 +39,8 @@ TABLE = st.dictionaries(TEXT, JSON, max_size=4)
 BY_TYPE = {"TEXT": TEXT, "INTEGER": WHOLE, "REAL": REAL}
 KEYS = {
     "attempt": ("number",),
-    "lever": ("attempt", "name"),
-    "figure": ("name",),
+    "option": ("attempt", "name"),
+    "metric": ("name",),
     "artifact": ("path",),
     "tag": ("tag",),
     "traced": ("test",),
@@ -66,7 +66,7 @@ def key_of(table: str) -> Callable[[dict[str, Any]], Any]:
 def any_run(conn: sqlite3.Connection) -> st.SearchStrategy[Rows]:
     finite = st.floats(0, 4e9)
     fixed: dict[str, dict[str, Any]] = {
-        "lever": {"kind": st.sampled_from(["exact", "numeric", "approximate"])},
+        "option": {"kind": st.sampled_from(["exact", "numeric", "approximate"])},
         "attempt": {"started_at": finite, "ended_at": st.none() | finite},
         "note": {"at": finite},
         "artifact": {"path": st.from_regex(r"results/[a-zé漢]{1,9}", fullmatch=True)},
@@ -150,7 +150,7 @@ SAYS_MUCH = (
     "import json, os, sys\n"
     "say = lambda **e: open(os.environ['KGOPS_EVENTS'], 'a').write(json.dumps(e) + '\\n')\n"
     "for i in range(5): say(event='metric', name='Verlust ∑', value=[.5, None, 1e-9, -0.0, 3][i], step=i, at=1e9 + i)\n"
-    "say(event='lever', name='precision', requested='fp16', effective='fp32', reason='no card')\n"
+    "say(event='option', name='precision', requested='fp16', effective='fp32', reason='no GPU')\n"
     "print('hello'); sys.exit(int(sys.argv[1]))\n"
 )
 
@@ -235,7 +235,7 @@ def test_a_folder_from_another_home_is_copied_and_its_run_is_the_same(
     assert done.code == 0, done.err
     found, wanted = shown(elsewhere, 1), shown(run_cli, 1)
     assert (elsewhere.folder(1) / "worker.log").read_bytes() == (folder / "worker.log").read_bytes()
-    for name in ("state", "label", "workload", "job", "environment", "lever", "exit_code", "submitted_at"):
+    for name in ("state", "label", "workload", "job", "environment", "option", "exit_code", "submitted_at"):
         assert found[name] == wanted[name], name
     curves = {one["name"]: one for one in wanted["series"]}
     assert [one == curves[one["name"]] for one in found["series"]] == [True]
@@ -290,7 +290,7 @@ def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path:
         "runs[0].run.submitted_at is missing": with_run(good, submitted_at=None),
         "there is no state 'flying'": with_run(good, state="flying"),
         "runs[0].run has 'wings'": with_run(good, wings=2),
-        "runs[0].figure is no list": {**good, "runs": [{**one, "figure": {}}]},
+        "runs[0].metric is no list": {**good, "runs": [{**one, "metric": {}}]},
         "runs[0].job is no table": {**good, "runs": [{**one, "job": [1]}]},
         "holds half a character": with_run(good, label="\ud800"),
         "1 steps, 0 values": {
@@ -299,9 +299,9 @@ def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path:
         },
         "UNIQUE constraint": {**good, "runs": [{**one, "tag": [{"tag": "a"}, {"tag": "a"}]}]},
         "run.ended_at is no moment: 1e+308": with_run(good, ended_at=1e308),
-        "plan.choices[0].lever is no text: 5": {
+        "plan.choices[0].option is no text: 5": {
             **good,
-            "runs": [{**one, "plan": {"choices": [{"lever": 5}]}}],
+            "runs": [{**one, "plan": {"choices": [{"option": 5}]}}],
         },
         "plan.forecast is no table": {**good, "runs": [{**one, "plan": {"forecast": "much"}}]},
         "outside its run": {

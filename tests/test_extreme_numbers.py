@@ -52,13 +52,13 @@ def _events() -> list[dict[str, object]]:
         out.append({"event": "note", "text": "at the end of time", "at": value})
         out.append({"event": "metric", "name": "late", "value": 1, "step": 1, "at": value})
         out.append({"event": "artifact", "path": f"results/{step}", "bytes": value, "at": value})
-        lever = {"requested": value, "effective": -value, "reason": "so"}
-        out.append({"event": "lever", "name": f"l{step}", **lever})
+        option = {"requested": value, "applied": -value, "reason": "so"}
+        out.append({"event": "option", "name": f"l{step}", **option})
         out.append({"event": "predicted", "mib": value, "of": "it", "by": "it", "step_mib": LEAST})
         test = {"test": step, "triple": ["a", "b", "c"], "found": [[1, "a", "b", "c", value]]}
         out.append({"event": "traced", **test})
-        figure = {"value": value, "low": -value, "high": value, "n": 3, "unit": "s"}
-        out.append({"event": "measured", "name": "it", "subject": f"s{step}", **figure, "at": value})
+        metric = {"value": value, "low": -value, "high": value, "n": 3, "unit": "s"}
+        out.append({"event": "measured", "name": "it", "subject": f"s{step}", **metric, "at": value})
     for rate in (LEAST, -LEAST, 1e308, LARGEST):
         bounds = {"done": 1.0, "total": LARGEST, "rate": rate}
         out.append({"event": "progress", "phase": "x", "unit": "epochs", **bounds})
@@ -80,8 +80,8 @@ def _send(run_cli: Console, tmp_path: Path, more: str = "") -> None:
 
 
 COMMANDS = (
-    *("runs", "runs --sort mrr", "runs --sort rate --ascending", "runs --figure best.mrr", "runs --json"),
-    *("runs mrr>1e300", "runs rate<1e-300 done>-1e309", "runs --csv --figure mrr", "runs --sort time"),
+    *("runs", "runs --sort mrr", "runs --sort rate --ascending", "runs --metric best.mrr", "runs --json"),
+    *("runs mrr>1e300", "runs rate<1e-300 done>-1e309", "runs --csv --metric mrr", "runs --sort time"),
     *("show 1", "show 1 --json", "report 1", "report 1 --force", "compare 1 2", "compare 1 2 --json"),
     *("compare 2 1 --all", "logs 1", "influences 1", "bench show", "bench show --json"),
     *(f"export 1 --to {wanted} --force" for wanted in ("json", "csv", "tensorboard", "mlflow")),
@@ -127,7 +127,7 @@ def test_screens_show_any_finite_number(run_cli: Console, tmp_path: Path) -> Non
         await seen.press("h")
         await seen.until_shows("2 runs")
         await seen.press("space", "space", "equals_sign")
-        await seen.until_shows("FIGURES")
+        await seen.until_shows("METRICS")
         await seen.press("escape", "enter")
         await seen.until_shows("CURVES")
 

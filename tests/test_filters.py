@@ -120,7 +120,7 @@ def test_listing_command_takes_a_filter_and_says_where_it_is_wrong(
     run_cli: Console, conn: sqlite3.Connection
 ) -> None:
     known = small(conn, 30)
-    expected = [k.run["id"] for k in known if compared(k.figure("mrr"), ">", 0.2) and "old" not in k.tags]
+    expected = [k.run["id"] for k in known if compared(k.metric("mrr"), ">", 0.2) and "old" not in k.tags]
 
     def ids(*args: str) -> list[int]:
         return [run["id"] for run in run_cli("runs", "--json", *args).json()]
@@ -131,9 +131,9 @@ def test_listing_command_takes_a_filter_and_says_where_it_is_wrong(
     assert ids("mrr>0.2 -tag:old", "--state", "succeeded") == [
         n for n in expected[::-1] if known[n - 1].run["state"] == "succeeded"
     ]
-    by_figure = sorted(expected, key=lambda n: (known[n - 1].figure("mrr"), n), reverse=True)
-    assert ids("mrr>0.2 -tag:old", "--sort", "mrr") == by_figure
-    exported = run_cli("runs", "mrr>0.2 -tag:old", "--csv", "--all", "--figure", "mrr").out.splitlines()
+    by_metric = sorted(expected, key=lambda n: (known[n - 1].metric("mrr"), n), reverse=True)
+    assert ids("mrr>0.2 -tag:old", "--sort", "mrr") == by_metric
+    exported = run_cli("runs", "mrr>0.2 -tag:old", "--csv", "--all", "--metric", "mrr").out.splitlines()
     assert [int(line.split(",")[0]) for line in exported[1:]] == expected[::-1]
     assert "MRR" in run_cli("runs", "mrr>0.2", "--sort", "mrr").out.splitlines()[0].upper()
     wrong = run_cli("runs", "tag:x", "stat:failed")

@@ -31,7 +31,7 @@ def test_flags_take_no_number_that_is_not_finite(run_cli: Console, words: str) -
     assert list((run_cli.home / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("table", ["limits]\ngrace_s", "limits]\nlog_mib", "levers]\ncompile"])
+@pytest.mark.parametrize("table", ["limits]\ngrace_s", "limits]\nlog_mib", "options]\ncompile"])
 def test_job_files_take_no_number_that_is_not_finite(run_cli: Console, tmp_path: Path, table: str) -> None:
     for word in (*WORDS, "1" + "0" * 400):
         job = tmp_path / "job.toml"

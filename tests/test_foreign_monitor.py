@@ -15,7 +15,7 @@ from nvml_standin import Machine, StandIn, h200, t4
 pytest.importorskip("nvitop", reason="a dev dependency")
 
 
-def test_nvitop_shows_the_same_cards_memory_and_processes(tmp_path: Path) -> None:
+def test_nvitop_shows_the_same_gpus_memory_and_processes(tmp_path: Path) -> None:
     standin = StandIn(tmp_path)
     busy = replace(t4(used_mib=2048, processes=((os.getpid(), 1900),)), utilization=37, temperature=61)
     standin.show(Machine((busy, h200(used_mib=70_000)), driver="550.54.15", cuda=12040))

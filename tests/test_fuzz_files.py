@@ -264,9 +264,9 @@ def test_a_file_that_is_an_archive_is_no_array_of_a_folder(tmp_path: Path) -> No
         read_flights(tmp_path, 2)
 
 
-def manifest_of(path: object = "results/a", figure: object = 0.5) -> bytes:
+def manifest_of(path: object = "results/a", metric: object = 0.5) -> bytes:
     files = [{"path": path, "kind": "x", "sha256": "", "bytes": 1}]
-    return json.dumps({"files": files, "figures": {"mrr": figure}}).encode()
+    return json.dumps({"files": files, "metrics": {"mrr": metric}}).encode()
 
 
 MANIFEST_TOKENS = (*JSON_TOKENS, b"\\u0000", b"x" * 5000, b"../..", b"pipe", b"round")
@@ -274,7 +274,7 @@ MANIFEST_TOKENS = (*JSON_TOKENS, b"\\u0000", b"x" * 5000, b"../..", b"pipe", b"r
 
 @examples(100)
 @given(content=damaged(manifest_of(), MANIFEST_TOKENS))
-@example(content=manifest_of(figure=10**400))
+@example(content=manifest_of(metric=10**400))
 @example(content=manifest_of("results/a\0"))
 @example(content=manifest_of("results/pipe"))
 @example(content=manifest_of("results/round"))

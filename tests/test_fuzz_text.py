@@ -18,7 +18,7 @@ from kgops.errors import BadJob
 from kgops.experiments.variants import read_axis, variants, word_of
 from kgops.jobs import configurations, recipes, toml
 from kgops.jobs.job import Job, read_job, read_job_file
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from kgops.jobs.workloads import WORKLOADS
 from kgops.planning import profiles
 
@@ -57,11 +57,11 @@ def changed_jobs(draw: st.DrawFn) -> dict[str, Any]:
     for _ in range(draw(st.integers(0, 3))):
         names = {
             name: [key.name for key in WORKLOADS[name].keys],
-            "levers": list(LEVERS),
-            "card": ["gpu", "memory_mib", "exclusive"],
+            "options": list(OPTIONS),
+            "gpu": ["gpu", "memory_mib", "exclusive"],
             "limits": ["attempts", "grace_s", "log_mib", "memory_mib", "allow_approximate"],
             "on": ["where", "partition", "time", "gres", "cpus", "memory", "account", "tasks", "options"],
-            "": ["label", "profile", "workload", *WORKLOADS, "levers", "card", "limits", "on", "other"],
+            "": ["label", "profile", "workload", *WORKLOADS, "options", "gpu", "limits", "on", "other"],
         }
         part = draw(st.sampled_from(sorted(names)))
         there = table if not part else table.setdefault(part, {})
@@ -73,7 +73,7 @@ def changed_jobs(draw: st.DrawFn) -> dict[str, Any]:
 @examples(150)
 @given(table=changed_jobs())
 @example(table={"workload": "exec", "exec": {"command": ["x"]}, "limits": {"grace_s": 10**400}})
-@example(table={"workload": "exec", "exec": {"command": ["x"]}, "levers": {"block": 1 << 20_000}})
+@example(table={"workload": "exec", "exec": {"command": ["x"]}, "options": {"block": 1 << 20_000}})
 @example(table={"workload": "exec", "exec": {"command": ["x"]}, **{f"unknown_{n}": n for n in range(3000)}})
 @example(table={"workload": "train", "train": {"dataset": "umls", "learning_rate": float("inf")}})
 @example(table={"workload": "exec", "exec": {"command": ["x"]}, "on": {"cpus": 1}})
@@ -100,7 +100,7 @@ JOB_TEXTS = [
 TOML_TOKENS = (
     *(
         b"\n[a.b]\n",
-        b"[[levers]]",
+        b"[[options]]",
         b"=",
         b'"',
         b'"""',
@@ -114,7 +114,7 @@ TOML_TOKENS = (
         b".",
     ),
     *(b"[" * 2000, b"{a=" * 2000, b"a." * 2000, b"1" * 5000, b"0x" + b"f" * 5000, b"1979-05-27T00:00:00Z"),
-    *(b"1e999", b"nan", b"\xed\xa0\x80", b'"\\ud800"', b"\n" * 3, b"true", b"[levers]\nblock = 7\n"),
+    *(b"1e999", b"nan", b"\xed\xa0\x80", b'"\\ud800"', b"\n" * 3, b"true", b"[options]\nblock = 7\n"),
 )
 DAMAGED_JOBS = st.sampled_from(JOB_TEXTS).flatmap(lambda text: damaged(text, TOML_TOKENS))
 
@@ -233,7 +233,7 @@ def test_a_damaged_configuration_is_a_job_or_refused_by_its_name(fuzz_folder: Pa
 
 AXES = st.builds(
     lambda name, values: f"{name}={','.join(values)}",
-    st.sampled_from([*LEVERS, "learning_rate", "seed", "dataset", "n", "a.b", ""]) | PLAIN,
+    st.sampled_from([*OPTIONS, "learning_rate", "seed", "dataset", "n", "a.b", ""]) | PLAIN,
     st.lists(
         PLAIN
         | st.sampled_from(

@@ -1,4 +1,4 @@
-"""Whatever has happened to a file that torch saved, a checkpoint, weights, a part or a piece of a tracing: it is
+"""Whatever has happened to a file that torch saved, a checkpoint, weights, a part or a piece of a TracIn run: it is
 read or refused by its name, nothing in it is executed, and it takes no more memory than its size has to do with.
 """
 

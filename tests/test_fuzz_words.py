@@ -31,7 +31,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32).map(lambda 
 OF_KIND: dict[str, Any] = {
     "choice": WORDS,
     "contains": WORDS | WORDS.map(lambda word: f'"{word} {word}"'),
-    "card": WORDS,
+    "gpu": WORDS,
     "number": NUMBERS | st.tuples(NUMBERS, NUMBERS).map("..".join),
     "moment": st.sampled_from(["7d", "30m", "999999999w", "2026-01-31", "today"]),
 }

@@ -56,7 +56,7 @@ def test_a_t4_picks_its_profile_for_plan_and_run_alike(kgops: Callable[..., Done
     assert "fits now" in suggested.out.splitlines()[0]
     job = tomllib.loads(kgops("run", "train", "--dataset", "nations", "--dry-run").out)
     assert job["profile"] == "t4"
-    assert job["levers"]["precision"] == "fp16"
+    assert job["options"]["precision"] == "fp16"
 
 
 def test_a_profile_that_is_named_stands(kgops: Callable[..., Done]) -> None:
@@ -101,17 +101,17 @@ def test_a_run_that_waited_takes_the_plan_of_the_gpu_it_gets(
     def got_the_t4() -> runs.Run | None:
         kgops("runs")  # whoever looks gives turns
         run = run_cli.run(number)
-        return run if run is not None and run.card == "GPU-t4" else None
+        return run if run is not None and run.gpu == "GPU-t4" else None
 
     run = wait_for(got_the_t4, "the T4 to be given to the run")
     assert run.profile == "t4"
     run_cli.ended(number)  # its worker's torch is only to look at
     shown = run_cli.show(number)
-    assert shown["job"]["levers"]["precision"] == "fp16"
+    assert shown["job"]["options"]["precision"] == "fp16"
     assert shown["plan"]["forecast"]["on"] == "Tesla T4"
-    assert {one["lever"]: one["effective"] for one in shown["plan"]["choices"]}["precision"] == "fp16"
+    assert {one["option"]: one["applied"] for one in shown["plan"]["choices"]}["precision"] == "fp16"
     job = tomllib.loads((run_cli.folder(number) / "job.toml").read_text())
-    assert (job["profile"], job["levers"]["precision"]) == ("t4", "fp16")
+    assert (job["profile"], job["options"]["precision"]) == ("t4", "fp16")
 
 
 def test_a_gpu_can_be_asked_for_by_its_model(
@@ -125,7 +125,7 @@ def test_a_gpu_can_be_asked_for_by_its_model(
     assert (run_cli.folder(number) / "worker.log").read_text() == "GPU-t4\n"
     told = kgops("run", "exec", "--gpu", "h100", "--", "true")
     assert told.code == 2
-    assert "no card h100" in told.err
+    assert "no GPU h100" in told.err
 
 
 def test_a_profile_is_judged_on_the_gpus_it_was_made_for(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_the_printed_command_repeats_the_gpu_that_was_asked_for(kgops: Callable[
     words = shlex.split(kgops("suggest", "train", "--dataset", "nations", "--gpu", gpu).out.splitlines()[-1])
     assert words[-2:] == ["--gpu", gpu]
     job = tomllib.loads(kgops(*words[1:], "--dry-run").out)
-    assert (job["card"]["wanted"], job["profile"]) == (gpu, "t4")
+    assert (job["gpu"]["wanted"], job["profile"]) == (gpu, "t4")
 
 
 def test_a_torch_for_cpus_beside_a_gpu_is_told(run_cli: Console, tmp_path: Path) -> None:
@@ -244,4 +244,4 @@ def test_a_torch_for_cpus_beside_a_gpu_is_told(run_cli: Console, tmp_path: Path)
     assert "a build for CPUs: a run does not use the Tesla T4" in told.out
     job = run_cli("run", "train", "--dataset", "nations", "--dry-run", env=machine.environment)
     assert tomllib.loads(job.out)["profile"] == "auto"
-    assert "on the processor" in job.out
+    assert "on the CPU" in job.out

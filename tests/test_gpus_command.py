@@ -1,4 +1,4 @@
-"""`kgops gpus`: cards as they are, whose processes are on them, and every trouble by its name."""
+"""`kgops gpus`: GPUs as they are, whose processes are on them, and every trouble by its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from driving import Console, Done, Terminal, identity_in, patience, wait_for
-from nvml_standin import Card, Machine, Slice, StandIn, a100, h200, t4
+from nvml_standin import Gpu, Machine, Slice, StandIn, a100, h200, t4
 
 from kgops.cli.output import width_of
 
@@ -37,16 +37,16 @@ def show_gpus(run_cli: Console, standin: StandIn) -> Callable[..., Done]:
     return ask
 
 
-def test_a_card_is_shown_with_memory_load_and_processes(
+def test_a_gpu_is_shown_with_memory_load_and_processes(
     show_gpus: Callable[..., Done], standin: StandIn
 ) -> None:
-    card = t4(used_mib=2048, processes=((os.getpid(), 1900), (999_999_999, None)))
-    standin.show(Machine((replace(card, utilization=37, temperature=61),), driver="550.54.15", cuda=12040))
+    gpu = t4(used_mib=2048, processes=((os.getpid(), 1900), (999_999_999, None)))
+    standin.show(Machine((replace(gpu, utilization=37, temperature=61),), driver="550.54.15", cuda=12040))
     told = show_gpus()
     assert told.code == 0, told.err
     head, names, row, _, processes, ours, hidden = told.out.splitlines()
     assert head == "driver 550.54.15, CUDA up to 12.4; memory in MiB, CC is compute capability"
-    assert names.split() == ["CARD", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER"]
+    assert names.split() == ["GPU", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER"]
     assert row.split() == [
         "0",
         "Tesla",
@@ -61,17 +61,17 @@ def test_a_card_is_shown_with_memory_load_and_processes(
         "30/70",
         "W",
     ]
-    assert processes.split() == ["CARD", "PID", "USED", "RUN", "COMMAND"]
+    assert processes.split() == ["GPU", "PID", "USED", "RUN", "COMMAND"]
     assert ours.split()[:4] == ["0", str(os.getpid()), "1,900", "-"]
     assert hidden.split() == ["0", "999999999", "hidden", "-", "n/a"]
 
 
-def test_json_has_every_figure_under_its_units_name(show_gpus: Callable[..., Done], standin: StandIn) -> None:
+def test_json_has_every_metric_under_its_units_name(show_gpus: Callable[..., Done], standin: StandIn) -> None:
     slices = (Slice(1, "NVIDIA H200 MIG 1g.18gb", "MIG-a", 16384, 700, ((4711, 600),)),)
     standin.show(Machine((a100(used_mib=1000), replace(h200(), mig=True, slices=slices))))
     told = show_gpus("--json").json()
     assert (told["driver_version"], told["cuda_version"], told["problem"]) == ("570.86.15", "12.8", None)
-    first, second = told["card"]
+    first, second = told["gpu"]
     assert first["known_as"] == "a100-40"
     assert first["compute_capability"] == "8.0"
     assert first["memory_used_mib"] == 1000
@@ -90,7 +90,7 @@ HOSTILE = replace(t4("GPU-x"), name="NVIDIA [red]№ 1[/]\x1b[31m " + "x" * 80)
 
 
 @pytest.mark.parametrize(
-    "cards",
+    "gpus",
     [
         (t4(),),
         tuple(replace(h200(f"GPU-{i}", 140_000), power_mw=699_000, utilization=100) for i in range(8)),
@@ -101,10 +101,10 @@ HOSTILE = replace(t4("GPU-x"), name="NVIDIA [red]№ 1[/]\x1b[31m " + "x" * 80)
     ids=["one", "eight", "hostile", "sliced", "unlisted"],
 )
 def test_no_line_is_wider_than_80_columns_and_none_carries_an_escape(
-    show_gpus: Callable[..., Done], standin: StandIn, cards: tuple[Card, ...]
+    show_gpus: Callable[..., Done], standin: StandIn, gpus: tuple[Gpu, ...]
 ) -> None:
     long_command = (os.getpid(), 10)
-    standin.show(Machine((replace(cards[0], processes=(long_command,)), *cards[1:])))
+    standin.show(Machine((replace(gpus[0], processes=(long_command,)), *gpus[1:])))
     told = show_gpus()
     assert max(width_of(line) for line in told.out.splitlines()) <= 80
     assert "\x1b" not in told.out
@@ -134,10 +134,10 @@ def test_a_driver_that_does_not_answer_says_what_it_is_and_what_to_do(
     found = show_gpus("--json")
     assert found.code == 1
     assert what in found.json()["problem"]["message"]
-    assert found.json()["card"] == []
+    assert found.json()["gpu"] == []
 
 
-def test_a_lost_card_is_told_beside_the_others(show_gpus: Callable[..., Done], standin: StandIn) -> None:
+def test_a_lost_gpu_is_told_beside_the_others(show_gpus: Callable[..., Done], standin: StandIn) -> None:
     standin.show(Machine((t4("GPU-a", used_mib=7), replace(t4("GPU-b"), lost=15))))
     told = show_gpus()
     assert told.code == 1
@@ -148,14 +148,14 @@ def test_a_lost_card_is_told_beside_the_others(show_gpus: Callable[..., Done], s
     assert "does not answer" in rows[1]
 
 
-def test_a_machine_without_a_driver_has_no_cards_and_that_is_no_trouble(run_cli: Console) -> None:
+def test_a_machine_without_a_driver_has_no_gpus_and_that_is_no_trouble(run_cli: Console) -> None:
     told = run_cli("gpus")
     assert (told.code, told.err) == (0, "")
     assert "runs use the CPU" in told.out
     assert run_cli("gpus", "--json").json()["problem"]["kind"] == "no-library"
 
 
-def test_cards_can_be_looked_at_before_the_first_run(
+def test_gpus_can_be_looked_at_before_the_first_run(
     run_cli: Console, standin: StandIn, tmp_path: Path
 ) -> None:
     standin.show(Machine((t4(processes=((os.getpid(), 5),)),)))
@@ -180,7 +180,7 @@ def test_a_process_is_told_by_the_run_it_belongs_to_and_a_strangers_by_none(
     pids = [identity_in(tmp_path / name).pid for name in ("first", "second")]
     processes = ((pids[0], 100), (pids[1], 50), (os.getpid(), 7))
     standin.show(Machine((t4("GPU-a", processes=processes), t4("GPU-b", processes=((pids[0], 11),)))))
-    one, other = show_gpus("--json").json()["card"]
+    one, other = show_gpus("--json").json()["gpu"]
     assert [process["run"] for process in one["process"]] == [first, second, None]
     held = {run["run"]: (run["used_mib"], run["by"]) for run in one["run"]}
     assert held == {first: (100, "processes"), second: (50, "processes")}
@@ -203,8 +203,8 @@ def test_what_a_worker_started_belongs_to_its_run_however_far_it_has_gone(
     number = run_cli.detach("sh", "-c", child.format(f=tmp_path / "pid"))
     pid = identity_in(tmp_path / "pid").pid
     standin.show(Machine((t4(processes=((pid, 100),)),)))
-    (card,) = show_gpus("--json").json()["card"]
-    assert [process["run"] for process in card["process"]] == [number]
+    (gpu,) = show_gpus("--json").json()["gpu"]
+    assert [process["run"] for process in gpu["process"]] == [number]
 
 
 def test_the_pid_of_an_ended_run_given_to_somebody_else_is_not_its(
@@ -213,8 +213,8 @@ def test_the_pid_of_an_ended_run_given_to_somebody_else_is_not_its(
     number = run_cli.detach(*_writes_its_pid(tmp_path / "pid", "exit 0"))
     run_cli.ended(number)
     standin.show(Machine((t4(processes=((os.getpid(), 100),)),)))
-    (card,) = show_gpus("--json").json()["card"]
-    assert card["process"][0]["run"] is None
+    (gpu,) = show_gpus("--json").json()["gpu"]
+    assert gpu["process"][0]["run"] is None
 
 
 def test_a_run_of_another_home_is_not_ours(
@@ -229,8 +229,8 @@ def test_a_run_of_another_home_is_not_ours(
     stranger = subprocess.Popen(["sleep", "60"], env={**os.environ, "KGOPS_TAG": f"{foreign}#1"})
     try:
         standin.show(Machine((t4(processes=((ours, 1), (stranger.pid, 2))),)))
-        (card,) = show_gpus("--json").json()["card"]
-        assert [process["run"] for process in card["process"]] == [1, None]
+        (gpu,) = show_gpus("--json").json()["gpu"]
+        assert [process["run"] for process in gpu["process"]] == [1, None]
     finally:
         stranger.kill()
         stranger.wait()
@@ -276,25 +276,25 @@ def inside(run_cli: Console, standin: StandIn) -> Iterator[Container]:
 
 
 @pytest.mark.slow
-def test_where_no_process_can_be_named_a_run_is_told_by_the_change_of_its_cards_memory(
+def test_where_no_process_can_be_named_a_run_is_told_by_the_change_of_its_gpus_memory(
     inside: Container, standin: StandIn
 ) -> None:
     standin.show(Machine((t4("GPU-a", used_mib=300, processes=((31337, 200),)),)))
     assert inside("run", "exec", "--gpu", "0", "--detach", "--", "sleep", "60") == "1\n"
-    time.sleep(1.0)  # until its supervisor has seen the card as it was before
+    time.sleep(1.0)  # until its supervisor has seen the GPU as it was before
     standin.show(Machine((t4("GPU-a", used_mib=5300, processes=((31337, 200), (31400, 5000))),)))
 
     def found() -> dict[str, Any] | None:
-        (card,) = json.loads(inside("gpus", "--json"))["card"]
-        (held,) = card["run"]
+        (gpu,) = json.loads(inside("gpus", "--json"))["gpu"]
+        (held,) = gpu["run"]
         return held if held["used_mib"] == 5000 else None
 
-    held = wait_for(found, "the card's memory in the record")
+    held = wait_for(found, "the GPU's memory in the record")
     assert (held["run"], held["used_mib"], held["by"]) == (1, 5000.0, "memory change")
     shown = json.loads(inside("show", "1", "--json"))
-    (event,) = [event for event in shown["event"] if event["kind"] == "card_memory_by"]
+    (event,) = [event for event in shown["event"] if event["kind"] == "gpu_memory_by"]
     assert event["body"] == {"way": "memory change"}
-    assert "by the change of the card's memory" in " ".join(inside("gpus").split())
+    assert "by the change of the GPU's memory" in " ".join(inside("gpus").split())
 
 
 # ---- watching ----
@@ -317,15 +317,15 @@ def watching(run_cli: Console, standin: StandIn) -> Iterator[Callable[[], Termin
 def test_watching_draws_again_what_changed_and_nothing_else_until_ctrl_c(
     watching: Callable[[], Terminal], standin: StandIn
 ) -> None:
-    cards = (t4("GPU-a", used_mib=111), t4("GPU-b", used_mib=222))
-    standin.show(Machine(cards))
+    gpus = (t4("GPU-a", used_mib=111), t4("GPU-b", used_mib=222))
+    standin.show(Machine(gpus))
     terminal = watching()
     terminal.wait_for_text(b"222")
     _read_until(terminal, standin, len(_readings(standin)) + 2)  # by then the whole of the first page is here
     drawn = len(terminal.seen)
     _read_until(terminal, standin, len(_readings(standin)) + 2)
     assert len(terminal.seen) == drawn  # nothing changed, so nothing was sent
-    standin.show(Machine((cards[0], replace(cards[1], used_mib=333))))
+    standin.show(Machine((gpus[0], replace(gpus[1], used_mib=333))))
     terminal.wait_for_text(b"333")
     sent = terminal.seen[drawn:]
     assert b"111" not in sent
@@ -357,7 +357,7 @@ def test_watching_into_a_pipe_gives_plain_lines_at_once(
     assert child.returncode == 0, err
     assert b"\x1b" not in first + second + out
     if flags:
-        assert json.loads(second)["card"][0]["memory_used_mib"] == 111
+        assert json.loads(second)["gpu"][0]["memory_used_mib"] == 111
     else:
         assert re.fullmatch(rb"[\d-]+ [\d:]+  0  Tesla T4  111/15,360 MiB  0%  40\S+C  30/70 W\n", second)
 

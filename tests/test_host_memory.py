@@ -31,7 +31,7 @@ def small_group() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_a_kernel_oom_kill_is_told_from_other_kills_and_the_ladder_steps_down(
+def test_a_kernel_oom_kill_is_told_from_other_kills_and_the_fallbacks_steps_down(
     run_cli: Console, small_group: Path
 ) -> None:
     script = f"echo $$ > {small_group}/cgroup.procs; exec {sys.executable} -c 'x = bytearray({{mib}} << 20)'"

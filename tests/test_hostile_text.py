@@ -27,7 +27,7 @@ def events_that_mean_harm() -> str:
     events: list[dict[str, object]] = [
         {"event": "metric", "name": EVIL, "value": 1, "step": 1},
         {"event": "progress", "phase": EVIL, "done": 1, "total": 2, "unit": EVIL, "rate": 1},
-        {"event": "lever", "name": EVIL, "requested": EVIL, "effective": EVIL, "reason": EVIL},
+        {"event": "option", "name": EVIL, "requested": EVIL, "applied": EVIL, "reason": EVIL},
         {"event": "artifact", "path": f"results/{EVIL}", "kind": EVIL},
         {"event": "note", "text": EVIL},
         {"event": "predicted", "mib": 1, "of": EVIL, "by": EVIL},
@@ -125,7 +125,7 @@ def test_job_file_that_means_harm_cannot_speak_to_the_terminal(
     assert LITERAL in dry.seen
     wrong = json.dumps(EVIL)
     (tmp_path / "bad.toml").write_text(
-        f"workload = {wrong}\nlabel = 3\n{wrong} = {wrong}\n[levers]\n{wrong} = 1\n"
+        f"workload = {wrong}\nlabel = 3\n{wrong} = {wrong}\n[options]\n{wrong} = 1\n"
     )
     bad = open_terminal("run", "bad.toml")
     assert bad.wait() == 2
@@ -161,19 +161,19 @@ def test_names_never_become_a_shell_command_or_a_path(run_cli: Console, tmp_path
 def test_job_file_of_wrong_types_exits_2_with_all_its_problems(run_cli: Console, tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(
         'workload = "exec"\nlabel = 3\nlevels = 1\n[exec]\ncommand = "echo hi"\nprogress_regex = "("\n'
-        '[card]\nexclusive = "yes"\n[limits]\nattempts = 1.5\ngrace_s = "long"\n[levers]\nprecison = "fp16"\n'
+        '[gpu]\nexclusive = "yes"\n[limits]\nattempts = 1.5\ngrace_s = "long"\n[options]\nprecison = "fp16"\n'
     )
     done = run_cli("run", "job.toml")
     assert (done.code, done.out) == (2, "")
     for problem in (
         "label: expected text, found the number 3",
-        "levels: no such key; did you mean 'levers'?",
+        "levels: no such key; did you mean 'options'?",
         "exec.command: expected a list of texts, found the text 'echo hi'",
         "exec.progress_regex: not a regular expression",
-        "card.exclusive: expected true or false",
+        "gpu.exclusive: expected true or false",
         "limits.attempts: expected a whole number",
         "limits.grace_s: expected a number",
-        "levers.precison: no such lever; did you mean 'precision'?",
+        "options.precison: no such option; did you mean 'precision'?",
     ):
         assert problem in done.err
     assert "8 problems" in done.err

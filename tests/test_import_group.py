@@ -83,7 +83,7 @@ def trained(tmp_path: Path) -> Path:
             "training": {"batch_size": 512, "learning_rate": 1e-3},
             "optimizations": {
                 "use_mixed_precision": True,
-                "compile": {"asked": "default", "effective": "off", "reason": "no CUDA device"},
+                "compile": {"asked": "default", "applied": "off", "reason": "no CUDA device"},
             },
         },
         training_history='{"train_loss": [0.5, NaN, 0.25], "val_mrr": [0.1, 0.2, 0.3], "best_epoch": 3}',
@@ -113,8 +113,8 @@ def test_documented_booleans_are_read_wherever_a_config_has_them(
     one = import_from(conn, home, theirs)
     assert one.number is not None
     found = {
-        lever.name: (lever.requested, lever.effective, lever.kind)
-        for lever in reports.levers(conn, one.number)
+        option.name: (option.requested, option.applied, option.kind)
+        for option in reports.options(conn, one.number)
     }
     assert found == {
         "use_mixed_precision": ("on", None, "numeric"),
@@ -124,24 +124,24 @@ def test_documented_booleans_are_read_wherever_a_config_has_them(
     assert runs.spec(conn, one.number).job["train"] == {"batch_size": 512}
 
 
-def test_booleans_that_kgops_wrote_add_nothing_to_its_own_levers(
+def test_booleans_that_kgops_wrote_add_nothing_to_its_own_options(
     conn: sqlite3.Connection, home: Path, tmp_path: Path
 ) -> None:
     config = {
         "optimizations": {
             "use_mixed_precision": False,
             "use_mixed_precision_requested": True,
-            "precision": {"asked": "auto", "effective": "fp32", "reason": "no CUDA device"},
+            "precision": {"asked": "auto", "applied": "fp32", "reason": "no CUDA device"},
         }
     }
     ours = write(tmp_path / "ours", config=config, training_history={"train_loss": [0.5, 0.25]})
     one = import_from(conn, home, ours)
     assert one.number is not None
-    found = [(lever.name, lever.requested, lever.effective) for lever in reports.levers(conn, one.number)]
+    found = [(option.name, option.requested, option.applied) for option in reports.options(conn, one.number)]
     assert found == [("precision", "auto", "fp32")]
 
 
-def test_a_training_folder_becomes_a_run_with_its_curves_figures_levers_and_files(
+def test_a_training_folder_becomes_a_run_with_its_curves_metrics_options_and_files(
     conn: sqlite3.Connection, home: Path, trained: Path
 ) -> None:
     one = import_from(conn, home, trained)
@@ -153,18 +153,18 @@ def test_a_training_folder_becomes_a_run_with_its_curves_figures_levers_and_file
         "train_loss": [(1, 0.5), (2, None), (3, 0.25)],
         "val_mrr": [(1, 0.1), (2, 0.2), (3, 0.3)],
     }
-    figures = {
+    metrics = {
         "best_epoch": 3,
         "test_mrr": 0.31,
         "test_hits_at_10": 0.5,
         "test_count": 7,
         "test_head_mrr": 0.2,
     }
-    assert reports.figures(conn, run.id) == figures
-    levers = {lever.name: lever for lever in reports.levers(conn, run.id)}
-    assert (levers["compile"].requested, levers["compile"].effective) == ("default", "off")
-    asked = levers["use_mixed_precision"]
-    assert (asked.requested, asked.effective) == ("on", None) and "nothing says" in (asked.reason or "")
+    assert reports.metrics(conn, run.id) == metrics
+    options = {option.name: option for option in reports.options(conn, run.id)}
+    assert (options["compile"].requested, options["compile"].applied) == ("default", "off")
+    asked = options["use_mixed_precision"]
+    assert (asked.requested, asked.applied) == ("on", None) and "nothing says" in (asked.reason or "")
     assert asked.kind == "numeric"
     spec = runs.spec(conn, run.id)
     assert spec.job["train"] == {
@@ -193,7 +193,7 @@ def test_what_nobody_wrote_down_is_unknown_and_the_run_says_where_it_came_from(
         run.started_at,
         run.exit_code,
         run.peak_host_mib,
-        run.card,
+        run.gpu,
         run.predicted_mib,
         run.profile,
     )
@@ -303,7 +303,7 @@ def test_a_batch_of_the_groups_script_becomes_a_run_with_influences(
     assert [(i.head, i.score) for i in found if i.rank > 0] == best
     assert [(i.head, i.score) for i in sorted(found, key=lambda i: -i.rank) if i.rank < 0] == worst
     assert influences.names(conn, number)["MONDO:0004525"] == NAMES["MONDO:0004525"]
-    assert reports.figures(conn, number) == {
+    assert reports.metrics(conn, number) == {
         "total_triples": 2,
         "successful": 1,
         "failed_tracin": 1,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kgops.errors import BadJob, Usage
 from kgops.jobs import secrets, toml
-from kgops.jobs.job import LARGEST_JOB_FILE, CardAsk, Job, Limits, read_job, read_job_file
-from kgops.jobs.options import LEVERS, kind_of
+from kgops.jobs.job import LARGEST_JOB_FILE, GpuRequest, Job, Limits, read_job, read_job_file
+from kgops.jobs.options import OPTIONS, kind_of
 from kgops.jobs.placeholders import attempt_settings, fill_in
 from kgops.jobs.text import lines, one_line
 
@@ -62,7 +62,7 @@ def test_toml_keeps_nan_and_leaves_none_out() -> None:
 
 
 JOBS = st.builds(
-    lambda label, command, values, profile, levers, card, limits, progress: Job(
+    lambda label, command, values, profile, options, gpu, limits, progress: Job(
         workload="exec",
         label=label,
         settings={
@@ -73,8 +73,8 @@ JOBS = st.builds(
             "on_oom": {"n": values} if values else {},
         },
         profile=profile,
-        levers=levers,
-        card=card,
+        options=options,
+        gpu=gpu,
         limits=limits,
     ),
     WORDS.filter(str.strip),
@@ -84,11 +84,11 @@ JOBS = st.builds(
     st.fixed_dictionaries(
         {},
         optional={
-            name: st.sampled_from([1 if value is int else value for value in lever.values])
-            for name, lever in LEVERS.items()
+            name: st.sampled_from([1 if value is int else value for value in option.values])
+            for name, option in OPTIONS.items()
         },
     ),
-    st.builds(CardAsk, st.none() | WORDS, st.none() | st.integers(1, 10**6), st.booleans()),
+    st.builds(GpuRequest, st.none() | WORDS, st.none() | st.integers(1, 10**6), st.booleans()),
     st.builds(Limits, st.integers(1, 9), st.floats(0, 1e6), st.floats(1, 1e6)),
     st.none() | st.just(r"(\d+) of (\d+)"),
 )
@@ -115,8 +115,8 @@ def test_every_job_is_read_as_it_was_written_by_way_of_toml_and_of_json(job: Job
                         "exec",
                         "command",
                         "on_oom",
-                        "levers",
-                        "card",
+                        "options",
+                        "gpu",
                         "limits",
                         "grace_s",
                         "label",
@@ -153,9 +153,9 @@ def test_all_problems_are_told_at_once_with_path_and_nearest_key() -> None:
             "workload": "exec",
             "labl": "x",
             "exec": {"comand": ["echo"], "on_oom": {"n": []}, "metric_regex": "("},
-            "card": {"wanted": 0, "memory_mib": 0, "exclusive": 1},
+            "gpu": {"wanted": 0, "memory_mib": 0, "exclusive": 1},
             "limits": {"attempts": 0, "grace_s": math.inf, "log_mib": math.nan},
-            "levers": {"batchsize": 3, "precision": {"a": 1}},
+            "options": {"batchsize": 3, "precision": {"a": 1}},
         }
     )
     assert found == [
@@ -163,14 +163,14 @@ def test_all_problems_are_told_at_once_with_path_and_nearest_key() -> None:
         "exec.comand: no such key; did you mean 'command'?",
         "exec.command: missing; expected a list of texts",
         *[line for line in found if line.startswith("exec.metric_regex: not a regular expression")],
-        "card.gpu: expected text, found the number 0",
-        "card.memory_mib: must be at least 1, found 0",
-        "card.exclusive: expected true or false, found the number 1",
+        "gpu.gpu: expected text, found the number 0",
+        "gpu.memory_mib: must be at least 1, found 0",
+        "gpu.exclusive: expected true or false, found the number 1",
         "limits.attempts: must be at least 1, found 0",
         "limits.grace_s: must be a finite number, found inf",
         "limits.log_mib: must be a finite number, found nan",
-        "levers.batchsize: no such lever; did you mean 'batch_size'?",
-        "levers.precision: must be auto or fp32 or tf32 or fp16 or bf16; found {'a': 1}",
+        "options.batchsize: no such option; did you mean 'batch_size'?",
+        "options.precision: must be auto or fp32 or tf32 or fp16 or bf16; found {'a': 1}",
     ]
     assert len(found) == 12
 
@@ -206,8 +206,8 @@ def test_problem_elsewhere_does_not_hide_a_problem_of_the_command() -> None:
         ({**of_command(), "label": "\n"}, "label: must not be empty"),
         ({**of_command(), "label": "\ud800"}, "label: '\\ud800' is not UTF-8"),
         (
-            {**of_command(), "card": {"memory_mib": True}},
-            "card.memory_mib: expected a whole number, found true",
+            {**of_command(), "gpu": {"memory_mib": True}},
+            "gpu.memory_mib: expected a whole number, found true",
         ),
         ({**of_command(), "limits": {"grace_s": -1}}, "limits.grace_s: must be at least 0, found -1.0"),
         ({**of_command(), "a b\x1b": 1}, "'a b\\x1b': no such key; known here: "),
@@ -221,9 +221,9 @@ def test_problem_names_its_key_and_what_was_found(table: object, said: str) -> N
 def test_whole_number_does_for_a_number_and_defaults_fill_the_rest() -> None:
     job = read_job({**of_command(), "limits": {"grace_s": 5}}, "x")
     assert job.limits == Limits(1, 5.0, 256.0)
-    assert job.card == CardAsk()
+    assert job.gpu == GpuRequest()
     assert job.label == "echo"
-    assert (job.profile, job.levers, job.settings["on_oom"]) == (None, {}, {})
+    assert (job.profile, job.options, job.settings["on_oom"]) == (None, {}, {})
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -265,14 +265,14 @@ def test_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
 
 
 def test_of_thousands_of_unknown_names_the_first_are_told_and_counted() -> None:
-    levers = {f"k{i}": 1 for i in range(19_000)}
+    options = {f"k{i}": 1 for i in range(19_000)}
     with pytest.raises(BadJob) as caught:
-        read_job({"workload": "exec", "exec": {"command": ["true"]}, "levers": levers}, "job")
-    assert caught.value.problems[0].startswith("levers.k0: no such lever")
-    assert caught.value.problems[-1] == "levers: 18,980 more levers that are not known"
+        read_job({"workload": "exec", "exec": {"command": ["true"]}, "options": options}, "job")
+    assert caught.value.problems[0].startswith("options.k0: no such option")
+    assert caught.value.problems[-1] == "options: 18,980 more options that are not known"
 
 
-def test_rungs_of_a_command_are_bounded_in_all() -> None:
+def test_fallbacks_of_a_command_are_bounded_in_all() -> None:
     names = [f"n{i}" for i in range(400)]
     on_oom = {name: list(range(300)) for name in names}
     with pytest.raises(BadJob, match=r"on_oom: more than 100,000 values"):
@@ -281,14 +281,14 @@ def test_rungs_of_a_command_are_bounded_in_all() -> None:
         )
 
 
-# --- levers ---------------------------------------------------------------------------------------
+# --- options ---------------------------------------------------------------------------------------
 
 
-def test_every_lever_says_what_it_does_to_the_numbers() -> None:
-    for name, lever in LEVERS.items():
-        assert lever.name == name
-        assert lever.kind in ("exact", "numeric", "approximate")
-        assert lever.summary
+def test_every_option_says_what_it_does_to_the_numbers() -> None:
+    for name, option in OPTIONS.items():
+        assert option.name == name
+        assert option.kind in ("exact", "numeric", "approximate")
+        assert option.summary
     kinds = {name: kind_of(name) for name in ("entity_chunk", "gradient_checkpointing", "memory_cleanup")}
     assert set(kinds.values()) == {"exact"}
     assert {kind_of(name) for name in ("precision", "compile", "devices")} == {"numeric"}
@@ -307,7 +307,7 @@ def test_only_known_names_in_braces_are_replaced() -> None:
     ]
 
 
-def test_rungs_go_down_together_and_the_shorter_list_stays_at_its_last() -> None:
+def test_fallbacks_go_down_together_and_the_shorter_list_stays_at_its_last() -> None:
     assert attempt_settings({"n": [4, 2, 1], "m": ["a", "b"]}) == [
         {"n": 4, "m": "a"},
         {"n": 2, "m": "b"},

@@ -1,4 +1,4 @@
-"""A window onto any number of runs: figures, pages that stay until they are refreshed, what is marked, exports."""
+"""A window onto any number of runs: metrics, pages that stay until they are refreshed, what is marked, exports."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ def history(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> I
     yield from known_history(tmp_path_factory.mktemp("history") / "kgops.db", empty_database)
 
 
-# --- figures ----------------------------------------------------------------------------------------
+# --- metrics ----------------------------------------------------------------------------------------
 
 
-def test_runs_sort_by_a_figure_with_those_that_lack_it_last(history: History) -> None:
+def test_runs_sort_by_a_metric_with_those_that_lack_it_last(history: History) -> None:
     conn, known = history
     for descending in (True, False):
         have = sorted(
-            ((value, k.run["id"]) for k in known if (value := k.figure("mrr")) is not None),
+            ((value, k.run["id"]) for k in known if (value := k.metric("mrr")) is not None),
             reverse=descending,
         )
-        lack = sorted((k.run["id"] for k in known if k.figure("mrr") is None), reverse=descending)
+        lack = sorted((k.run["id"] for k in known if k.metric("mrr") is None), reverse=descending)
         expected = [number for _, number in have] + lack
-        assert list(runs.ordered(conn, figure="mrr", descending=descending)) == expected
+        assert list(runs.ordered(conn, metric="mrr", descending=descending)) == expected
         pages: list[int] = []
         while page := runs.page(
-            conn, figure="mrr", descending=descending, limit=7, after=pages[-1] if pages else None
+            conn, metric="mrr", descending=descending, limit=7, after=pages[-1] if pages else None
         ):
             pages += [run.id for run in page]
         assert pages == expected
 
 
-def test_names_of_figures_are_those_some_run_has(history: History) -> None:
+def test_names_of_metrics_are_those_some_run_has(history: History) -> None:
     conn, known = history
     names = scores.names(conn)
     assert {"mrr", "test_mrr", "valid_mrr", "loss", "hits@10"} <= set(names)
     for name in names:
-        assert any(k.figure(name) is not None for k in known)
+        assert any(k.metric(name) is not None for k in known)
 
 
-def test_figures_of_an_ended_run_go_with_it_and_come_again(conn: sqlite3.Connection) -> None:
+def test_metrics_of_an_ended_run_go_with_it_and_come_again(conn: sqlite3.Connection) -> None:
     for number in (1, 2):
         runs.add(
             conn,
@@ -102,8 +102,8 @@ def test_listing_shows_what_pages_show_at_every_position(history: History) -> No
     for _ in range(300):
         chosen = [a_term(chance) for _ in range(chance.choice([0, 1, 2]))]
         text = " ".join(term for term, _ in chosen)
-        by, figure = chance.choice([("id", False), ("peak_host_mib", False), ("label", False), ("mrr", True)])
-        sort = Sort(by, figure, chance.random() < 0.5)
+        by, metric = chance.choice([("id", False), ("peak_host_mib", False), ("label", False), ("mrr", True)])
+        sort = Sort(by, metric, chance.random() < 0.5)
         terms = filters.read(text, now=NOW).terms
         listing.show(terms, sort)
         wanted = runs.Filter(conditions=conditions.compiled(conn, terms))
@@ -111,8 +111,8 @@ def test_listing_shows_what_pages_show_at_every_position(history: History) -> No
             runs.ordered(
                 conn,
                 wanted,
-                sort="id" if figure else by,
-                figure=by if figure else None,
+                sort="id" if metric else by,
+                metric=by if metric else None,
                 descending=sort.descending,
             )
         )
@@ -184,7 +184,7 @@ def test_marked_runs_that_ended_are_deleted_with_their_folders_and_others_say_wh
     assert told[77].why == "it is gone already"
 
 
-def test_export_has_every_column_tags_and_figures_and_nothing_a_spreadsheet_runs(
+def test_export_has_every_column_tags_and_metrics_and_nothing_a_spreadsheet_runs(
     conn: sqlite3.Connection,
 ) -> None:
     import csv
@@ -200,7 +200,7 @@ def test_export_has_every_column_tags_and_figures_and_nothing_a_spreadsheet_runs
     elements = json.loads("".join(export.as_json(conn, numbers, ["mrr", "best.loss"])))
     for k, row, element in zip(reversed(known), rows, elements, strict=True):
         assert set(row["tags"].split()) == k.tags == set(element["tags"])
-        assert row["mrr"] == ("" if k.figure("mrr") is None else str(k.figure("mrr")))
-        assert element["figures"] == {"mrr": k.figure("mrr"), "best.loss": k.best("loss")}
+        assert row["mrr"] == ("" if k.metric("mrr") is None else str(k.metric("mrr")))
+        assert element["metrics"] == {"mrr": k.metric("mrr"), "best.loss": k.best("loss")}
         assert element["peak_host_mib"] == k.run["peak_host_mib"]
     assert json.loads("".join(export.as_json(conn, []))) == []

@@ -91,7 +91,7 @@ def measured(make: Make, loss_of: LossOf, optimizer: Optimizer | None, autocast:
 @contextlib.contextmanager
 def without_onednn() -> Iterator[None]:
     before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags warns of Intel's cards
+    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags warns of Intel's GPUs
     try:
         yield
     finally:
@@ -113,13 +113,13 @@ def test_autocast_is_followed_though_meta_has_none() -> None:
     rng = random.Random(7)
     for _ in range(6):
         width, hidden, rows = rng.randint(50, 300), rng.randint(50, 600), rng.randint(100, 900)
-        # Labels for which the loss on cards and on CPUs is made of the same casts.
+        # Labels for which the loss on GPUs and on CPUs is made of the same casts.
         make: Make = lambda w=width, h=hidden: nn.Sequential(nn.Linear(w, h), nn.ReLU(), nn.Linear(h, 80))  # type: ignore[misc]  # noqa: E731
         loss_of: LossOf = lambda m, n=rows, w=width: F.cross_entropy(  # type: ignore[misc]  # noqa: E731
             m(torch.empty(n, w)), torch.zeros(n, dtype=torch.long)
         )
         traced = trace_step(make, loss_of, optimizer=OPTIMIZERS["adam"], autocast=torch.bfloat16)
-        # A card is stood in for by a CPU, whose oneDNN may widen bf16 to float32 inside itself: leave that out.
+        # A GPU is stood in for by a CPU, whose oneDNN may widen bf16 to float32 inside itself: leave that out.
         with without_onednn():
             real = measured(make, loss_of, OPTIMIZERS["adam"], torch.bfloat16)
         assert -0.1 < traced.peak / real - 1 < 0.02, (traced, real)
@@ -134,12 +134,12 @@ def our_step(rng: random.Random) -> tuple[Callable[[str], None], int]:
     settings |= {"embedding_dim": rng.choice((32, 64, 100)), "output_channels": rng.choice((3, 16, 32))}
     settings |= {"batch_norm": rng.random() < 0.7, "label_smoothing": rng.choice((0.0, 0.1))}
     batch, entities = rng.randint(20, 600), rng.randint(100, 4000)
-    levers = {"batch_size": batch, "gradient_checkpointing": rng.random() < 0.3}
+    options = {"batch_size": batch, "gradient_checkpointing": rng.random() < 0.3}
     queries = Answers(batch, batch, batch, 1)
     counts = Counts(entities, 3, batch, 0, 0, queries, Answers())
     settings["inverse"] = False
     shape = train_shape(
-        read_job({"workload": "train", "train": settings, "levers": levers}, "test"), counts, None
+        read_job({"workload": "train", "train": settings, "options": options}, "test"), counts, None
     )
     assert shape is not None
     training = TrainSettings(
@@ -155,7 +155,7 @@ def our_step(rng: random.Random) -> tuple[Callable[[str], None], int]:
             build_optimizer("sgd", model, 0.1, 0.0)
             if device == "cpu"
             else torch.optim.SGD(model.parameters(), 0.1),
-            recompute=bool(levers["gradient_checkpointing"]),
+            recompute=bool(options["gradient_checkpointing"]),
         )
         for _ in (1, 2):
             ids, rows = (

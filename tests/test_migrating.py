@@ -129,8 +129,8 @@ def test_a_training_leaves_the_files_it_always_left(reader: Reader, line: str) -
     epochs, every = int(flags.get("--num-epochs", 100)), int(flags.get("--checkpoint-frequency", 2))
     kept = [f"checkpoints/checkpoint_epoch_{n:07d}.pt" for n in range(every, epochs + 1, every)]
     models = ["final_model.pt", "best_model.pt", *kept]
-    figures = {"config.json", "training_history.json", "test_results.json"}
-    promised = figures | set(models) | {f"{name}.sha256" for name in models}
+    metrics = {"config.json", "training_history.json", "test_results.json"}
+    promised = metrics | set(models) | {f"{name}.sha256" for name in models}
     assert done.written == {f"{folder}/{name}" for name in promised}
     assert len(reader.read(f"{folder}/training_history.json")) == epochs
     printed = re.search(r"test_mrr ([\d.]+)", done.err)
@@ -212,20 +212,20 @@ def test_a_regression_evaluates_and_writes_nothing_unasked(reader: Reader, line:
 def test_a_run_that_cannot_compile_says_so_and_goes_on(reader: Reader) -> None:
     line = next(line for line in REGRESSIONS if "colab_optimized_full" in line)
     reader.typed(line)
-    (compiled,) = (one for one in reader.show(line)["lever"] if one["name"] == "compile")
-    assert (compiled["requested"], compiled["effective"]) == ("default", "off")
+    (compiled,) = (one for one in reader.show(line)["option"] if one["name"] == "compile")
+    assert (compiled["requested"], compiled["applied"]) == ("default", "off")
     assert compiled["reason"]
 
 
-def levers(reader: Reader, line: str) -> dict[str, tuple[str | None, str | None]]:
+def options(reader: Reader, line: str) -> dict[str, tuple[str | None, str | None]]:
     """What took effect, and why nothing else did."""
     reader.typed(line)
-    return {one["name"]: (one["effective"], one["reason"]) for one in reader.show(line)["lever"]}
+    return {one["name"]: (one["applied"], one["reason"]) for one in reader.show(line)["option"]}
 
 
 def test_the_run_says_what_became_of_each_flag_of_training(reader: Reader) -> None:
     (line,) = (line for line in TRAININGS if "--use-mixed-precision" in line)
-    told = levers(reader, line)
+    told = options(reader, line)
     format_, why = told["precision"]
     assert format_ in ("fp16", "bf16") or (format_ == "fp32" and why)
     assert told["gradient_checkpointing"][0] == "on"
@@ -235,11 +235,11 @@ def test_the_run_says_what_became_of_each_flag_of_training(reader: Reader) -> No
 
 def test_the_run_says_what_became_of_each_flag_of_tracin(reader: Reader) -> None:
     (line,) = (line for line in TRACINGS if "--use-torch-compile" in line)
-    told = levers(reader, line)
+    told = options(reader, line)
     assert told["vectorized_gradients"][0] == "on"
     for name, why in (("compile", "matrix products"), ("gradient_checkpointing", "no backward pass")):
-        effective, reason = told[name]
-        assert effective == "off" and reason and why in reason
+        applied, reason = told[name]
+        assert applied == "off" and reason and why in reason
         (row,) = (row for row in rows() if row[0] == "run_tracin.py" and row[2].startswith(name))
         assert (
             why in PAGE[PAGE.index("## `run_tracin.py`") :].partition(f"| `{row[1]}` |")[2].partition("\n")[0]
@@ -310,5 +310,5 @@ def test_a_flag_becomes_what_the_table_says(
     workload = WORKLOADS[script]
     job = planned(f"kgops run {workload} {LEAST[script]} {flag}")
     ((name, value),) = tomllib.loads(line).items()
-    found = job["levers"].get(name, job[workload].get(name))
+    found = job["options"].get(name, job[workload].get(name))
     assert found == value

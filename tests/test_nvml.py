@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
-from nvml_standin import STATE, Card, Machine, Slice, StandIn, a100, ask_child, h200, t4
+from nvml_standin import STATE, Gpu, Machine, Slice, StandIn, a100, ask_child, h200, t4
 
 from kgops.gpus.nvml import Nvml, open_nvml
 from kgops.gpus.processes import tree_memory_mib
-from kgops.gpus.readings import CardReading, NvmlProblem, ProcessReading
+from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def standin(tmp_path: Path) -> StandIn:
 
 @dataclass(frozen=True)
 class Seen:
-    cards: tuple[CardReading, ...]
+    gpus: tuple[GpuReading, ...]
     driver: str | None
     cuda: tuple[int, int] | None
     tree: dict[str, int | None]
@@ -42,8 +42,8 @@ def opened() -> Iterator[Nvml]:
 
 def see(*pids: int, host_pids: bool = True) -> Seen:
     with opened() as nvml:
-        tree = tree_memory_mib(nvml.cards(), set(pids), host_pids=host_pids)
-        return Seen(nvml.cards(), nvml.driver_version(), nvml.cuda_version(), tree)
+        tree = tree_memory_mib(nvml.gpus(), set(pids), host_pids=host_pids)
+        return Seen(nvml.gpus(), nvml.driver_version(), nvml.cuda_version(), tree)
 
 
 def problem() -> NvmlProblem:
@@ -52,17 +52,17 @@ def problem() -> NvmlProblem:
     return found
 
 
-# ---- cards ----
+# ---- GPUs ----
 
 
 def test_a_t4_is_read_whole(standin: StandIn) -> None:
-    card = replace(t4("GPU-5f6a", used_mib=2048, processes=((4711, 1900),)), utilization=37, temperature=61)
-    standin.show(Machine((card,), driver="550.54.15", cuda=12040))
+    gpu = replace(t4("GPU-5f6a", used_mib=2048, processes=((4711, 1900),)), utilization=37, temperature=61)
+    standin.show(Machine((gpu,), driver="550.54.15", cuda=12040))
     seen = standin.ask(see)
     assert seen.driver == "550.54.15"
     assert seen.cuda == (12, 4)
-    assert seen.cards == (
-        CardReading(
+    assert seen.gpus == (
+        GpuReading(
             index=0,
             uuid="GPU-5f6a",
             name="Tesla T4",
@@ -84,9 +84,9 @@ def test_a_t4_is_read_whole(standin: StandIn) -> None:
     )
 
 
-def test_two_cards_keep_their_order_and_their_own_values(standin: StandIn) -> None:
+def test_two_gpus_keep_their_order_and_their_own_values(standin: StandIn) -> None:
     standin.show(Machine((a100(used_mib=1000), h200(used_mib=70_000))))
-    first, second = standin.ask(see).cards
+    first, second = standin.ask(see).gpus
     assert (first.index, first.name, first.compute_capability) == (0, "NVIDIA A100-SXM4-40GB", (8, 0))
     assert (second.index, second.name, second.compute_capability) == (1, "NVIDIA H200", (9, 0))
     assert (first.memory_total_mib, first.memory_used_mib) == (40960, 1000)
@@ -95,9 +95,9 @@ def test_two_cards_keep_their_order_and_their_own_values(standin: StandIn) -> No
     assert first.processes == second.processes == ()
 
 
-def test_a_machine_without_cards_has_none_and_no_problem(standin: StandIn) -> None:
+def test_a_machine_without_gpus_has_none_and_no_problem(standin: StandIn) -> None:
     standin.show(Machine())
-    assert standin.ask(see).cards == ()
+    assert standin.ask(see).gpus == ()
 
 
 ANSWERS = {
@@ -116,31 +116,31 @@ ANSWERS = {
 def test_whatever_the_driver_does_not_answer_is_none_and_the_rest_stands(standin: StandIn, code: int) -> None:
     partial = [replace(h200(used_mib=5), fails={call: code}) for call in ANSWERS]
     standin.show(Machine((h200(used_mib=5), *partial)))
-    whole, *rest = (asdict(card) for card in standin.ask(see).cards)
-    for index, (card, missing) in enumerate(zip(rest, ANSWERS.values(), strict=True), start=1):
-        assert card == {**whole, "index": index, missing: None}
+    whole, *rest = (asdict(gpu) for gpu in standin.ask(see).gpus)
+    for index, (gpu, missing) in enumerate(zip(rest, ANSWERS.values(), strict=True), start=1):
+        assert gpu == {**whole, "index": index, missing: None}
 
 
-def see_one(standin: StandIn, card: Card) -> CardReading:
-    standin.show(Machine((card,)))
-    return standin.ask(see).cards[0]
+def see_one(standin: StandIn, gpu: Gpu) -> GpuReading:
+    standin.show(Machine((gpu,)))
+    return standin.ask(see).gpus[0]
 
 
-def test_a_card_that_supports_nothing_reads_none_never_zero(standin: StandIn) -> None:
+def test_a_gpu_that_supports_nothing_reads_none_never_zero(standin: StandIn) -> None:
     calls = [*ANSWERS, "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"]
     bare = replace(t4(), temperature=None, fails=dict.fromkeys(calls, 3))
     standin.show(Machine((bare,), driver=None, cuda=None))
     seen = standin.ask(see)
-    (card,) = seen.cards
+    (gpu,) = seen.gpus
     assert seen.driver is None
     assert seen.cuda is None
-    values = {name: getattr(card, name) for name in CardReading.__dataclass_fields__}
+    values = {name: getattr(gpu, name) for name in GpuReading.__dataclass_fields__}
     assert {name for name, value in values.items() if value is not None} == {"index", "slices"}
 
 
 def test_without_v2_accounting_v1_is_used_and_said(standin: StandIn) -> None:
-    card = replace(t4(used_mib=1000), fails={"nvmlDeviceGetMemoryInfo_v2": 3})
-    read = see_one(standin, card)
+    gpu = replace(t4(used_mib=1000), fails={"nvmlDeviceGetMemoryInfo_v2": 3})
+    read = see_one(standin, gpu)
     assert read.memory_accounting == "v1"
     assert read.memory_reserved_mib is None
     # v1 counts the driver's own 451 MiB as used.
@@ -164,7 +164,7 @@ def test_names_and_uuids_of_any_content_arrive_as_they_are(standin: StandIn) -> 
 # ---- processes ----
 
 
-def test_memory_of_a_tree_is_summed_per_card(standin: StandIn) -> None:
+def test_memory_of_a_tree_is_summed_per_gpu(standin: StandIn) -> None:
     first = t4("GPU-a", processes=((10, 100), (11, 50), (99, 4000)))
     second = t4("GPU-b", processes=((99, 7),))
     standin.show(Machine((first, second)))
@@ -180,7 +180,7 @@ def test_many_processes_are_all_listed(standin: StandIn) -> None:
 def test_hidden_process_memory_is_none_and_so_is_its_tree(standin: StandIn) -> None:
     standin.show(Machine((t4("GPU-a", processes=((10, 100), (11, None))), t4("GPU-b", processes=((10, 5),)))))
     seen = standin.ask(see, 10, 11)
-    assert seen.cards[0].processes == (ProcessReading(10, 100), ProcessReading(11, None))
+    assert seen.gpus[0].processes == (ProcessReading(10, 100), ProcessReading(11, None))
     assert seen.tree == {"GPU-a": None, "GPU-b": 5}
     assert standin.ask(see, 10).tree == {"GPU-a": 100, "GPU-b": 5}
 
@@ -203,19 +203,19 @@ def test_mig_slices_are_read_with_their_own_memory_and_processes(standin: StandI
         Slice(0, "NVIDIA H200 MIG 3g.71gb", "MIG-a", 71168, 5000, ((10, 4000),)),
         Slice(2, "NVIDIA H200 MIG 1g.18gb", "MIG-b", 16384, 700, ((11, 600),)),
     )
-    # Without root the driver lists no processes for the card as a whole.
+    # Without root the driver lists no processes for the GPU as a whole.
     refuses = {"nvmlDeviceGetComputeRunningProcesses_v3": 4, "nvmlDeviceGetUtilizationRates": 3}
     standin.show(Machine((replace(h200(), mig=True, slices=slices, fails=refuses), t4())))
     seen = standin.ask(see, 10, 11)
-    card, other = seen.cards
-    assert card.mig_enabled is True
-    assert card.utilization_percent is None
-    assert [(part.index, part.uuid, part.name) for part in card.slices] == [
+    gpu, other = seen.gpus
+    assert gpu.mig_enabled is True
+    assert gpu.utilization_percent is None
+    assert [(part.index, part.uuid, part.name) for part in gpu.slices] == [
         (0, "MIG-a", "NVIDIA H200 MIG 3g.71gb"),
         (2, "MIG-b", "NVIDIA H200 MIG 1g.18gb"),
     ]
-    assert [part.memory_total_mib for part in card.slices] == [71168, 16384]
-    assert card.slices[1].processes == (ProcessReading(11, 600),)
+    assert [part.memory_total_mib for part in gpu.slices] == [71168, 16384]
+    assert gpu.slices[1].processes == (ProcessReading(11, 600),)
     assert seen.tree == {"GPU-h200": 4600, "GPU-t4": 0}
     assert other.slices == ()
 
@@ -230,11 +230,11 @@ def test_slices_made_while_watching_appear(standin: StandIn) -> None:
 
 def before_and_after(
     standin: StandIn, later: Machine
-) -> tuple[tuple[CardReading, ...], tuple[CardReading, ...]]:
+) -> tuple[tuple[GpuReading, ...], tuple[GpuReading, ...]]:
     with opened() as nvml:
-        before = nvml.cards()
+        before = nvml.gpus()
         standin.show(later)
-        return before, nvml.cards()
+        return before, nvml.gpus()
 
 
 # ---- problems ----
@@ -292,59 +292,59 @@ def problem_and_modules() -> tuple[NvmlProblem, set[str]]:
     return problem(), set(sys.modules)
 
 
-def test_one_lost_card_does_not_hide_the_others(standin: StandIn) -> None:
+def test_one_lost_gpu_does_not_hide_the_others(standin: StandIn) -> None:
     standin.show(Machine((t4("GPU-a"), replace(t4("GPU-b"), lost=15), t4("GPU-c"))))
     seen = standin.ask(see, 1)
-    assert [card.name for card in seen.cards] == ["Tesla T4", None, "Tesla T4"]
-    lost = seen.cards[1]
+    assert [gpu.name for gpu in seen.gpus] == ["Tesla T4", None, "Tesla T4"]
+    lost = seen.gpus[1]
     assert lost.problem is not None
     assert lost.problem.kind == "gpu-lost"
     assert lost.memory_total_mib is None
     assert seen.tree == {"GPU-a": 0, "GPU-c": 0}
 
 
-def test_a_card_lost_while_watching_keeps_its_uuid_and_comes_back(standin: StandIn) -> None:
+def test_a_gpu_lost_while_watching_keeps_its_uuid_and_comes_back(standin: StandIn) -> None:
     standin.show(Machine((t4("GPU-a"), t4("GPU-b"))))
     lost, tree, back = standin.ask(lost_and_back, standin)
-    assert [card.uuid for card in lost] == ["GPU-a", "GPU-b"]
+    assert [gpu.uuid for gpu in lost] == ["GPU-a", "GPU-b"]
     assert lost[1].problem is not None
     assert lost[1].processes is None
     assert tree == {"GPU-a": 0, "GPU-b": None}
-    assert [card.problem for card in back] == [None, None]
+    assert [gpu.problem for gpu in back] == [None, None]
     assert back[1].memory_total_mib == 15360
 
 
 def lost_and_back(
     standin: StandIn,
-) -> tuple[tuple[CardReading, ...], dict[str, int | None], tuple[CardReading, ...]]:
+) -> tuple[tuple[GpuReading, ...], dict[str, int | None], tuple[GpuReading, ...]]:
     with opened() as nvml:
-        nvml.cards()
+        nvml.gpus()
         standin.show(Machine((t4("GPU-a"), replace(t4("GPU-b"), lost=15))))
-        lost = nvml.cards()
+        lost = nvml.gpus()
         tree = tree_memory_mib(lost, {1}, host_pids=True)
         standin.show(Machine((t4("GPU-a"), t4("GPU-b"))))
-        return lost, tree, nvml.cards()
+        return lost, tree, nvml.gpus()
 
 
-def test_a_card_that_was_reset_is_read_by_its_new_handle(standin: StandIn) -> None:
+def test_a_gpu_that_was_reset_is_read_by_its_new_handle(standin: StandIn) -> None:
     standin.show(Machine((t4(),)))
-    (card,) = standin.ask(reset, standin)
-    assert card.problem is None
-    assert card.memory_total_mib == 15360
+    (gpu,) = standin.ask(reset, standin)
+    assert gpu.problem is None
+    assert gpu.memory_total_mib == 15360
 
 
-def reset(standin: StandIn) -> tuple[CardReading, ...]:
+def reset(standin: StandIn) -> tuple[GpuReading, ...]:
     with opened() as nvml:
-        nvml.cards()
+        nvml.gpus()
         standin.show(Machine((replace(t4(), lost=16),)))
-        assert [card.problem.kind for card in nvml.cards() if card.problem] == ["reset-required"]
+        assert [gpu.problem.kind for gpu in nvml.gpus() if gpu.problem] == ["reset-required"]
         standin.show(Machine((t4(),), epoch=1))
-        return nvml.cards()
+        return nvml.gpus()
 
 
-def test_a_card_that_is_not_ours_to_read_says_no_permission(standin: StandIn) -> None:
+def test_a_gpu_that_is_not_ours_to_read_says_no_permission(standin: StandIn) -> None:
     standin.show(Machine((t4("GPU-a"), replace(t4("GPU-b"), fails={"nvmlDeviceGetHandleByIndex_v2": 4}))))
-    first, second = standin.ask(see).cards
+    first, second = standin.ask(see).gpus
     assert first.problem is None
     assert second.problem is not None
     assert second.problem.kind == "no-permission"
@@ -368,10 +368,10 @@ def two_owners() -> tuple[list[str | None], str]:
     assert isinstance(second, Nvml)
     first.close()
     first.close()
-    names = [card.name for card in second.cards()]
+    names = [gpu.name for gpu in second.gpus()]
     second.close()
     with pytest.raises(RuntimeError) as refusal:
-        first.cards()
+        first.gpus()
     return names, str(refusal.value)
 
 

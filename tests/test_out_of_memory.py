@@ -1,4 +1,4 @@
-"""Out of memory for real, without a card: a limit on the worker's memory, the ladder, and the record of both."""
+"""Out of memory for real, without a GPU: a limit on the worker's memory, the OOM fallbacks, and the record of both."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def libraries_mib() -> int:
-    """What a worker's libraries take here: a build of torch for cards takes four times that of one without."""
+    """What a worker's libraries take here: a build of torch for GPUs takes four times that of one without."""
     code = (
         "import kgops.workers.train, re\n"
         "print(re.search(r'VmData:\\s+(\\d+)', open('/proc/self/status').read())[1])"
@@ -66,8 +66,8 @@ def no_traceback(run_cli: Console, done: Done, number: int = 1) -> None:
         assert "MemoryError" not in text and "RuntimeError" not in text
 
 
-def figures(run: dict[str, Any]) -> dict[str, float]:
-    return {name: run["figure"][name] for name in ("best_valid_mrr", "best_epoch", "epochs")}
+def metrics(run: dict[str, Any]) -> dict[str, float]:
+    return {name: run["metric"][name] for name in ("best_valid_mrr", "best_epoch", "epochs")}
 
 
 def last_sample(run_cli: Console) -> float:
@@ -101,9 +101,11 @@ def test_a_training_that_does_not_fit_steps_down_finishes_and_says_what_it_chang
         ("succeeded", {"entity_chunk": 8192}),
     ]
     assert f"the limit is {int(limit):,} MiB" in run["attempt"][0]["reason"]
-    assert [rung["changes"][0]["after"] for rung in run["plan"]["ladder"]][:3] == [8192, 2048, 512]
+    assert [fallback["changes"][0]["after"] for fallback in run["plan"]["fallbacks"]][:3] == [8192, 2048, 512]
     page = run_cli("show", "1").out
-    assert re.search(r"entity_chunk +60000 +8192 +exact +ladder +an earlier attempt ran out of memory", page)
+    assert re.search(
+        r"entity_chunk +60000 +8192 +exact +OOM fallbacks +an earlier attempt ran out of memory", page
+    )
     assert re.search(r"2 +succeeded .* entity_chunk=8192", page)
 
 
@@ -138,7 +140,7 @@ def test_a_training_that_ran_out_in_the_middle_goes_on_from_its_checkpoint_to_th
     notes = [e["body"]["text"] for e in run["event"] if e["kind"] == "note"]
     resumed = [int(found[1]) for note in notes if (found := re.match(r"resumed after epoch (\d+)", note))]
     assert len(resumed) == 1 and resumed[0] >= 3
-    assert figures(run) == pytest.approx(figures(never_failed), rel=1e-3)
+    assert metrics(run) == pytest.approx(metrics(never_failed), rel=1e-3)
     assert history(run) == pytest.approx(history(never_failed), rel=1e-5)
 
 
@@ -164,7 +166,7 @@ def test_a_training_that_the_kernel_killed_for_memory_steps_down_too(
 
 
 @pytest.mark.slow
-def test_after_the_last_rung_a_run_ends_with_the_numbers_and_what_to_try(
+def test_after_the_last_fallback_a_run_ends_with_the_numbers_and_what_to_try(
     run_cli: Console, files: list[str], libraries_mib: int
 ) -> None:
     # More than loading libraries takes, and less than the graph and the weights need beside them.
@@ -175,7 +177,7 @@ def test_after_the_last_rung_a_run_ends_with_the_numbers_and_what_to_try(
     no_traceback(run_cli, done)
     run = run_cli.show(1)
     assert run["state"] == "out_of_memory"
-    assert [a["outcome"] for a in run["attempt"]] == ["out_of_memory"] * (len(run["plan"]["ladder"]) + 1)
+    assert [a["outcome"] for a in run["attempt"]] == ["out_of_memory"] * (len(run["plan"]["fallbacks"]) + 1)
     assert run["attempt"][-1]["settings"] == {"entity_chunk": 512}
     left = "gradient_checkpointing off → on"
     assert re.search(
@@ -193,7 +195,7 @@ def test_a_worker_without_memory_for_its_libraries_ends_at_once_in_one_sentence(
         assert done.code == 4, done.out + done.err
         no_traceback(run_cli, done, number)
         run = run_cli.show(number)
-        assert len(run["attempt"]) == 1  # no rung would help
+        assert len(run["attempt"]) == 1  # no fallback would help
         assert run["reason"].startswith("too little memory to load the worker's libraries")
 
 
@@ -204,7 +206,7 @@ def test_a_killed_allocation_of_a_command_is_an_out_of_memory_too(run_cli: Conso
     assert "std::bad_alloc" in run_cli.show(1)["reason"]
 
 
-def test_a_limit_of_memory_holds_for_commands_and_is_not_for_runs_on_a_card(run_cli: Console) -> None:
+def test_a_limit_of_memory_holds_for_commands_and_is_not_for_runs_on_a_gpu(run_cli: Console) -> None:
     script = "import sys; x = bytearray(int(sys.argv[1]) << 20); print(len(x))"
     args = ("--memory-limit", "100", "--on-oom", "mib=300,10", "--", "python3", "-c", script, "{mib}")
     done = run_cli("run", "exec", *args)
@@ -214,7 +216,7 @@ def test_a_limit_of_memory_holds_for_commands_and_is_not_for_runs_on_a_card(run_
     assert refused.code == 2
 
 
-def test_a_dry_run_shows_the_ladder_and_only_with_leave_what_changes_results(run_cli: Console) -> None:
+def test_a_dry_run_shows_the_fallbacks_and_only_with_leave_what_changes_results(run_cli: Console) -> None:
     asked = ("run", "train", "--dataset", "nations", "--device", "cpu", "--dry-run")
     plain, allowed = run_cli(*asked).out, run_cli(*asked, "--allow-approximate").out
     assert (
@@ -230,7 +232,7 @@ def test_a_dry_run_shows_the_ladder_and_only_with_leave_what_changes_results(run
     assert "allow_approximate = true" in allowed
 
 
-def test_scores_of_a_tracing_whose_meaning_the_ladder_changed_are_not_mixed_with_others(
+def test_scores_of_a_tracing_whose_meaning_the_fallbacks_changed_are_not_mixed_with_others(
     tmp_path: Path,
 ) -> None:
     exact, cheaper = {"last_layers": False, "filtering": False}, {"last_layers": 1, "filtering": False}
@@ -247,11 +249,11 @@ def test_scores_of_a_tracing_whose_meaning_the_ladder_changed_are_not_mixed_with
 def test_a_tracing_in_fewer_tests_blocks_and_entities_at_a_time_finds_the_same_scores(
     run_cli: Console,
 ) -> None:
-    """A run on the ladder's last exact rung, against one that never left the ground."""
+    """A run on the OOM fallbacks' last exact fallback, against one that never left the ground."""
     trained = run_cli(*("run", "train", "--dataset", "nations", *SMALL), env=ONE_THREAD)
     assert trained.code == 0, trained.err
     found = []
-    for number, levers in ((2, ""), (3, "block = 16\nentity_chunk = 5\ntests_at_once = 1\n")):
+    for number, options in ((2, ""), (3, "block = 16\nentity_chunk = 5\ntests_at_once = 1\n")):
         dry = (
             "run",
             "tracin",
@@ -267,13 +269,13 @@ def test_a_tracing_in_fewer_tests_blocks_and_entities_at_a_time_finds_the_same_s
         )
         job = run_cli.cwd / f"{number}.toml"
         text = run_cli(*dry).out
-        if levers:
+        if options:
             text = re.sub(r"(?m)^(block|entity_chunk|tests_at_once) = .*\n", "", text)
-        job.write_text(text.replace("[levers]\n", f"[levers]\n{levers}"))
+        job.write_text(text.replace("[options]\n", f"[options]\n{options}"))
         done = run_cli("run", str(job), env=ONE_THREAD)
         assert done.code == 0, done.out + done.err
-        lever = {one["name"]: one["effective"] for one in run_cli.show(number)["lever"]}
-        assert lever["block"] == ("16" if levers else "256")
+        option = {one["name"]: one["applied"] for one in run_cli.show(number)["option"]}
+        assert option["block"] == ("16" if options else "256")
         results = Path(run_cli.show(number)["path"]) / "results" / "tracin.json"
         found.append(json.loads(results.read_text()))
     scores = [_numbers(one) for one in found]

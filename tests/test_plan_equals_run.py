@@ -86,7 +86,7 @@ def test_with_gpus_suggest_and_the_dry_run_are_one_plan(with_gpus: dict[str, str
 def precisions(*words: str) -> tuple[object, ...]:
     """That a training and a regression would apply, by suggest and by the dry run."""
     shown = ask("suggest", *words, "--json").table[0], ask("run", *words, "--dry-run", "--json").table
-    options = ({one["lever"]: one["effective"] for one in told["levers"]} for told in shown)
+    options = ({one["option"]: one["applied"] for one in told["options"]} for told in shown)
     return tuple(told["precision"] for told in options)
 
 
@@ -110,8 +110,8 @@ def test_without_a_profile_a_gpu_computes_in_its_own_format_and_a_cpu_in_fp32(
 
 
 def test_a_run_repeated_keeps_who_chose_its_options(found: list[Line]) -> None:
-    levers = ask("run", "--again", "1", "--dry-run", "--json").table["levers"]
-    assert {one["lever"]: one["chosen_by"] for one in levers}["precision"] == "profile auto"
+    options = ask("run", "--again", "1", "--dry-run", "--json").table["options"]
+    assert {one["option"]: one["chosen_by"] for one in options}["precision"] == "profile auto"
 
 
 def test_what_would_not_start_is_said_by_the_plan_too(found: list[Line]) -> None:
@@ -119,7 +119,7 @@ def test_what_would_not_start_is_said_by_the_plan_too(found: list[Line]) -> None
     for words in (("suggest", *job), ("run", *job, "--dry-run")):
         told = ask(*words)
         assert told.code == 0, told.err
-        assert "would not start here: a card was asked for" in told.out
+        assert "would not start here: a GPU was asked for" in told.out
 
 
 def test_a_configuration_says_what_suggest_predicts_for_it(kgops_home: Path) -> None:
@@ -127,9 +127,9 @@ def test_a_configuration_says_what_suggest_predicts_for_it(kgops_home: Path) -> 
     needs = {}
     for name in ("colab_optimized", "colab_full_stable", "colab_optimized_full"):
         (plan,) = ask("suggest", "regress", "--config", name, "--gpu", "t4", "--json").table
-        needs[name] = plan["budget"]["total_mib"]
+        needs[name] = plan["estimate"]["total_mib"]
     told = [f"{need:,.0f}" for need in needs.values()]
     assert "predicts {} MiB here, {} for colab_full_stable and {} for".format(*told) in about
     again = ("--config", "colab_optimized", "--gradient_checkpointing")
     (small,) = ask("suggest", "regress", *again, "--gpu", "t4", "--json").table
-    assert small["budget"]["total_mib"] < needs["colab_full_stable"] < needs["colab_optimized"]
+    assert small["estimate"]["total_mib"] < needs["colab_full_stable"] < needs["colab_optimized"]

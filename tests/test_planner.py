@@ -1,4 +1,4 @@
-"""Plans fit the card, keep what a person fixed, and are the fastest of what a brute-force search finds."""
+"""Plans fit the GPU, keep what a person fixed, and are the fastest of what a brute-force search finds."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ DATASETS = ("nations", "kinships", "umls")
 
 
 def training(seed: int) -> Job:
-    """A random training with some levers fixed and others open."""
+    """A random training with some options fixed and others open."""
     draw = random.Random(seed)
-    levers = {
+    options = {
         "batch_size": draw.choice((64, 256, 4096, 65536)),
         "precision": draw.choice(("auto", "fp32", "fp16")),
         "entity_chunk": draw.choice(("auto", "auto", 64)),
         "gradient_checkpointing": draw.choice((True, False)),
     }
-    kept = {name: value for name, value in levers.items() if draw.random() < 0.6}
+    kept = {name: value for name, value in options.items() if draw.random() < 0.6}
     settings = {"dataset": draw.choice(DATASETS), "embedding_dim": draw.choice((32, 200, 1000))}
-    return read_job({"workload": "train", "train": settings, "levers": kept}, "a test's job")
+    return read_job({"workload": "train", "train": settings, "options": kept}, "a test's job")
 
 
 def planned(job: Job, target: Target, known: Known = NOTHING) -> Suggestion:
@@ -58,7 +58,7 @@ def of_room(mib: float) -> Target:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_is_chosen_fits_with_its_margin_changes_nothing_but_exact_levers_and_keeps_what_was_fixed(
+def test_what_is_chosen_fits_with_its_margin_changes_nothing_but_exact_options_and_keeps_what_was_fixed(
     seed: int,
 ) -> None:
     job, room = training(seed), random.Random(seed).choice((500, 700, 1000, 3000, 15000))
@@ -67,9 +67,11 @@ def test_what_is_chosen_fits_with_its_margin_changes_nothing_but_exact_levers_an
         assert found.asked.need_mib > room
         assert found.nearest is None or found.nearest.need_mib <= room
         return
-    assert found.chosen.budget.total_mib * (1 + MARGIN) <= room
+    assert found.chosen.estimate.total_mib * (1 + MARGIN) <= room
     assert found.chosen.kind == "exact"
-    assert not {lever for lever, value in job.levers.items() if value != "auto"} & found.chosen.changes.keys()
+    assert (
+        not {option for option, value in job.options.items() if value != "auto"} & found.chosen.changes.keys()
+    )
     assert all(option.need_mib <= room for option in found.others)
     shown = [found.chosen, *found.others]
     for option in found.others:
@@ -86,16 +88,16 @@ def test_nothing_a_brute_force_search_finds_is_faster_by_more_than_what_a_roofli
     found = planned(job, target)
     subject = found.subject
     open_chunks = (
-        [None, 512, 2048, 8192, 32768] if job.levers.get("entity_chunk", "auto") == "auto" else [None]
+        [None, 512, 2048, 8192, 32768] if job.options.get("entity_chunk", "auto") == "auto" else [None]
     )
-    open_checkpointing = [None, True] if "gradient_checkpointing" not in job.levers else [None]
+    open_checkpointing = [None, True] if "gradient_checkpointing" not in job.options else [None]
     best = None
     for chunk, checkpointing in product(open_chunks, open_checkpointing):
         if chunk is not None and chunk >= subject.counts.entities:
             continue
         changes = {"entity_chunk": chunk, "gradient_checkpointing": checkpointing}
-        levers = {**job.levers, **{name: value for name, value in changes.items() if value is not None}}
-        (shape,) = subject.shapes(levers, target.facts)
+        options = {**job.options, **{name: value for name, value in changes.items() if value is not None}}
+        (shape,) = subject.shapes(options, target.facts)
         if need_mib(predict(shape, target.facts)) <= room:
             took = seconds(shape, rates_of(target))
             best = took if best is None else min(best, took)
@@ -110,37 +112,41 @@ def test_the_largest_batch_fits_and_one_a_twentieth_larger_does_not(seed: int) -
     target = of_room(900)
     found = planned(job, target)
     most = found.largest_batch
-    levers = {**job.levers, **found.best.changes}
+    options = {**job.options, **found.best.changes}
 
     def need(batch: int) -> float:
-        (shape,) = found.subject.shapes({**levers, "batch_size": batch}, target.facts)
+        (shape,) = found.subject.shapes({**options, "batch_size": batch}, target.facts)
         return need_mib(predict(shape, target.facts))
 
     if most is None:
         assert need(1) > 900
         return
     assert need(most) <= 900
-    (shape,) = found.subject.shapes({**levers, "batch_size": most}, target.facts)
+    (shape,) = found.subject.shapes({**options, "batch_size": most}, target.facts)
     assert isinstance(shape, TrainShape)
     is_whole_epoch = most >= shape.queries.queries
     assert is_whole_epoch or need(most + max(2, most // 20)) > 900
 
 
-def test_the_same_job_on_the_same_card_gets_the_same_plan() -> None:
+def test_the_same_job_on_the_same_gpu_gets_the_same_plan() -> None:
     first, second = (planned(training(3), of_room(800)) for _ in range(2))
     assert (first.chosen, first.nearest, first.others) == (second.chosen, second.nearest, second.others)
 
 
-def test_the_nearest_change_is_the_first_rung_that_fits_even_if_it_changes_results() -> None:
-    levers = {"batch_size": 65536, "entity_chunk": 64, "precision": "fp16", "gradient_checkpointing": True}
+def test_the_nearest_change_is_the_first_fallback_that_fits_even_if_it_changes_results() -> None:
+    options = {"batch_size": 65536, "entity_chunk": 64, "precision": "fp16", "gradient_checkpointing": True}
 
     def needs(batch: int) -> float:
-        table = {"workload": "train", "train": {"dataset": "umls"}, "levers": {**levers, "batch_size": batch}}
+        table = {
+            "workload": "train",
+            "train": {"dataset": "umls"},
+            "options": {**options, "batch_size": batch},
+        }
         return planned(read_job(table, "x"), of_room(15000)).asked.need_mib
 
     room = (needs(16) + needs(65536)) / 2
     found = planned(
-        read_job({"workload": "train", "train": {"dataset": "umls"}, "levers": levers}, "x"), of_room(room)
+        read_job({"workload": "train", "train": {"dataset": "umls"}, "options": options}, "x"), of_room(room)
     )
     assert not found.fits
     assert found.nearest is not None
@@ -153,7 +159,7 @@ def test_what_runs_have_taught_moves_the_prediction_and_the_choice() -> None:
     job = read_job({"workload": "train", "train": {"dataset": "umls"}}, "a test's job")
     plain = planned(job, of_room(15000))
     taught = planned(job, of_room(15000), Known(correction=Correction(1.5, 12)))
-    assert taught.best.budget.total == pytest.approx(1.5 * plain.best.budget.total, rel=1e-6)
+    assert taught.best.estimate.total == pytest.approx(1.5 * plain.best.estimate.total, rel=1e-6)
     between = (plain.best.need_mib + taught.best.need_mib) / 2
     assert planned(job, of_room(between)).chosen is not None
     assert planned(job, of_room(between), Known(correction=Correction(1.5, 12))).asked.need_mib > between
@@ -165,15 +171,15 @@ def test_pace_is_the_middle_of_what_runs_took_with_how_far_they_were_apart() -> 
     assert pace_of([Measured(1, 2), Measured(1, 3), Measured(2, 20)]) == Pace(3, 2, 10, 3)
 
 
-@pytest.mark.parametrize("card", short_names())
-def test_every_known_card_gets_a_plan_in_a_format_its_tensor_cores_have(card: str) -> None:
+@pytest.mark.parametrize("gpu", short_names())
+def test_every_known_gpu_gets_a_plan_in_a_format_its_tensor_cores_have(gpu: str) -> None:
     job = profiles.apply(
         read_job({"workload": "train", "profile": "auto", "train": {"dataset": "umls"}}, "x")
     )
-    target = find_targets(card)[0]
+    target = find_targets(gpu)[0]
     found = planned(job, target)
-    (shape,) = found.subject.shapes(found.subject.job.levers, target.facts)
-    known = known_by_short_name(card)
+    (shape,) = found.subject.shapes(found.subject.job.options, target.facts)
+    known = known_by_short_name(gpu)
     assert known is not None
     assert isinstance(shape, TrainShape)
     assert shape.precision in (*known.tensor_core_dtypes, "fp32")
@@ -182,11 +188,11 @@ def test_every_known_card_gets_a_plan_in_a_format_its_tensor_cores_have(card: st
 def test_tracin_keeps_float32_under_every_profile_since_fewer_bits_find_other_triples() -> None:
     for name in profiles.names():
         table = {"workload": "tracin", "profile": name, "tracin": {"run": 1}}
-        assert "precision" not in profiles.apply(read_job(table, "x")).levers
+        assert "precision" not in profiles.apply(read_job(table, "x")).options
     asked = read_job(
-        {"workload": "tracin", "profile": "t4", "tracin": {"run": 1}, "levers": {"precision": "bf16"}}, "x"
+        {"workload": "tracin", "profile": "t4", "tracin": {"run": 1}, "options": {"precision": "bf16"}}, "x"
     )
-    assert profiles.apply(asked).levers["precision"] == "bf16"
+    assert profiles.apply(asked).options["precision"] == "bf16"
 
 
 def test_the_processor_has_the_memory_that_is_free_not_what_others_hold() -> None:
@@ -218,8 +224,8 @@ def test_a_plan_looks_at_few_settings(workload: str, most: int, wide_graph: Path
         profiles.apply(read_job({"workload": workload, "profile": "auto", workload: table}, "x"))
     )
     assert isinstance(subject, Subject)
-    for card in ("t4", "h200", "a10"):
-        assert calls_of(partial(suggest, subject, find_targets(card)[0])) < most, card
+    for gpu in ("t4", "h200", "a10"):
+        assert calls_of(partial(suggest, subject, find_targets(gpu)[0])) < most, gpu
 
 
 def test_planning_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:

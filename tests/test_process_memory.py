@@ -12,7 +12,7 @@ from driving import Console
 
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
 from storage.database import open_reader
-from storage.reports import levers
+from storage.reports import options
 
 SMALL = ("--dataset", "nations", "--num-epochs", "1", "--device", "cpu", "--profile", "auto")
 MIB = 1 << 20
@@ -89,7 +89,7 @@ def test_bench_memory_judges_the_runs_that_it_starts(run_cli: Console) -> None:
     done = run_cli.benchmark("memory", "--jobs", "1,4", "--keep", kept)
     assert "1 of 40: train" in done.err and "4 of 40: train" in done.err
     conn = open_reader(kept / "kgops.db")
-    batches = [one.effective for run in (1, 2) for one in levers(conn, run) if one.name == "batch_size"]
+    batches = [one.applied for run in (1, 2) for one in options(conn, run) if one.name == "batch_size"]
     conn.close()
     assert batches == ["256", "64"]  # as the jobs say
     again = run_cli.benchmark("memory", "--of", kept)
@@ -126,9 +126,9 @@ def test_plan_run_and_show_name_the_same_number_and_accuracy_judges_it(run_cli: 
     for number, dim in enumerate(("16", "64", "200"), 1):
         job = (*SMALL, "--embedding-dim", dim)
         (plan,) = run_cli("suggest", "train", *job, "--gpu", "cpu", "--json").json()
-        total = plan["budget"]["total_mib"]
-        assert sum(plan["budget"]["parts_mib"].values()) == pytest.approx(total, abs=0.01)
-        assert {"start", "libraries"} <= plan["budget"]["parts_mib"].keys()
+        total = plan["estimate"]["total_mib"]
+        assert sum(plan["estimate"]["parts_mib"].values()) == pytest.approx(total, abs=0.01)
+        assert {"start", "libraries"} <= plan["estimate"]["parts_mib"].keys()
         dry = run_cli("run", "train", *job, "--dry-run")
         assert f"memory: {total:,.0f} MiB predicted" in dry.err + dry.out
         done = run_cli("run", "train", *job)
@@ -153,7 +153,7 @@ def test_a_record_from_before_is_read_teaches_and_is_judged_by_nobody(run_cli: C
     with conn:
         (text,) = conn.execute("SELECT plan FROM run_spec").fetchone()
         plan = json.loads(text)
-        counted = plan["forecast"]["budget"]["live_mib"]
+        counted = plan["forecast"]["estimate"]["live_mib"]
         del plan["process"]
         plan["forecast"]["predicted_mib"] = counted
         conn.execute("UPDATE run_spec SET plan = ?", (json.dumps(plan),))

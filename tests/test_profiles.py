@@ -48,35 +48,35 @@ def test_every_value_of_a_shipped_profile_has_its_reason_above_it(name: str) -> 
 
 
 @pytest.mark.parametrize("name", PROMISED)
-def test_a_shipped_profile_breaks_no_rule_on_its_own_cards_nor_where_no_card_is_known(name: str) -> None:
+def test_a_shipped_profile_breaks_no_rule_on_its_own_gpus_nor_where_no_gpu_is_known(name: str) -> None:
     profile = profiles.find(name)
     assert conflicts(profile, None) == []
-    for short in profile.cards:
-        card = known_by_short_name(short)
-        assert card is not None
-        assert conflicts(profile, facts_of_known(card)) == []
+    for short in profile.gpus:
+        gpu = known_by_short_name(short)
+        assert gpu is not None
+        assert conflicts(profile, facts_of_known(gpu)) == []
 
 
-def test_profiles_train_in_what_the_cards_tensor_cores_know() -> None:
+def test_profiles_train_in_what_the_gpus_tensor_cores_know() -> None:
     for name in PROMISED:
         profile = profiles.find(name)
-        for short in profile.cards:
-            card = known_by_short_name(short)
-            assert card is not None
-            assert profile.levers["precision"] in card.tensor_core_dtypes
-            assert profile.levers["compile"] == "default"
+        for short in profile.gpus:
+            gpu = known_by_short_name(short)
+            assert gpu is not None
+            assert profile.options["precision"] in gpu.tensor_core_dtypes
+            assert profile.options["compile"] == "default"
 
 
-def test_a_lever_a_person_gave_stands_and_the_profile_fills_in_the_rest() -> None:
+def test_a_option_a_person_gave_stands_and_the_profile_fills_in_the_rest() -> None:
     table = {
         "workload": "train",
         "profile": "t4",
         "train": {"dataset": "nations"},
-        "levers": {"precision": "fp32"},
+        "options": {"precision": "fp32"},
     }
     job = profiles.apply(read_job(table, "a test"))
-    assert job.levers["precision"] == "fp32"
-    assert job.levers["compile"] == "default"
+    assert job.options["precision"] == "fp32"
+    assert job.options["compile"] == "default"
 
 
 def test_a_profile_that_does_not_exist_names_those_that_do(run_cli: Console) -> None:
@@ -87,10 +87,10 @@ def test_a_profile_that_does_not_exist_names_those_that_do(run_cli: Console) -> 
 
 def test_all_problems_of_a_profile_file_are_told_at_once(run_cli: Console, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
-    mine.write_text('sumary = "x"\n[levers]\nprecision = "fp8"\nbatchsize = 3\n[environment]\nA = 1\n')
+    mine.write_text('sumary = "x"\n[options]\nprecision = "fp8"\nbatchsize = 3\n[environment]\nA = 1\n')
     done = run_cli("run", "--profile", str(mine), "exec", "--", "true")
     assert done.code == 2
-    for problem in ("sumary", "levers.precision", "levers.batchsize", "environment.A"):
+    for problem in ("sumary", "options.precision", "options.batchsize", "environment.A"):
         assert problem in done.err
 
 
@@ -98,7 +98,7 @@ def test_all_problems_of_a_profile_file_are_told_at_once(run_cli: Console, tmp_p
 # ---- commands ----
 
 
-def test_profiles_are_listed_with_what_they_set_and_the_card_they_suit(
+def test_profiles_are_listed_with_what_they_set_and_the_gpu_they_suit(
     run_cli: Console, tmp_path: Path
 ) -> None:
     standin = StandIn(tmp_path)
@@ -107,16 +107,16 @@ def test_profiles_are_listed_with_what_they_set_and_the_card_they_suit(
     assert told.code == 0, told.err
     rows = {line.split()[0]: line for line in told.out.splitlines()}
     assert set(PROMISED) < set(rows)
-    assert "card 1, 2" in rows["t4"]
+    assert "GPU 1, 2" in rows["t4"]
     assert "fp16" in rows["t4"]
-    assert "card 0" in rows["a100-40"]
-    assert "card" not in rows["h100"]
+    assert "GPU 0" in rows["a100-40"]
+    assert "gpu" not in rows["h100"]
     assert "any machine" in rows["safe"]
     table = {row["name"]: row for row in run_cli("profiles", "--json", env=standin.environment()).json()}
     assert table["t4"]["suits"] == [1, 2]
     assert table["h100"]["suits"] == []
     assert table["cpu"]["suits"] is None
-    assert table["t4"]["levers"]["compile"] == "default"
+    assert table["t4"]["options"]["compile"] == "default"
 
 
 def test_without_a_driver_profiles_are_listed_all_the_same(run_cli: Console) -> None:
@@ -132,29 +132,29 @@ def test_a_profile_is_shown_as_it_is_written(run_cli: Console) -> None:
     assert run_cli("profiles", "show", "t44").code == 2
 
 
-def test_a_check_tells_all_that_rules_would_change_on_each_card_of_the_profile(
+def test_a_check_tells_all_that_rules_would_change_on_each_gpu_of_the_profile(
     run_cli: Console, tmp_path: Path
 ) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(
-        'summary = "x"\ncards = ["t4", "p100"]\n[levers]\nprecision = "bf16"\n'
+        'summary = "x"\ncards = ["t4", "p100"]\n[options]\nprecision = "bf16"\n'
         'compile = "reduce-overhead"\ngradient_checkpointing = true\n'
     )
     told = run_cli("profiles", "check", str(mine))
     assert told.code == 2
-    assert "levers.precision: bf16 → fp16" in told.err
-    assert "levers.precision: bf16 → fp32" in told.err
-    assert "levers.compile: reduce-overhead → default" in told.err
-    assert "levers.compile: reduce-overhead → off" in told.err
+    assert "options.precision: bf16 → fp16" in told.err
+    assert "options.precision: bf16 → fp32" in told.err
+    assert "options.compile: reduce-overhead → default" in told.err
+    assert "options.compile: reduce-overhead → off" in told.err
     assert "pytorch #154306" in told.err
 
 
 def test_a_check_tells_every_mistake_of_the_file_at_once(run_cli: Console, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
-    mine.write_text('summary = "x"\ncards = ["t44"]\n[levers]\nprecison = "bf16"\nblock = 0\n')
+    mine.write_text('summary = "x"\ncards = ["t44"]\n[options]\nprecison = "bf16"\nblock = 0\n')
     told = run_cli("profiles", "check", str(mine))
     assert told.code == 2
-    for problem in ("t44'; did you mean 't4'?", "precison: no such lever", "levers.block"):
+    for problem in ("t44'; did you mean 't4'?", "precison: no such option", "options.block"):
         assert problem in told.err
 
 
@@ -181,7 +181,7 @@ def test_a_new_profile_is_a_sound_copy_with_its_own_launch_command_and_overwrite
 
 def _conflicting(folder: Path) -> Path:
     mine = folder / "mine.toml"
-    mine.write_text('summary = "x"\n[levers]\ncompile = "max-autotune"\ngradient_checkpointing = true\n')
+    mine.write_text('summary = "x"\n[options]\ncompile = "max-autotune"\ngradient_checkpointing = true\n')
     return mine
 
 
@@ -190,11 +190,11 @@ def test_a_dry_run_shows_what_rules_changed_and_is_still_a_job(run_cli: Console,
     told = run_cli("run", "train", "--dataset", "nations", "--dry-run", "--profile", str(mine))
     assert told.code == 0, told.err
     assert "# compile: max-autotune → off (" in told.out
-    assert tomllib.loads(told.out)["levers"]["compile"] == "default"
+    assert tomllib.loads(told.out)["options"]["compile"] == "default"
 
 
 @pytest.mark.slow
-def test_the_record_keeps_who_chose_a_lever_what_a_rule_made_of_it_and_why(
+def test_the_record_keeps_who_chose_a_option_what_a_rule_made_of_it_and_why(
     run_cli: Console, tmp_path: Path
 ) -> None:
     mine = _conflicting(tmp_path)
@@ -202,11 +202,11 @@ def test_the_record_keeps_who_chose_a_lever_what_a_rule_made_of_it_and_why(
     done = run_cli("run", "train", "--dataset", "nations", *flags, "--json")
     assert done.code == 0, done.err
     assert "Note: compile: max-autotune → off" in done.err
-    choices = {choice["lever"]: choice for choice in done.json()["plan"]["choices"]}
+    choices = {choice["option"]: choice for choice in done.json()["plan"]["choices"]}
     assert choices["entity_chunk"]["chosen_by"] == "person"
     assert choices["gradient_checkpointing"]["chosen_by"] == f"profile {mine}"
     assert choices["compile"]["requested"] == "max-autotune"
-    assert choices["compile"]["effective"] == "off"
+    assert choices["compile"]["applied"] == "off"
     assert "checkpointing" in choices["compile"]["reason"]
     assert "pytorch" in choices["compile"]["source"]
     page = run_cli("show", "1").out
@@ -217,24 +217,24 @@ def test_the_record_keeps_who_chose_a_lever_what_a_rule_made_of_it_and_why(
     assert "no CUDA device" in row
 
 
-def test_a_lever_that_a_worker_is_silent_about_is_shown_as_such(run_cli: Console) -> None:
+def test_a_option_that_a_worker_is_silent_about_is_shown_as_such(run_cli: Console) -> None:
     assert run_cli("run", "exec", "--", "true").code == 0
-    silent = {"lever": "precision", "requested": "fp16", "effective": "fp16", "chosen_by": "profile t4"}
+    silent = {"option": "precision", "requested": "fp16", "applied": "fp16", "chosen_by": "profile t4"}
     choices = json.dumps([{**silent, "reason": None, "source": None}])
     with closing(sqlite3.connect(run_cli.home / "kgops.db")) as conn, conn:
         conn.execute("UPDATE run SET workload = 'train'")
         conn.execute("UPDATE run_spec SET plan = json_set(plan, '$.choices', json(?))", (choices,))
     (row,) = [line for line in run_cli("show", "1").out.splitlines() if line.startswith("precision")]
-    asked, effective, kind, by, why = re.split(r"\s{2,}", row)[1:]
-    assert (asked, effective, kind, by) == ("fp16", "n/a", "numeric", "profile t4")
+    asked, applied, kind, by, why = re.split(r"\s{2,}", row)[1:]
+    assert (asked, applied, kind, by) == ("fp16", "n/a", "numeric", "profile t4")
     assert why == "the worker said nothing of it"
 
 
-def test_the_rules_look_at_the_card_that_the_run_will_get(run_cli: Console, tmp_path: Path) -> None:
+def test_the_rules_look_at_the_gpu_that_the_run_will_get(run_cli: Console, tmp_path: Path) -> None:
     standin = StandIn(tmp_path)
     standin.show(Machine((a100(), t4())))
     job = ("run", "train", "--dataset", "nations", "--dry-run", "--profile", "a100-40")
     for gpu, precision in (("0", "bf16"), ("1", "fp16"), ("GPU-t4", "fp16"), ("auto", "bf16")):
         told = run_cli(*job, "--gpu", gpu, env=standin.environment())
         assert told.code == 0, told.err
-        assert tomllib.loads(told.out)["levers"]["precision"] == precision
+        assert tomllib.loads(told.out)["options"]["precision"] == precision

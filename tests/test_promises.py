@@ -73,7 +73,7 @@ def test_the_keys_that_readme_names_are_those_of_the_screens() -> None:
         assert word in ("names", "plans") or word.rstrip("s") in there[sign], (sign, word, there[sign])
 
 
-def test_a_plan_for_a_card_says_that_nothing_was_measured_on_one_yet(run_cli: Console) -> None:
+def test_a_plan_for_a_gpu_says_that_nothing_was_measured_on_one_yet(run_cli: Console) -> None:
     done = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "t4", "--explain")
     parts = re.findall(r"^(?:weights|optimizer|activations) +[\d.,]+ +(\S+ \S+) ", done.out, re.M)
     assert parts == ["not yet"] * 3

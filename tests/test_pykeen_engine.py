@@ -31,8 +31,8 @@ def events(folder: Path, kind: str) -> list[dict[str, Any]]:
 def job(model: str, **settings: Any) -> Job:
     small = {"embedding_dim": 16, "num_epochs": 3, "validate_every": 0, "learning_rate": 0.02}
     table = {"dataset": "nations", "engine": "pykeen", "model": model, **small, "device": "cpu", **settings}
-    levers = {"batch_size": 256, "precision": "bf16", "num_workers": 0}
-    return read_job({"workload": "train", "train": table, "levers": levers}, "the test's job")
+    options = {"batch_size": 256, "precision": "bf16", "num_workers": 0}
+    return read_job({"workload": "train", "train": table, "options": options}, "the test's job")
 
 
 def train_here(what: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,10 +62,10 @@ def test_any_model_trains_and_is_told_of_like_our_own(
     losses = [event["value"] for event in events(tmp_path, "metric") if event["name"] == "loss"]
     assert len(losses) == 3 and losses[-1] < losses[0]
     assert events(tmp_path, "progress")[-1]["done"] == 3
-    figures = events(tmp_path, "result")[-1]["figures"]
-    assert 0 < figures["test_mrr"] <= 1 and figures["epochs"] == 3
-    levers = {event["name"]: event for event in events(tmp_path, "lever")}
-    assert levers["precision"]["effective"] == "fp32" and "float32" in levers["precision"]["reason"]
+    metrics = events(tmp_path, "result")[-1]["metrics"]
+    assert 0 < metrics["test_mrr"] <= 1 and metrics["epochs"] == 3
+    options = {event["name"]: event for event in events(tmp_path, "option")}
+    assert options["precision"]["applied"] == "fp32" and "float32" in options["precision"]["reason"]
     results = tmp_path / "results"
     config = json.loads((results / "config.json").read_text())
     assert config["engine"] == "pykeen" and config["model"]["name"].lower() == model.lower()
@@ -79,7 +79,7 @@ def test_any_model_trains_and_is_told_of_like_our_own(
         assert ours.config.embedding_dim == 16 and ours.config.inverse
 
 
-def test_a_supervised_run_shows_curves_levers_and_the_best_of_its_validations(
+def test_a_supervised_run_shows_curves_options_and_the_best_of_its_validations(
     run_cli: Console, tmp_path: Path
 ) -> None:
     more = ("--model", "RotatE", "--num-epochs", "4", "--validate-every", "2", "--use-gradient-checkpointing")
@@ -87,12 +87,12 @@ def test_a_supervised_run_shows_curves_levers_and_the_best_of_its_validations(
     assert done.code == 0, done.err
     shown = run_cli.show(1)
     assert (shown["state"], shown["label"]) == ("succeeded", "nations RotatE")
-    assert shown["figure"]["best_epoch"] in (2, 4)
+    assert shown["metric"]["best_epoch"] in (2, 4)
     folder = run_cli.folder(1)
     validations = [e["step"] for e in events(folder, "metric") if e["name"] == "valid_mrr"]
     assert validations == [2, 4]
-    lever = next(e for e in events(folder, "lever") if e["name"] == "gradient_checkpointing")
-    assert lever["effective"] == "off" and "no such lever" in lever["reason"]
+    option = next(e for e in events(folder, "option") if e["name"] == "gradient_checkpointing")
+    assert option["applied"] == "off" and "no such option" in option["reason"]
     assert torch.load(tmp_path / "out" / "best_model.pt", weights_only=True)
     assert not list((tmp_path / "out").rglob("resume_*"))
     history = json.loads((tmp_path / "out" / "training_history.json").read_text())

@@ -96,7 +96,7 @@ def test_a_prediction_is_what_pykeens_loop_then_holds(name: str, loop: str) -> N
     for _ in range(2):
         pieces = drawn(name, loop, rng)
         traced = predict_step(pieces, CPU)  # which leaves nothing of itself in what is trained: QuatE's table
-        # What a convolution takes inside itself is enough for any processor, and more than most need.
+        # What a convolution takes inside itself is enough for any CPU, and more than most need.
         real = measured(pieces)
         assert traced.peak / real - 1 > -UNDER, (traced, real, pieces)
         assert (traced.peak - traced.private) / real - 1 < OVER, (traced, real, pieces)
@@ -178,7 +178,7 @@ def test_what_a_worker_counts_becomes_a_prediction_of_its_process(run_cli: Conso
     assert row["runs"] == 1 and row["median_error"] is not None
 
 
-def test_what_a_card_held_in_a_step_stands_beside_the_prediction(run_cli: Console) -> None:
+def test_what_a_gpu_held_in_a_step_stands_beside_the_prediction(run_cli: Console) -> None:
     told = [
         {
             "event": "predicted",

@@ -1,4 +1,4 @@
-"""Cards are shared by memory, nobody overtakes, and whoever waits starts by itself."""
+"""GPUs are shared by memory, nobody overtakes, and whoever waits starts by itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def start(run_cli: Console, standin: StandIn) -> Callable[..., int]:
     return start
 
 
-def test_two_runs_share_a_card_and_a_third_starts_by_itself_when_there_is_room(
+def test_two_runs_share_a_gpu_and_a_third_starts_by_itself_when_there_is_room(
     run_cli: Console, start: Callable[..., int]
 ) -> None:
     first, second = (
@@ -60,7 +60,7 @@ def test_two_runs_share_a_card_and_a_third_starts_by_itself_when_there_is_room(
     assert _state(run_cli, second) == "running"
 
 
-def test_a_small_run_does_not_overtake_a_large_one_that_waits_for_the_same_card(
+def test_a_small_run_does_not_overtake_a_large_one_that_waits_for_the_same_gpu(
     run_cli: Console, start: Callable[..., int]
 ) -> None:
     first = start("--gpu", "0", "--gpu-memory", "8000")
@@ -73,7 +73,7 @@ def test_a_small_run_does_not_overtake_a_large_one_that_waits_for_the_same_card(
     assert reason.reason == f"run {large}, which is earlier in the queue"
 
 
-def test_a_run_that_names_no_memory_has_its_card_to_itself(
+def test_a_run_that_names_no_memory_has_its_gpu_to_itself(
     run_cli: Console, start: Callable[..., int]
 ) -> None:
     first = start("--gpu", "0")
@@ -82,7 +82,7 @@ def test_a_run_that_names_no_memory_has_its_card_to_itself(
     assert _state(run_cli, second) == "queued"
 
 
-def test_a_run_without_a_card_waits_for_nobody_who_has_one(
+def test_a_run_without_a_gpu_waits_for_nobody_who_has_one(
     run_cli: Console, start: Callable[..., int]
 ) -> None:
     first = start("--gpu", "0")
@@ -91,13 +91,13 @@ def test_a_run_without_a_card_waits_for_nobody_who_has_one(
     run_cli.running(second)
 
 
-def test_a_worker_sees_the_card_it_was_given(run_cli: Console, start: Callable[..., int]) -> None:
-    number = start("--gpu", "0", command=("sh", "-c", "echo card $CUDA_VISIBLE_DEVICES"))
+def test_a_worker_sees_the_gpu_it_was_given(run_cli: Console, start: Callable[..., int]) -> None:
+    number = start("--gpu", "0", command=("sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES"))
     run_cli.ended(number)
-    assert "card GPU-t4" in run_cli("logs", str(number)).out
+    assert "GPU GPU-t4" in run_cli("logs", str(number)).out
 
 
-def test_card_memory_of_the_whole_process_tree_is_recorded(
+def test_gpu_memory_of_the_whole_process_tree_is_recorded(
     run_cli: Console, start: Callable[..., int], standin: StandIn
 ) -> None:
     number = start("--gpu", "0", command=("sh", "-c", "sleep 60 & wait"))
@@ -107,25 +107,25 @@ def test_card_memory_of_the_whole_process_tree_is_recorded(
         lambda: found if len(found := tree.members()) == 2 else None, "the worker and its child"
     )
     standin.show(Machine((t4(used_mib=3500, processes=tuple((who.pid, 1605) for who in members)),)))
-    shown = wait_for(lambda: run if (run := run_cli.run(number)) and run.peak_card_mib else None, "a sample")
-    assert shown.peak_card_mib == 2 * 1605
+    shown = wait_for(lambda: run if (run := run_cli.run(number)) and run.peak_gpu_mib else None, "a sample")
+    assert shown.peak_gpu_mib == 2 * 1605
 
 
-def test_a_card_that_is_not_there_is_an_error_and_nothing_is_started(
+def test_a_gpu_that_is_not_there_is_an_error_and_nothing_is_started(
     run_cli: Console, start: Callable[..., int], standin: StandIn
 ) -> None:
     environment = {name: value for name, value in standin.environment().items() if "KGOPS" in name}
     done = run_cli("run", "exec", "--gpu", "3", "--", *SLEEP, env=environment)
     assert done.code == 2
-    assert "no card 3" in done.err
+    assert "no GPU 3" in done.err
     assert run_cli.run(1) is None
 
 
-def test_a_run_gets_several_cards_together_or_waits_for_them(
+def test_a_run_gets_several_gpus_together_or_waits_for_them(
     run_cli: Console, start: Callable[..., int], standin: StandIn
 ) -> None:
     standin.show(Machine((t4("GPU-a"), t4("GPU-b"), t4("GPU-c"))))
-    told = ("sh", "-c", "echo cards $CUDA_VISIBLE_DEVICES; sleep 60")
+    told = ("sh", "-c", "echo GPUs $CUDA_VISIBLE_DEVICES; sleep 60")
     middle = start("--gpu", "1", "--gpu-memory", "9000")
     both = start("--gpu", "0,2", command=told)
     every = start("--gpu", "all", "--gpu-memory", "9000", command=told)
@@ -141,20 +141,20 @@ def test_a_run_gets_several_cards_together_or_waits_for_them(
     assert _state(run_cli, late) == "queued"  # it would overtake
     _end(run_cli, both)
     _end(run_cli, middle)
-    wait_for(lambda: _state(run_cli, every) == "running", "the run that wants all cards")
+    wait_for(lambda: _state(run_cli, every) == "running", "the run that wants all GPUs")
     wait_for(lambda: _state(run_cli, late) == "running", "the run that finds room beside it")
-    for number, cards in ((both, "GPU-a,GPU-c"), (every, "GPU-a,GPU-b,GPU-c")):
-        assert f"cards {cards}\n" in run_cli("logs", str(number)).out
+    for number, gpus in ((both, "GPU-a,GPU-c"), (every, "GPU-a,GPU-b,GPU-c")):
+        assert f"GPUs {gpus}\n" in run_cli("logs", str(number)).out
     assert len(run_cli("runs", "gpu:GPU-c").out.splitlines()) == 1 + 2
 
 
-def test_of_several_cards_one_that_is_not_there_is_named(
+def test_of_several_gpus_one_that_is_not_there_is_named(
     run_cli: Console, start: Callable[..., int], standin: StandIn
 ) -> None:
     environment = {name: value for name, value in standin.environment().items() if "KGOPS" in name}
     done = run_cli("run", "exec", "--gpu", "0,5", "--", *SLEEP, env=environment)
     assert done.code == 2
-    assert "no card 5" in done.err
+    assert "no GPU 5" in done.err
 
 
 def test_a_driver_that_takes_its_time_delays_no_stop(

@@ -110,7 +110,7 @@ def test_the_page_of_a_run_draws_its_rate_and_only_tells_what_never_changed(run_
 
 
 def on_a_processor(conn: Connection) -> None:
-    forecast = {"on_card": False, "on": "x", "predicted_mib": 200.0, "modelled_s": None, "budget": {}}
+    forecast = {"on_gpu": False, "on": "x", "predicted_mib": 200.0, "modelled_s": None, "estimate": {}}
     add_run(conn, forecast=forecast, predicted_mib=200.0)
     conn.execute("UPDATE run SET peak_host_mib = 550 WHERE id = 1")
     with transaction(conn):
@@ -119,7 +119,7 @@ def on_a_processor(conn: Connection) -> None:
     runs.end(conn, 1, state="succeeded", reason=None, exit_code=0, ended_at=time.time())
 
 
-def test_without_a_card_memory_above_libraries_stands_beside_what_was_predicted_of_it(
+def test_without_a_gpu_memory_above_libraries_stands_beside_what_was_predicted_of_it(
     home: Path, conn: Connection
 ) -> None:
     on_a_processor(conn)

@@ -1,4 +1,4 @@
-"""A tracing on a Ray cluster finds, byte for byte, what one process finds here, with a node killed on the way."""
+"""A TracIn run on a Ray cluster finds, byte for byte, what one process finds here, with a node killed on the way."""
 
 from __future__ import annotations
 

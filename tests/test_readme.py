@@ -102,20 +102,20 @@ def test_what_the_session_leaves_is_what_it_says(session: Session) -> None:
     exported = json.loads((session.here.folder / "runs.json").read_text())
     assert len(exported["runs"]) == 2
     there = [session.elsewhere.console.show(number) for number in (1, 2, 3)]
-    assert there[0]["figure"] == show(1)["figure"]
-    assert there[2]["figure"]["test_mrr"] == show(1)["figure"]["test_mrr"]
+    assert there[0]["metric"] == show(1)["metric"]
+    assert there[2]["metric"]["test_mrr"] == show(1)["metric"]["test_mrr"]
 
 
-def test_a_profile_without_its_card_keeps_what_applies_and_says_why_nothing_else_did(
+def test_a_profile_without_its_gpu_keeps_what_applies_and_says_why_nothing_else_did(
     session: Session,
 ) -> None:
     session.went(SESSION[0])
     shown = session.here.console.show(1)
-    told = {one["name"]: (one["requested"], one["effective"], one["reason"]) for one in shown["lever"]}
+    told = {one["name"]: (one["requested"], one["applied"], one["reason"]) for one in shown["option"]}
     assert told["compile"] == ("default", "off", "no CUDA device")
     assert told["precision"][:2] == ("fp16", "fp32") and told["precision"][2]
-    (segments,) = [choice for choice in shown["plan"]["choices"] if choice["lever"] == "expandable_segments"]
-    assert (segments["requested"], segments["effective"]) == (True, False)
+    (segments,) = [choice for choice in shown["plan"]["choices"] if choice["option"] == "expandable_segments"]
+    assert (segments["requested"], segments["applied"]) == (True, False)
     assert segments["reason"] == "no CUDA device"
 
 

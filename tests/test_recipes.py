@@ -26,7 +26,7 @@ def test_a_recipe_is_a_job_that_training_accepts_and_begins_with_its_command(nam
     path = recipes.find(name)
     assert path.read_text().startswith(f"# kgops run train --recipe {name}")
     job = read_job_file(path)
-    assert train_settings(job).batch_size == job.levers["batch_size"]
+    assert train_settings(job).batch_size == job.options["batch_size"]
 
     class Size:
         num_entities, num_relations = 100, 10
@@ -36,7 +36,7 @@ def test_a_recipe_is_a_job_that_training_accepts_and_begins_with_its_command(nam
 
 
 @pytest.mark.parametrize("name", ["fb15k-237", "wn18rr"])
-def test_a_recipe_whose_figure_was_not_measured_says_so(name: str) -> None:
+def test_a_recipe_whose_metric_was_not_measured_says_so(name: str) -> None:
     text = " ".join(line.lstrip("# ") for line in recipes.find(name).read_text().splitlines())
     assert "has not been measured with kgops" in text
 
@@ -51,15 +51,15 @@ def test_flags_stand_over_the_recipe_and_named_files_replace_its_data(
     run_cli: Console, tmp_path: Path
 ) -> None:
     plain = dry(run_cli, "--recipe", "umls")
-    assert (plain["train"]["dataset"], plain["levers"]["batch_size"]) == ("umls", 128)
-    auto = tomllib.loads((Path(__file__).parents[1] / "profiles/auto.toml").read_text())["levers"]
-    assert plain["levers"] == {"batch_size": 128, **auto}
+    assert (plain["train"]["dataset"], plain["options"]["batch_size"]) == ("umls", 128)
+    auto = tomllib.loads((Path(__file__).parents[1] / "profiles/auto.toml").read_text())["options"]
+    assert plain["options"] == {"batch_size": 128, **auto}
     changed = dry(
         run_cli, "--recipe", "umls", "--train", "mine.tsv", "--num-epochs", "3", "--batch-size", "64"
     )
     assert "dataset" not in changed["train"]
     assert changed["train"]["train"] == str(tmp_path / "mine.tsv")
-    assert (changed["train"]["num_epochs"], changed["levers"]["batch_size"]) == (3, 64)
+    assert (changed["train"]["num_epochs"], changed["options"]["batch_size"]) == (3, 64)
     assert changed["train"]["learning_rate"] == plain["train"]["learning_rate"]
 
 

@@ -1,4 +1,4 @@
-"""The job of a regression: configurations as their project writes them, levers and their rules, sizes of flights."""
+"""The job of a regression: configurations as their project writes them, options and their rules, sizes of flights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kgops.errors import BadJob, Usage
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import configurations
 from kgops.jobs.configurations import LEFT_OUT, job_table, read
 from kgops.jobs.job import Job, read_job
@@ -21,8 +21,8 @@ from kgops.planning.flight_files import flights_in
 from kgops.planning.oom_fallbacks import last_resort, oom_fallbacks
 from kgops.planning.resolve import resolve
 
-T4 = CardFacts("Tesla T4", (7, 5))
-A100 = CardFacts("A100", (8, 0))
+T4 = GpuFacts("Tesla T4", (7, 5))
+A100 = GpuFacts("A100", (8, 0))
 # Every key that a configuration of the project's has, with values of its own.
 THEIRS = """
 data_directory: "/content/drive/data/"
@@ -87,19 +87,19 @@ def of_text(tmp_path: Path, text: str) -> Job:
 
 
 def job(
-    allow: bool = False, profile: str | None = None, settings: dict[str, Any] | None = None, **levers: Any
+    allow: bool = False, profile: str | None = None, settings: dict[str, Any] | None = None, **options: Any
 ) -> Job:
     table: dict[str, Any] = {
         "workload": "regress",
         "regress": {"image_size": "64", **(settings or {})},
-        "levers": levers,
+        "options": options,
         "limits": {"allow_approximate": allow},
     }
     return read_job(table | ({"profile": profile} if profile else {}), "a test")
 
 
-def changed(asked: Job, card: CardFacts | None = None) -> list[str]:
-    return [str(change) for rung in oom_fallbacks(asked, card) for change in rung.changes]
+def changed(asked: Job, gpu: GpuFacts | None = None) -> list[str]:
+    return [str(change) for fallback in oom_fallbacks(asked, gpu) for change in fallback.changes]
 
 
 # ---- configurations ----
@@ -107,7 +107,7 @@ def changed(asked: Job, card: CardFacts | None = None) -> list[str]:
 
 def test_every_key_of_their_configurations_means_what_it_meant(tmp_path: Path) -> None:
     found = of_text(tmp_path, THEIRS)
-    assert found.levers == {
+    assert found.options == {
         "temporal_frames": 5,
         "batch_size": 20,
         "memory_optimized": False,
@@ -140,20 +140,20 @@ def test_what_kgops_does_otherwise_is_told_with_the_reason_and_the_rest_is_not(t
 
 
 @pytest.mark.parametrize(
-    ("name", "levers"),
+    ("name", "options"),
     [
         ("colab_optimized_full", {"memory_optimized": False, "batch_size": 20, "compile": "default"}),
         ("colab_full_stable", {"memory_optimized": False, "batch_size": 16, "compile": "off"}),
         ("colab_optimized", {"memory_optimized": True, "batch_size": 16}),
     ],
 )
-def test_the_three_configurations_ship_and_leave_nothing_out(name: str, levers: dict[str, Any]) -> None:
+def test_the_three_configurations_ship_and_leave_nothing_out(name: str, options: dict[str, Any]) -> None:
     assert name in configurations.names()
     table = job_table(read(name), name)
     assert "left_out" not in table["regress"]
-    assert levers.items() <= table["levers"].items()
-    assert ("compile" in table["levers"]) == ("compile" in levers)
-    assert table["levers"].get("gradient_checkpointing", False) is (name != "colab_optimized")
+    assert options.items() <= table["options"].items()
+    assert ("compile" in table["options"]) == ("compile" in options)
+    assert table["options"].get("gradient_checkpointing", False) is (name != "colab_optimized")
     found = read_job({**table, "regress": {**table["regress"], "data_directory": "flights"}}, name)
     assert found.settings["warmup_steps"] == 2000
 
@@ -234,7 +234,7 @@ def test_compilation_is_off_unless_it_is_asked_for_and_a_mode_alone_asks_for_not
         "torch_compile_mode: default": None,
     }
     for text, mode in asked.items():
-        assert of_text(tmp_path, f"{text}\ndata_directory: x").levers.get("compile") == mode
+        assert of_text(tmp_path, f"{text}\ndata_directory: x").options.get("compile") == mode
 
 
 def test_the_network_has_a_shape_only_where_there_can_be_one() -> None:
@@ -254,26 +254,26 @@ def test_the_network_has_a_shape_only_where_there_can_be_one() -> None:
     assert RegressionConfig(**full.to_dict()) == full
 
 
-# ---- levers ----
+# ---- options ----
 
 
 def test_graphs_give_way_to_checkpointing_and_compilation_does_not() -> None:
     found = resolve(job(compile="reduce-overhead", gradient_checkpointing=True), lambda _: A100)
-    assert found.job.levers["compile"] == "default"
+    assert found.job.options["compile"] == "default"
     assert "static input data pointer changed" in str(found.corrected)
     assert not resolve(job(compile="reduce-overhead"), lambda _: A100).corrected
     assert not resolve(job(compile="default", gradient_checkpointing=True), lambda _: A100).corrected
 
 
 def test_a_profile_brings_what_means_something_here() -> None:
-    levers = resolve(job(profile="t4"), lambda _: T4).job.levers
-    assert levers["precision"] == "fp16"
-    assert levers["compile"] == "default"
-    assert "entity_chunk" not in levers
-    assert resolve(job(profile="t4", precision="fp32"), lambda _: T4).job.levers["precision"] == "fp32"
+    options = resolve(job(profile="t4"), lambda _: T4).job.options
+    assert options["precision"] == "fp16"
+    assert options["compile"] == "default"
+    assert "entity_chunk" not in options
+    assert resolve(job(profile="t4", precision="fp32"), lambda _: T4).job.options["precision"] == "fp32"
 
 
-def test_the_ladder_goes_in_the_order_of_the_project_and_asks_before_it_changes_results() -> None:
+def test_the_fallbacks_goes_in_the_order_of_the_project_and_asks_before_it_changes_results() -> None:
     asked: dict[str, Any] = {
         "batch_size": 20,
         "compile": "default",
@@ -298,7 +298,7 @@ def test_graphs_are_given_up_before_activations_are() -> None:
     assert lines[:2] == ["compile reduce-overhead → default", "gradient_checkpointing off → on"]
 
 
-def test_after_the_last_rung_only_what_is_left_is_advised() -> None:
+def test_after_the_last_fallback_only_what_is_left_is_advised() -> None:
     assert "smaller frames" in last_resort(job())
     assert "embedding" not in last_resort(job())
 

@@ -1,4 +1,4 @@
-"""The image network: its parts beside plain loops, its memory levers beside none, its weights whoever saved them."""
+"""The image network: its parts beside plain loops, its memory options beside none, its weights whoever saved them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One step of regression, compiled or not, its losses and figures, and the windows it is fed with."""
+"""One step of regression, compiled or not, its losses and metrics, and the windows it is fed with."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def test_every_loss_is_what_its_name_says(
 
 
 def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_is_counted(flights: list[Flight]) -> None:
-    """With the scaler of a card, on numbers of a CPU: what is scaled is the loss, wherever it was computed."""
+    """With the scaler of a GPU, on numbers of a CPU: what is scaled is the loss, wherever it was computed."""
     torch.manual_seed(0)
     model = RegressionModel(replace(TINY, dropout=0.0))
-    half = replace(resolve_precision("fp32", "cpu"), requested="fp16", effective="fp16")
+    half = replace(resolve_precision("fp32", "cpu"), requested="fp16", applied="fp16")
     step = RegressionStep(model, HeightLoss("mse"), build_optimizer("adamw", model, 0.01), half, 16)
     assert step.scaler.is_enabled()
     images, angles, heights, weight = (part.float() for part in batch_of(flights))
@@ -112,10 +112,10 @@ def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_is_counted(f
     assert any(not torch.equal(p, before[name]) for name, p in model.named_parameters())
 
 
-# --- figures --------------------------------------------------------------------------------------
+# --- metrics --------------------------------------------------------------------------------------
 
 
-def test_figures_are_what_plain_loops_give() -> None:
+def test_metrics_are_what_plain_loops_give() -> None:
     random = np.random.default_rng(1)
     true, predicted = random.uniform(0.5, 3, 101), random.uniform(0.5, 3, 101)
     found = Heights.of(torch.from_numpy(predicted), torch.from_numpy(true))
@@ -230,7 +230,7 @@ def test_augmentation_mirrors_images_and_the_azimuth_with_them() -> None:
 # --- compile --------------------------------------------------------------------------------------
 
 
-def test_graphs_beside_checkpointing_and_compiling_without_a_card_are_corrected_with_the_reason() -> None:
+def test_graphs_beside_checkpointing_and_compiling_without_a_gpu_are_corrected_with_the_reason() -> None:
     assert resolve_compile("off", torch.device("cpu"), True) == ("off", None)
     mode, why = resolve_compile("reduce-overhead", torch.device("cpu"), True)
     assert mode in ("default", "off") and why is not None
@@ -246,7 +246,7 @@ def test_compiled_steps_give_the_same_numbers_and_their_checkpoints_load_anywher
     report = Recorder()
     eager = train(flights, tmp_path / "eager", brief)
     compiled = train(flights, tmp_path / "compiled", replace(brief, compile="default"), report=report)
-    assert report.levers["compile"][1] == "default", report.levers["compile"]
+    assert report.options["compile"][1] == "default", report.options["compile"]
     for ours, theirs in zip(compiled.predictions["final"][0], eager.predictions["final"][0], strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3)
     found = weights(tmp_path / "compiled" / "best_model.pt")
@@ -257,7 +257,7 @@ def test_compiled_steps_give_the_same_numbers_and_their_checkpoints_load_anywher
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
-def test_on_a_card_every_format_trains_compiled_or_frame_by_frame_and_resumes(
+def test_on_a_gpu_every_format_trains_compiled_or_frame_by_frame_and_resumes(
     flights: list[Flight], tmp_path: Path, precision: str
 ) -> None:
     settings = replace(QUICK, pretrain=False, precision=precision, gradient_checkpointing=True, epochs=3)
@@ -265,8 +265,8 @@ def test_on_a_card_every_format_trains_compiled_or_frame_by_frame_and_resumes(
     report = Recorder()
     torch.backends.cudnn.deterministic = True
     whole = train(flights, tmp_path / "whole", settings, device="cuda", report=report)
-    assert report.levers["compile"][1] == "default"
-    assert "do not go with gradient checkpointing" in str(report.levers["compile"][2])
+    assert report.options["compile"][1] == "default"
+    assert "do not go with gradient checkpointing" in str(report.options["compile"][2])
     assert all(math.isfinite(entry["loss"]) for entry in whole.history)
     with pytest.raises(Killed):
         train(flights, tmp_path / "cut", settings, device="cuda", stop=Stop(7, die=True))

@@ -278,6 +278,6 @@ def test_all_faulty_settings_are_reported_at_once_and_names_are_those_of_the_job
     said = " ".join(caught.value.problems)
     for part in ("loss: 'hinge'", "epochs: 0", "learning_rate: nan", "loss_alpha: 2", "patience: -1"):
         assert part in said
-    names = {key.name for key in regress.KEYS} | regress.LEVERS_OF_REGRESS
+    names = {key.name for key in regress.KEYS} | regress.OPTIONS_OF_REGRESS
     renamed = {"loss", "patience", "min_delta", "resume_every_s"}
     assert RegressionSettings().to_dict().keys() - renamed <= names

@@ -1,4 +1,4 @@
-"""The regression worker: its files, its levers told, and how it goes on after it was ended."""
+"""The regression worker: its files, its options told, and how it goes on after it was ended."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ resume_every = 0.05
 early_stopping_patience = 0
 device = "cpu"
 left_out = ["hpc_mode"]
-[levers]
+[options]
 batch_size = 8
 memory_optimized = true
 temporal_frames = 3
-{levers}
+{options}
 [limits]
 {limits}
 """
@@ -43,7 +43,7 @@ def worker(folder: Path, **change: Any) -> tuple[list[str], dict[str, str]]:
     data = change.pop("data", folder.parent / "data")
     if not data.exists():
         make_flights(data, 3, Sky(frames=24, size=16))
-    filled = {"epochs": 2, "levers": "", "limits": "", **change}
+    filled = {"epochs": 2, "options": "", "limits": "", **change}
     out = json.dumps(str(folder / "out"))
     (folder / "job.toml").write_text(JOB.format(data=json.dumps(str(data)), out=out, **filled))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -61,9 +61,9 @@ def told(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [event for event in events if event["event"] == kind]
 
 
-def test_the_worker_leaves_its_files_and_says_what_became_of_every_lever(tmp_path: Path) -> None:
-    levers = 'precision = "fp16"\nnum_workers = 4\ncuda_graphs = true\nmicrobatch = 3\ngradient_checkpointing = true'
-    code, events = by_hand(tmp_path / "run", levers=levers)
+def test_the_worker_leaves_its_files_and_says_what_became_of_every_option(tmp_path: Path) -> None:
+    options = 'precision = "fp16"\nnum_workers = 4\ncuda_graphs = true\nmicrobatch = 3\ngradient_checkpointing = true'
+    code, events = by_hand(tmp_path / "run", options=options)
     assert code == 0
     results = tmp_path / "run" / "results"
     kept = (
@@ -76,19 +76,19 @@ def test_the_worker_leaves_its_files_and_says_what_became_of_every_lever(tmp_pat
     config = json.loads((results / "config.json").read_text())
     assert config["model"]["channels"] == [32, 64, 128] and config["data"]["flights"][0] == "flight_01"
     found = {
-        name: (o["effective"], o["reason"])
+        name: (o["applied"], o["reason"])
         for name, o in config["optimizations"].items()
         if isinstance(o, dict)
     }
     assert found["precision"][0] == "fp32" and "fp16 products" in found["precision"][1]
     assert found["gradient_checkpointing"] == ("on", "frame by frame")
     assert found["microbatch"] == (3, None)
-    assert found["cuda_graphs"] == ("off", "regression has no such lever")
+    assert found["cuda_graphs"] == ("off", "regression has no such option")
     assert found["num_workers"][0] == 1
-    (figures,) = [event["figures"] for event in told(events, "result")]
+    (metrics,) = [event["metrics"] for event in told(events, "result")]
     judged = json.loads((results / "test_results.json").read_text())["final"]
-    assert figures["test_rmse"] == judged["model"]["rmse"]
-    assert figures["mean_predictor_rmse"] == judged["mean_predictor"]["rmse"]
+    assert metrics["test_rmse"] == judged["model"]["rmse"]
+    assert metrics["mean_predictor_rmse"] == judged["mean_predictor"]["rmse"]
     notes = [event["text"] for event in told(events, "note")]
     assert "left out of the configuration: hpc_mode." in notes
     assert any(note.startswith("On flight_03, which was held out,") for note in notes)
@@ -100,9 +100,9 @@ def test_a_person_reads_at_the_end_what_the_model_is_worth(tmp_path: Path) -> No
     argv, environment = worker(tmp_path / "run", epochs=1)
     environment["KGOPS_EVENTS"] = str(tmp_path / "events.jsonl")
     done = subprocess.run(argv, cwd=tmp_path / "run", env=environment, capture_output=True, text=True)
-    verdict, figures = done.stdout.splitlines()[-2:]
+    verdict, metrics = done.stdout.splitlines()[-2:]
     assert verdict.startswith("On flight_03, which was held out, ") and "the mean of the training" in verdict
-    assert "test_r2" in figures and "mean_predictor" not in figures
+    assert "test_r2" in metrics and "mean_predictor" not in metrics
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_a_worker_ended_in_the_middle_goes_on_to_the_same_weights(
 def test_a_worker_without_enough_memory_says_so(tmp_path: Path) -> None:
     make_flights(tmp_path / "data", 2, Sky(frames=20, size=160))
     limits = "memory_mib = 900"
-    code, events = by_hand(tmp_path / "run", levers="", limits=limits, data=tmp_path / "data", epochs=1)
+    code, events = by_hand(tmp_path / "run", options="", limits=limits, data=tmp_path / "data", epochs=1)
     assert code == 1
     assert "host memory ran out" in told(events, "out_of_memory")[0]["detail"]
 

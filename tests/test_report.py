@@ -67,8 +67,8 @@ def test_a_page_holds_the_whole_run_and_asks_nobody_else(run_cli: Console, tmp_p
         "best_model.pt",
     ):
         assert word in page.text
-    figure = run_cli.show(1)["figure"]["test_mrr"]
-    assert f"{figure:.5g}" in page.text
+    metric = run_cli.show(1)["metric"]["test_mrr"]
+    assert f"{metric:.5g}" in page.text
 
 
 def test_labels_tags_and_log_lines_are_text_whatever_they_hold(run_cli: Console, tmp_path: Path) -> None:

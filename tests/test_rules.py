@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgops.errors import Usage
-from kgops.gpus.facts import CardFacts, TorchBuild, facts_of_known
+from kgops.gpus.facts import GpuFacts, TorchBuild, facts_of_known
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from kgops.planning import resolve, rules
 from kgops.planning.resolve import Resolved
 from kgops.planning.rules import Correction, Work
@@ -20,18 +20,18 @@ from kgops.planning.rules import Correction, Work
 TRAIN = Work("train", trains=True)
 
 
-def card(name: str) -> CardFacts:
+def gpu(name: str) -> GpuFacts:
     known = known_by_short_name(name)
     assert known is not None
     return facts_of_known(known)
 
 
-def settled(levers: dict[str, Any], on: CardFacts | None = None, work: Work = TRAIN) -> dict[str, Any]:
-    return rules.apply(levers, on, work)[0]
+def settled(options: dict[str, Any], on: GpuFacts | None = None, work: Work = TRAIN) -> dict[str, Any]:
+    return rules.apply(options, on, work)[0]
 
 
-def only(levers: dict[str, Any], on: CardFacts | None = None, work: Work = TRAIN) -> Correction:
-    _, made = rules.apply(levers, on, work)
+def only(options: dict[str, Any], on: GpuFacts | None = None, work: Work = TRAIN) -> Correction:
+    _, made = rules.apply(options, on, work)
     (correction,) = made
     assert correction.reason
     assert correction.source
@@ -44,58 +44,58 @@ def only(levers: dict[str, Any], on: CardFacts | None = None, work: Work = TRAIN
 @pytest.mark.parametrize(
     ("on", "instead"), [("t4", "fp16"), ("v100", "fp16"), ("p100", "fp32"), ("gtx-1080ti", "fp32")]
 )
-def test_bf16_below_capability_8_becomes_the_best_format_the_card_has(on: str, instead: str) -> None:
-    made = only({"precision": "bf16"}, card(on))
-    assert (made.lever, made.requested, made.effective) == ("precision", "bf16", instead)
+def test_bf16_below_capability_8_becomes_the_best_format_the_gpu_has(on: str, instead: str) -> None:
+    made = only({"precision": "bf16"}, gpu(on))
+    assert (made.option, made.requested, made.applied) == ("precision", "bf16", instead)
     assert "8.0" in made.reason
 
 
 @pytest.mark.parametrize("on", ["a100-40", "a10", "l4", "rtx-4090", "h200", "b200"])
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "fp16", "fp32"])
 def test_every_format_stands_from_capability_8_on(on: str, precision: str) -> None:
-    assert settled({"precision": precision}, card(on)) == {"precision": precision}
+    assert settled({"precision": precision}, gpu(on)) == {"precision": precision}
 
 
 def test_tf32_and_bf16_sums_of_tracin_become_float32_on_a_t4() -> None:
-    assert only({"precision": "tf32"}, card("t4")).effective == "fp32"
-    assert only({"gram_precision": "bf16"}, card("t4"), Work("tracin")).effective == "fp32"
+    assert only({"precision": "tf32"}, gpu("t4")).applied == "fp32"
+    assert only({"gram_precision": "bf16"}, gpu("t4"), Work("tracin")).applied == "fp32"
 
 
 @pytest.mark.parametrize(
-    ("levers", "on"),
+    ("options", "on"),
     [
         ({"precision": "fp16"}, None),
         ({"precision": "auto"}, "t4"),
-        ({"precision": "auto"}, None),  # it may become fp16: whoever switches scaling off must know the card
+        ({"precision": "auto"}, None),  # it may become fp16: whoever switches scaling off must know the GPU
     ],
 )
 def test_training_in_fp16_scales_its_gradients_whatever_was_asked(
-    levers: dict[str, Any], on: str | None
+    options: dict[str, Any], on: str | None
 ) -> None:
-    made = only({**levers, "scale_gradients": False}, card(on) if on else None)
-    assert (made.lever, made.effective) == ("scale_gradients", True)
+    made = only({**options, "scale_gradients": False}, gpu(on) if on else None)
+    assert (made.option, made.applied) == ("scale_gradients", True)
 
 
 def test_a_format_that_a_rule_chose_is_scaled_like_one_that_was_asked_for() -> None:
-    found = settled({"precision": "bf16", "scale_gradients": False}, card("t4"))
+    found = settled({"precision": "bf16", "scale_gradients": False}, gpu("t4"))
     assert found == {"precision": "fp16", "scale_gradients": True}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_other_formats_need_no_scaling(precision: str) -> None:
-    levers = {"precision": precision, "scale_gradients": False}
-    assert settled(levers, card("a100-80")) == levers
-    assert settled({"precision": "auto", "scale_gradients": False}, card("h100"))["scale_gradients"] is False
+    options = {"precision": precision, "scale_gradients": False}
+    assert settled(options, gpu("a100-80")) == options
+    assert settled({"precision": "auto", "scale_gradients": False}, gpu("h100"))["scale_gradients"] is False
 
 
 def test_what_does_not_train_needs_no_scaling() -> None:
-    levers = {"precision": "fp16", "scale_gradients": False}
-    assert settled(levers, card("t4"), Work("tracin")) == levers
+    options = {"precision": "fp16", "scale_gradients": False}
+    assert settled(options, gpu("t4"), Work("tracin")) == options
 
 
 def test_a_sum_over_entities_is_refused_in_fp16() -> None:
     made = only({"sum_precision": "fp16"})
-    assert made.effective == "fp32"
+    assert made.applied == "fp32"
     assert "65,504" in made.reason
 
 
@@ -116,14 +116,14 @@ def test_a_step_that_several_devices_share_is_neither_compiled_nor_captured(devi
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
 def test_below_capability_7_nothing_is_compiled(mode: str) -> None:
-    assert only({"compile": mode}, card("p100")).effective == "off"
-    assert settled({"compile": "off"}, card("p100")) == {"compile": "off"}
-    assert settled({"compile": "default"}, card("v100")) == {"compile": "default"}
+    assert only({"compile": mode}, gpu("p100")).applied == "off"
+    assert settled({"compile": "off"}, gpu("p100")) == {"compile": "off"}
+    assert settled({"compile": "default"}, gpu("v100")) == {"compile": "default"}
 
 
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
 @pytest.mark.parametrize(
-    ("levers", "work"),
+    ("options", "work"),
     [
         ({"gradient_checkpointing": True}, TRAIN),
         ({}, Work("tracin", moves_parameters=True)),
@@ -132,20 +132,20 @@ def test_below_capability_7_nothing_is_compiled(mode: str) -> None:
     ids=["checkpointing", "moving weights", "varying shapes"],
 )
 def test_cuda_graphs_are_kept_from_what_changes_addresses_or_shapes(
-    mode: str, levers: dict[str, Any], work: Work
+    mode: str, options: dict[str, Any], work: Work
 ) -> None:
-    for on in (None, card("t4"), card("h100")):
-        made = only({**levers, "compile": mode}, on, work)
-        assert (made.lever, made.requested, made.effective) == ("compile", mode, "default")
-        assert only({**levers, "cuda_graphs": True}, on, work).effective is False
+    for on in (None, gpu("t4"), gpu("h100")):
+        made = only({**options, "compile": mode}, on, work)
+        assert (made.option, made.requested, made.applied) == ("compile", mode, "default")
+        assert only({**options, "cuda_graphs": True}, on, work).applied is False
 
 
 def test_cuda_graphs_stand_where_nothing_moves() -> None:
-    levers = {"compile": "reduce-overhead", "gradient_checkpointing": False, "cuda_graphs": True}
-    assert settled(levers, card("a100-40")) == levers
+    options = {"compile": "reduce-overhead", "gradient_checkpointing": False, "cuda_graphs": True}
+    assert settled(options, gpu("a100-40")) == options
 
 
-# ---- the card and its driver ----
+# ---- the GPU and its driver ----
 
 
 @pytest.mark.parametrize(
@@ -160,19 +160,19 @@ def test_cuda_graphs_stand_where_nothing_moves() -> None:
         ("h200", (2, 13), (13, 0), True),
     ],
 )
-def test_a_card_that_the_wheel_has_no_kernels_for_is_left_alone(
+def test_a_gpu_that_the_wheel_has_no_kernels_for_is_left_alone(
     on: str, torch: tuple[int, int], cuda: tuple[int, int], runs: bool
 ) -> None:
-    here = CardFacts(on, card(on).compute_capability, torch=TorchBuild(torch, cuda))
+    here = GpuFacts(on, gpu(on).compute_capability, torch=TorchBuild(torch, cuda))
     found, made = rules.apply({"device": "auto"}, here, TRAIN)
     assert found == {"device": "auto" if runs else "cpu"}
-    assert [correction.lever for correction in made] == ([] if runs else ["device"])
+    assert [correction.option for correction in made] == ([] if runs else ["device"])
     assert settled({"device": "cpu"}, here) == {"device": "cpu"}
 
 
-def test_nothing_is_said_of_kernels_where_torch_or_card_is_unknown() -> None:
-    assert settled({"device": "auto"}, card("v100")) == {"device": "auto"}
-    unknown = CardFacts("card 0", None, torch=TorchBuild((2, 11), (13, 0)))
+def test_nothing_is_said_of_kernels_where_torch_or_gpu_is_unknown() -> None:
+    assert settled({"device": "auto"}, gpu("v100")) == {"device": "auto"}
+    unknown = GpuFacts("GPU 0", None, torch=TorchBuild((2, 11), (13, 0)))
     assert settled({"device": "auto", "precision": "bf16"}, unknown) == {
         "device": "auto",
         "precision": "bf16",
@@ -181,21 +181,21 @@ def test_nothing_is_said_of_kernels_where_torch_or_card_is_unknown() -> None:
 
 def test_a_torch_of_somebodys_own_build_is_not_taken_for_the_published_one() -> None:
     own = TorchBuild((2, 11), (13, 0), is_wheel=False)
-    assert settled({"device": "auto"}, CardFacts("V100", (7, 0), torch=own)) == {"device": "auto"}
+    assert settled({"device": "auto"}, GpuFacts("V100", (7, 0), torch=own)) == {"device": "auto"}
 
 
 @pytest.mark.parametrize(
-    "here", [CardFacts("H200", (9, 0), is_slice=True), CardFacts("RTX 4090", (8, 9), is_wsl=True)]
+    "here", [GpuFacts("H200", (9, 0), is_slice=True), GpuFacts("RTX 4090", (8, 9), is_wsl=True)]
 )
-def test_segments_do_not_grow_on_slices_and_under_wsl2(here: CardFacts) -> None:
+def test_segments_do_not_grow_on_slices_and_under_wsl2(here: GpuFacts) -> None:
     made = only({"expandable_segments": True}, here)
-    assert (made.lever, made.effective) == ("expandable_segments", False)
-    assert settled({"expandable_segments": True}, CardFacts("H200", (9, 0))) == {"expandable_segments": True}
+    assert (made.option, made.applied) == ("expandable_segments", False)
+    assert settled({"expandable_segments": True}, GpuFacts("H200", (9, 0))) == {"expandable_segments": True}
 
 
 def test_cudnn_tries_no_algorithms_when_memory_is_tight() -> None:
     asked = {"cudnn_benchmark": True}
-    assert only(asked, work=Work("regress", memory_is_tight=True)).effective is False
+    assert only(asked, work=Work("regress", memory_is_tight=True)).applied is False
     assert settled(asked, work=Work("regress")) == asked
 
 
@@ -216,7 +216,7 @@ def test_channels_last_is_for_half_precision_on_tensor_cores_and_ungrouped_convo
     precision: str, on: str, groups: bool, stays: bool
 ) -> None:
     work = Work("regress", trains=True, groups_convolutions=groups)
-    found = settled({"precision": precision, "channels_last": True}, card(on), work)
+    found = settled({"precision": precision, "channels_last": True}, gpu(on), work)
     assert found["channels_last"] is stays
 
 
@@ -224,14 +224,14 @@ def test_channels_last_is_for_half_precision_on_tensor_cores_and_ungrouped_convo
 
 
 def test_strict_path_filtering_needs_path_filtering() -> None:
-    assert only({"strict_path_filtering": True, "path_filtering": False}).effective is False
+    assert only({"strict_path_filtering": True, "path_filtering": False}).applied is False
     both = {"strict_path_filtering": True, "path_filtering": True}
     assert settled(both) == both
 
 
 def test_the_cache_is_not_emptied_in_the_loop() -> None:
     made = only({"memory_cleanup": 8})
-    assert made.effective is True
+    assert made.applied is True
     assert "every 8 batches" in made.reason
     for kept in (True, False):
         assert settled({"memory_cleanup": kept}) == {"memory_cleanup": kept}
@@ -240,12 +240,12 @@ def test_the_cache_is_not_emptied_in_the_loop() -> None:
 # ---- all together ----
 
 SWITCHES = ("expandable_segments", "cudnn_benchmark", "channels_last", *resolve.PATHS)
-LEVER_TABLES = st.fixed_dictionaries(
+OPTION_TABLES = st.fixed_dictionaries(
     {},
     optional={
         **{
-            name: st.sampled_from([8 if value is int else value for value in lever.values])
-            for name, lever in LEVERS.items()
+            name: st.sampled_from([8 if value is int else value for value in option.values])
+            for name, option in OPTIONS.items()
         },
         "memory_cleanup": st.sampled_from([True, False, 8]),
         "sum_precision": st.sampled_from(["fp16", "fp32"]),
@@ -254,9 +254,9 @@ LEVER_TABLES = st.fixed_dictionaries(
     },
 )
 WORKS = st.builds(Work, st.just("some"), *(st.booleans() for _ in range(5)))
-CARDS = st.none() | st.builds(
-    CardFacts,
-    st.just("some card"),
+GPUS = st.none() | st.builds(
+    GpuFacts,
+    st.just("some GPU"),
     st.none() | st.sampled_from([(6, 0), (6, 1), (7, 0), (7, 5), (8, 0), (8, 9), (9, 0), (12, 0)]),
     st.booleans(),
     st.booleans(),
@@ -267,63 +267,67 @@ CARDS = st.none() | st.builds(
 )
 
 
-@given(LEVER_TABLES, CARDS, WORKS)
+@given(OPTION_TABLES, GPUS, WORKS)
 def test_what_rules_let_pass_they_let_pass_again_and_every_change_is_told(
-    levers: dict[str, Any], on: CardFacts | None, work: Work
+    options: dict[str, Any], on: GpuFacts | None, work: Work
 ) -> None:
-    asked = dict(levers)
-    found, made = rules.apply(levers, on, work)
-    assert levers == asked  # what was asked for is nobody's to change
+    asked = dict(options)
+    found, made = rules.apply(options, on, work)
+    assert options == asked  # what was asked for is nobody's to change
     assert found.keys() == asked.keys()
-    told = {correction.lever for correction in made}
+    told = {correction.option for correction in made}
     assert {name for name in asked if found[name] is not asked[name]} <= told
     assert rules.apply(found, on, work) == (found, [])
 
 
 @pytest.mark.parametrize("name", short_names())
-def test_defaults_conflict_with_no_rule_on_any_card(name: str) -> None:
-    assert rules.apply({}, card(name), TRAIN) == ({}, [])
+def test_defaults_conflict_with_no_rule_on_any_gpu(name: str) -> None:
+    assert rules.apply({}, gpu(name), TRAIN) == ({}, [])
 
 
 # ---- of a job ----
 
 
-def job(levers: dict[str, Any], **more: Any) -> Job:
-    table = {"workload": "train", "train": {"dataset": "nations", **more.pop("train", {})}, "levers": levers}
+def job(options: dict[str, Any], **more: Any) -> Job:
+    table = {
+        "workload": "train",
+        "train": {"dataset": "nations", **more.pop("train", {})},
+        "options": options,
+    }
     return read_job({**table, **more}, "a test")
 
 
 def on_t4(asked: Job) -> Resolved:
-    return resolve.resolve(asked, lambda gpu: card("t4"))
+    return resolve.resolve(asked, lambda _: gpu("t4"))
 
 
 def test_a_job_keeps_who_chose_what_and_what_became_of_it() -> None:
     found = on_t4(job({"precision": "bf16"}, profile="a100-40"))
-    assert found.job.levers["precision"] == "fp16"
-    told = {choice.lever: choice for choice in found.choices}
+    assert found.job.options["precision"] == "fp16"
+    told = {choice.option: choice for choice in found.choices}
     assert told["precision"].requested == "bf16"
-    assert told["precision"].effective == "fp16"
+    assert told["precision"].applied == "fp16"
     assert told["precision"].chosen_by == "person"
     assert told["precision"].reason
     assert told["compile"].chosen_by == "profile a100-40"
     assert told["compile"].reason is None
-    assert [choice.lever for choice in found.corrected] == ["precision"]
+    assert [choice.option for choice in found.corrected] == ["precision"]
 
 
-def test_a_job_on_the_cpu_is_measured_by_no_card() -> None:
-    def no_card(gpu: str | None) -> CardFacts | None:
-        raise AssertionError("nobody asked for a card")
+def test_a_job_on_the_cpu_is_measured_by_no_gpu() -> None:
+    def no_gpu(gpu: str | None) -> GpuFacts | None:
+        raise AssertionError("nobody asked for a GPU")
 
-    found = resolve.resolve(job({"precision": "bf16"}, train={"device": "cpu"}), no_card)
-    assert found.job.levers["precision"] == "bf16"
+    found = resolve.resolve(job({"precision": "bf16"}, train={"device": "cpu"}), no_gpu)
+    assert found.job.options["precision"] == "bf16"
 
 
 def test_growing_segments_are_taken_from_the_environment_of_a_slice_and_other_settings_stay() -> None:
-    mig = CardFacts("H200 MIG 1g.18gb", (9, 0), is_slice=True)
+    mig = GpuFacts("H200 MIG 1g.18gb", (9, 0), is_slice=True)
     found = resolve.resolve(job({}, profile="h200"), lambda gpu: mig)
     assert found.environment == {}
-    assert [choice.lever for choice in found.corrected] == ["expandable_segments"]
-    whole = resolve.resolve(job({}, profile="h200"), lambda gpu: card("h200"))
+    assert [choice.option for choice in found.corrected] == ["expandable_segments"]
+    whole = resolve.resolve(job({}, profile="h200"), lambda _: gpu("h200"))
     assert whole.environment == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     assert whole.corrected == []
 
@@ -335,28 +339,28 @@ def test_an_allocator_that_a_person_has_set_up_is_not_overruled_by_a_profile(own
     assert resolve.for_worker(of_profile, {}) == of_profile
 
 
-OLD = CardFacts("Tesla V100", (7, 0), torch=TorchBuild((2, 11), (13, 0)))
+OLD = GpuFacts("Tesla V100", (7, 0), torch=TorchBuild((2, 11), (13, 0)))
 
 
-def test_a_card_without_kernels_is_an_error_for_who_insists_and_the_cpu_for_who_does_not() -> None:
+def test_a_gpu_without_kernels_is_an_error_for_who_insists_and_the_cpu_for_who_does_not() -> None:
     found = resolve.resolve(job({}), lambda gpu: OLD)
     assert found.job.settings["device"] == "cpu"
-    assert [choice.lever for choice in found.corrected] == ["device"]
-    for insisting in (job({}, train={"device": "cuda"}), job({}, card={"wanted": "0"})):
+    assert [choice.option for choice in found.corrected] == ["device"]
+    for insisting in (job({}, train={"device": "cuda"}), job({}, gpu={"wanted": "0"})):
         with pytest.raises(Usage, match=r"no kernels below compute capability 7\.5"):
             resolve.resolve(insisting, lambda gpu: OLD)
 
 
-def test_both_stages_of_a_pipeline_go_where_the_card_lets_them() -> None:
+def test_both_stages_of_a_pipeline_go_where_the_gpu_lets_them() -> None:
     table = {"workload": "pipeline", "pipeline": {"train": {"dataset": "nations"}}}
     found = resolve.resolve(read_job(table, "a test"), lambda gpu: OLD)
     assert found.job.settings["train"]["device"] == found.job.settings["tracin"]["device"] == "cpu"
     read_job(found.job.as_table(), "the same job")
 
 
-def test_a_commands_levers_are_recorded_as_off() -> None:
+def test_a_commands_options_are_recorded_as_off() -> None:
     table = {"workload": "exec", "profile": "t4", "exec": {"command": ["true"]}}
     found = resolve.resolve(read_job(table, "a test"))
-    assert {choice.effective for choice in found.choices} == {"off"}
+    assert {choice.applied for choice in found.choices} == {"off"}
     assert all(choice.reason for choice in found.choices)
     assert found.corrected == []

@@ -90,7 +90,7 @@ def test_their_flags_are_accepted_unchanged(kgops: Command, flights: Path) -> No
         *("--use_temporal_attention", "--no-flat_field_correction", "--zscore_normalize", "--no-loo"),
         *("--save_name", "mine", "--no_pretrain", "--weight_decay", "0.1", "--early_stopping_patience", "3"),
     )
-    settings, levers = job["regress"], job["levers"]
+    settings, options = job["regress"], job["options"]
     expected = {
         "epochs": 7,
         "learning_rate": 0.002,
@@ -109,7 +109,7 @@ def test_their_flags_are_accepted_unchanged(kgops: Command, flights: Path) -> No
         "data_directory": str(flights),
     }
     assert {name: settings[name] for name in expected} == expected
-    assert (levers["batch_size"], levers["temporal_frames"]) == (16, 4)
+    assert (options["batch_size"], options["temporal_frames"]) == (16, 4)
     assert job["label"] == "mine"
 
 
@@ -199,7 +199,7 @@ def test_flights_that_are_there_have_the_size(kgops: Command, flights: Path) -> 
     (small,) = kgops("suggest", "regress", "--gpu", "t4", "--data_directory", flights, "--json").json()
     (assumed,) = kgops("suggest", "regress", "--gpu", "t4", "--json").json()
     assert small["label"] == "flights transformer"
-    assert small["budget"]["live_mib"] < assumed["budget"]["live_mib"] / 50
+    assert small["estimate"]["live_mib"] < assumed["estimate"]["live_mib"] / 50
 
 
 def test_the_command_of_a_plan_starts_the_job_that_was_planned(kgops: Command, flights: Path) -> None:
@@ -221,10 +221,10 @@ def test_the_command_of_a_plan_starts_the_job_that_was_planned(kgops: Command, f
 
 def test_too_large_frames_get_activations_of_one_frame_at_a_time(kgops: Command) -> None:
     (found,) = kgops("suggest", "regress", "--image_size", "440x440", "--gpu", "t4", "--json").json()
-    levers = {lever["lever"]: lever for lever in found["levers"]}
+    options = {option["option"]: option for option in found["options"]}
     assert found["fits"]
-    assert levers["gradient_checkpointing"]["effective"] is True
-    assert levers["gradient_checkpointing"]["chosen_by"] == "planner"
+    assert options["gradient_checkpointing"]["applied"] is True
+    assert options["gradient_checkpointing"]["chosen_by"] == "planner"
 
 
 def test_what_does_not_fit_in_any_exact_way_names_the_nearest_that_does(kgops: Command) -> None:
@@ -279,8 +279,8 @@ def test_a_run_learns_says_what_it_left_out_and_is_recorded_with_its_forecast(
     assert done.code == 0, done.err
     run = done.json()
     assert run["state"] == "succeeded"
-    assert run["figure"]["test_mae"] > 0
+    assert run["metric"]["test_mae"] > 0
     assert run["predicted_mib"] > 0
-    assert {lever["name"]: lever["effective"] for lever in run["lever"]}["batch_size"] == "8"
+    assert {option["name"]: option["applied"] for option in run["option"]}["batch_size"] == "8"
     assert "left out of the configuration: swath_slice" in str(run["event"])
     assert (run_cli.cwd / "out" / "best_model.pt").exists()

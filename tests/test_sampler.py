@@ -1,4 +1,4 @@
-"""Cards are read in a thread: nobody waits for a driver, however slow it is."""
+"""GPUs are read in a thread: nobody waits for a driver, however slow it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from driving import patience
 from nvml_standin import Machine, StandIn, t4
 
 from kgops.gpus.readings import Snapshot
-from kgops.gpus.sampler import CardSampler
+from kgops.gpus.sampler import GpuSampler
 
 SLOW_MS = 200
 
@@ -23,7 +23,7 @@ def standin(tmp_path: Path) -> StandIn:
     return StandIn(tmp_path)
 
 
-def wait_for(sampler: CardSampler, wanted: Callable[[Snapshot], bool]) -> tuple[Snapshot, int]:
+def wait_for(sampler: GpuSampler, wanted: Callable[[Snapshot], bool]) -> tuple[Snapshot, int]:
     """The first snapshot that is as wanted, and how often the sampler could be looked at until then."""
     looks, begun = 0, time.monotonic()
     while time.monotonic() < begun + patience():
@@ -35,11 +35,11 @@ def wait_for(sampler: CardSampler, wanted: Callable[[Snapshot], bool]) -> tuple[
     raise AssertionError(f"no such snapshot; the newest is {sampler.newest()}")
 
 
-def test_the_sampler_follows_the_cards(standin: StandIn) -> None:
+def test_the_sampler_follows_the_gpus(standin: StandIn) -> None:
     standin.show(Machine((t4(used_mib=100),)))
     before, after = standin.ask(sample_change, standin)
-    assert before.cards[0].memory_used_mib == 100
-    assert after.cards[0].memory_used_mib == 900
+    assert before.gpus[0].memory_used_mib == 100
+    assert after.gpus[0].memory_used_mib == 900
     assert after.number > before.number
     assert after.taken_at >= before.taken_at
     assert (after.driver_version, after.cuda_version) == ("570.86.15", (12, 8))
@@ -47,10 +47,10 @@ def test_the_sampler_follows_the_cards(standin: StandIn) -> None:
 
 
 def sample_change(standin: StandIn) -> tuple[Snapshot, Snapshot]:
-    with CardSampler(0.02) as sampler:
+    with GpuSampler(0.02) as sampler:
         before, _ = wait_for(sampler, lambda snapshot: True)
         standin.show(Machine((t4(used_mib=900),)))
-        after, _ = wait_for(sampler, lambda snapshot: snapshot.cards[0].memory_used_mib == 900)
+        after, _ = wait_for(sampler, lambda snapshot: snapshot.gpus[0].memory_used_mib == 900)
     return before, after
 
 
@@ -81,7 +81,7 @@ class Told:
 
 
 def sample_slow_driver(standin: StandIn) -> Told:
-    sampler = CardSampler(0.05)
+    sampler = GpuSampler(0.05)
     sampler.start()
     first_look = sampler.newest()
     snapshot, looks = wait_for(sampler, lambda snapshot: True)
@@ -106,7 +106,7 @@ def test_a_driver_that_hangs_holds_up_neither_stop_nor_the_end_of_the_program(
 
 
 def stop_a_hanging_driver(standin: StandIn, hanging: Machine, at_once: bool) -> bool:
-    sampler = CardSampler(0.01)
+    sampler = GpuSampler(0.01)
     sampler.start()
     if not at_once:
         wait_for(sampler, lambda snapshot: True)
@@ -120,13 +120,13 @@ def test_a_driver_that_comes_up_later_is_found(standin: StandIn) -> None:
     first, later = standin.ask(sample_late_driver, standin)
     assert first.problem is not None
     assert first.problem.kind == "driver-not-loaded"
-    assert first.cards == ()
+    assert first.gpus == ()
     assert later.problem is None
-    assert [card.name for card in later.cards] == ["Tesla T4"]
+    assert [gpu.name for gpu in later.gpus] == ["Tesla T4"]
 
 
 def sample_late_driver(standin: StandIn) -> tuple[Snapshot, Snapshot]:
-    sampler = CardSampler(0.02)
+    sampler = GpuSampler(0.02)
     sampler.retry_s = 0.02
     with sampler:
         first, _ = wait_for(sampler, lambda snapshot: True)
@@ -136,4 +136,4 @@ def sample_late_driver(standin: StandIn) -> tuple[Snapshot, Snapshot]:
 
 
 def test_a_sampler_that_never_started_stops_at_once() -> None:
-    assert CardSampler().stop()
+    assert GpuSampler().stop()

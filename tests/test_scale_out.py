@@ -43,7 +43,7 @@ def test_where_the_time_went_adds_up_to_the_time(handing: Handing, merging: Merg
     assert all(seconds >= 0 for seconds in out.spent.values())
 
 
-def test_a_slow_card_keeps_what_has_its_number_and_leaves_what_is_handed_out() -> None:
+def test_a_slow_gpu_keeps_what_has_its_number_and_leaves_what_is_handed_out() -> None:
     pairs = replace(FREE, pair_s=1e-6)
     whole = CASE.trains * CASE.tests * 1e-6
     unequal = Fleet((1.0, 1.0, 1.0, 0.25), "numbers", "workers")
@@ -115,9 +115,9 @@ def test_the_large_one_is_told_from_costs_that_were_measured_before(
     costs = tmp_path / "costs.json"
     costs.write_text(json.dumps(asdict(replace(FREE, pair_s=3.6e-6, test_bytes=1000))))
     few = ("--checkpoints", "1", "--entities", "10")
-    assert main(["--costs", str(costs), "--card", "100", "--bandwidth", "1e9", "--latency", "0", *few]) == 0
+    assert main(["--costs", str(costs), "--gpu", "100", "--bandwidth", "1e9", "--latency", "0", *few]) == 0
     told = capsys.readouterr().out
-    assert "assumed: a card is 100 cores" in told
-    # 1e14 pairs, 1e6 seconds of one card.
+    assert "assumed: a GPU is 100 cores" in told
+    # 1e14 pairs, 1e6 seconds of one GPU.
     assert "| 1 | 1000.00 | 100% |" in told
     assert "| 8 | 125.0" in told

@@ -130,7 +130,7 @@ def test_a_second_click_on_a_run_opens_it(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await seen.until_shows("2 runs in all")
         lines = seen.lines()
-        top = next(i for i, line in enumerate(lines) if line.startswith("CARDS"))
+        top = next(i for i, line in enumerate(lines) if line.startswith("GPUS"))
         y = next(i for i, line in enumerate(lines) if line.startswith("1 exec")) - top
         await seen.pilot.click("#body", offset=(3, y))
         await seen.until(lambda: seen.cursor_is_on(1), "the cursor")

@@ -131,7 +131,7 @@ def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, co
         chart = told.partition("SECONDS OVER")[2]
         assert any(0x2800 < ord(char) <= 0x28FF for char in chart)
         assert "128" in chart and "1,024" in chart
-        assert "not quiet: others used 30% of the processors" in told
+        assert "not quiet: others used 30% of the CPUs" in told
         assert "[b]no bf16" in told and "\x1b" not in told
         await seen.press("tab", "end")
         await seen.until_shows("it cannot be tested here.")
@@ -189,7 +189,7 @@ def test_b_opens_it_from_other_screens_and_comes_back_to_the_one_below(home: Pat
         await seen.press("b")
         assert len(seen.app.screen_stack) == depth
         await seen.press("question_mark")
-        await seen.until_shows("KEYS HERE", "Other machines and versions, too.", "Every figure one by one")
+        await seen.until_shows("KEYS HERE", "Other machines and versions, too.", "Every value one by one")
         await seen.press("escape", "escape")
         await seen.until_shows("profiles  a value you give")
 

@@ -75,7 +75,7 @@ def test_two_real_trainings_show_what_was_set_and_what_came_of_it(run_cli: Conso
         ]
         assert "num_epochs" not in seen.text
         mrr = seen.row_of("test_mrr").split()
-        first, second = found["figures"]["test_mrr"]["values"]
+        first, second = found["metrics"]["test_mrr"]["values"]
         assert float(mrr[1]) == pytest.approx(first, rel=1e-3)
         assert mrr[3] == f"{second / first:.2f}×"
         assert "ENVIRONMENT  the same in all of them" in seen.text
@@ -150,7 +150,7 @@ def test_what_is_sampled_by_the_clock_begins_with_its_run(home: Path, conn: Conn
     look(home, story, (120, 90))
 
 
-def test_what_the_figures_do_not_say_is_said(home: Path, conn: Connection) -> None:
+def test_what_the_metrics_do_not_say_is_said(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1, host="here")
         add(conn, 2, host="there", state="failed")
@@ -176,7 +176,7 @@ def test_settings_that_only_one_workload_can_have_come_behind_what_tells_more(
         starts = (
             "SETTINGS",
             "workload",
-            "FIGURES",
+            "METRICS",
             "OF ONE WORKLOAD",
             "train.batch_size",
             "exec.command",

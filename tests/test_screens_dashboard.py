@@ -23,8 +23,8 @@ REPORTS = (
     ' >> "$KGOPS_EVENTS"; done;'
     ' echo \'{"event":"progress","phase":"epoch","done":3,"total":10,"unit":"epochs","rate":2}\' >> "$KGOPS_EVENTS";'
 )
-LEVER = (
-    'echo \'{"event":"lever","name":"compile","requested":"default","effective":"off",'
+OPTION = (
+    'echo \'{"event":"option","name":"compile","requested":"default","effective":"off",'
     '"reason":"capability 6.1 < 7.0","chosen_by":"person"}\' >> "$KGOPS_EVENTS"'
 )
 
@@ -49,11 +49,11 @@ def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
         row = seen.row_of("3 exec")
         assert row.split()[2:7] == ["going", "epoch", "3/10", "0:03", "loss"]
         assert "2.0 epochs/s" in row
-        assert "this machine's processors to itself (in use by 3)" in seen.row_of("4 exec")
+        assert "this machine's CPUs to itself (in use by 3)" in seen.row_of("4 exec")
         assert "failed: exit code 3" in seen.row_of("2 exec")
         assert "✓" in seen.row_of("1 exec")
         headings = [line.split()[0] for line in seen.lines() if line[:1].isupper()]
-        assert headings == ["CARDS", "RUNNING", "WAITING", "LATELY"]
+        assert headings == ["GPUS", "RUNNING", "WAITING", "LATELY"]
 
     look(run_cli.home, story)
 
@@ -96,7 +96,7 @@ def test_what_should_worry_somebody_is_said_at_the_top(run_cli: Console) -> None
     oom = "echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1"
     flags = ("--on-oom", "batch=64,32")
     run_cli("run", "exec", *flags, "--", "sh", "-c", f"if [ {{batch}} = 64 ]; then {oom}; fi")
-    run_cli("run", "exec", "--", "sh", "-c", LEVER)
+    run_cli("run", "exec", "--", "sh", "-c", OPTION)
     run_cli(
         "run",
         "exec",
@@ -189,7 +189,7 @@ def test_a_terminal_without_unicode_gets_ascii_alone(run_cli: Console) -> None:
     look(run_cli.home, story, (80, 24), unicode=False)
 
 
-def test_cards_show_what_is_used_and_whose_they_are(run_cli: Console, tmp_path: Path) -> None:
+def test_gpus_show_what_is_used_and_whose_they_are(run_cli: Console, tmp_path: Path) -> None:
     standin = StandIn(tmp_path)
     busy = replace(t4("GPU-a", used_mib=11_204), utilization=97, temperature=71, power_mw=68_000)
     lost, idle = replace(t4("GPU-b"), lost=15), t4("GPU-c")

@@ -32,7 +32,7 @@ def test_before_the_first_run_it_says_what_to_do_first(kgops_home: Path) -> None
         await seen.press("slash", "a", "escape", "space", "d", "w", "equals_sign", "greater_than_sign")
         assert not kgops_home.exists()  # looking makes nothing
         await seen.press("escape")
-        await seen.until_shows("CARDS")
+        await seen.until_shows("GPUS")
 
     look(kgops_home, story, (80, 24))
 

@@ -1,4 +1,4 @@
-"""Runs are narrowed while one types, by every key as fast as they come, and sorted by any column or figure."""
+"""Runs are narrowed while one types, by every key as fast as they come, and sorted by any column or metric."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(home: Pa
         await seen.until_shows("left out: there is no state 'wrong'", "/ state:wrong")
         await seen.press("slash", "ctrl+u")
         await keys(seen, "mmr>1 ")
-        await seen.until_shows("no run has a figure 'mmr'; did you mean 'mrr'?")
+        await seen.until_shows("no run has a metric 'mmr'; did you mean 'mrr'?")
 
     look(home, story, (150, 30))
 
@@ -125,7 +125,7 @@ def test_runs_are_moved_through_while_the_filter_is_typed(home: Path, conn: Conn
     look(home, story, (80, 24))
 
 
-def test_tab_completes_keys_states_and_figures(home: Path, conn: Connection) -> None:
+def test_tab_completes_keys_states_and_metrics(home: Path, conn: Connection) -> None:
     assert completions("mrr>0.3 wor", (), ()) == ["mrr>0.3 workload:"]
     assert completions("-ta", (), ()) == ["-tag:"]
     assert completions("test_m", ("test_mrr", "test_mean"), ()) == ["test_mrr", "test_mean"]
@@ -146,7 +146,7 @@ def test_tab_completes_keys_states_and_figures(home: Path, conn: Connection) -> 
         await seen.press("tab")
         await seen.until_shows("state:failed", "4 of 20 runs")
         await seen.press("ctrl+u", "p", "e", "tab", "tab")
-        await seen.until_shows("peak:  peak_card:  peak_host:")
+        await seen.until_shows("peak:  peak_gpu:  peak_host:")
 
     look(home, story)
 
@@ -210,13 +210,13 @@ def test_a_click_on_a_head_sorts_by_it(home: Path, conn: Connection) -> None:
     look(home, story, (80, 24))
 
 
-def test_a_figure_is_sorted_by_when_it_is_named_and_stands_in_the_row(home: Path, conn: Connection) -> None:
+def test_a_metric_is_sorted_by_when_it_is_named_and_stands_in_the_row(home: Path, conn: Connection) -> None:
     fill(conn, 60)
 
     async def story(seen: Seen) -> None:
         await opened(seen)
         await seen.press("z")
-        await seen.until_shows("sort by which column or figure")
+        await seen.until_shows("sort by which column or metric")
         await seen.press("m", "r", "tab", "enter")
         await seen.until_shows("mrr▼")
         await until_settled(seen)

@@ -1,4 +1,4 @@
-"""What a tracing found is shown as people call it, narrowed by keys, with the path it lies on, and written to files."""
+"""A TracIn run's influences are shown by readable names, narrowed by keys, with the path it lies on, and written to files."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_a_draft_is_the_job_that_the_command_makes(config: str, flights: Path) -
 
 
 def test_without_flights_there_is_a_plan_and_no_start(home: Path, conn: Connection) -> None:
-    draft = Draft("regress", {"config": "colab_optimized"}, card="t4")
+    draft = Draft("regress", {"config": "colab_optimized"}, gpu="t4")
     answer = WhatIf(Home(home)).answer(draft)
     assert answer.planned is not None and answer.planned.predicted_mib
     with pytest.raises(BadField, match="no flights are named") as refused:
@@ -67,14 +67,14 @@ def test_a_mistake_is_of_the_field_it_stands_in(fields: dict[str, str], at: str)
     assert refused.value.field == at
 
 
-def test_every_value_that_arrows_reach_is_one_of_the_lever(home: Path, flights: Path) -> None:
-    draft = Draft("regress", {"config": "colab_optimized", "data_directory": str(flights)}, card="t4")
+def test_every_value_that_arrows_reach_is_one_of_the_option(home: Path, flights: Path) -> None:
+    draft = Draft("regress", {"config": "colab_optimized", "data_directory": str(flights)}, gpu="t4")
     answer = WhatIf(Home(home)).answer(draft)
-    assert answer.levers is not None
-    assert (answer.levers["batch_size"].effective, answer.levers["memory_optimized"].effective) == (16, True)
-    for lever in answer.levers.values():
+    assert answer.options is not None
+    assert (answer.options["batch_size"].applied, answer.options["memory_optimized"].applied) == (16, True)
+    for option in answer.options.values():
         for by in (-1, 1):
-            job_of(draft.with_lever(lever.name, step(lever, by)))
+            job_of(draft.with_option(option.name, step(option, by)))
 
 
 def test_a_regression_is_chosen_planned_and_started(run_cli: Console, flights: Path) -> None:

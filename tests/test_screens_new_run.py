@@ -74,17 +74,17 @@ def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) -> Non
         await seen.press("right")
         await seen.until_shows("kgops run train --dataset nations --batch-size 512", "1,024 needs")
         await seen.press("backspace")
-        await seen.until(lambda: "--batch-size" not in seen.text, "the lever to be left alone again")
+        await seen.until(lambda: "--batch-size" not in seen.text, "the option to be left alone again")
 
     look(run_cli.home, story, (80, 24))
 
 
-def test_a_card_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_started(
+def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_started(
     run_cli: Console,
 ) -> None:
     async def story(seen: Seen) -> None:
         await opened(seen)
-        await turn(seen, "card", "t4")
+        await turn(seen, "gpu", "t4")
         await seen.until_shows("on Tesla T4", "a what-if")
         await turn(seen, "compile", "reduce-overhead")
         await turn(seen, "gradient_checkpointing", "on")
@@ -267,7 +267,7 @@ def test_a_folder_is_its_splits_and_a_file_is_what_is_trained_on(tmp_path: Path)
     with pytest.raises(BadField) as wrong:
         files_of(str(tmp_path))
     assert wrong.value.field == "data"
-    assert job_of(Draft(fields={"data": "umls"}, card="cpu")).settings["device"] == "cpu"
+    assert job_of(Draft(fields={"data": "umls"}, gpu="cpu")).settings["device"] == "cpu"
 
 
 def test_large_files_are_counted_once_also_before_the_first_run(kgops_home: Path, tmp_path: Path) -> None:
@@ -280,15 +280,17 @@ def test_large_files_are_counted_once_also_before_the_first_run(kgops_home: Path
     assert made < 60_000  # one for each triple would be more
 
 
-def test_values_stay_within_what_a_lever_can_be_and_neighbours_are_predicted(home: Path) -> None:
+def test_values_stay_within_what_a_option_can_be_and_neighbours_are_predicted(home: Path) -> None:
     asks = WhatIf(Home(home))
-    draft = Draft(fields={"data": "nations"}, card="t4")
+    draft = Draft(fields={"data": "nations"}, gpu="t4")
     answer = asks.answer(draft)
-    assert answer.levers is not None
-    for lever in answer.levers.values():
+    assert answer.options is not None
+    for option in answer.options.values():
         for by in (-1, 1):
-            job_of(draft.with_lever(lever.name, step(lever, by)))  # raises where it is no value of the lever
+            job_of(
+                draft.with_option(option.name, step(option, by))
+            )  # raises where it is no value of the option
     needs = {need.value: need for need in asks.needs(answer, "batch_size")}
-    wanted = asks.answer(draft.with_lever("batch_size", 512)).planned
+    wanted = asks.answer(draft.with_option("batch_size", 512)).planned
     assert wanted is not None and wanted.best is not None
     assert needs[512].need_mib == pytest.approx(wanted.best.need_mib)

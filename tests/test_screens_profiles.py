@@ -65,13 +65,13 @@ def test_what_is_wrong_with_ones_own_profile_is_shown_as_text(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = '# [bold]x[/] 蛋白质 \u202eسلام\nsummary = "mine"\n[levers]\nbach_size = 3\n'
+    text = '# [bold]x[/] 蛋白质 \u202eسلام\nsummary = "mine"\n[options]\nbach_size = 3\n'
     (tmp_path / "my-own.toml").write_text(text)
 
     async def story(seen: Seen) -> None:
         await opened(seen)
         await go_to(seen, "my-own.toml")
-        await seen.until_shows("PROBLEMS", "levers.bach_size: no such lever", "[bold]x[/]")
+        await seen.until_shows("PROBLEMS", "options.bach_size: no such option", "[bold]x[/]")
         assert "\u202e" not in seen.text
 
     look(home, story)

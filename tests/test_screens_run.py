@@ -26,12 +26,10 @@ async def open_newest(seen: Seen) -> None:
     await seen.until_shows("JOB")
 
 
-def test_levers_are_shown_as_asked_and_as_effective_with_the_reason(run_cli: Console) -> None:
-    lever = (
-        '{"event":"lever","name":"precision","requested":"bf16","effective":"fp32","reason":"no CUDA device"}'
-    )
-    same = '{"event":"lever","name":"batch_size","requested":64,"effective":64}'
-    run_cli("run", "exec", "--", "sh", "-c", emit(lever) + emit(same))
+def test_options_are_shown_as_asked_and_as_applied_with_the_reason(run_cli: Console) -> None:
+    option = '{"event":"option","name":"precision","requested":"bf16","effective":"fp32","reason":"no CUDA device"}'
+    same = '{"event":"option","name":"batch_size","requested":64,"applied":64}'
+    run_cli("run", "exec", "--", "sh", "-c", emit(option) + emit(same))
 
     async def story(seen: Seen) -> None:
         await open_newest(seen)
@@ -72,7 +70,7 @@ def test_attempts_say_why_they_ended_and_what_was_changed(run_cli: Console) -> N
 
 def curves_of(conn: Connection, predicted_mib: float | None) -> None:
     parts = {"activations": 400.0, "weights": 200.0}
-    forecast = {"on_card": True, "budget": {"phase": "validation", "parts_mib": parts}}
+    forecast = {"on_gpu": True, "estimate": {"phase": "validation", "parts_mib": parts}}
     plan = {"forecast": forecast} if predicted_mib is not None else {}
     known = {"workload": "train", "label": "nations", "profile": "cpu", "folder": "0001-train-nations"}
     with transaction(conn):
@@ -86,7 +84,7 @@ def curves_of(conn: Connection, predicted_mib: float | None) -> None:
             plan=plan,
         )
         loss = [series.Point("loss", i, 1 / (1 + i), float(i)) for i in range(500)]
-        memory = [series.Point("card_memory_mib", i, 300.0 + i / 10, float(i)) for i in range(100)]
+        memory = [series.Point("gpu_memory_mib", i, 300.0 + i / 10, float(i)) for i in range(100)]
         weights = series.Point("weights_mib", 1, 201.5, 1.0)
         series.append(conn, 1, [*loss, *memory, weights, series.Point("valid_mrr", 1, 0.25, 1.0)])
     runs.end(conn, 1, state="succeeded", reason=None, exit_code=0, ended_at=time.time())
@@ -99,8 +97,8 @@ def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Pa
         await open_newest(seen)
         heading = next(line for line in seen.lines() if line.startswith("loss"))
         assert heading.split()[:2] == ["loss", "0.0020"]
-        assert "card memory MiB ─ predicted 600" in heading
-        assert "predicted 600 MiB on the card" in seen.text
+        assert "GPU memory MiB ─ predicted 600" in heading
+        assert "predicted 600 MiB on the GPU" in seen.text
         assert heading.endswith("309.9")
         start = seen.lines().index(heading)
         chart = seen.lines()[start + 1 : start + 6]
@@ -121,7 +119,7 @@ def test_without_a_prediction_there_is_no_line(home: Path, conn: Connection) -> 
 
     async def story(seen: Seen) -> None:
         await open_newest(seen)
-        assert "card memory MiB" in seen.text
+        assert "GPU memory MiB" in seen.text
         assert "─" not in seen.text
 
     look(home, story)

@@ -20,7 +20,7 @@ import pytest
 from nvml_standin import StandIn
 from screen_benchmarks import add_claims
 from screen_driving import Seen
-from screen_home import CARDS, ENVIRONMENT, NOW, fill, hold
+from screen_home import ENVIRONMENT, GPUS, NOW, fill, hold
 from screen_picture import picture
 
 from kgops.settings import Home
@@ -100,7 +100,7 @@ async def history(seen: Seen) -> None:
 async def compare(seen: Seen) -> None:
     await history(seen)
     await seen.press("end", "space", "up", "space", "equals_sign")
-    await seen.until_shows("SETTINGS", "FIGURES", "batch_size")
+    await seen.until_shows("SETTINGS", "METRICS", "batch_size")
 
 
 async def compare_unlike(seen: Seen) -> None:
@@ -154,7 +154,7 @@ STORIES: dict[str, Story] = {
 NAMES = [f"{name}-{width}x{height}" for name in STORIES for width, height in SIZES]
 
 
-# --- the pictures, drawn in a child that sees two cards ---
+# --- the pictures, drawn in a child that sees two GPUs ---
 
 
 def draw(folder: Path, names: list[str], expected: dict[str, str]) -> dict[str, str]:
@@ -213,7 +213,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Dra
     add_claims(conn, ENVIRONMENT, NOW - 3 * 86_400)
     conn.close()
     standin = StandIn(folder)
-    standin.show(CARDS)
+    standin.show(GPUS)
     return functools.partial(_one_of, functools.cache(functools.partial(_all_of_size, standin, folder)))
 
 

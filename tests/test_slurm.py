@@ -119,8 +119,8 @@ def test_a_run_on_slurm_is_a_run_like_any_other(site: Site, begun: Runs) -> None
     run = site.console.ended(begun.whole)
     assert run.state == "succeeded", run.reason
     shown = site.console.show(begun.whole)
-    assert {lever["name"] for lever in shown["lever"]} >= {"batch_size", "precision"}
-    assert shown["figure"]["epochs"] == 2
+    assert {option["name"] for option in shown["option"]} >= {"batch_size", "precision"}
+    assert shown["metric"]["epochs"] == 2
     assert "Slurm job" in site.notes(begun.whole)
     assert "epochs 2" in (site.console.folder(begun.whole) / "worker.log").read_text()
     # Who followed it is not what was measured.

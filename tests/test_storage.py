@@ -49,7 +49,7 @@ def test_run_comes_back_as_it_was_given(conn: sqlite3.Connection) -> None:
 
 def test_what_a_run_reports_comes_back_as_it_was_given(conn: sqlite3.Connection) -> None:
     add(conn, 1)
-    lever = reports.Lever(1, ODD, "exact", ODD, None, None, "profile")
+    option = reports.Option(1, ODD, "exact", ODD, None, None, "profile")
     artifact = reports.Artifact("results/" + ODD, "model", "ab" * 32, 5, 7.5)
     events: list[tuple[float, str, dict[str, Any]]] = [
         (1.5, "note", {"text": ODD}),
@@ -57,14 +57,14 @@ def test_what_a_run_reports_comes_back_as_it_was_given(conn: sqlite3.Connection)
     ]
     points = [series.Point(ODD, 1.0, None, 3.5), series.Point(ODD, 0.5, -1e308, 3.6)]
     progress = intake.Progress("train", 1.0, 2.0, "epoch", 0.25, 9.0)
-    batch = intake.Batch(points, events, [lever], [artifact], progress, ("loss", 0.5))
+    batch = intake.Batch(points, events, [option], [artifact], progress, ("loss", 0.5))
     intake.take_in(conn, 1, 1, batch, intake.Offsets(10, 20))
     assert intake.offsets(conn, 1) == intake.Offsets(10, 20)
     assert series.points(conn, 1, ODD) == points
     assert series.of_run(conn, 1) == [series.Series(ODD, 2, 0.5, -1e308, 3.6)]
     assert reports.events(conn, 1) == [reports.Event(1, at, kind, body) for at, kind, body in events]
     assert reports.events(conn, 1, kinds=("log",)) == [reports.Event(1, 2.5, "log", {"deep": [{}]})]
-    assert reports.levers(conn, 1) == [lever]
+    assert reports.options(conn, 1) == [option]
     assert reports.artifacts(conn, 1) == [artifact]
     run = runs.get(conn, 1)
     assert run is not None
@@ -76,47 +76,47 @@ def test_what_a_run_reports_comes_back_as_it_was_given(conn: sqlite3.Connection)
     assert (run.metric, run.metric_value) == ("loss", 0.5)
 
 
-def test_newest_word_on_a_lever_an_artifact_or_an_influence_replaces_the_older(
+def test_newest_word_on_a_option_an_artifact_or_an_influence_replaces_the_older(
     conn: sqlite3.Connection,
 ) -> None:
     add(conn, 1)
     for word in ("old", "new"):
-        lever = reports.Lever(1, "precision", "numeric", word, word, None, None)
+        option = reports.Option(1, "precision", "numeric", word, word, None, None)
         artifact = reports.Artifact("results/a", word, None, None, 1.0)
-        intake.take_in(conn, 1, 1, intake.Batch(levers=[lever], artifacts=[artifact]), intake.Offsets())
+        intake.take_in(conn, 1, 1, intake.Batch(options=[option], artifacts=[artifact]), intake.Offsets())
         found = (influences.Influence(0, 1, "a", word, "b", 0.5),)
         influences.add(conn, 1, [influences.Traced(0, "a", word, "c", found=found, names={"a": word})])
         reports.record_result(conn, 1, [], {"mrr": 0.25 if word == "old" else 0.5})
-    assert [one.requested for one in reports.levers(conn, 1)] == ["new"]
+    assert [one.requested for one in reports.options(conn, 1)] == ["new"]
     assert [one.kind for one in reports.artifacts(conn, 1)] == ["new"]
     assert [one.relation for one in influences.of_test(conn, 1, 0)] == ["new"]
     assert [one.relation for one in influences.tests_of(conn, 1)] == ["new"]
     assert influences.names(conn, 1) == {"a": "new"}
-    assert reports.figures(conn, 1) == {"mrr": 0.5}
+    assert reports.metrics(conn, 1) == {"mrr": 0.5}
 
 
 def test_attempts_name_the_worker_that_began_close_once_and_keep_the_larger_peak(
     conn: sqlite3.Connection,
 ) -> None:
     add(conn, 1)
-    assert runs.claim(conn, 1, card="GPU-1")
-    assert not runs.claim(conn, 1, card="GPU-2")
+    assert runs.claim(conn, 1, gpu="GPU-1")
+    assert not runs.claim(conn, 1, gpu="GPU-2")
     identity: dict[str, Any] = {"boot_id": "b", "worker_pid": 7, "worker_started": 8, "supervisor_pid": 9}
     for started, never_began in ((5.0, {"worker_pid": 6}), (6.0, {})):
         who = {**identity, **never_began}
-        attempts.begin(conn, 1, 1, settings={"n": 1}, card="GPU-1", started_at=started, **who)
-    attempts.note_peaks(conn, 1, 1, card_mib=None, host_mib=3.0, cpu_s=1.0)
-    attempts.note_peaks(conn, 1, 1, card_mib=None, host_mib=2.0, cpu_s=None)
+        attempts.begin(conn, 1, 1, settings={"n": 1}, gpu="GPU-1", started_at=started, **who)
+    attempts.note_peaks(conn, 1, 1, gpu_mib=None, host_mib=3.0, cpu_s=1.0)
+    attempts.note_peaks(conn, 1, 1, gpu_mib=None, host_mib=2.0, cpu_s=None)
     attempts.adopt(conn, 1, 1, 10)
     for outcome in ("failed", "succeeded"):
         attempts.close(conn, 1, 1, outcome=outcome, reason="r", exit_code=1, signal=None, ended_at=9.0)
     (found,) = attempts.of_run(conn, 1)
     assert (found.started_at, found.worker_pid, found.outcome, found.settings) == (6.0, 7, "failed", {"n": 1})
-    assert (found.peak_host_mib, found.peak_card_mib, found.cpu_s) == (3.0, None, 1.0)
+    assert (found.peak_host_mib, found.peak_gpu_mib, found.cpu_s) == (3.0, None, 1.0)
     assert (found.adoptions, found.supervisor_pid) == (1, 10)
     run = runs.get(conn, 1)
     assert run is not None
-    assert (run.state, run.attempts, run.started_at, run.peak_host_mib, run.peak_card_mib) == (
+    assert (run.state, run.attempts, run.started_at, run.peak_host_mib, run.peak_gpu_mib) == (
         "running",
         1,
         5.0,
@@ -149,7 +149,7 @@ def test_rows_and_offset_commit_together_or_not_at_all(conn: sqlite3.Connection)
     )
     intake.take_in(conn, 1, 1, good, intake.Offsets(10, 20))
     before = everything(conn)
-    nonsense = reports.Lever(1, "x", "neither exact nor numeric", None, None, None, None)
+    nonsense = reports.Option(1, "x", "neither exact nor numeric", None, None, None, None)
     with pytest.raises(sqlite3.IntegrityError):
         intake.take_in(conn, 1, 1, intake.Batch(good.points, good.events, [nonsense]), intake.Offsets(99, 99))
     with pytest.raises(RuntimeError, match="killed"), transaction(conn):
@@ -238,20 +238,20 @@ def test_deleted_run_leaves_no_row_and_its_number_is_never_given_again(conn: sql
         2,
         1,
         settings={},
-        card=None,
+        gpu=None,
         boot_id="b",
         worker_pid=1,
         worker_started=1,
         supervisor_pid=1,
         started_at=1.0,
     )
-    lever, artifact = (
-        reports.Lever(1, "x", "exact", *(None,) * 4),
+    option, artifact = (
+        reports.Option(1, "x", "exact", *(None,) * 4),
         reports.Artifact("a", "b", None, None, 1.0),
     )
     points = [series.Point("loss", float(i), 1.0, 1.0) for i in range(100)]
     intake.take_in(
-        conn, 2, 1, intake.Batch(points, [(1.0, "note", {})], [lever], [artifact]), intake.Offsets(1, 1)
+        conn, 2, 1, intake.Batch(points, [(1.0, "note", {})], [option], [artifact]), intake.Offsets(1, 1)
     )
     reports.record_result(conn, 2, [], {"mrr": 0.5})
     reports.change_tags(conn, 2, add=["t"], remove=[])

@@ -22,11 +22,11 @@ from storage.database import (
 
 # --- curves ---------------------------------------------------------------------------------------
 
-FIGURES = st.floats(-1e6, 1e6, allow_nan=False) | st.none()
+METRICS = st.floats(-1e6, 1e6, allow_nan=False) | st.none()
 
 
 @settings(max_examples=40, deadline=None)
-@given(values=st.lists(FIGURES, min_size=1, max_size=400), cuts=st.lists(st.integers(0, 400), max_size=6))
+@given(values=st.lists(METRICS, min_size=1, max_size=400), cuts=st.lists(st.integers(0, 400), max_size=6))
 def test_rollups_are_what_the_points_say(
     empty_database: Path, values: list[float | None], cuts: list[int]
 ) -> None:
@@ -83,8 +83,7 @@ COLUMN_VALUES: dict[str, list[Any]] = {
 }
 OPTIONAL: dict[str, list[Any]] = {
     **{
-        name: [None, "a", "b", "é"]
-        for name in ("profile", "reason", "gpu", "card", "phase", "unit", "metric")
+        name: [None, "a", "b", "é"] for name in ("profile", "reason", "gpu", "gpu", "phase", "unit", "metric")
     },
     **{name: [None, -1, 0, 7] for name in ("exit_code", "reserved_mib")},
 }

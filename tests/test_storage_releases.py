@@ -52,7 +52,7 @@ def test_database_of_the_first_release_opens_migrates_and_reads(of_schema_001: P
     assert [a.outcome for a in attempts.of_run(conn, 1)] == ["out_of_memory", "succeeded"]
     assert len(series.points(conn, 1, "loss")) == 70
     assert series.curve(conn, 1, "loss", at_most=10)[0].n == 63
-    assert reports.figures(conn, 1) == {"hits@10": 0.5, "mrr": 0.31}
+    assert reports.metrics(conn, 1) == {"hits@10": 0.5, "mrr": 0.31}
     assert reports.tags(conn, 1) == ["baseline", "paper"]
     assert [e.kind for e in reports.events(conn, 1)] == ["note", "log", "step_down"]
     assert len(influences.of_test(conn, 1, 0)) == 2

@@ -31,7 +31,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 TOO_LARGE = ("train", "--dataset", "umls", "--embedding-dim", "20000")
 
 
-def test_a_plan_names_each_lever_with_who_chose_it_and_ends_with_the_command(run_cli: Console) -> None:
+def test_a_plan_names_each_option_with_who_chose_it_and_ends_with_the_command(run_cli: Console) -> None:
     done = run_cli("suggest", "train", "--dataset", "umls", "--gpu", "t4", "--batch-size", "512", "--explain")
     assert done.code == 0, done.err
     assert done.out.startswith("train umls on Tesla T4 (14,909 MiB): fits an empty Tesla T4, ")
@@ -39,23 +39,23 @@ def test_a_plan_names_each_lever_with_who_chose_it_and_ends_with_the_command(run
     assert "person" in rows["batch_size"]
     assert "fp16" in rows["precision"]
     assert "profile t4" in rows["precision"]
-    assert "not yet" in rows["weights"]  # no figure of a card is claimed before it was measured
+    assert "not yet" in rows["weights"]  # no metric of a GPU is claimed before it was measured
     assert done.out.rstrip().endswith("--dataset umls --batch-size 512 --profile t4 --gpu t4")
 
 
 def test_json_has_the_same_and_the_parts_sum_to_the_total(run_cli: Console) -> None:
     (found,) = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "a10", "--json").json()
-    budget = found["budget"]
-    assert sum(budget["parts_mib"].values()) == pytest.approx(budget["total_mib"])
+    estimate = found["estimate"]
+    assert sum(estimate["parts_mib"].values()) == pytest.approx(estimate["total_mib"])
     assert found["fits"] is True
-    assert found["need_mib"] == pytest.approx(budget["total_mib"] * (1 + found["margin"]))
+    assert found["need_mib"] == pytest.approx(estimate["total_mib"] * (1 + found["margin"]))
     assert found["expected_s"] is None
     assert found["command"][:3] == ["kgops", "run", "train"]
-    levers = {one["lever"]: (one["effective"], one["chosen_by"]) for one in found["levers"]}
-    assert levers["precision"] == ("bf16", "profile a10")  # what `auto` means there
-    assert levers["entity_chunk"] == (65536, "profile a10")  # as the worker reports it
-    assert levers["batch_size"] == (256, "default")
-    assert all(one["reason"] for one in found["levers"] if one["lever"] != "expandable_segments")
+    options = {one["option"]: (one["applied"], one["chosen_by"]) for one in found["options"]}
+    assert options["precision"] == ("bf16", "profile a10")  # what `auto` means there
+    assert options["entity_chunk"] == (65536, "profile a10")  # as the worker reports it
+    assert options["batch_size"] == (256, "default")
+    assert all(one["reason"] for one in found["options"] if one["option"] != "expandable_segments")
 
 
 def test_of_several_devices_the_plan_says_that_its_memory_is_that_of_one_process(run_cli: Console) -> None:
@@ -69,7 +69,7 @@ def test_what_will_not_fit_ends_with_a_command_that_does(run_cli: Console) -> No
     size = ("--embedding-dim", "1000", "--output-channels", "200", "--batch-size", "9000")
     kept = ("--checkpoint-frequency", "0")  # else the disk of the test has to take them
     mine = run_cli.cwd / "mine.toml"
-    mine.write_text('summary = "x"\n[levers]\nprecision = "fp16"\ngradient_checkpointing = false\n')
+    mine.write_text('summary = "x"\n[options]\nprecision = "fp16"\ngradient_checkpointing = false\n')
     own = ("--profile", str(mine), "--gpu", "t4")
     asked = ("train", "--dataset", "umls", "--loss", "1vsall-ce", *size, *kept, *own)
     done = run_cli("suggest", *asked)
@@ -97,13 +97,13 @@ def test_a_job_that_cannot_fit_is_refused_with_the_numbers_and_force_starts_it(r
     assert "does not fit: needs" in told.out
 
 
-def test_a_card_nobody_knows_and_a_machine_without_cards_are_told(run_cli: Console) -> None:
+def test_a_gpu_nobody_knows_and_a_machine_without_gpus_are_told(run_cli: Console) -> None:
     unknown = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "a100-81")
     assert unknown.code == 2
     assert "did you mean 'a100-80'" in unknown.err
     none = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "all")
     assert none.code == 2
-    assert "this machine has no card" in none.err
+    assert "this machine has no GPU" in none.err
 
 
 def test_what_cannot_be_predicted_says_why(run_cli: Console) -> None:
@@ -132,7 +132,7 @@ def test_a_tracing_of_a_run_is_planned_from_what_that_run_left(run_cli: Console)
     assert run_cli("run", "train", "--dataset", "nations", *flags, env=ONE_THREAD).code == 0
     (found,) = run_cli("suggest", "tracin", "--run", "1", "--gpu", "h100", "--json").json()
     assert found["unknown"] is None
-    assert found["budget"]["parts_mib"]["factors"] > 0
+    assert found["estimate"]["parts_mib"]["factors"] > 0
 
 
 @pytest.mark.parametrize(
@@ -153,18 +153,18 @@ def test_the_command_of_a_job_makes_that_job(words: str) -> None:
 
 def test_a_job_that_flags_cannot_say_wants_a_file() -> None:
     job = read_job(
-        {"workload": "train", "train": {"dataset": "umls"}, "levers": {"scale_gradients": True}}, "x"
+        {"workload": "train", "train": {"dataset": "umls"}, "options": {"scale_gradients": True}}, "x"
     )
     assert as_command(job) is None
     # The profile turns it on, the person off, and there is no flag for that.
     table = {"workload": "train", "profile": "safe", "train": {"dataset": "umls"}}
-    assert profiles.find("safe").levers["gradient_checkpointing"] is True
-    assert as_command(read_job({**table, "levers": {"gradient_checkpointing": False}}, "x")) is None
-    assert as_command(read_job({**table, "levers": {"gradient_checkpointing": True}}, "x")) is not None
+    assert profiles.find("safe").options["gradient_checkpointing"] is True
+    assert as_command(read_job({**table, "options": {"gradient_checkpointing": False}}, "x")) is None
+    assert as_command(read_job({**table, "options": {"gradient_checkpointing": True}}, "x")) is not None
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
-def test_two_trainings_share_a_card_by_prediction_and_a_third_starts_by_itself(
+def test_two_trainings_share_a_gpu_by_prediction_and_a_third_starts_by_itself(
     run_cli: Console, tmp_path: Path
 ) -> None:
     driver = StandIn(tmp_path)
@@ -196,13 +196,13 @@ def _has_succeeded(run_cli: Console, number: int) -> bool:
 
 
 def launch_three() -> None:
-    """Each is predicted to take 6,000 MiB of a T4; what they really train on is this machine's processor."""
+    """Each is predicted to take 6,000 MiB of a T4; what they really train on is this machine's CPU."""
     home = Home(Path(os.environ["KGOPS_HOME"]))
     conn = open_writer(home.database)
-    print(*(launch(home, conn, _on_card(home, mib=6000)) for _ in range(3)))
+    print(*(launch(home, conn, _on_gpu(home, mib=6000)) for _ in range(3)))
 
 
-def _on_card(home: Home, mib: int) -> Planned:
+def _on_gpu(home: Home, mib: int) -> Planned:
     known = known_by_short_name("t4")
     assert known is not None
     target = Target(known.title, facts_of_known(known), known, 14909, 14909, "0")
@@ -212,7 +212,7 @@ def _on_card(home: Home, mib: int) -> Planned:
     assert planned.suggestion is not None
     asked = planned.suggestion.asked
     # The width of a model that takes so much would take minutes to train here: only the prediction is large.
-    large = replace(asked, budget=replace(asked.budget, reserved=(mib << 20) - asked.budget.context))
+    large = replace(asked, estimate=replace(asked.estimate, reserved=(mib << 20) - asked.estimate.context))
     return replace(planned, suggestion=replace(planned.suggestion, asked=large, chosen=large))
 
 

@@ -80,7 +80,7 @@ def test_every_screen_has_something_to_show(tour: Home) -> None:
     look(tour.path, story, (150, 45))
 
 
-def test_ladders_levers_notes_traces_and_benchmarks_are_there(record: sqlite3.Connection) -> None:
+def test_fallbacks_options_notes_traces_and_benchmarks_are_there(record: sqlite3.Connection) -> None:
     for table in transfer.TABLES:
         many = record.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
         assert many > 0 or table == "measurement", table
@@ -126,7 +126,7 @@ def test_every_made_up_run_says_so_wherever_one_may_look(tour: Home, record: sql
         assert MADE_UP in RunFolder(tour.runs / run.folder).log.read_text()
 
 
-def test_every_figure_hangs_on_a_machine_that_is_made_up(record: sqlite3.Connection) -> None:
+def test_every_metric_hangs_on_a_machine_that_is_made_up(record: sqlite3.Connection) -> None:
     kept = measurements.page(record)
     assert kept
     for one in kept:

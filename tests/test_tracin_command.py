@@ -45,14 +45,14 @@ def test_every_flag_of_the_groups_scripts_is_accepted_and_what_buys_nothing_is_s
     assert done.code == 0, done.err
     assert (out / "batch_tracin_summary.json").exists()
     assert len(list(out.glob("triple_*.csv"))) == 2
-    levers = {lever["name"]: lever for lever in run_cli.show(1)["lever"]}
+    options = {option["name"]: option for option in run_cli.show(1)["option"]}
     for name in ("gradient_checkpointing", "compile"):
-        assert levers[name]["effective"] == "off" and levers[name]["reason"], name
-    assert levers["vectorized_gradients"]["effective"] == "on" and levers["vectorized_gradients"]["reason"]
-    assert levers["test_gradient_caching"]["effective"] == "on"
-    assert levers["devices"]["effective"] == "1"
-    assert levers["last_layers"]["effective"] == "2"
-    assert levers["filtering"]["effective"] == "on"
+        assert options[name]["applied"] == "off" and options[name]["reason"], name
+    assert options["vectorized_gradients"]["applied"] == "on" and options["vectorized_gradients"]["reason"]
+    assert options["test_gradient_caching"]["applied"] == "on"
+    assert options["devices"]["applied"] == "1"
+    assert options["last_layers"]["applied"] == "2"
+    assert options["filtering"]["applied"] == "on"
 
 
 def test_tracin_on_a_run_of_ours_needs_its_number_alone_and_the_pipeline_not_even_that(
@@ -77,7 +77,7 @@ def test_tracin_on_a_run_of_ours_needs_its_number_alone_and_the_pipeline_not_eve
     assert done.code == 0, done.err
     shown = run_cli.show(3)
     assert shown["workload"] == "pipeline"
-    assert shown["figure"]["tests"] == 3 and "test_mrr" in shown["figure"]
+    assert shown["metric"]["tests"] == 3 and "test_mrr" in shown["metric"]
     assert run_cli("run", "tracin", "--run", "3", "--max-triples", "1", "--device", "cpu").code == 0
 
 

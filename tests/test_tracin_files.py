@@ -1,4 +1,4 @@
-"""The files of a tracing hold what was found, whatever the labels are made of, and take no memory for all of it."""
+"""The files of a TracIn run hold what was found, whatever the labels are made of, and take no memory for all of it."""
 
 from __future__ import annotations
 

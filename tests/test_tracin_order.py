@@ -1,4 +1,4 @@
-"""What the processes of a tracing are given is the graph as it was read, whatever its labels are made of."""
+"""What the processes of a TracIn run are given is the graph as it was read, whatever its labels are made of."""
 
 from __future__ import annotations
 

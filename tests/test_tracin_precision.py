@@ -66,7 +66,7 @@ def test_worst_test_triple_is_told_beside_the_average() -> None:
 def test_product_rounds_its_factors_and_not_its_sums(low: torch.dtype) -> None:
     a, b = torch.randn(7, 2000), torch.randn(2000, 5)
     rounded = a.to(low).double() @ b.to(low).double()
-    # One rounding of the result at most, where the processor sums in float32 and answers in the short format.
+    # One rounding of the result at most, where the CPU sums in float32 and answers in the short format.
     torch.testing.assert_close(product(a, b, low).double(), rounded, rtol=2 * torch.finfo(low).eps, atol=0.05)
     assert torch.equal(product(a, b, None), a @ b)
 

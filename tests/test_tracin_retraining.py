@@ -50,14 +50,14 @@ def test_deleting_the_one_triple_that_makes_the_test_likely_drops_it_more_than_c
     known = torch.zeros(1, len(graph.train))
     known[0, row] = 1.0
     found = validate(graph, graph.test, known, 1, retrain, tmp_path / "j", seed=2, noise=1, draws=2)
-    figures = found.figures()
+    metrics = found.metrics()
     before = found.changes[-1].before
     assert before.rank <= 3, "learnt at all"
-    assert figures["reciprocal_rank_change_proponents"] < -0.25
+    assert metrics["reciprocal_rank_change_proponents"] < -0.25
     for other in ("logit_change_random", "logit_change_neighbours", "logit_change_opponents"):
-        assert figures["logit_change_proponents"] < figures[other] - 1, other
-    assert -figures["logit_change_proponents"] > figures["logit_noise"]
-    assert figures["share_hurt_more_than_random"] == 1.0
+        assert metrics["logit_change_proponents"] < metrics[other] - 1, other
+    assert -metrics["logit_change_proponents"] > metrics["logit_noise"]
+    assert metrics["share_hurt_more_than_random"] == 1.0
 
 
 def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> None:
@@ -82,14 +82,14 @@ def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> No
     )
     assert found.retrainings == 1 + 1 + 4
     assert told.done == sorted(told.done) and told.done[-1] == 1.0
-    assert told.other == [], "what a retraining says of itself is no figure of this run"
+    assert told.other == [], "what a retraining says of itself is no metric of this run"
     before = {change.test: change.before for change in found.changes if change.deletion == "proponents"}
     assert [before[i] for i in range(3)] == again.outcomes(model), "validation and checkpoints change nothing"
     known = torch.cat([graph.train, graph.valid, graph.test])
     ranks = Evaluator(known, graph.num_entities)(model, tests)
     assert ranks is not None
     assert [before[i].rank for i in range(3)] == ranks.tail_ranks.tolist()
-    assert not (tmp_path / "retraining").exists(), "nothing is left of retrainings but their figures"
+    assert not (tmp_path / "retraining").exists(), "nothing is left of retrainings but their metrics"
 
 
 def test_a_stop_within_a_retraining_ends_it_and_writes_nothing_down(tmp_path: Path) -> None:

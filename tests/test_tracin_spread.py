@@ -1,4 +1,4 @@
-"""A tracing that several processes share finds, byte for byte, what one process alone finds, whoever dies meanwhile."""
+"""A TracIn run of several processes writes, byte for byte, what one process writes, whichever process dies."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # each, so that one process rounds as two
 def begin(
     folder: Path, trained: Path, devices: int, *, threads: dict[str, str] = ONE_THREAD, **settings: Any
 ) -> subprocess.Popen[bytes]:
-    """The worker of a tracing."""
+    """The worker of a TracIn run."""
     folder.mkdir(exist_ok=True)
     table = {
         "checkpoint_dir": str(trained / "results" / "checkpoints"),
@@ -74,7 +74,7 @@ def begin(
         "csv_output": str(folder / "found.csv"),  # without it the strongest are kept alone
         **settings,
     }
-    job = read_job({"workload": "tracin", "tracin": table, "levers": {"devices": devices}}, "the test")
+    job = read_job({"workload": "tracin", "tracin": table, "options": {"devices": devices}}, "the test")
     (folder / "job.toml").write_text(job.as_toml())
     own = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_EVENTS": str(folder / "events.jsonl")}
     return subprocess.Popen(
@@ -89,9 +89,9 @@ def found_in(folder: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for pattern in kept for p in (folder / "results").glob(pattern)}
 
 
-def lever(folder: Path, name: str) -> dict[str, Any]:
+def option(folder: Path, name: str) -> dict[str, Any]:
     lines = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
-    told: dict[str, Any] = next(e for e in lines if e["event"] == "lever" and e["name"] == name)
+    told: dict[str, Any] = next(e for e in lines if e["event"] == "option" and e["name"] == name)
     return told
 
 
@@ -129,7 +129,7 @@ def alone(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @contextmanager
 def a_piece_nobody_can_have(folder: Path) -> Iterator[int]:
     """Claims the last piece before anybody else does; how many there are."""
-    wait_for(lambda: list((folder / "pieces").glob("*/plan.json")), "the plan of a tracing in pieces")
+    wait_for(lambda: list((folder / "pieces").glob("*/plan.json")), "the plan of a TracIn run in pieces")
     pieces = Pieces.open(next((folder / "pieces").iterdir()))
     with pieces.claimed(list(pieces)[-1]) as ours:
         assert ours
@@ -143,7 +143,7 @@ def test_two_processes_find_byte_for_byte_what_one_finds(
     assert begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained)).wait(120) == 0
     assert alone[way]
     assert found_in(tmp_path) == alone[way]
-    assert lever(tmp_path, "devices")["effective"] == min(2, len(os.sched_getaffinity(0)))
+    assert option(tmp_path, "devices")["applied"] == min(2, len(os.sched_getaffinity(0)))
     assert not (tmp_path / "pieces").exists()
 
 

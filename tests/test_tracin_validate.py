@@ -1,4 +1,4 @@
-"""Validation of influences: what is deleted, what is retrained and resumed, and what the figures say."""
+"""Validation of influences: what is deleted, what is retrained and resumed, and what the metrics say."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_noise_floor_is_what_another_seed_alone_changes(tmp_path: Path) -> N
     # Seeds 7, 8, 9 add 0, 1, 4: pairs lie 1, 4 and 3 apart.
     assert found.noise("logit").n == 3 * 4
     assert found.noise("logit").mean == pytest.approx((1 + 4 + 3) / 3)
-    assert found.figures()["logit_noise"] == pytest.approx(8 / 3)
+    assert found.metrics()["logit_noise"] == pytest.approx(8 / 3)
 
 
 def test_several_seeds_compare_like_with_like(tmp_path: Path) -> None:
@@ -137,13 +137,13 @@ def test_several_seeds_compare_like_with_like(tmp_path: Path) -> None:
 
 def test_proponents_stand_out_from_random_and_opponents_the_other_way(tmp_path: Path) -> None:
     found = run(additive(), tmp_path / "journal", together=False)
-    figures = found.figures()
+    metrics = found.metrics()
     assert (
-        figures["logit_change_proponents"]
-        < figures["logit_change_random"]
-        < figures["logit_change_opponents"]
+        metrics["logit_change_proponents"]
+        < metrics["logit_change_random"]
+        < metrics["logit_change_opponents"]
     )
-    assert figures["share_hurt_more_than_random"] == figures["share_hurt_more_than_neighbours"] == 1.0
+    assert metrics["share_hurt_more_than_random"] == metrics["share_hurt_more_than_neighbours"] == 1.0
     beside = found.beside("proponents", "random", "logit")
     by_hand = [found.of_test(t, "proponents", "logit").mean for t in range(4)]
     chance = [found.of_test(t, "random", "logit").mean for t in range(4)]
@@ -248,7 +248,7 @@ def test_scores_of_nothing_stay_near_what_chance_gives(tmp_path: Path) -> None:
     assert chance is not None and 0.05 < chance < 0.7
     mean = found.score("logit").mean
     assert mean is not None and abs(mean) < 0.6
-    assert found.figures()["lds_logit_repeatable"] == pytest.approx(1.0), "the seed only shifts all alike"
+    assert found.metrics()["lds_logit_repeatable"] == pytest.approx(1.0), "the seed only shifts all alike"
 
 
 def test_a_killed_datamodeling_score_resumes(tmp_path: Path) -> None:

@@ -33,12 +33,12 @@ def trace(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Tra
     """Runs the worker in this process; its results."""
 
     def run(
-        levers: dict[str, Any] | None = None, stop: Callable[[], bool] = lambda: False, **settings: Any
+        options: dict[str, Any] | None = None, stop: Callable[[], bool] = lambda: False, **settings: Any
     ) -> Path:
         wanted = {"output": str(tmp_path / "asked.json"), "csv_output": str(tmp_path / "asked.csv")}
         named = {"checkpoint_dir": str(trained / "checkpoints"), **files(), "device": "cpu"}
         named |= settings if {"build_index", "test_triples"} & settings.keys() else {**wanted, **settings}
-        job = read_job({"workload": "tracin", "tracin": named, "levers": levers or {}}, "the test")
+        job = read_job({"workload": "tracin", "tracin": named, "options": options or {}}, "the test")
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         monkeypatch.setenv("KGOPS_EVENTS", str(folder / "events.jsonl"))
@@ -189,7 +189,7 @@ def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_fil
 
     monkeypatch.setattr(tracing, "_MOST_TESTS", 2)
     batch = batch_file(tmp_path, first_test_triples(6))
-    whole = trace(test_triples=batch, top_k=3, levers={"filtering": False})
+    whole = trace(test_triples=batch, top_k=3, options={"filtering": False})
     before = {path.name: path.read_bytes() for path in whole.glob("triple_*")}
     shutil.rmtree(tmp_path / "run")
 
@@ -197,17 +197,17 @@ def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_fil
         return any((tmp_path / "run" / "parts").glob("*.pt"))
 
     with pytest.raises(Stopped):
-        trace(test_triples=batch, top_k=3, levers={"filtering": False}, stop=after_the_first_tile)
+        trace(test_triples=batch, top_k=3, options={"filtering": False}, stop=after_the_first_tile)
     parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "parts").iterdir()}
     assert len(parts) == 1
-    again = trace(test_triples=batch, top_k=3, levers={"filtering": False})
+    again = trace(test_triples=batch, top_k=3, options={"filtering": False})
     assert {path.name: path.read_bytes() for path in again.glob("triple_*")} == before
-    figures = events(again, "result")[-1]["figures"]
-    assert figures["scored_pairs"] == 4 / 6 * 6 * figures["train_triples"]
+    metrics = events(again, "result")[-1]["metrics"]
+    assert metrics["scored_pairs"] == 4 / 6 * 6 * metrics["train_triples"]
 
 
 @pytest.mark.parametrize(
-    ("levers", "prefix"),
+    ("options", "prefix"),
     [
         ({"precision": "bf16"}, "precision"),
         ({"gram_precision": "bf16"}, "precision"),
@@ -215,22 +215,22 @@ def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_fil
     ],
 )
 def test_cheaper_scores_say_how_many_of_the_top_triples_they_still_find(
-    trace: Trace, levers: dict[str, Any], prefix: str
+    trace: Trace, options: dict[str, Any], prefix: str
 ) -> None:
-    results = trace(max_triples=3, top_k=3, levers=levers)
-    figures = events(results, "result")[-1]["figures"]
-    assert 0 <= figures[f"{prefix}_top50"] <= 1 and figures[f"{prefix}_largest_error"] > 0
+    results = trace(max_triples=3, top_k=3, options=options)
+    metrics = events(results, "result")[-1]["metrics"]
+    assert 0 <= metrics[f"{prefix}_top50"] <= 1 and metrics[f"{prefix}_largest_error"] > 0
     assert any("of the top 50" in note["text"] for note in events(results, "note"))
-    effective = {lever["name"]: lever["effective"] for lever in events(results, "lever")}
-    assert {name: effective[name] for name in levers} == levers
+    applied = {option["name"]: option["applied"] for option in events(results, "option")}
+    assert {name: applied[name] for name in options} == options
 
 
 def test_index_is_built_once_and_asked_later_with_the_same_answers(trace: Trace, tmp_path: Path) -> None:
     triple, index = ",".join(first_test_triples(1)[0]), str(tmp_path / "index")
     plain = rows(trace(test_triple=triple, top_k=20) / "tracin.csv")
     shutil.rmtree(tmp_path / "run")
-    figures = events(trace(build_index=index, test_triple=triple), "result")[-1]["figures"]
-    assert figures["index_mib"] > 0
+    metrics = events(trace(build_index=index, test_triple=triple), "result")[-1]["metrics"]
+    assert metrics["index_mib"] > 0
     shutil.rmtree(tmp_path / "run")
     asked = rows(trace(use_index=index, test_triple=triple, top_k=20) / "tracin.csv")
     key = [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in plain]
@@ -245,8 +245,8 @@ def test_index_is_built_once_and_asked_later_with_the_same_answers(trace: Trace,
 
 def test_projection_says_how_far_it_agrees(trace: Trace) -> None:
     results = trace(max_triples=3, top_k=3, projection_dim=64, loss="one-to-n")
-    figures = events(results, "result")[-1]["figures"]
-    assert 0 < figures["projection_top50"] <= 1
+    metrics = events(results, "result")[-1]["metrics"]
+    assert 0 < metrics["projection_top50"] <= 1
     assert any(note["text"].startswith("projected to 64") for note in events(results, "note"))
 
 
@@ -259,8 +259,8 @@ def test_validation_trains_again_without_what_was_found_and_reports_it_as_measur
     results = trace(max_triples=2, top_k=3, validate=5, loss="train")
     body = json.loads((results / "validation.json").read_text())
     assert body["k"] == 5
-    figures = events(results, "result")[-1]["figures"]
-    assert {"logit_change_proponents", "logit_change_random", "logit_noise"} <= figures.keys()
+    metrics = events(results, "result")[-1]["metrics"]
+    assert {"logit_change_proponents", "logit_change_random", "logit_noise"} <= metrics.keys()
     measured = events(results, "measured")
     assert {one["subject"] for one in measured} >= {"proponents", "opponents", "random", "neighbours"}
     assert all(one["n"] >= 1 for one in measured)

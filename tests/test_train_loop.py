@@ -36,15 +36,15 @@ class Recorder:
     """Takes down what training says; `die_at` raises after that many batches, like a kill."""
 
     def __init__(self, die_at: int | None = None) -> None:
-        self.levers: dict[str, tuple[Any, Any, str | None]] = {}
+        self.options: dict[str, tuple[Any, Any, str | None]] = {}
         self.metrics: list[tuple[str, float, int]] = []
         self.notes: list[str] = []
         self.artifacts: list[tuple[Path, str]] = []
         self.mib: dict[str, float] = {}
         self.done: list[float] = []
 
-    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None:
-        self.levers[name] = (requested, effective, reason)
+    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
+        self.options[name] = (requested, applied, reason)
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
         self.done.append(done / total)
@@ -233,7 +233,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(nations: G
 
 
 @pytest.mark.parametrize("change", [{"entity_chunk": 3}, {"gradient_checkpointing": True}])
-def test_a_memory_lever_changes_the_weights_by_rounding_only(
+def test_a_memory_option_changes_the_weights_by_rounding_only(
     nations: Graph, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     plain, levered = small(nations).double(), small(nations).double()
@@ -283,26 +283,26 @@ def test_checkpoints_for_tracin_are_kept_every_k_epochs_with_their_learning_rate
     assert not (tmp_path / "best_model.pt").exists()
 
 
-def test_every_lever_is_reported_with_what_came_of_it(nations: Graph, tmp_path: Path) -> None:
+def test_every_option_is_reported_with_what_came_of_it(nations: Graph, tmp_path: Path) -> None:
     report = Recorder()
     fit(small(nations), nations, replace(QUICK, epochs=1, precision="tf32"), tmp_path, report)
-    assert report.levers["precision"] == (
+    assert report.options["precision"] == (
         "tf32",
         "fp32",
-        "TF32 is a number format of CUDA cards; no CUDA device",
+        "TF32 is a number format of CUDA GPUs; no CUDA device",
     )
-    assert report.levers["batch_size"] == (64, 64, None)
-    assert report.levers["entity_chunk"][0] == "auto"
-    assert report.levers["gradient_checkpointing"] == ("off", "off", None)
+    assert report.options["batch_size"] == (64, 64, None)
+    assert report.options["entity_chunk"][0] == "auto"
+    assert report.options["gradient_checkpointing"] == ("off", "off", None)
     assert report.mib["weights"] == report.mib["gradients"] > 0
 
 
 def test_lower_precision_is_honoured_where_the_device_has_it_and_explained_where_not() -> None:
     assert resolve_precision("fp32", "cpu").reason is None
-    assert resolve_precision("fp16", "cpu").effective == "fp32"
+    assert resolve_precision("fp16", "cpu").applied == "fp32"
     assert "fp16" in (resolve_precision("fp16", "cpu").reason or "")
     low = resolve_precision("bf16", "cpu")
-    assert (low.effective == "bf16") == (low.reason is None)
+    assert (low.applied == "bf16") == (low.reason is None)
     with pytest.raises(Usage, match="precision 'int4' is unknown"):
         resolve_precision("int4", "cpu")
 
@@ -326,7 +326,7 @@ def test_low_precision_products_train_like_float32(nations: Graph, dtype: torch.
 
 @pytest.mark.parametrize("loss", ["kvsall-bce", "1vsall-ce"])
 def test_neither_batches_nor_steps_wait_for_an_answer_from_the_device(nations: Graph, loss: str) -> None:
-    """What a card would have to finish first, and what no CUDA graph can record."""
+    """What a GPU would have to finish first, and what no CUDA graph can record."""
     asked: set[str] = set()
 
     class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]

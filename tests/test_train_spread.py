@@ -35,17 +35,17 @@ torch.set_num_threads(1)
 
 EPOCHS = 50  # long enough to be found in the middle
 NEED_TWO = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="as many processes share a processor as it has cores: here one"
+    len(os.sched_getaffinity(0)) < 2, reason="as many processes share a CPU as it has cores: here one"
 )
 
 
 def curve(history: list[dict[str, Any]]) -> torch.Tensor:
     """Losses and validations by epoch."""
-    rows = [[entry["loss"], *_figures(entry.get("valid"))] for entry in history]
+    rows = [[entry["loss"], *_metrics(entry.get("valid"))] for entry in history]
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def _figures(valid: dict[str, dict[str, float]] | None) -> list[float]:
+def _metrics(valid: dict[str, dict[str, float]] | None) -> list[float]:
     return [] if valid is None else [value for side in valid.values() for value in side.values()]
 
 
@@ -128,8 +128,8 @@ def job_on(graph: Path, **settings: Any) -> Job:
         "device": "cpu",
         **settings,
     }
-    levers = {"devices": 2, "batch_size": 512}
-    return read_job({"workload": "train", "train": table, "levers": levers}, "the test")
+    options = {"devices": 2, "batch_size": 512}
+    return read_job({"workload": "train", "train": table, "options": options}, "the test")
 
 
 def told(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -198,7 +198,7 @@ def test_a_process_that_is_killed_costs_nothing_but_time(
             os.kill(killed[0], signal.SIGKILL)
         return False
 
-    figures = two.train(kill_the_second_once)
+    metrics = two.train(kill_the_second_once)
     notes = [note["text"] for note in told(tmp_path, "note")]
     (lost,) = [note for note in notes if "lost" in note]
     assert lost.startswith("process 2 of 2 was lost to signal 9: all begin again")
@@ -208,7 +208,7 @@ def test_a_process_that_is_killed_costs_nothing_but_time(
     assert [entry["epoch"] for entry in history] == list(range(1, EPOCHS + 1))
     losses = [torch.tensor([entry["loss"] for entry in one]) for one in (history, never_shared)]
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
-    assert figures["epochs"] == EPOCHS
+    assert metrics["epochs"] == EPOCHS
     assert (tmp_path / "results" / "final_model.pt").exists()
 
 
@@ -235,7 +235,7 @@ def test_under_torchrun_too_a_process_that_is_killed_costs_nothing_but_time(
         assert torchrun.wait(150) == 0
     assert [event["device"] for event in told(tmp_path, "started")] == ["cpu", "cpu"]
     assert any(note["text"].startswith("resumed after epoch") for note in told(tmp_path, "note"))
-    assert {e["effective"] for e in told(tmp_path, "lever") if e["name"] == "devices"} == {2}
+    assert {e["applied"] for e in told(tmp_path, "option") if e["name"] == "devices"} == {2}
     history = json.loads((tmp_path / "results" / "training_history.json").read_text())
     losses = [torch.tensor([entry["loss"] for entry in one]) for one in (history, never_shared)]
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)

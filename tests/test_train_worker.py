@@ -89,7 +89,7 @@ def test_training_on_nations_succeeds_with_the_files_the_group_knows(
     shown = run_cli.show(1)
     assert shown["state"] == "succeeded"
     test = json.loads((out / "test_results.json").read_text())
-    assert shown["figure"]["test_mrr"] == pytest.approx(test["both"]["mrr"])
+    assert shown["metric"]["test_mrr"] == pytest.approx(test["both"]["mrr"])
     assert set(test) == {"both", "head", "tail"}
     assert [e["epoch"] for e in json.loads((out / "training_history.json").read_text())] == [1, 2, 3]
     assert read_checkpoint(out / "best_model.pt").config["embedding_dim"] == 32
@@ -127,8 +127,8 @@ def test_every_flag_of_the_groups_script_is_accepted_and_what_buys_nothing_is_sa
     assert done.code == 0, done.err
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["model"]["embedding_height"] == 4 and config["training"]["seed"] == 42
-    levers = {name: o for name, o in config["optimizations"].items() if isinstance(o, dict)}
-    told = {name: (o["asked"], o["effective"]) for name, o in levers.items()}
+    options = {name: o for name, o in config["optimizations"].items() if isinstance(o, dict)}
+    told = {name: (o["asked"], o["applied"]) for name, o in options.items()}
     assert told == {
         "batch_size": (128, 128),
         "compile": (None, "off"),
@@ -146,7 +146,7 @@ def test_every_flag_of_the_groups_script_is_accepted_and_what_buys_nothing_is_sa
     assert "there is nothing to load" in shown and "no CUDA device" in shown
 
 
-def test_a_profile_alone_asks_for_no_card_and_says_what_it_could_not_do(run_cli: Console) -> None:
+def test_a_profile_alone_asks_for_no_gpu_and_says_what_it_could_not_do(run_cli: Console) -> None:
     done = run_cli(
         "run",
         "train",
@@ -159,12 +159,12 @@ def test_a_profile_alone_asks_for_no_card_and_says_what_it_could_not_do(run_cli:
         env={"CUDA_VISIBLE_DEVICES": ""},
     )
     assert done.code == 0, done.err
-    levers = {lever["name"]: lever for lever in events(run_cli.folder(1), "lever")}
-    assert levers["compile"]["effective"] == "off" and levers["compile"]["reason"] == "no CUDA device"
-    assert levers["precision"]["requested"] == "fp16" and levers["precision"]["effective"] == "fp32"
+    options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
+    assert options["compile"]["applied"] == "off" and options["compile"]["reason"] == "no CUDA device"
+    assert options["precision"]["requested"] == "fp16" and options["precision"]["applied"] == "fp32"
 
 
-def test_insisting_on_a_card_that_is_not_there_fails_and_says_so(run_cli: Console) -> None:
+def test_insisting_on_a_gpu_that_is_not_there_fails_and_says_so(run_cli: Console) -> None:
     done = run_cli("run", "train", *files(), "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
     assert done.code == 1
     assert run_cli.show(1)["state"] == "failed"
@@ -187,9 +187,9 @@ def test_gzipped_triples_train_too(run_cli: Console, tmp_path: Path) -> None:
 def test_the_worker_run_by_hand_prints_its_events(by_hand: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, printed = by_hand
     kinds = [event.get("event") for event in printed]
-    assert kinds[0] == "started" and "lever" in kinds and "metric" in kinds
+    assert kinds[0] == "started" and "option" in kinds and "metric" in kinds
     assert kinds[-2:] == ["result", "memory"]  # the peak is known when all is done
-    assert printed[-2]["figures"]["epochs"] == EPOCHS
+    assert printed[-2]["metrics"]["epochs"] == EPOCHS
     metrics = [event["name"] for event in printed if event.get("event") == "metric"]
     first_epoch = metrics[: metrics.index("loss") + 1]
     assert first_epoch == ["learning_rate", "epoch_seconds", "loss"]
@@ -327,15 +327,15 @@ def test_jobs_and_training_know_the_same_names() -> None:
     assert sorted(job_names.SCHEDULES) == sorted(optimizers.SCHEDULES)
 
 
-def test_what_only_a_card_can_do_is_reported_off_with_the_reason(run_cli: Console) -> None:
+def test_what_only_a_gpu_can_do_is_reported_off_with_the_reason(run_cli: Console) -> None:
     done = run_cli(
         *("run", "train", *files(), *SMALL, "--num-epochs", "1", "--cuda-graphs"),
         env={"CUDA_VISIBLE_DEVICES": ""},
     )
     assert done.code == 0, done.err
-    levers = {lever["name"]: lever for lever in events(run_cli.folder(1), "lever")}
-    assert levers["cuda_graphs"]["effective"] == "off"
-    assert levers["cuda_graphs"]["reason"] == "no CUDA device"
+    options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
+    assert options["cuda_graphs"]["applied"] == "off"
+    assert options["cuda_graphs"]["reason"] == "no CUDA device"
 
 
 @pytest.mark.slow
@@ -347,6 +347,6 @@ def test_a_person_who_asks_for_compiling_without_a_compiler_is_told_and_the_run_
         env={"CUDA_VISIBLE_DEVICES": "", "CXX": "no-such-compiler"},
     )
     assert done.code == 0, done.err
-    levers = {lever["name"]: lever for lever in events(run_cli.folder(1), "lever")}
-    assert levers["compile"]["effective"] == "off"
-    assert "no C++ compiler (no-such-compiler)" in levers["compile"]["reason"]
+    options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
+    assert options["compile"]["applied"] == "off"
+    assert "no C++ compiler (no-such-compiler)" in options["compile"]["reason"]

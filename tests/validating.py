@@ -26,7 +26,7 @@ class Listener:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None:
+    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
         self.other.append(name)
 
     def metric(self, name: str, value: float, step: int) -> None:

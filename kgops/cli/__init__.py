@@ -20,7 +20,7 @@ from storage.errors import StorageError
 
 # verb → what it does. The help page is printed from here, so that it imports no verb.
 COMMANDS: dict[str, str] = {
-    "tui": "Open the screens: cards, runs, curves, logs.",
+    "tui": "Open the screens: GPUs, runs, curves, logs.",
     "serve": "Open the screens in a browser, on loopback.",
     "demo": "A first run, or a tour with something on every screen.",
     "run": "Start a job: a command, a job file, or the default job.",
@@ -39,7 +39,7 @@ COMMANDS: dict[str, str] = {
     "note": "Write a note on a run, or read its notes.",
     "delete": "Forget a run and its folder.",
     "data": "Make small data to try kgops with.",
-    "gpus": "Show cards, and which run each process belongs to.",
+    "gpus": "Show GPUs, and which run each process belongs to.",
     "profiles": "List profiles, show, check and make them.",
     "doctor": "Check this machine and say what to do about each trouble.",
     "bench": "Measure kgops: beside PyKEEN, and what it costs itself.",

@@ -13,7 +13,7 @@ from kgops.jobs.keys import nearest
 VERBS: dict[str, str] = {
     "claims": "What was written down about speed and memory, measured here.",
     "matrix": "Any job with settings varied, run in turns and compared.",
-    "show": "What was measured: benchmarks, one of them, or figures.",
+    "show": "What was measured: benchmarks, one of them, or values.",
     "compare": "Two benchmarks side by side, and whether they agree.",
     "export": "Tables, data and charts of what was measured.",
     "import": "What was exported on another machine, read into the record.",

@@ -79,7 +79,7 @@ def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as
     for line in ("", *count_lines(found.rulings), "", "Each of them: kgops bench show claims --all"):
         say(line)
     tell(
-        f"{'Quick: small versions, rough figures. ' if quick else ''}It took {duration(time.monotonic() - begun)}."
+        f"{'Quick: small versions, rough metrics. ' if quick else ''}It took {duration(time.monotonic() - begun)}."
     )
 
 

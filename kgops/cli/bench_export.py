@@ -1,4 +1,4 @@
-"""`kgops bench export`: benchmarks and figures for papers, tables and other programs."""
+"""`kgops bench export`: benchmarks and values for papers, tables and other programs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ CHARTS = ("svg", "png")
 )
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 def command(bench: str | None, kind: str, out: Path | None, force: bool) -> None:
-    """Write out a benchmark, or without one, all figures that were measured.
+    """Write out a benchmark, or without one, all values that were measured.
 
     \b
     md       the table, for a paper, with its command and fingerprint
     json     all of a benchmark, down to each run of each pair
-    csv      the figures, one a line; parquet the same
+    csv      the values, one a line; parquet the same
     svg      time against memory with the Pareto front, and time against each number that was varied
     png      the same in pixels, for what reads no SVG; needs Pillow
     """

@@ -1,4 +1,4 @@
-"""`kgops bench import`: benchmarks and figures from elsewhere."""
+"""`kgops bench import`: benchmarks and values from elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kgops.jobs.text import one_line
 def command(paths: tuple[Path, ...], as_json: bool) -> None:
     """Take in what `kgops bench export --to json` wrote, here or on another machine.
 
-    A benchmark comes with every pair, and has the same ratios and verdicts as where it was held; figures come alone.
+    A benchmark comes with every pair, and has the same ratios and verdicts as where it was held; values come alone.
     Both keep the fingerprint of their machine. What is in the record already is named and left as it is.
     """
     session = for_writing()
@@ -41,4 +41,4 @@ def _say(one: Taken) -> None:
     elif one.known:
         tell(f"{what}: all of them are here already")
     else:
-        say(f"imported {one.figures:,} of {what}")
+        say(f"imported {one.metrics:,} of {what}")

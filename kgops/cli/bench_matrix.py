@@ -29,7 +29,7 @@ from kgops.experiments.variants import combinations, read_axis, variants
 def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_json: bool) -> None:
     """Run a job with settings varied, in turns, and compare pair by pair.
 
-    NAME is a lever, a key of the workload's table, or a {placeholder} of a command. The first value of each is the
+    NAME is an option, a key of the workload's table, or a {placeholder} of a command. The first value of each is the
     baseline. Ended or killed half-way, the same command goes on with the pairs that are missing.
     """
     axes = [read_axis(text) for text in varied]

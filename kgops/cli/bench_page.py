@@ -83,7 +83,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _notes(found: list[Row]) -> list[str]:
     out = []
     for row in found[1:]:
-        told = [f"{name} was not in effect: {why}" for name, why in row.ineffective.items()]
+        told = [f"{name} was not in effect: {why}" for name, why in row.unapplied.items()]
         for name, (before, after) in row.quality.items():
             if after is not None and before != after:
                 told.append(f"{name} {amount(before)} → {amount(after)}")
@@ -91,7 +91,7 @@ def _notes(found: list[Row]) -> list[str]:
             out += [f"  {row.variant}: {'; '.join(told)}"]
     busy = [row.busy for row in found if row.busy is not None]
     if busy and max(busy) > 0.15:
-        out += [f"  not quiet: others used {max(busy):.0%} of the processors before the rounds (median)"]
+        out += [f"  not quiet: others used {max(busy):.0%} of the CPUs before the rounds (median)"]
     return ["", *out] if out else []
 
 

@@ -1,4 +1,4 @@
-"""`kgops bench show`: benchmarks that were held, one of them, or the figures that were kept of all."""
+"""`kgops bench show`: benchmarks that were held, one of them, or the values that were kept of all."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _EXAMPLES = """\b
 Example:  kgops bench show 3
           kgops bench show claims --all
-          kgops bench show --figures tracin memory --sort value"""
+          kgops bench show --metrics tracin memory --sort value"""
 
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("words", metavar="[BENCH|claims|WORD...]", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="With `claims`: a line for each of all 205.")
 @click.option(
-    "--figures", is_flag=True, help="Measured figures instead, of whatever benchmark; words narrow them."
+    "--metrics", is_flag=True, help="Measured values instead, of whatever benchmark; words narrow them."
 )
 @click.option(
-    "--sort", default="id", show_default=True, type=click.Choice(measurements.SORTABLE), help="Figures by."
+    "--sort", default="id", show_default=True, type=click.Choice(measurements.SORTABLE), help="Values by."
 )
 @click.option("--ascending", is_flag=True, help="Smallest first.")
-@click.option("--since", help="Only figures of the last 30m, 12h, 7d, 2w …")
-@click.option("--fingerprint", help="Only figures of the machine whose key begins so.")
+@click.option("--since", help="Only values of the last 30m, 12h, 7d, 2w …")
+@click.option("--fingerprint", help="Only values of the machine whose key begins so.")
 @click.option(
     "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000), help="Lines of a page."
 )
@@ -49,7 +49,7 @@ Example:  kgops bench show 3
 def command(
     words: tuple[str, ...],
     everything: bool,
-    figures: bool,
+    metrics: bool,
     sort: str,
     ascending: bool,
     since: str | None,
@@ -58,7 +58,7 @@ def command(
     skip: int,
     as_json: bool,
 ) -> None:
-    """Show benchmarks, one of them whole, or figures that were measured.
+    """Show benchmarks, one of them whole, or values that were measured.
 
     `claims` shows what to do, and how many of the documents' claims hold; words after it pick claims by document,
     verdict or name and show them whole: `kgops bench show claims loss refuted`.
@@ -69,14 +69,14 @@ def command(
     except DatabaseMissing:
         tell("Nothing was measured yet. Try:  kgops bench claims --quick")
         return
-    if figures:
+    if metrics:
         found = measurements.page(
             session.conn, wanted, sort=sort, descending=not ascending, limit=limit, offset=skip
         )
         if as_json:
             print_json([{**asdict(m), "fingerprint_key": m.machine} for m in found])
         else:
-            _print_figures(found, measurements.count(session.conn, wanted), skip)
+            _print_metrics(found, measurements.count(session.conn, wanted), skip)
         return
     if words and words[0] == "claims":
         _claims(session, words[1:], everything, as_json)
@@ -113,7 +113,7 @@ def find(session: Session, name: str) -> Bench:
     bench = benches.get(session.conn, int(name)) if name.isdecimal() and len(name) < 18 else None
     if bench is None:
         raise Usage(
-            f"there is no benchmark {name!r:.60}", "`kgops bench show` lists them; words need --figures"
+            f"there is no benchmark {name!r:.60}", "`kgops bench show` lists them; words need --metrics"
         )
     return bench
 
@@ -153,9 +153,9 @@ def _list(session: Session, limit: int, as_json: bool) -> None:
         say(line)
 
 
-def _print_figures(found: list[measurements.Measurement], count: int, skip: int) -> None:
+def _print_metrics(found: list[measurements.Measurement], count: int, skip: int) -> None:
     if not found:
-        tell("No figure matches.")
+        tell("No value matches.")
         return
     rows = [
         (

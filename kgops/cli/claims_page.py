@@ -34,15 +34,15 @@ def verdicts(conn: Connection, bench: Bench) -> list[str]:
     judged = judge(conn, bench, shipped()) if bench.name.startswith("claims ") else []
     if not judged:
         return []
-    lever = max(len("LEVER"), *(width_of(one.variant) for one in judged))
+    option = max(len("OPTION"), *(width_of(one.variant) for one in judged))
     word = max(len("VERDICT"), *(len(one.verdict) for one in judged))
-    out = [f"{'LEVER':<{lever}}  {'VERDICT':<{word}}  MEASURED HERE"]
+    out = [f"{'OPTION':<{option}}  {'VERDICT':<{word}}  MEASURED HERE"]
     before: Judged | None = None
     for one in judged:
         if before is not None and one.variant != before.variant:
             before = None
         measured = f"{one.measured}, n {one.n}" if one.n else UNKNOWN
-        out.append(f"{padded('' if before else one.variant, lever)}  {one.verdict:<{word}}  {measured}")
+        out.append(f"{padded('' if before else one.variant, option)}  {one.verdict:<{word}}  {measured}")
         for line in _about(one, before):
             out += wrapped(line, columns(), "    ")
         before = one
@@ -50,7 +50,7 @@ def verdicts(conn: Connection, bench: Bench) -> list[str]:
 
 
 def _about(one: Judged, before: Judged | None) -> Iterator[str]:
-    """What was claimed and what was measured; of that, after another claim on the same lever, nothing a second time."""
+    """What was claimed and what was measured; after another claim on the same option, the latter once."""
     if one.held:
         yield f"claimed: {one.held.claim.text} ({one.held.claim.said_by})"
     told = []

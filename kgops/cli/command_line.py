@@ -10,11 +10,11 @@ from kgops.planning import profiles
 
 __all__ = ["as_command"]
 
-_ON = object()  # a flag without a value, for the lever's `true`
+_ON = object()  # a flag without a value, for the option's `true`
 _OFF = object()  # the same for `false`
 _COMMON = {"entity_chunk": ("--entity-chunk", None), "precision": ("--precision", None)}
 _BOTH = object()  # a switch with a word for each of the two
-_LEVERS: dict[str, dict[str, tuple[str, object]]] = {
+_OPTIONS: dict[str, dict[str, tuple[str, object]]] = {
     "train": {
         **_COMMON,
         "batch_size": ("--batch-size", None),
@@ -53,12 +53,12 @@ _UNSAID = ("left_out", "image_size")  # of a configuration that is not run as it
 
 def as_command(job: Job) -> list[str] | None:
     """None where flags cannot say it all, and the job wants a file."""
-    known = _LEVERS.get(job.workload)
+    known = _OPTIONS.get(job.workload)
     if known is None:
         return None
-    by_profile = profiles.find(job.profile).levers if job.profile is not None else {}
+    by_profile = profiles.find(job.profile).options if job.profile is not None else {}
     words = ["kgops", "run", job.workload]
-    filters = job.workload == "tracin" and job.levers.get("filtering") is True
+    filters = job.workload == "tracin" and job.options.get("filtering") is True
     if job.workload == "regress" and not job.settings["data_directory"]:
         words += ["--data_directory", "DIR"]  # planned without: the flights have the size
     for key in WORKLOADS[job.workload].keys:
@@ -68,8 +68,8 @@ def as_command(job: Job) -> list[str] | None:
             words += _setting(key.name if job.workload == "regress" else key.name.replace("_", "-"), value)
     if filters:
         words += ["--n-hops", str(job.settings["n_hops"])]  # naming it is what asks for filtering
-    for lever, value in job.levers.items():
-        flag, when = known.get(lever, (None, None))
+    for option, value in job.options.items():
+        flag, when = known.get(option, (None, None))
         if flag is None:
             return None
         if when is None:
@@ -78,13 +78,13 @@ def as_command(job: Job) -> list[str] | None:
             words.append(flag if value else f"--no-{flag[2:]}")
         elif (when is _ON) == (value is True):
             words.append(flag)
-        elif by_profile.get(lever, value) != value:
+        elif by_profile.get(option, value) != value:
             return None  # no flag says the other of the two, which happens anyway only where no profile minds
     for flag, given in (
         ("--label", job.label if job.label != _usual_label(job) else None),
         ("--profile", job.profile),
-        ("--gpu", job.card.wanted),
-        ("--gpu-memory", job.card.memory_mib),
+        ("--gpu", job.gpu.wanted),
+        ("--gpu-memory", job.gpu.memory_mib),
         ("--on", job.on.where),
         ("--partition", job.on.partition),
         ("--time", job.on.time),
@@ -99,7 +99,7 @@ def as_command(job: Job) -> list[str] | None:
     ):
         if given is not None:
             words += [flag, str(given)]
-    if job.card.exclusive:
+    if job.gpu.exclusive:
         words.append("--exclusive")
     if job.limits.allow_approximate:
         words.append("--allow-approximate")

@@ -11,7 +11,7 @@ from kgops.cli.output import UNKNOWN, amount, print_json, say, table
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
-from kgops.views.comparison import MOST, Comparison, Difference, Figure, compare
+from kgops.views.comparison import MOST, Comparison, Difference, Metric, compare
 from storage import runs
 
 
@@ -20,7 +20,7 @@ from storage import runs
 @click.option("--all", "everything", is_flag=True, help="Also what is the same in all of them.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
-    """Show what differs between runs: settings, levers in effect, environment, figures with ratios to the first."""
+    """Show what differs between runs: settings, options in effect, environment, metrics with ratios to the first."""
     if not 2 <= len(names) <= MOST:
         raise Usage(f"{len(names)} runs were named", f"compare two to {MOST}")
     session = existing()
@@ -43,18 +43,18 @@ def as_table(found: Comparison) -> dict[str, Any]:
             name: {row.name: list(row.values) for row in rows}
             for name, rows in (
                 ("settings", found.settings),
-                ("levers", found.levers),
+                ("options", found.options),
                 ("environment", found.environment),
             )
         },
-        "figures": {
+        "metrics": {
             one.name: {
                 "unit": one.unit,
                 "values": list(one.values),
                 "quartiles": [list(pair) if pair else None for pair in one.spread],
                 "ratios": [one.ratio(i) for i in range(len(one.values))],
             }
-            for one in found.figures
+            for one in found.metrics
         },
     }
 
@@ -64,7 +64,7 @@ def page(found: Comparison, *, everything: bool) -> list[str]:
     out = table(("", *heads), [("state", *(run.state for run in found.runs))])
     for title, rows in (
         ("SETTING", found.settings),
-        ("LEVER IN EFFECT", found.levers),
+        ("LEVER IN EFFECT", found.options),
         ("ENVIRONMENT", found.environment),
     ):
         shown = [row for row in rows if everything or row.differs]
@@ -72,16 +72,16 @@ def page(found: Comparison, *, everything: bool) -> list[str]:
             out += ["", *table((title, *heads), [_values(row) for row in shown])]
         else:
             out += ["", f"{title.lower()}: the same in all"]
-    figures = [one for one in found.figures if any(value is not None for value in one.values)]
+    metrics = [one for one in found.metrics if any(value is not None for value in one.values)]
     right = frozenset(heads)
-    out += ["", *table(("FIGURE", *heads), [_measured(one) for one in figures], right=right)]
+    out += ["", *table(("METRIC", *heads), [_measured(one) for one in metrics], right=right)]
     if not found.same_machine:
         out += [
             "",
-            "They ran on different or unknown machines or cards: ratios of time say nothing of what was set.",
+            "They ran on different or unknown machines or GPUs: ratios of time say nothing of what was set.",
         ]
     if any(run.state != "succeeded" for run in found.runs):
-        out += ["", "Not all of them succeeded: their figures are of what they did until then."]
+        out += ["", "Not all of them succeeded: their metrics are of what they did until then."]
     return out
 
 
@@ -95,7 +95,7 @@ def _word(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _measured(one: Figure) -> Sequence[str]:
+def _measured(one: Metric) -> Sequence[str]:
     cells = []
     for i, value in enumerate(one.values):
         text = amount(value, one.unit)

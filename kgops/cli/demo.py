@@ -134,7 +134,7 @@ def next_steps(place: Home, first: int, name: str) -> list[str]:
         "",
         "Look around",
         f"     {kgops}",
-        "       enter  the run under the cursor: curves, budget, levers with reasons, attempts, log",
+        "       enter  the run under the cursor: curves, memory estimate, options with reasons, attempts, log",
         "       h      the history: type  tag:paper  or  state:out_of_memory  or  mrr>0.3;  space marks, = compares",
         "       i      the training triples behind predictions",
         "       n      plan a run and see what it would need; what you start waits for those that wait there",

@@ -14,7 +14,7 @@ from kgops.supervisor.plan_job import Planned
 
 __all__ = ["DISK", "disk_line", "disk_of_run"]
 
-DISK = "disk_mib"  # the figure of a run
+DISK = "disk_mib"  # the metric of a run
 _NAMED = 0.02  # of all: parts below it are not worth a word
 
 
@@ -36,9 +36,9 @@ def disk_line(planned: Planned, *, before: str = "disk: ") -> str:
     return f"{before}{most}{in_bytes(use.total)} predicted: {parts}; {room}"
 
 
-def disk_of_run(plan: Mapping[str, Any], figures: Mapping[str, float]) -> list[str]:
+def disk_of_run(plan: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
     """`5,812 MiB · predicted 5,790 MiB (+0.4% measured)`; no line of a run of which neither is known."""
-    told, wrote = plan.get("disk"), figures.get(DISK)
+    told, wrote = plan.get("disk"), metrics.get(DISK)
     if told is None:
         return [] if wrote is None else [f"{amount(wrote, 'MiB')} · predicted {amount(None)}"]
     most = "at most " if told["at_most"] else ""

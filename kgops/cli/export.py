@@ -18,7 +18,7 @@ from storage.transfer import Rows
 # format → what it is for. A file for JSON, a folder for the others.
 FORMATS: dict[str, str] = {
     "json": "all of a run, exactly: `kgops import` makes the same run of it again",
-    "csv": "a folder with runs.csv, figures.csv and series.csv, every digit of every point",
+    "csv": "a folder with runs.csv, metrics.csv and series.csv, every digit of every point",
     "parquet": "the same three tables, typed; needs pyarrow",
     "tensorboard": "a folder for `tensorboard --logdir`; it keeps 32 bits of a value",
     "mlflow": "a file store for `mlflow ui --backend-store-uri ./mlruns`; MLflow 3.17 wants"
@@ -69,6 +69,7 @@ def _writer(wanted: str) -> Callable[..., None]:
     """Each is imported when it is asked for."""
     from importlib import import_module
 
-    module = {"json": "record", "csv": "tables", "parquet": "tables"}.get(wanted, wanted)
-    writer: Callable[..., None] = getattr(import_module(f"kgops.interchange.{module}"), f"write_{wanted}")
+    own = {"json": "supervisor.run_json", "csv": "interchange.tables", "parquet": "interchange.tables"}
+    module = import_module(f"kgops.{own.get(wanted, f'interchange.{wanted}')}")
+    writer: Callable[..., None] = getattr(module, f"write_{wanted}")
     return writer

@@ -85,7 +85,7 @@ def _follow(
 
 
 def _announce_attempt(session: Session, run: Run, line: Status | None) -> None:
-    """A step down the ladder is never silent."""
+    """A step down the OOM fallbacks is never silent."""
     changed = reports.events(session.conn, run.id, kinds=("step_down", "again"))
     if changed:
         _show_log_line(f"kgops: attempt {run.attempts} {_step(changed[-1].body)}".encode(), line)
@@ -101,8 +101,8 @@ def summary(session: Session, run: Run) -> str:
         parts.append(f"{one_line(run.metric, 40)} {amount(run.metric_value)}")
     if run.peak_host_mib is not None:
         parts.append(f"peak host memory {amount(run.peak_host_mib, 'MiB')}")
-    if run.peak_card_mib is not None:
-        parts.append(f"peak card memory {amount(run.peak_card_mib, 'MiB')}")
+    if run.peak_gpu_mib is not None:
+        parts.append(f"peak GPU memory {amount(run.peak_gpu_mib, 'MiB')}")
     changed = [event.body for event in reports.events(session.conn, run.id, kinds=("step_down", "again"))]
     made = len(attempts.of_run(session.conn, run.id))
     if changed:
@@ -110,16 +110,16 @@ def summary(session: Session, run: Run) -> str:
         lowered = _stepped_down(session, run)
         if lowered is not None:
             parts.append(lowered)
-            changed = [body for body in changed if "rung" not in body]
+            changed = [body for body in changed if "fallback" not in body]
         parts += [_step(body) for body in changed]
     return " · ".join(parts)
 
 
 def _stepped_down(session: Session, run: Run) -> str | None:
-    """What the ladder changed; a command's own rungs say themselves."""
-    rungs = runs.spec(session.conn, run.id).plan.get("ladder") or []
+    """What the OOM fallbacks changed; a command's own fallbacks say themselves."""
+    fallbacks = runs.spec(session.conn, run.id).plan.get("fallbacks") or []
     settings = [attempt.settings for attempt in attempts.of_run(session.conn, run.id)]
-    told = stepped_down(settings, rungs) if rungs else None
+    told = stepped_down(settings, fallbacks) if fallbacks else None
     return None if told is None else one_line(told, 200)
 
 
@@ -127,10 +127,10 @@ UNSTARTED = "never started"
 
 
 def _step(body: dict[str, object]) -> str:
-    settings, rung = body.get("settings"), body.get("rung")
+    settings, fallback = body.get("settings"), body.get("fallback")
     what = str(body.get("after")).replace("_", " ")
-    if isinstance(rung, dict):
-        return one_line(f"after {what}: {told(rung)}", 200)
+    if isinstance(fallback, dict):
+        return one_line(f"after {what}: {told(fallback)}", 200)
     if isinstance(settings, dict) and settings:
         return one_line(
             f"after {what} " + ", ".join(f"{name}={value}" for name, value in settings.items()), 120

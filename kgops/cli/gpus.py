@@ -1,4 +1,4 @@
-"""`kgops gpus`: cards, their memory and load, and which run of ours each process belongs to."""
+"""`kgops gpus`: GPUs, their memory and load, and which run of ours each process belongs to."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError
 from kgops.gpus.known import known_by_name
 from kgops.gpus.processes import sees_host_pids
-from kgops.gpus.readings import CardReading, Snapshot
-from kgops.gpus.sampler import CardSampler
+from kgops.gpus.readings import GpuReading, Snapshot
+from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
-from kgops.supervisor.on_gpus import Owners, RunOnCard
+from kgops.supervisor.on_gpus import Owners, RunOnGpu
 from storage import runs
 from storage.errors import DatabaseMissing, StorageError
 
@@ -36,12 +36,12 @@ _LOOK_EVERY_S = 0.1
 @click.option("--watch", is_flag=True, help="Once a second, until Ctrl-C.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool, watch: bool) -> None:
-    """Show the cards of this machine; exit code 1 if a driver or a card does not answer.
+    """Show the GPUs of this machine; exit code 1 if a driver or a GPU does not answer.
 
-    A machine without an NVIDIA driver has no cards, and that is no trouble.
+    A machine without an NVIDIA driver has no GPUs, and that is no trouble.
     """
     session = _session()
-    with CardSampler(_EVERY_S) as sampler:
+    with GpuSampler(_EVERY_S) as sampler:
         if watch:
             _watch(sampler, session, as_json)
             return
@@ -55,7 +55,7 @@ def command(ctx: click.Context, as_json: bool, watch: bool) -> None:
 
 
 def _session() -> Session | None:
-    """Cards can be shown before the first run, and also where the record cannot be read."""
+    """GPUs can be shown before the first run, and also where the record cannot be read."""
     try:
         return for_reading()
     except DatabaseMissing:
@@ -65,7 +65,7 @@ def _session() -> Session | None:
         return None
 
 
-def _first(sampler: CardSampler) -> Snapshot:
+def _first(sampler: GpuSampler) -> Snapshot:
     """However slow the driver is, Ctrl-C is heard."""
     found = sampler.first(_PATIENCE_S)
     if found is None:
@@ -75,7 +75,7 @@ def _first(sampler: CardSampler) -> Snapshot:
     return found
 
 
-def _watch(sampler: CardSampler, session: Session | None, as_json: bool) -> None:
+def _watch(sampler: GpuSampler, session: Session | None, as_json: bool) -> None:
     """Ends well with Ctrl-C: that is how one leaves."""
     try:
         if as_json or not sys.stdout.isatty():
@@ -90,7 +90,7 @@ def _watch(sampler: CardSampler, session: Session | None, as_json: bool) -> None
         pass
 
 
-def _rounds(sampler: CardSampler) -> Iterator[Snapshot]:
+def _rounds(sampler: GpuSampler) -> Iterator[Snapshot]:
     newest = _first(sampler)
     while True:
         yield newest
@@ -112,12 +112,12 @@ def _print_lines(view: View, as_json: bool) -> None:
 
 
 def _view(snapshot: Snapshot, session: Session | None) -> View:
-    owners = Owners(session.home, session.conn) if session is not None and snapshot.cards else None
+    owners = Owners(session.home, session.conn) if session is not None and snapshot.gpus else None
     processes: dict[int, list[Process]] = {}
-    held: dict[int, list[RunOnCard]] = {}
-    for card in snapshot.cards:
-        held[card.index] = owners.on_card(card) if owners is not None else []
-        processes[card.index] = [
+    held: dict[int, list[RunOnGpu]] = {}
+    for gpu in snapshot.gpus:
+        held[gpu.index] = owners.on_gpu(gpu) if owners is not None else []
+        processes[gpu.index] = [
             Process(
                 place,
                 process.pid,
@@ -125,7 +125,7 @@ def _view(snapshot: Snapshot, session: Session | None) -> View:
                 owners.run_of(process.pid) if owners is not None else None,
                 command_of(process.pid),
             )
-            for place, process in listed(card)
+            for place, process in listed(gpu)
         ]
     return View(snapshot, processes, held, _waiting(session), sees_host_pids())
 
@@ -145,7 +145,7 @@ def _waiting(session: Session | None) -> tuple[str, ...]:
 def _has_trouble(snapshot: Snapshot) -> bool:
     if snapshot.problem is not None:
         return snapshot.problem.kind != "no-library"
-    return any(card.problem is not None for card in snapshot.cards)
+    return any(gpu.problem is not None for gpu in snapshot.gpus)
 
 
 def _as_table(view: View) -> dict[str, Any]:
@@ -157,21 +157,21 @@ def _as_table(view: View) -> dict[str, Any]:
         "own_pids": view.own_pids,
         "problem": None if snapshot.problem is None else asdict(snapshot.problem),
         "waiting": list(view.waiting),
-        "card": [_card_table(card, view) for card in snapshot.cards],
+        "gpu": [_gpu_table(gpu, view) for gpu in snapshot.gpus],
     }
 
 
-def _card_table(card: CardReading, view: View) -> dict[str, Any]:
-    known = known_by_name(card.name) if card.name else None
-    table = asdict(card)
+def _gpu_table(gpu: GpuReading, view: View) -> dict[str, Any]:
+    known = known_by_name(gpu.name) if gpu.name else None
+    table = asdict(gpu)
     parts = table.pop("slices")
     for part in (table, *parts):
         part.pop("processes")  # below, with their runs
     return {
         **table,
-        "compute_capability": dotted(card.compute_capability),
+        "compute_capability": dotted(gpu.compute_capability),
         "known_as": known.short_name if known else None,
         "slice": parts,
-        "process": [asdict(process) for process in view.processes[card.index]],
-        "run": [asdict(held) for held in view.runs[card.index]],
+        "process": [asdict(process) for process in view.processes[gpu.index]],
+        "run": [asdict(held) for held in view.runs[gpu.index]],
     }

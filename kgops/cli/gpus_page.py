@@ -1,4 +1,4 @@
-"""Cards as people read them: tables of 80 columns, and one line per card for a log."""
+"""GPUs as people read them: tables of 80 columns, and one line per GPU for a log."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kgops.cli.output import UNKNOWN, amount, fitted, padded, width_of
-from kgops.gpus.readings import CardReading, NvmlProblem, ProcessReading, SliceReading, Snapshot
+from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading, SliceReading, Snapshot
 from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import from_bytes, one_line
-from kgops.supervisor.on_gpus import RunOnCard
+from kgops.supervisor.on_gpus import RunOnGpu
 
-_HEADS = ("CARD", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
+_HEADS = ("GPU", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
 _LEFT = ("NAME", "COMMAND", "RUN")
 _NARROWEST_NAME = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process on a card or slice, and the run of ours that it belongs to."""
+    """One process on a GPU or slice, and the run of ours that it belongs to."""
 
     gpu: str
     pid: int
@@ -36,8 +36,8 @@ class View:
     """One round of readings, with what they mean for our runs."""
 
     snapshot: Snapshot
-    processes: dict[int, list[Process]]  # by the card's index
-    runs: dict[int, list[RunOnCard]]
+    processes: dict[int, list[Process]]  # by the GPU's index
+    runs: dict[int, list[RunOnGpu]]
     waiting: tuple[str, ...]  # a sentence for each run that waits for a GPU
     own_pids: bool  # the driver's PIDs are this machine's: not so inside most containers
 
@@ -47,35 +47,35 @@ def page(view: View, columns: int) -> list[str]:
     snapshot = view.snapshot
     if snapshot.problem is not None:
         return problem_lines(snapshot.problem, columns)
-    if not snapshot.cards:
-        return [f"The driver ({_driver(snapshot)}) finds no card."]
+    if not snapshot.gpus:
+        return [f"The driver ({_driver(snapshot)}) finds no GPU."]
     lines = [
         f"{_driver(snapshot)}; memory in MiB, CC is compute capability",
-        *_cards(snapshot.cards, columns),
+        *_gpus(snapshot.gpus, columns),
     ]
-    for card in snapshot.cards:
-        if card.problem is not None:
-            lines += ["", f"card {card.index}:", *problem_lines(card.problem, columns)]
+    for gpu in snapshot.gpus:
+        if gpu.problem is not None:
+            lines += ["", f"GPU {gpu.index}:", *problem_lines(gpu.problem, columns)]
     return lines + _processes(view, columns) + _notes(view, columns)
 
 
 def plain(view: View) -> list[str]:
-    """For a file or a pipe: each card on a line of its own, with the time."""
+    """For a file or a pipe: each GPU on a line of its own, with the time."""
     snapshot = view.snapshot
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.taken_at))
     if snapshot.problem is not None:
         return [f"{at}  {one_line(snapshot.problem.message)}"]
     out = []
-    for card in snapshot.cards:
-        if card.problem is not None:
-            out.append(f"{at}  {card.index}  {one_line(card.problem.message)}")
+    for gpu in snapshot.gpus:
+        if gpu.problem is not None:
+            out.append(f"{at}  {gpu.index}  {one_line(gpu.problem.message)}")
             continue
         parts = [
-            f"{_mib(card.memory_used_mib)}/{_mib(card.memory_total_mib)} MiB",
-            *(_util(card), _degrees(card), _power(card)),
-            *(f"run {held.run}: {amount(held.used_mib, 'MiB')}" for held in view.runs[card.index]),
+            f"{_mib(gpu.memory_used_mib)}/{_mib(gpu.memory_total_mib)} MiB",
+            *(_util(gpu), _degrees(gpu), _power(gpu)),
+            *(f"run {held.run}: {amount(held.used_mib, 'MiB')}" for held in view.runs[gpu.index]),
         ]
-        out.append(f"{at}  {card.index}  {one_line(card.name or UNKNOWN)}  {'  '.join(parts)}")
+        out.append(f"{at}  {gpu.index}  {one_line(gpu.name or UNKNOWN)}  {'  '.join(parts)}")
     return out
 
 
@@ -104,16 +104,16 @@ def _driver(snapshot: Snapshot) -> str:
     )
 
 
-def _cards(cards: tuple[CardReading, ...], columns: int) -> list[str]:
+def _gpus(gpus: tuple[GpuReading, ...], columns: int) -> list[str]:
     rows: list[tuple[str, ...]] = []
-    for card in cards:
-        name = "does not answer" if card.problem is not None else _name(card.name)
-        rest = (_util(card), _degrees(card), _power(card))
-        capability = dotted(card.compute_capability) or UNKNOWN
-        rows.append((str(card.index), name, capability, *_memory(card), *rest))
+    for gpu in gpus:
+        name = "does not answer" if gpu.problem is not None else _name(gpu.name)
+        rest = (_util(gpu), _degrees(gpu), _power(gpu))
+        capability = dotted(gpu.compute_capability) or UNKNOWN
+        rows.append((str(gpu.index), name, capability, *_memory(gpu), *rest))
         rows += [
-            (f"{card.index}:{part.index}", _slice_name(part.name), "", *_memory(part), "", "", "")
-            for part in card.slices
+            (f"{gpu.index}:{part.index}", _slice_name(part.name), "", *_memory(part), "", "", "")
+            for part in gpu.slices
         ]
     return _table(_HEADS, rows, columns, gives_way=1)
 
@@ -122,7 +122,7 @@ def dotted(version: tuple[int, int] | None) -> str | None:
     return None if version is None else f"{version[0]}.{version[1]}"
 
 
-def _memory(of: CardReading | SliceReading) -> tuple[str, str, str, str]:
+def _memory(of: GpuReading | SliceReading) -> tuple[str, str, str, str]:
     return (
         _mib(of.memory_used_mib),
         _mib(of.memory_free_mib),
@@ -143,29 +143,27 @@ def _processes(view: View, columns: int) -> list[str]:
         for listed in view.processes.values()
         for process in listed
     ]
-    return (
-        ["", *_table(("CARD", "PID", "USED", "RUN", "COMMAND"), rows, columns, gives_way=4)] if rows else []
-    )
+    return ["", *_table(("GPU", "PID", "USED", "RUN", "COMMAND"), rows, columns, gives_way=4)] if rows else []
 
 
 def _notes(view: View, columns: int) -> list[str]:
     notes = list(view.waiting)
-    for card in view.snapshot.cards:
-        for held in view.runs[card.index]:
+    for gpu in view.snapshot.gpus:
+        for held in view.runs[gpu.index]:
             label = one_line(held.label, 40)
             if held.by == "memory change":
                 notes.append(
-                    f"Run {held.run} ({label}) holds {amount(held.used_mib, 'MiB')} of card {card.index}, by "
-                    "the change of the card's memory since before it: its processes are not to be seen."
+                    f"Run {held.run} ({label}) holds {amount(held.used_mib, 'MiB')} of GPU {gpu.index}, by "
+                    "the change of the GPU's memory since before it: its processes are not to be seen."
                 )
             elif held.by is None:
                 notes.append(
-                    f"Run {held.run} ({label}) has card {card.index}; what it holds is not to be seen."
+                    f"Run {held.run} ({label}) has GPU {gpu.index}; what it holds is not to be seen."
                 )
-        if card.problem is None and card.processes is None and not card.slices:
-            notes.append(f"Card {card.index}: the driver does not list its processes.")
-        if card.memory_accounting == "v1":
-            notes.append(f"Card {card.index}: this driver counts its own reserve as used memory.")
+        if gpu.problem is None and gpu.processes is None and not gpu.slices:
+            notes.append(f"GPU {gpu.index}: the driver does not list its processes.")
+        if gpu.memory_accounting == "v1":
+            notes.append(f"GPU {gpu.index}: this driver counts its own reserve as used memory.")
     if not view.own_pids and any(view.processes.values()):
         notes.append("In this container the driver's PIDs may be those of the host.")
     wrapped = [line for note in notes for line in textwrap.wrap(note, columns, subsequent_indent="  ")]
@@ -202,23 +200,23 @@ def _mib(mib: float | None) -> str:
     return UNKNOWN if mib is None else f"{mib:,.0f}"
 
 
-def _util(card: CardReading) -> str:
-    return UNKNOWN if card.utilization_percent is None else f"{card.utilization_percent}%"
+def _util(gpu: GpuReading) -> str:
+    return UNKNOWN if gpu.utilization_percent is None else f"{gpu.utilization_percent}%"
 
 
-def _degrees(card: CardReading) -> str:
-    return UNKNOWN if card.temperature_c is None else f"{card.temperature_c}°C"
+def _degrees(gpu: GpuReading) -> str:
+    return UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c}°C"
 
 
-def _power(card: CardReading) -> str:
-    if card.power_w is None:
+def _power(gpu: GpuReading) -> str:
+    if gpu.power_w is None:
         return UNKNOWN
-    limit = "" if card.power_limit_w is None else f"/{card.power_limit_w:.0f}"
-    return f"{card.power_w:.0f}{limit} W"
+    limit = "" if gpu.power_limit_w is None else f"/{gpu.power_limit_w:.0f}"
+    return f"{gpu.power_w:.0f}{limit} W"
 
 
-def listed(card: CardReading) -> list[tuple[str, ProcessReading]]:
-    """Processes with the place they are in: the card, or one of its slices."""
-    parts = [(f"{card.index}:{part.index}", part.processes) for part in card.slices]
-    places = [(str(card.index), card.processes)] if not card.slices else parts
+def listed(gpu: GpuReading) -> list[tuple[str, ProcessReading]]:
+    """Processes with the place they are in: the GPU, or one of its slices."""
+    parts = [(f"{gpu.index}:{part.index}", part.processes) for part in gpu.slices]
+    places = [(str(gpu.index), gpu.processes)] if not gpu.slices else parts
     return [(place, process) for place, found in places for process in found or ()]

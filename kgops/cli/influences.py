@@ -116,12 +116,12 @@ def _as_table(session: Session, run: Run, test: Traced, top: int) -> dict[str, o
 def summary(session: Session, run: Run) -> list[str]:
     """For the end of a run: its first test triple, and how to see the others."""
     tests = influences.tests_of(session.conn, run.id)
-    figures = reports.figures(session.conn, run.id)
-    if f"{_ITSELF}_total" in figures:
+    metrics = reports.metrics(session.conn, run.id)
+    if f"{_ITSELF}_total" in metrics:
         total, mean, largest = (
-            amount(figures.get(f"{_ITSELF}_{name}")) for name in ("total", "mean", "largest")
+            amount(metrics.get(f"{_ITSELF}_{name}")) for name in ("total", "mean", "largest")
         )
-        many = amount(figures.get("train_triples"))
+        many = amount(metrics.get("train_triples"))
         return [f"self-influence of {many} training triples: total {total}, mean {mean}, largest {largest}"]
     first = next((test for test in tests if test.trouble is None), None)
     if first is None:

@@ -33,9 +33,9 @@ def job_of_run(session: Session, name: str) -> Job:
     run = session.run(name)
     spec = runs.spec(session.conn, run.id)
     job = read_job(spec.job, f"the job of run {run.id}")
-    by = {choice["lever"]: choice["chosen_by"] for choice in spec.plan.get("choices") or []}
+    by = {choice["option"]: choice["chosen_by"] for choice in spec.plan.get("choices") or []}
     asked = {
-        option: value for option, value in job.levers.items() if by.get(option) != f"profile {job.profile}"
+        option: value for option, value in job.options.items() if by.get(option) != f"profile {job.profile}"
     }
-    again = replace(job, levers=asked)
-    return again if profiles.apply(again).levers == job.levers else job
+    again = replace(job, options=asked)
+    return again if profiles.apply(again).options == job.options else job

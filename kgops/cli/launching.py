@@ -24,7 +24,7 @@ from kgops.planning.resolve import Choice
 from kgops.settings import find_home
 from kgops.slurm.submission import sbatch_lines
 from kgops.streams import tolerate_output_trouble
-from kgops.supervisor.launch import as_recorded, child_command, launch, must_be_possible, rungs_below
+from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch, must_be_possible
 from kgops.supervisor.pending import folders_past_the_record
 from kgops.supervisor.plan_job import EFFECTS, Planned, refuse_what_cannot_fit, told
 from kgops.supervisor.plan_per_gpu import Placed, plan_here
@@ -40,11 +40,11 @@ PLACE_OPTIONS = (
     click.option("--on", type=click.Choice(PLACES), help="Run it there: Slurm's nodes, or a Ray cluster."),
     click.option("--partition", help="Slurm's partition."),
     click.option("--time", "time_limit", metavar="HH:MM:SS", help="Time to ask Slurm for."),
-    click.option("--gres", metavar="gpu:1", help="Cards to ask Slurm for."),
-    click.option("--cpus", type=click.IntRange(1), help="Processors to ask Slurm for, for each task."),
+    click.option("--gres", metavar="gpu:1", help="GPUs to ask Slurm for."),
+    click.option("--cpus", type=click.IntRange(1), help="CPUs to ask Slurm for, for each task."),
     click.option("--mem", metavar="16G", help="Host memory to ask Slurm for."),
     click.option("--account", help="Slurm's account to charge."),
-    click.option("--tasks", type=click.IntRange(1), help="Share a tracing out to so many tasks there."),
+    click.option("--tasks", type=click.IntRange(1), help="Share a TracIn run out to so many tasks there."),
     click.option("--sbatch", multiple=True, metavar="--OPTION=…", help="Any other option of sbatch."),
     click.option(
         "--address", help="Of the Ray cluster; without it a local one for as long as the run lasts."
@@ -52,20 +52,20 @@ PLACE_OPTIONS = (
 )
 
 
-GPU_OPTION = click.option("--gpu", help="Insist on cards: auto, all, or some by index or UUID as in 0,1.")
+GPU_OPTION = click.option("--gpu", help="Insist on GPUs: auto, all, or some by index or UUID as in 0,1.")
 # What is part of the job, and so of its plan.
 JOB_OPTIONS = (
     click.option(
         "--profile",
-        help="Named set of lever values: auto, cpu, t4, …, or a file; see `kgops profiles`.  [default: auto]",
+        help="Named set of option values: auto, cpu, t4, …, or a file; see `kgops profiles`.  [default: auto]",
     ),
     click.option("--label", help="What lists and screens call the run."),
-    click.option("--gpu-memory", type=click.IntRange(1), metavar="MIB", help="Card memory to reserve."),
+    click.option("--gpu-memory", type=click.IntRange(1), metavar="MIB", help="GPU memory to reserve."),
     click.option(
         "--exclusive",
         is_flag=True,
         default=None,
-        help="Share the card, or the processors, with no other run.",
+        help="Share the GPU, or the CPUs, with no other run.",
     ),
     click.option(
         "--attempts", type=click.IntRange(1), help="Workers that may be lost before the run is interrupted."
@@ -163,7 +163,7 @@ def with_the_run(job: Job) -> Job:
 def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
     placed = plan_here(job, session.home, session.conn)
     planned = placed.planned
-    for line in how_it_fits(placed) if planned.target.on_card else ():
+    for line in how_it_fits(placed) if planned.target.on_gpu else ():
         tell(f"Note: {line}")
     for choice in _told(planned):
         tell(f"Note: {one_line(str(choice))}")
@@ -186,20 +186,20 @@ def show_plan(placed: Placed, *, as_json: bool) -> None:
     """The job, with all that is known of its run before it starts."""
     planned = placed.planned
     job = as_recorded(planned.job)
-    tried, left = rungs_below(planned)
+    tried, left = fallbacks_below(planned)
     refused = refusal(planned)
     if as_json:
         print_json(
             {
                 "job": job.as_table(),
-                "levers": [choice.as_table() for choice in planned.choices],
+                "options": [choice.as_table() for choice in planned.choices],
                 "predicted_mib": planned.predicted_mib,
                 "unknown": planned.unknown,
                 "now": placed.fit.state,
                 "verdict": placed.fit.words,
                 "elsewhere": placed.differs,
                 "disk": None if planned.disk is None else planned.disk.as_table(),
-                "ladder": [rung.as_table() for rung in tried],
+                "fallbacks": [fallback.as_table() for fallback in tried],
                 "refused": None if refused is None else refused.message,
                 "command": child_command(planned.job),
             }
@@ -208,7 +208,7 @@ def show_plan(placed: Placed, *, as_json: bool) -> None:
     changed = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
     changed += [*how_it_fits(placed), disk_line(planned)]
     changed += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
-    changed += [f"after an out-of-memory: {rung}" for rung in tried]
+    changed += [f"after an out-of-memory: {fallback}" for fallback in tried]
     changed += [
         f"not tried after an out-of-memory: {one}" for one in passed_over([r.as_table() for r in left])
     ]
@@ -262,7 +262,7 @@ def prediction(planned: Planned) -> str:
 
 
 def _told(planned: Planned) -> list[Choice]:
-    """What becomes of levers otherwise than asked, before any worker sees them."""
+    """What becomes of options otherwise than asked, before any worker sees them."""
     return [choice for choice in planned.choices if choice.is_corrected or choice.chosen_by == "planner"]
 
 
@@ -298,7 +298,7 @@ def with_flags(job: Job, given: dict[str, Any]) -> Job:
         if given[name] is not None:
             table[name] = given[name]
     flags = {
-        "card": {"wanted": given["gpu"], "memory_mib": given["gpu_memory"], "exclusive": given["exclusive"]},
+        "gpu": {"wanted": given["gpu"], "memory_mib": given["gpu_memory"], "exclusive": given["exclusive"]},
         "limits": {
             "attempts": given["attempts"],
             "grace_s": given["grace"],

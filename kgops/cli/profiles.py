@@ -1,4 +1,4 @@
-"""`kgops profiles`: named sets of lever values, which of them suit this machine, and your own."""
+"""`kgops profiles`: named sets of option values, which of them suit this machine, and your own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import click
 
 from kgops.cli.output import UNKNOWN, print_json, say, table, tell
 from kgops.errors import BadJob, Unavailable, Usage
-from kgops.gpus.facts import CardFacts, facts_of_known
+from kgops.gpus.facts import GpuFacts, facts_of_known
 from kgops.gpus.known import known_by_name, known_by_short_name
-from kgops.gpus.readings import CardReading
-from kgops.gpus.sampler import CardSampler
+from kgops.gpus.readings import GpuReading
+from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.job import LARGEST_JOB_FILE
 from kgops.jobs.named_file import read_named
 from kgops.jobs.text import lines
@@ -22,10 +22,10 @@ from kgops.planning.profiles import Profile
 from kgops.planning.resolve import conflicts, expands_segments
 
 __all__ = [
-    "cards_here",
     "command",
     "conflicts_of",
     "fits_here",
+    "gpus_here",
     "in_order",
     "suits",
     "what_it_sets",
@@ -39,15 +39,15 @@ _PATIENCE_S = 2.0
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """List profiles: which suit this machine's cards, and what each sets."""
+    """List profiles: which suit this machine's GPUs, and what each sets."""
     if ctx.invoked_subcommand is not None:
         return
     found = [profiles.find(name) for name in profiles.names()]
-    cards = cards_here()
+    gpus = gpus_here()
     if as_json:
-        print_json([_as_table(profile, cards) for profile in found])
+        print_json([_as_table(profile, gpus) for profile in found])
         return
-    rows = [(one.name, fits_here(one, cards), what_it_sets(one)) for one in sorted(found, key=in_order)]
+    rows = [(one.name, fits_here(one, gpus), what_it_sets(one)) for one in sorted(found, key=in_order)]
     for line in table(("PROFILE", "HERE", "SETS"), rows):
         say(line)
 
@@ -66,7 +66,7 @@ def show(name: str) -> None:
 def check(names: tuple[str, ...]) -> None:
     """Find all that is wrong with profiles: what cannot be read, and what rules would change.
 
-    Rules about cards are tried on each card that the profile names. Exit code 2 if anything is found.
+    Rules about GPUs are tried on each GPU that the profile names. Exit code 2 if anything is found.
     """
     for name in names:
         profile = profiles.find(name)
@@ -103,37 +103,37 @@ def write_copy(profile: Profile, path: Path | None = None) -> Path:
 
 
 def conflicts_of(profile: Profile) -> list[str]:
-    """Each conflict once for each card it is about."""
-    cards = [facts_of_known(card) for card in map(known_by_short_name, profile.cards) if card is not None]
-    asked: list[CardFacts | None] = [*cards] if cards else [None]
-    found = [one for card in asked for one in conflicts(profile, card)]
-    return list(dict.fromkeys(f"levers.{one}" for one in found))
+    """Each conflict once for each GPU it is about."""
+    gpus = [facts_of_known(gpu) for gpu in map(known_by_short_name, profile.gpus) if gpu is not None]
+    asked: list[GpuFacts | None] = [*gpus] if gpus else [None]
+    found = [one for gpu in asked for one in conflicts(profile, gpu)]
+    return list(dict.fromkeys(f"options.{one}" for one in found))
 
 
-def cards_here() -> tuple[CardReading, ...] | None:
+def gpus_here() -> tuple[GpuReading, ...] | None:
     """None where the driver is too slow for a list of profiles to wait for it."""
-    with CardSampler() as sampler:
+    with GpuSampler() as sampler:
         found = sampler.first(_PATIENCE_S)
-    return None if found is None else found.cards
+    return None if found is None else found.gpus
 
 
-def suits(profile: Profile, cards: tuple[CardReading, ...]) -> list[int]:
-    """Indexes of the cards here that the profile was made for."""
-    models = {card.index: known_by_name(card.name) for card in cards if card.name}
-    return [index for index, model in models.items() if model and model.short_name in profile.cards]
+def suits(profile: Profile, gpus: tuple[GpuReading, ...]) -> list[int]:
+    """Indexes of the GPUs here that the profile was made for."""
+    models = {gpu.index: known_by_name(gpu.name) for gpu in gpus if gpu.name}
+    return [index for index, model in models.items() if model and model.short_name in profile.gpus]
 
 
-def fits_here(profile: Profile, cards: tuple[CardReading, ...] | None) -> str:
-    if not profile.cards:
+def fits_here(profile: Profile, gpus: tuple[GpuReading, ...] | None) -> str:
+    if not profile.gpus:
         return "any machine"
-    if cards is None:
+    if gpus is None:
         return UNKNOWN
-    indexes = suits(profile, cards)
-    return "card " + ", ".join(map(str, indexes)) if indexes else "-"
+    indexes = suits(profile, gpus)
+    return "GPU " + ", ".join(map(str, indexes)) if indexes else "-"
 
 
 def what_it_sets(profile: Profile) -> str:
-    parts = [f"{name} {_word(value)}" for name, value in profile.levers.items()]
+    parts = [f"{name} {_word(value)}" for name, value in profile.options.items()]
     parts += ["growing segments"] if expands_segments(profile.environment) else []
     return ", ".join(parts)
 
@@ -143,15 +143,15 @@ def _word(value: Any) -> str:
 
 
 def in_order(profile: Profile) -> tuple[bool, str]:
-    return bool(profile.cards), profile.name
+    return bool(profile.gpus), profile.name
 
 
-def _as_table(profile: Profile, cards: tuple[CardReading, ...] | None) -> dict[str, Any]:
+def _as_table(profile: Profile, gpus: tuple[GpuReading, ...] | None) -> dict[str, Any]:
     return {
         "name": profile.name,
         "summary": profile.summary,
-        "cards": list(profile.cards),
-        "suits": None if cards is None or not profile.cards else suits(profile, cards),
-        "levers": profile.levers,
+        "gpus": list(profile.gpus),
+        "suits": None if gpus is None or not profile.gpus else suits(profile, gpus),
+        "options": profile.options,
         "environment": profile.environment,
     }

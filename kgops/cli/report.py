@@ -23,7 +23,7 @@ from storage import reports, runs
 @click.option("--output", type=click.Path(path_type=Path), help="Default: run-N.html in this folder.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 def command(name: str, output: Path | None, force: bool) -> None:
-    """Write one self-contained HTML page of a run: plan, curves, levers, figures, the end of its log."""
+    """Write one self-contained HTML page of a run: plan, curves, options, metrics, the end of its log."""
     session = existing()
     run = session.run(name)
     found = dossier(session.home, session.conn, run.id)

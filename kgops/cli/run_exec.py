@@ -39,7 +39,7 @@ def command(
     cwd: str | None,
     **given: Any,
 ) -> None:
-    """Supervise any command: log, exit code, host memory, card memory of its whole process tree."""
+    """Supervise any command: log, exit code, host memory, GPU memory of its whole process tree."""
     settings = {
         "command": list(arguments),
         "cwd": str(Path(cwd or ".").absolute()),

@@ -14,7 +14,7 @@ from kgops.jobs import configurations
 from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES, REGRESS_IMAGES
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.keys import Key
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from kgops.jobs.regress import KEYS
 
 _FOLDERS = ("data_directory", "output_directory")
@@ -92,8 +92,8 @@ def _accepted() -> list[click.Option]:
     ]
 
 
-def _choice(lever: str) -> click.Choice[Any]:
-    return click.Choice([value for value in LEVERS[lever].values if isinstance(value, str)])
+def _choice(option: str) -> click.Choice[Any]:
+    return click.Choice([value for value in OPTIONS[option].values if isinstance(value, str)])
 
 
 _SHIPPED = ", ".join(configurations.names())
@@ -117,7 +117,7 @@ _FROM_JOB = [
     _switch("torch_compile", "The same as --compile default, or off."),
     _value("torch_compile_mode", _choice("compile"), "The mode that --torch_compile means."),
     _value("num_workers", int, "Accepted; the run says what happens instead."),
-    _switch("memory_cleanup", "Give cached card memory back when it runs short.  [default: on]"),
+    _switch("memory_cleanup", "Give cached GPU memory back when it runs short.  [default: on]"),
     *_accepted(),
 ]
 FLAGS = [

@@ -27,9 +27,9 @@ from kgops.jobs.job import LONGEST_LABEL
 def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: Any) -> None:
     """Start a job in every combination of some settings: as many runs, which wait for room by themselves.
 
-    NAME is a lever, a key of the workload's table, or a {placeholder} of a command. Tag them to find them again:
+    NAME is an option, a key of the workload's table, or a {placeholder} of a command. Tag them to find them again:
     `--tag sweep-7`, then `kgops runs tag:sweep-7 --sort test_mrr`. To compare speeds take `kgops bench matrix`,
-    whose runs take turns. Runs without a card begin all at once: `--exclusive` lets them wait for each other.
+    whose runs take turns. Runs without a GPU begin all at once: `--exclusive` lets them wait for each other.
     """
     flags = merged(ctx, given)
     if flags["dry_run"] or flags["label"]:

@@ -10,7 +10,7 @@ from kgops.cli import devices
 from kgops.cli.job_options import add_options, given_settings, key_options
 from kgops.cli.launching import common_options, merged, start
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from kgops.jobs.tracin import FILES, FILTERS, FOLDERS, TRACIN, WRITTEN
 
 LAST_LAYERS = 2  # of --use-last-layers-only, where no number is given
@@ -49,7 +49,7 @@ def job_of(given: dict[str, Any]) -> Job:
     filtering = any(given[name] is not None for name in FILTERS) or bool(given["test_triples"])
     settings = given_settings(TRACIN.keys, given, (*FILES, *FOLDERS, *WRITTEN))
     last = given.pop("num_last_layers")
-    levers: dict[str, Any] = {
+    options: dict[str, Any] = {
         "block": given.pop("batch_size"),
         "entity_chunk": given.pop("entity_chunk"),
         "tests_at_once": given.pop("tests_at_once"),
@@ -68,7 +68,7 @@ def job_of(given: dict[str, Any]) -> Job:
     table = {
         "workload": "tracin",
         "tracin": settings,
-        "levers": {name: value for name, value in levers.items() if value is not None},
+        "options": {name: value for name, value in options.items() if value is not None},
     }
     return read_job(table, "this command")
 
@@ -91,12 +91,12 @@ FLAGS = [
     click.Option(["--tests-at-once"], type=int, help="Test triples whose factors are kept at a time."),
     click.Option(
         ["--precision"],
-        type=click.Choice(LEVERS["precision"].values),
+        type=click.Choice(OPTIONS["precision"].values),
         help="Number format of everything.",
     ),
     click.Option(
         ["--gram-precision"],
-        type=click.Choice(LEVERS["gram_precision"].values),
+        type=click.Choice(OPTIONS["gram_precision"].values),
         help="Number format of the two largest products alone.",
     ),
     devices.OPTION,
@@ -105,7 +105,7 @@ FLAGS = [
     click.Option(["--num-last-layers"], type=int, help=f"How many.  [default: {LAST_LAYERS}]"),
     _flag("--skip-filtering", "Score all training triples, in a batch too."),
     _flag("--use-gradient-checkpointing", _ACCEPTED),
-    _flag("--disable-memory-cleanup", "Never give cached card memory back."),
+    _flag("--disable-memory-cleanup", "Never give cached GPU memory back."),
     _flag("--use-torch-compile", _ACCEPTED),
     _flag("--enable-multi-gpu", "The same as --devices all."),
     _flag("--use-optimized-tracin", _ACCEPTED),

@@ -12,10 +12,10 @@ from kgops.cli.launching import common_options, merged, start
 from kgops.errors import BadJob
 from kgops.jobs import recipes
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from kgops.jobs.train import FILES, TRAIN, spread_problems
 
-PRECISIONS = LEVERS["precision"].values
+PRECISIONS = OPTIONS["precision"].values
 
 
 @click.command("train", epilog="\b\nExample:  kgops run train --dataset nations --num-epochs 20")
@@ -33,7 +33,7 @@ def job_of(given: dict[str, Any]) -> Job:
     """Takes what is the job's out of the flags that were given."""
     recipe = given.pop("recipe")
     settings = given_settings(TRAIN.keys, given, (*FILES, "output_dir"))
-    levers: dict[str, Any] = {
+    options: dict[str, Any] = {
         "precision": given.pop("precision") or ("auto" if given.pop("use_mixed_precision") else None),
         "batch_size": given.pop("batch_size"),
         "entity_chunk": given.pop("entity_chunk"),
@@ -48,12 +48,12 @@ def job_of(given: dict[str, Any]) -> Job:
     table = {
         "workload": "train",
         "train": settings,
-        "levers": {name: value for name, value in levers.items() if value is not None},
+        "options": {name: value for name, value in options.items() if value is not None},
     }
     if recipe is not None:
         table = recipes.with_changes(recipe, table)
     job = read_job(table, "this command")
-    if problems := spread_problems(job.settings, job.levers):
+    if problems := spread_problems(job.settings, job.options):
         raise BadJob("this command", problems)
     return job
 
@@ -75,11 +75,11 @@ FLAGS = [
         ["--use-gradient-checkpointing"], is_flag=True, help="Compute activations again, keep none."
     ),
     click.Option(
-        ["--compile"], type=click.Choice(LEVERS["compile"].values), help="Kernels made by torch.compile."
+        ["--compile"], type=click.Choice(OPTIONS["compile"].values), help="Kernels made by torch.compile."
     ),
     devices.OPTION,
-    click.Option(["--cuda-graphs"], is_flag=True, help="Replay a whole step as one launch, on a card."),
-    click.Option(["--disable-memory-cleanup"], is_flag=True, help="Never give cached card memory back."),
+    click.Option(["--cuda-graphs"], is_flag=True, help="Replay a whole step as one launch, on a GPU."),
+    click.Option(["--disable-memory-cleanup"], is_flag=True, help="Never give cached GPU memory back."),
     click.Option(
         ["--num-workers"], type=int, help="Accepted; there is nothing to load, and the run says so."
     ),

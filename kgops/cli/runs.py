@@ -23,7 +23,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 @click.command(
     epilog="\b\nExample:  kgops runs 'mrr>0.3 tag:paper -state:failed since:7d' --sort mrr --limit 20\n"
-    "          kgops runs workload:train --figure test_mrr --csv --all > runs.csv"
+    "          kgops runs workload:train --metric test_mrr --csv --all > runs.csv"
 )
 @click.argument("terms", metavar="[FILTER]", nargs=-1)
 @click.option(
@@ -41,7 +41,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     "--sort",
     default="id",
     show_default=True,
-    help="Column or figure to sort by; `--json` shows the columns' names.",
+    help="Column or metric to sort by; `--json` shows the columns' names.",
 )
 @click.option("--ascending", is_flag=True, help="Smallest first.")
 @click.option(
@@ -49,7 +49,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 )
 @click.option("--after", type=click.IntRange(1, 1 << 62), metavar="N", help="The page that follows run N.")
 @click.option("--all", "everything", is_flag=True, help="Every run there is, not a page of them.")
-@click.option("--figure", "figures", multiple=True, help="A column with this figure; may be repeated.")
+@click.option("--metric", "metrics", multiple=True, help="A column with this metric; may be repeated.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV on stdout.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 def command(
@@ -64,14 +64,14 @@ def command(
     limit: int,
     after: int | None,
     everything: bool,
-    figures: tuple[str, ...],
+    metrics: tuple[str, ...],
     as_csv: bool,
     as_json: bool,
 ) -> None:
     """List runs, newest first.
 
     \b
-    A filter has words, keys and figures, all of which must hold:
+    A filter has words, keys and metrics, all of which must hold:
       workload:train  state:failed,oom  profile:t4  tag:paper  label:"two words"  note:text
       gpu:t4          since:7d          until:2026-01-31       time>2h            peak>10g
       mrr>0.3         best.loss<0.1     hits_at_10:0.3..0.5    -tag:old           words anywhere
@@ -92,9 +92,9 @@ def command(
             tell("No runs yet. Start one:  kgops run exec -- python train.py")
         return
     wanted = _with_terms(session, wanted, asked)
-    by_figure = _figure(session, sort)
-    order = _Order("id" if by_figure else sort, by_figure, not ascending)
-    columns = tuple(dict.fromkeys((*figures, by_figure) if by_figure else figures))
+    by_metric = _metric(session, sort)
+    order = _Order("id" if by_metric else sort, by_metric, not ascending)
+    columns = tuple(dict.fromkeys((*metrics, by_metric) if by_metric else metrics))
     if everything:
         numbers = list(runs.ordered(session.conn, wanted, **order._asdict()))
         page = [] if as_csv or as_json else runs.of_numbers(session.conn, numbers)
@@ -116,7 +116,7 @@ def command(
 
 class _Order(NamedTuple):
     sort: str
-    figure: str | None
+    metric: str | None
     descending: bool
 
 
@@ -131,16 +131,16 @@ def _read(text: str) -> tuple[Term, ...]:
 def _with_terms(session: Session, wanted: runs.Filter, terms: tuple[Term, ...]) -> runs.Filter:
     if not terms:
         return wanted
-    from kgops.views.listing import unknown_figures
+    from kgops.views.listing import unknown_metrics
     from storage.conditions import compiled
 
-    for sentence in unknown_figures(session.conn, terms):
+    for sentence in unknown_metrics(session.conn, terms):
         tell(f"Note: {sentence}")
     return wanted._replace(conditions=compiled(session.conn, terms))
 
 
-def _figure(session: Session, sort: str) -> str | None:
-    """The figure to sort by; None where it is a column."""
+def _metric(session: Session, sort: str) -> str | None:
+    """The metric to sort by; None where it is a column."""
     if sort in runs.SORTABLE:
         return None
     from kgops.views.listing import sort_by
@@ -148,12 +148,12 @@ def _figure(session: Session, sort: str) -> str | None:
     return sort_by(session.conn, sort).by
 
 
-def _print(session: Session, page: list[runs.Run], figures: tuple[str, ...]) -> None:
+def _print(session: Session, page: list[runs.Run], metrics: tuple[str, ...]) -> None:
     if not page:
         tell("No run matches.")
         return
     now = time.time()
-    found = {name: scores.of_runs(session.conn, [run.id for run in page], name) for name in figures}
+    found = {name: scores.of_runs(session.conn, [run.id for run in page], name) for name in metrics}
     rows = [
         (
             str(run.id),
@@ -161,14 +161,14 @@ def _print(session: Session, page: list[runs.Run], figures: tuple[str, ...]) -> 
             run.state,
             moment(run.submitted_at),
             duration((run.ended_at or now) - run.started_at if run.started_at else None),
-            *(amount(found[name].get(run.id)) for name in figures),
+            *(amount(found[name].get(run.id)) for name in metrics),
             f"{run.metric} {amount(run.metric_value)}" if run.metric else "",
             run.label + (f"  ({run.reason})" if run.reason and run.state != "cancelled" else ""),
         )
         for run in page
     ]
-    heads = ("RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", *figures, "METRIC", "LABEL")
-    for line in table(heads, rows, right=frozenset({"RUN", "TIME", *figures})):
+    heads = ("RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", *metrics, "METRIC", "LABEL")
+    for line in table(heads, rows, right=frozenset({"RUN", "TIME", *metrics})):
         say(line)
 
 

@@ -15,18 +15,18 @@ from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
 from kgops.planning.fit import fit_of_run
 from kgops.planning.oom_fallbacks import passed_over
-from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, lever_rows, said_by_worker, worker_prediction
+from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, option_rows, said_by_worker, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.runs import Run
 
-_HELD = "peak_allocated_mib"  # the curve of what torch's allocator had given out on a card
+_HELD = "peak_allocated_mib"  # the curve of what torch's allocator had given out on a GPU
 
 
 @click.command(epilog="\b\nExample:  kgops show last")
 @click.argument("name", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 def command(name: str, as_json: bool) -> None:
-    """Show a run: state and reason, attempts, levers, figures, artifacts, what its worker said, tags and notes."""
+    """Show a run: state and reason, attempts, options, metrics, artifacts, what its worker said, tags and notes."""
     session = existing()
     run = session.run(name)
     if as_json:
@@ -43,8 +43,8 @@ def as_table(session: Session, run: Run) -> dict[str, Any]:
         **runs.as_table(run),
         "path": str(session.folder(run).path),
         "attempt": [asdict(attempt) for attempt in attempts.of_run(conn, run.id)],
-        "lever": [asdict(lever) for lever in reports.levers(conn, run.id)],
-        "figure": reports.figures(conn, run.id),
+        "option": [asdict(option) for option in reports.options(conn, run.id)],
+        "metric": reports.metrics(conn, run.id),
         "series": [asdict(one) for one in series.of_run(conn, run.id)],
         "event": [asdict(event) for event in reports.events(conn, run.id)],
         "artifact": [asdict(artifact) for artifact in reports.artifacts(conn, run.id)],
@@ -68,12 +68,12 @@ def _page(session: Session, run: Run) -> list[str]:
         f"  took       {duration(until - run.started_at if run.started_at else None)}",
         f"  exit code  {UNKNOWN if run.exit_code is None else run.exit_code}",
         f"  profile    {one_line(run.profile or 'none')}",
-        f"  card       {one_line(run.card or 'none')}",
-        f"  memory     host peak {amount(run.peak_host_mib, 'MiB')} · card peak {amount(run.peak_card_mib, 'MiB')}"
+        f"  GPU       {one_line(run.gpu or 'none')}",
+        f"  memory     host peak {amount(run.peak_host_mib, 'MiB')} · GPU peak {amount(run.peak_gpu_mib, 'MiB')}"
         f" · predicted {_predicted(session, run)}",
         *(
             f"  disk       {line}"
-            for line in disk_of_run(runs.spec(conn, run.id).plan, reports.figures(conn, run.id))
+            for line in disk_of_run(runs.spec(conn, run.id).plan, reports.metrics(conn, run.id))
         ),
         f"  folder     {session.folder(run).path}",
     ]
@@ -85,7 +85,7 @@ def _page(session: Session, run: Run) -> list[str]:
     tags = reports.tags(conn, run.id)
     if tags:
         out.append("  tags       " + " ".join(one_line(tag) for tag in tags))
-    out += _attempts(session, run) + _levers(session, run) + _figures(session, run)
+    out += _attempts(session, run) + _options(session, run) + _metrics(session, run)
     said = said_by_worker(conn, run.id)
     if said:
         out += ["", *table(("AT", "THE WORKER SAID"), [(moment(at), text) for at, text in said])]
@@ -107,12 +107,12 @@ def _predicted(session: Session, run: Run) -> str:
         )
     if run.predicted_mib is None or forecast is None:
         return told
-    if not forecast["on_card"]:
+    if not forecast["on_gpu"]:
         return f"{told} of tensors"
-    if run.peak_card_mib is None:
-        return f"{told} on the card"
-    off = off_by(run.peak_card_mib, run.predicted_mib)
-    return f"{told} on the card" + (f" ({off} measured)" if off else "")
+    if run.peak_gpu_mib is None:
+        return f"{told} on the GPU"
+    off = off_by(run.peak_gpu_mib, run.predicted_mib)
+    return f"{told} on the GPU" + (f" ({off} measured)" if off else "")
 
 
 def _above_start(session: Session, run: Run, process: Mapping[str, Any]) -> str:
@@ -136,7 +136,7 @@ def _counted(traced: Mapping[str, Any] | None) -> str:
 
 
 def _beside(session: Session, run: Run, traced: Mapping[str, Any]) -> str:
-    """What torch itself counted on a card, where a step alone is predicted; nobody counts tensors on a processor."""
+    """What torch itself counted on a GPU, where a step alone is predicted; nobody counts tensors on a CPU."""
     held = {one.name: one.last_value for one in series.of_run(session.conn, run.id)}.get(_HELD)
     step = traced.get("step_mib")
     if held is None or not step:
@@ -165,28 +165,28 @@ def _attempts(session: Session, run: Run) -> list[str]:
     out = ["", *table(heads, rows, right=frozenset({"ATTEMPT", "TIME", "HOST PEAK", "ADOPTED"}))]
     if any(a.outcome == "out_of_memory" for a in made):
         left = runs.spec(session.conn, run.id).plan.get("skipped") or []
-        out += [f"not tried: {one_line(rung)}" for rung in passed_over(left)]
+        out += [f"not tried: {one_line(fallback)}" for fallback in passed_over(left)]
     return out
 
 
-def _levers(session: Session, run: Run) -> list[str]:
+def _options(session: Session, run: Run) -> list[str]:
     """As the newest attempt reported them, with who chose them and what rules had changed before."""
     choices = runs.spec(session.conn, run.id).plan.get("choices", [])
     rows = [
-        (row.name, row.asked or UNKNOWN, row.effective or UNKNOWN, row.kind, row.by, row.why)
-        for row in lever_rows(run, reports.levers(session.conn, run.id), choices)
+        (row.name, row.asked or UNKNOWN, row.applied or UNKNOWN, row.kind, row.by, row.why)
+        for row in option_rows(run, reports.options(session.conn, run.id), choices)
     ]
-    return ["", *table(("LEVER", "ASKED", "EFFECTIVE", "KIND", "BY", "WHY"), rows)] if rows else []
+    return ["", *table(("OPTION", "ASKED", "APPLIED", "KIND", "BY", "WHY"), rows)] if rows else []
 
 
-def _figures(session: Session, run: Run) -> list[str]:
+def _metrics(session: Session, run: Run) -> list[str]:
     out: list[str] = []
-    figures = reports.figures(session.conn, run.id)
-    if figures:
+    metrics = reports.metrics(session.conn, run.id)
+    if metrics:
         out += [
             "",
             *table(
-                ("FIGURE", "VALUE"), [(n, amount(v)) for n, v in figures.items()], right=frozenset({"VALUE"})
+                ("METRIC", "VALUE"), [(n, amount(v)) for n, v in metrics.items()], right=frozenset({"VALUE"})
             ),
         ]
     curves = series.of_run(session.conn, run.id)

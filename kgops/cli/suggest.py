@@ -29,7 +29,7 @@ from storage.errors import DatabaseMissing
 
 WORKLOADS: dict[str, str] = {
     "train": "Plan a training; takes the flags of `kgops run train`.",
-    "tracin": "Plan a tracing; takes the flags of `kgops run tracin`.",
+    "tracin": "Plan a TracIn run; takes the flags of `kgops run tracin`.",
     "regress": "Plan a regression; takes the flags of `kgops run regress`.",
 }
 _EXAMPLES = {
@@ -55,11 +55,13 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             *JOB_OPTIONS,
             click.option(
                 "--gpu",
-                metavar="CARD",
-                help="A card here by index or UUID, `all` of them, one by name (t4, a100-40, …), or cpu.",
+                metavar="GPU",
+                help="A GPU here by index or UUID, `all` of them, one by name (t4, a100-40, …), or cpu.",
             ),
             click.option(
-                "--explain", is_flag=True, help="Every part of the budget, and where reasons come from."
+                "--explain",
+                is_flag=True,
+                help="Every part of the memory estimate, and where reasons come from.",
             ),
             click.option("--json", "as_json", is_flag=True, help="JSON on stdout."),
         )
@@ -77,9 +79,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 @click.pass_context
 def command(ctx: click.Context, accuracy: bool, as_json: bool) -> None:
-    """Plan a job without starting it: levers with reasons, predicted memory by part, pace, what else would fit.
+    """Plan a job without starting it: options with reasons, predicted memory by part, pace, what else would fit.
 
-    Works without the card in question: cards are known by name.
+    Works without the GPU in question: GPUs are known by name.
     """
     if accuracy:
         _accuracy(as_json)
@@ -142,7 +144,7 @@ def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
     gpu, own = given["gpu"], {**given, "gpu": None}
     if gpu == "cpu":
         asked = with_flags(job, own)
-        return [(replace(on_the_cpu(asked), card=replace(asked.card, wanted=None)), None)]
+        return [(replace(on_the_cpu(asked), gpu=replace(asked.gpu, wanted=None)), None)]
     if gpu is not None and known_by_short_name(gpu) is not None and not gpus_meant(gpu):
         asked = with_flags(job, given)
         return [(asked, target) for target in find_targets(gpu)]

@@ -15,7 +15,7 @@ from kgops.cli.output import UNKNOWN, table
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import spelled
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from kgops.jobs.text import one_line
 from kgops.planning.applied_options import BY_DEFAULT
 from kgops.planning.corrections import Accuracy, Pair, accuracy
@@ -48,14 +48,14 @@ def page(
     if suggestion is None:
         waits = [one_line(placed.fit.words)] if placed.fit.state == "later" else []
         known = [f"memory: not predicted: {planned.unknown}", *waits, disk_line(planned, before="disk    ")]
-        return [head, "", *_levers(planned, explain), "", *known, *_machine(placed), *_start(asked, refused)]
+        return [head, "", *_options(planned, explain), "", *known, *_machine(placed), *_start(asked, refused)]
     return [
         f"{head}: {_verdict(placed)}",
         *_now(placed),
         "",
-        *_levers(planned, explain),
+        *_options(planned, explain),
         "",
-        *(_parts(suggestion) if explain else [_budget_line(suggestion)]),
+        *(_parts(suggestion) if explain else [_estimate_line(suggestion)]),
         *([f"        {planned.predicted_for}"] if planned.predicted_for else []),
         disk_line(planned, before="disk    "),
         *_graph_line(suggestion),
@@ -75,7 +75,7 @@ def _now(placed: Placed) -> list[str]:
     near = placed.nearest_now
     if near is not None:
         return [f"fits now with {told(near.changes)} ({EFFECTS[near.kind]}), {near.need_mib:,.0f} MiB"]
-    has_to_wait = placed.fit.state == "later" and placed.planned.target.on_card
+    has_to_wait = placed.fit.state == "later" and placed.planned.target.on_gpu
     return ["no option kgops could set makes it fit now"] if has_to_wait else []
 
 
@@ -127,7 +127,7 @@ def _saved(found: Filtered) -> str:
 def _filtering_command(job: Job, found: Filtered | str | None) -> list[str]:
     if not isinstance(found, Filtered) or found.is_asked or (found.times_as_fast or 0) <= 1:
         return []
-    words = as_command(replace(job, levers={**job.levers, "filtering": True}))
+    words = as_command(replace(job, options={**job.options, "filtering": True}))
     return [shlex.join(words)] if words else []
 
 
@@ -145,7 +145,7 @@ def as_table(
         "usable_mib": planned.target.usable_mib,
         "free_mib": planned.target.free_mib,
         "profile": planned.job.profile,
-        "levers": [choice.as_table() for choice in _choices(planned)],
+        "options": [choice.as_table() for choice in _choices(planned)],
         "unknown": planned.unknown,
         "now": placed.fit.state,
         "verdict": placed.fit.words,
@@ -161,7 +161,7 @@ def as_table(
     return {
         **whole,
         "fits": suggestion.fits,
-        "budget": suggestion.best.budget.as_table(),
+        "estimate": suggestion.best.estimate.as_table(),
         "need_mib": suggestion.best.need_mib,
         "margin": MARGIN,
         "modelled_s": suggestion.best.seconds,
@@ -176,13 +176,13 @@ def as_table(
 
 def accuracy_page(seen: Iterable[Forecast]) -> list[str]:
     rows = []
-    for on, on_card, pairs, found in _accuracies(seen):
+    for on, on_gpu, pairs, found in _accuracies(seen):
         errors = (
             (f"{found.median_error:.1%}", f"{found.worst_under:+.1%}", f"{found.worst_over:+.1%}")
             if found
             else (UNKNOWN, UNKNOWN, UNKNOWN)
         )
-        rows.append((one_line(on), str(len(pairs)), *errors, _compared(on_card)))
+        rows.append((one_line(on), str(len(pairs)), *errors, _compared(on_gpu)))
     if not rows:
         return ["No run was predicted and measured yet: start one, `kgops run`."]
     heads = ("ON", "RUNS", "MEDIAN ERROR", "WORST UNDER", "WORST OVER", "COMPARED")
@@ -193,13 +193,13 @@ def accuracy_table(seen: Iterable[Forecast]) -> list[dict[str, Any]]:
     return [
         {
             "on": on,
-            "compared": _compared(on_card),
+            "compared": _compared(on_gpu),
             "runs": len(pairs),
             "median_error": found.median_error if found else None,
             "worst_under": found.worst_under if found else None,
             "worst_over": found.worst_over if found else None,
         }
-        for on, on_card, pairs, found in _accuracies(seen)
+        for on, on_gpu, pairs, found in _accuracies(seen)
     ]
 
 
@@ -207,23 +207,23 @@ def _accuracies(seen: Iterable[Forecast]) -> list[tuple[str, bool, list[Pair], A
     by: dict[tuple[str, bool], list[Pair]] = defaultdict(list)
     for one in seen:
         if one.measured_mib is not None and one.predicted_mib is not None:
-            by[one.on, one.on_card].append(Pair(one.predicted_mib, one.measured_mib))
+            by[one.on, one.on_gpu].append(Pair(one.predicted_mib, one.measured_mib))
     # A process is measured alone: there no error is somebody else's.
     return [
-        (on, on_card, pairs, accuracy(pairs) if on_card else accuracy(pairs, furthest=math.inf))
-        for (on, on_card), pairs in sorted(by.items())
+        (on, on_gpu, pairs, accuracy(pairs) if on_gpu else accuracy(pairs, furthest=math.inf))
+        for (on, on_gpu), pairs in sorted(by.items())
     ]
 
 
-def _compared(on_card: bool) -> str:
-    if on_card:
-        return "all that the run held on the card"
+def _compared(on_gpu: bool) -> str:
+    if on_gpu:
+        return "all that the run held on the GPU"
     return "process memory: the peak of the worker's process above its start"
 
 
 def _where(planned: Planned) -> str:
     target = planned.target
-    name = f"card {target.gpu_name} {one_line(target.title)}" if target.gpu_name else one_line(target.title)
+    name = f"GPU {target.gpu_name} {one_line(target.title)}" if target.gpu_name else one_line(target.title)
     if target.usable_mib is None:
         return f"{name} (its memory is unknown)"
     free = f", {target.free_mib:,.0f} free now" if target.free_mib is not None else ""
@@ -237,13 +237,13 @@ def _verdict(placed: Placed) -> str:
     return one_line(placed.fit.words)
 
 
-def _levers(planned: Planned, explain: bool) -> list[str]:
+def _options(planned: Planned, explain: bool) -> list[str]:
     rows = []
     for one in _choices(planned):
         why = f"{one.reason} ({one.source})" if explain and one.source else one.reason
-        value = f"{one.effective:,}" if type(one.effective) is int else _shown(one.effective)
-        rows.append((one.lever, _shown(one.requested), value, one.chosen_by, why or ""))
-    return table(("LEVER", "ASKED", "VALUE", "BY", "WHY"), rows)
+        value = f"{one.applied:,}" if type(one.applied) is int else _shown(one.applied)
+        rows.append((one.option, _shown(one.requested), value, one.chosen_by, why or ""))
+    return table(("OPTION", "ASKED", "VALUE", "BY", "WHY"), rows)
 
 
 def _shown(value: Any) -> str:
@@ -251,23 +251,23 @@ def _shown(value: Any) -> str:
 
 
 def _choices(planned: Planned) -> list[Choice]:
-    """Each lever as the worker will apply it there, and why."""
-    order = list(LEVERS)
-    chosen = sorted(planned.choices, key=lambda one: order.index(one.lever) if one.lever in LEVERS else 99)
+    """Each option as the worker will apply it there, and why."""
+    order = list(OPTIONS)
+    chosen = sorted(planned.choices, key=lambda one: order.index(one.option) if one.option in OPTIONS else 99)
     return [replace(one, reason=one.reason or _why(one, planned.suggestion)) for one in chosen]
 
 
 def _why(choice: Choice, suggestion: Suggestion | None) -> str | None:
     """Where neither a rule nor the worker has a reason."""
-    lever = choice.lever
+    option = choice.option
     if choice.chosen_by == BY_DEFAULT and suggestion is not None:
-        if lever == "batch_size" and suggestion.subject.learns:
+        if option == "batch_size" and suggestion.subject.learns:
             return _largest(suggestion)
-        if lever == "gradient_checkpointing" and suggestion.subject.learns:
+        if option == "gradient_checkpointing" and suggestion.subject.learns:
             return _again(suggestion)
-        if lever == "compile":
+        if option == "compile":
             return "nobody measured here that it pays; a profile or --compile turns it on"
-    return LEVERS[lever].summary if lever in LEVERS else None
+    return OPTIONS[option].summary if option in OPTIONS else None
 
 
 def _again(suggestion: Suggestion) -> str:
@@ -284,22 +284,20 @@ def _largest(suggestion: Suggestion) -> str:
     return "changes what is found" + (f"; up to {most:,} would fit" if most else "")
 
 
-def _budget_line(suggestion: Suggestion) -> str:
-    rows = suggestion.best.budget.explain()
+def _estimate_line(suggestion: Suggestion) -> str:
+    rows = suggestion.best.estimate.explain()
     told_parts = " · ".join(f"{row.part} {row.size / _MIB:,.0f}" for row in rows if row.size >= _MIB / 2)
     best = suggestion.best
-    return (
-        f"memory  {best.budget.total_mib:,.0f} MiB + {MARGIN:.0%} margin = {best.need_mib:,.0f}: {told_parts}"
-    )
+    return f"memory  {best.estimate.total_mib:,.0f} MiB + {MARGIN:.0%} margin = {best.need_mib:,.0f}: {told_parts}"
 
 
 def _parts(suggestion: Suggestion) -> list[str]:
     best = suggestion.best
     rows = [
         (row.part, f"{row.size / _MIB:,.1f}", "yes" if row.is_measured else "not yet", row.says)
-        for row in best.budget.explain()
+        for row in best.estimate.explain()
     ]
-    rows.append(("total", f"{best.budget.total_mib:,.1f}", "", f"at its peak, while {best.budget.phase}"))
+    rows.append(("total", f"{best.estimate.total_mib:,.1f}", "", f"at its peak, while {best.estimate.phase}"))
     rows.append(
         ("with margin", f"{best.need_mib:,.1f}", "", f"{MARGIN:.0%}, against what was predicted too low")
     )
@@ -329,7 +327,7 @@ def _pace_line(planned: Planned, suggestion: Suggestion) -> str:
 
 
 def _writing_line(planned: Planned) -> list[str]:
-    """What comes after the tracing itself, where it is worth a word."""
+    """What comes after the TracIn run itself, where it is worth a word."""
     disk = planned.disk
     if disk is None or disk.use.written < _WORTH_A_LINE:
         return []
@@ -392,7 +390,7 @@ def _option(candidate: Candidate, suggestion: Suggestion) -> dict[str, Any]:
 def _to_run(asked: Job, suggestion: Suggestion) -> Job:
     """With what was chosen; where nothing fits as it is, with the nearest change that would."""
     candidate = suggestion.best if suggestion.fits else suggestion.nearest or suggestion.best
-    return replace(asked, levers={**asked.levers, **candidate.changes})
+    return replace(asked, options={**asked.options, **candidate.changes})
 
 
 def _start(job: Job, refused: KgopsError | None) -> list[str]:

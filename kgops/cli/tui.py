@@ -30,7 +30,7 @@ _READ_AT_IMPORT = {
 
 @click.command(epilog="\b\nExample:  kgops tui")
 def command() -> None:
-    """Open the screens: cards, runs, their curves and logs. Leaving them does not touch a run.
+    """Open the screens: GPUs, runs, their curves and logs. Leaving them does not touch a run.
 
     KGOPS_THEME is dark, light or safe (for the colour-blind); NO_COLOR is honoured.
     """

@@ -74,7 +74,7 @@ def _advice(one: Judged, noise: Noise) -> Advice:
 
 def _part(one: Judged, speed: str, memory: str, error: float) -> Part:
     effects = (speed, memory)
-    if "effective" not in effects:
+    if "applied" not in effects:
         return "leave"
     if error > _ROUNDING or one.variant == "small model":
         return "changes"

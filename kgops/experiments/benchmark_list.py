@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     machine: str | None  # key of the fingerprint; None: it was never measured here
     at: float = 0.0
     ended: bool = True
-    figures: int = 0
+    metrics: int = 0
 
 
 def benchmarks(conn: Connection) -> list[Entry]:
@@ -37,7 +37,7 @@ def benchmarks(conn: Connection) -> list[Entry]:
             one.machine,
             one.ended_at or one.begun_at,
             one.ended_at is not None,
-            one.figures,
+            one.metrics,
         )
         for one in metric_query.headings(conn)
     ]
@@ -48,7 +48,7 @@ def of_commands(conn: Connection, known: Known | None) -> list[Entry]:
     found = metric_query.late_batches(conn) if known is None else metric_query.batches(conn, known)
     return [
         Entry(
-            (one.command, one.machine), one.command, one.command, one.machine, one.last_at, True, one.figures
+            (one.command, one.machine), one.command, one.command, one.machine, one.last_at, True, one.metrics
         )
         for one in found
     ]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from kgops.gpus.known import KnownCard, known_by_short_name
+from kgops.gpus.known import KnownGpu, known_by_short_name
 from kgops.jobs.regression_config import CHANNELS, SMALL_CHANNELS, RegressionConfig
 
 __all__ = ["RECKONED", "Basis", "Reckoned"]
@@ -74,32 +74,30 @@ def _caching(trains: int) -> Reckoned:
     return Reckoned(times, f"{working}: {times:.4f} times", "arithmetic")
 
 
-def _known(short_name: str) -> KnownCard:
+def _known(short_name: str) -> KnownGpu:
     found = known_by_short_name(short_name)
     assert found is not None
     return found
 
 
 def _tensor_cores() -> Reckoned:
-    cards = [_known(name) for name in _TENSOR_CORES]
-    ratios = {card.title: card.half_tflops / card.fp32_tflops for card in cards}
+    gpus = [_known(name) for name in _TENSOR_CORES]
+    ratios = {gpu.title: gpu.half_tflops / gpu.fp32_tflops for gpu in gpus}
     told = ", ".join(f"{title} {ratio:.1f}" for title, ratio in ratios.items())
     return Reckoned(min(ratios.values()), f"FP16 over FP32: {told}", "data sheet")
 
 
 def _half_rate(short_name: str) -> Reckoned:
-    card = _known(short_name)
-    ratio = card.half_tflops / card.fp32_tflops
-    working = (
-        f"{card.title} has no Tensor Cores; FP16 {card.half_tflops:g} of FP32 {card.fp32_tflops:g} TFLOPS"
-    )
+    gpu = _known(short_name)
+    ratio = gpu.half_tflops / gpu.fp32_tflops
+    working = f"{gpu.title} has no Tensor Cores; FP16 {gpu.half_tflops:g} of FP32 {gpu.fp32_tflops:g} TFLOPS"
     return Reckoned(ratio, working, "data sheet")
 
 
 def _capability(short_name: str) -> Reckoned:
-    card = _known(short_name)
-    major, minor = card.compute_capability
-    return Reckoned(major + minor / 10, f"{card.title} has {major}.{minor}", "data sheet")
+    gpu = _known(short_name)
+    major, minor = gpu.compute_capability
+    return Reckoned(major + minor / 10, f"{gpu.title} has {major}.{minor}", "data sheet")
 
 
 def _capabilities(exact: Mapping[str, float], others: Sequence[str], least: float) -> Reckoned:

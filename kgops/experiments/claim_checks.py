@@ -1,4 +1,4 @@
-"""Small checks of claims, by a process that may import torch; kept as figures of the claims' names."""
+"""Small checks of claims, by a process that may import torch; kept as values of the claims' names."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ judged by
 
     on          table / variant / quantity of `kgops bench claims`; `over` another variant in place of the baseline;
                 `expects` an effect where no number is claimed
-    check       a figure that `kgops bench claims --only e` measures, by the claim that it is stored under
+    check       a value that `kgops bench claims --only e` measures, by the claim that it is stored under
     reckon      a function of reckoning.py or predicting.py, and what it is given
     documented  a verdict that documentation gives, which `source` names
     reason      why it cannot be tested here: a word of REASONS; it is also said where `on` could not run
@@ -32,7 +32,7 @@ REASONS = {
     "cuda": "needs a CUDA GPU; these benchmarks run on the CPU",
     "cache": "empties CUDA's cache; these benchmarks run on the CPU",
     "gpus": "needs four GPUs",
-    "card": "needs old GPUs",
+    "gpu": "needs old GPUs",
     "room": "memory of their GPU not stated",
     "sizes": "GPU, graph or model not stated: nothing to compare with",
     "resolution": "resolution not stated, and memory depends on it",

@@ -21,7 +21,7 @@ __all__ = ["CHECKED", "Basis", "Ruling", "chosen", "on_value", "rulings"]
 Basis = Literal[
     "measured", "arithmetic", "data sheet", "package", "prediction", "documentation", "pending", "none"
 ]
-CHECKED = "claim "  # how the name of a figure begins that judges the claim it names
+CHECKED = "claim "  # how the name of a value begins that judges the claim it names
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ def _by_table(claim: Documented, judged: Mapping[str, tuple[Bench, Sequence[Judg
 
 
 def _by_check(claim: Documented, checked: Mapping[str, Measurement]) -> Ruling:
-    figure = checked.get(claim.check or "")
-    if figure is None:
+    metric = checked.get(claim.check or "")
+    if metric is None:
         return _pending(claim, "e")
-    verdict, why = on_value(claim, figure.value)
-    return Ruling(claim, verdict, figure.subject, why, "measured", None, figure.machine)
+    verdict, why = on_value(claim, metric.value)
+    return Ruling(claim, verdict, metric.subject, why, "measured", None, metric.machine)
 
 
 def _by_reckoning(claim: Documented) -> Ruling:
@@ -138,7 +138,7 @@ def _by_reckoning(claim: Documented) -> Ruling:
 
 
 def _checked(conn: Connection, machine: str | None) -> dict[str, Measurement]:
-    """The newest figure of each check."""
+    """The newest value of each check."""
     found: dict[str, Measurement] = {}
     for name in {claim.check for claim in register().values() if claim.check is not None}:
         told = [m for m in measurements.named(conn, CHECKED + name) if machine in (None, m.machine)]

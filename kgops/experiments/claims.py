@@ -59,7 +59,7 @@ class Judged:
     memory: Spread | None
     resident: Spread | None  # of the process; its ratios differ more from one command to the next
     quality: dict[str, float]
-    effective: bool
+    applied: bool
     verdict: Verdict
     why: str
     remark: str = ""  # that goes with the variant, whatever is claimed of it
@@ -98,7 +98,7 @@ def less_memory(one: Judged) -> str:
 
 
 def quality(one: Judged) -> str:
-    """What the lever does to the result."""
+    """What the option does to the result."""
     told = []
     found = one.quality
     if "score_error" in found:
@@ -134,7 +134,7 @@ def _judged(
         n,
         speed,
         memory,
-        spread_of(_figure_ratios(pairs, "resident_mib")),
+        spread_of(_metric_ratios(pairs, "resident_mib")),
         dict(_quality(pairs)),
         speed is not None,
         verdict,
@@ -176,7 +176,7 @@ def _verdict(
         ran = sum(not pair.measured.get("trouble") for pair in pairs)
         return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
     if held.quantity not in ("speed", "memory"):
-        return _of_figure(held, pairs)
+        return _of_metric(held, pairs)
     quantity: Quantity = "speed" if held.quantity == "speed" else "memory"
     return _shown(ratio), n, *_of_ratio(held, ratio, noise[quantity])
 
@@ -198,9 +198,9 @@ def _of_ratio(held: Documented, found: Spread | None, nothing: float) -> tuple[V
     return against_claim(found, held.low, nothing, held.high)
 
 
-def _of_figure(held: Documented, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:
+def _of_metric(held: Documented, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:
     """Of one that runs told, such as how far scores are off."""
-    values = _figures_of(held.quantity, pairs)
+    values = _metrics_of(held.quantity, pairs)
     found = spread_of(values)
     if found is None or found.n < FEWEST:
         return "", len(values), "cannot be tested here", f"{len(values)} of at least {FEWEST} runs"
@@ -212,19 +212,19 @@ def _of_figure(held: Documented, pairs: Sequence[Pair]) -> tuple[str, int, Verdi
     return shown, found.n, *against_claim(found, held.low, high=held.high)
 
 
-def _figures_of(quantity: str, pairs: Sequence[Pair]) -> list[float]:
+def _metrics_of(quantity: str, pairs: Sequence[Pair]) -> list[float]:
     if quantity == "loss_difference":
         return [abs(value) for value in _loss_differences(pairs)]
     if quantity == "labels_share":
-        told = [(pair.baseline.get("figures") or {}, pair.baseline.get("memory_mib")) for pair in pairs]
-        return [figures["labels_mib"] / mib for figures, mib in told if mib and figures.get("labels_mib")]
-    figures = [pair.measured.get("figures") or {} for pair in pairs]
-    return [one[quantity] for one in figures if quantity in one]
+        told = [(pair.baseline.get("metrics") or {}, pair.baseline.get("memory_mib")) for pair in pairs]
+        return [metrics["labels_mib"] / mib for metrics, mib in told if mib and metrics.get("labels_mib")]
+    metrics = [pair.measured.get("metrics") or {} for pair in pairs]
+    return [one[quantity] for one in metrics if quantity in one]
 
 
-def _figure_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
+def _metric_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
     both = [
-        ((pair.baseline.get("figures") or {}).get(name), (pair.measured.get("figures") or {}).get(name))
+        ((pair.baseline.get("metrics") or {}).get(name), (pair.measured.get("metrics") or {}).get(name))
         for pair in pairs
     ]
     return [found for a, b in both if a and b and (found := quotient(a, b))]
@@ -233,7 +233,7 @@ def _figure_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
 def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:
     """Medians of what says how good the result is; for a loss, the difference to the baseline's."""
     tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        (pair.baseline.get("figures") or {}, pair.measured.get("figures") or {}) for pair in pairs
+        (pair.baseline.get("metrics") or {}, pair.measured.get("metrics") or {}) for pair in pairs
     ]
     for name in ("score_error", "rank_agreement", "top_50_shared"):
         values = [after[name] for _, after in tables if name in after]
@@ -245,7 +245,7 @@ def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:
 
 
 def _loss_differences(pairs: Sequence[Pair]) -> list[float]:
-    tables = [(pair.baseline.get("figures") or {}, pair.measured.get("figures") or {}) for pair in pairs]
+    tables = [(pair.baseline.get("metrics") or {}, pair.measured.get("metrics") or {}) for pair in pairs]
     return [
         after["loss"] - before["loss"] for before, after in tables if "loss" in before and "loss" in after
     ]

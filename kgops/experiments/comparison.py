@@ -139,7 +139,7 @@ def _hold(place: Place, contest: Contest, command: str, afresh: bool) -> Bench:
             _round(place, bench, contest, number, _missing(place, bench, contest, number))
     slowed = throttled.since()
     if slowed:
-        place.tell(f"Note: the processors were slowed for their heat {slowed:,} times during this benchmark.")
+        place.tell(f"Note: the CPUs were slowed for their heat {slowed:,} times during this benchmark.")
     benches.end(place.conn, bench.id, time.time())
     ended = benches.get(place.conn, bench.id)
     assert ended is not None
@@ -159,7 +159,7 @@ def _begin(place: Place, contest: Contest, command: str, afresh: bool) -> Bench:
             return bench
     if known and not afresh:
         place.tell(
-            f"Note: benchmark {known[0].id} of this plan is unfinished, but on another fingerprint: processor, card, "
+            f"Note: benchmark {known[0].id} of this plan is unfinished, but on another fingerprint: CPU, GPU, "
             "versions or commit have changed. It is left as it is, and a new one is begun."
         )
     number = benches.begin(place.conn, contest.name, table, command, machine, time.time())
@@ -257,8 +257,8 @@ def _take(place: Place, bench: Bench, contest: Contest, name: str, when: str) ->
 
 def _supervised(place: Place, bench: Bench, job: Job, name: str, when: str) -> _Turn:
     label = f"bench {bench.id}: {name}"[:LONGEST_LABEL]
-    # Nobody else's run beside it: that of the processors is asked of the queue.
-    job = replace(job, label=label, card=replace(job.card, exclusive=True))
+    # Nobody else's run beside it: that of the CPUs is asked of the queue.
+    job = replace(job, label=label, gpu=replace(job.gpu, exclusive=True))
     resolved = resolve(job)
     with lent(for_worker(resolved.environment, os.environ)):
         planned = plan(resolved, place.home, place.conn)

@@ -1,4 +1,4 @@
-"""Benchmarks and figures written out: JSON down to each run, CSV, Markdown for a paper, Parquet, charts."""
+"""Benchmarks and values written out: JSON down to each run, CSV, Markdown for a paper, Parquet, charts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from storage.benches import Bench
 from storage.database import Connection
 from storage.measurements import Measurement
 
-__all__ = ["as_csv", "as_json", "as_markdown", "as_table", "charts", "figure_table", "write_parquet"]
+__all__ = ["as_csv", "as_json", "as_markdown", "as_table", "charts", "metric_table", "write_parquet"]
 
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run what begins so
 
@@ -41,7 +41,7 @@ def as_table(conn: Connection, bench: Bench) -> dict[str, Any]:
     }
 
 
-def figure_table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
+def metric_table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
     """One flat row a measurement; its fingerprint by key, and as JSON in a column of its own."""
     return [
         {
@@ -59,7 +59,7 @@ def as_json(found: Sequence[Measurement]) -> str:
 
 def as_csv(found: Sequence[Measurement]) -> str:
     out = io.StringIO()
-    table = figure_table(found)
+    table = metric_table(found)
     if table:
         writer = csv.DictWriter(out, list(table[0]), lineterminator="\n")
         writer.writeheader()
@@ -85,7 +85,7 @@ def write_parquet(found: Sequence[Measurement], path: Path) -> None:
     types |= {"high": pa.float64(), "at": pa.float64()}
     names = [*measurements.COLUMNS_PLAIN, "fingerprint_key", "fingerprint"]
     schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
-    pq.write_table(pa.Table.from_pylist(figure_table(found), schema=schema), path)
+    pq.write_table(pa.Table.from_pylist(metric_table(found), schema=schema), path)
 
 
 def as_markdown(conn: Connection, bench: Bench) -> str:
@@ -147,11 +147,11 @@ def _md_notes(found: Sequence[Row]) -> list[str]:
     off = [
         f"{_md(row.variant)}: {name} was not in effect ({_md(why)})."
         for row in found
-        for name, why in row.ineffective.items()
+        for name, why in row.unapplied.items()
     ]
     busy = max((row.busy for row in found if row.busy is not None), default=0.0)
     return off + (
-        [f"Not quiet: others used {busy:.0%} of the processors before the rounds."] if busy > 0.15 else []
+        [f"Not quiet: others used {busy:.0%} of the CPUs before the rounds."] if busy > 0.15 else []
     )
 
 

@@ -15,9 +15,9 @@ __all__ = ["differences", "fingerprint", "host", "machine_line", "told"]
 
 
 def fingerprint() -> dict[str, Any]:
-    """The machine and versions a figure belongs to; the commit is that of kgops, where it runs from a checkout."""
+    """The machine and versions a value belongs to; the commit is that of kgops, where it runs from a checkout."""
     told = describe_environment()
-    kept = {name: told[name] for name in ("python", "packages", "machine", "driver", "cards")}
+    kept = {name: told[name] for name in ("python", "packages", "machine", "driver", "gpus")}
     threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
     return {**kept, "git": git_commit(Path(__file__).parent), "threads": threads}
 
@@ -35,7 +35,7 @@ def host(conn: Connection, key: str) -> str | None:
 
 def told(body: Mapping[str, Any]) -> str:
     machine = body.get("machine") or {}
-    cards = ", ".join(card.get("name") or "?" for card in body.get("cards") or ()) or "no card"
+    gpus = ", ".join(gpu.get("name") or "?" for gpu in body.get("gpus") or ()) or "no GPU"
     packages = body.get("packages") or {}
     git = body.get("git") or {}
     commit = str(git.get("commit") or "no commit")[:10] + (" with changes" if git.get("changed") else "")
@@ -44,7 +44,7 @@ def told(body: Mapping[str, Any]) -> str:
     parts = [
         f"{machine.get('processor') or 'unknown processor'}, {machine.get('cores') or '?'} cores",
         *(
-            cards,
+            gpus,
             driver,
             machine.get("system"),
             f"Python {body.get('python')}",
@@ -56,7 +56,7 @@ def told(body: Mapping[str, Any]) -> str:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """`packages.torch: 2.10 and 2.13`, for what changes a figure; empty for one and the same."""
+    """`packages.torch: 2.10 and 2.13`, for what changes a value; empty for one and the same."""
     if measurements.fingerprint_key(dict(a)) == measurements.fingerprint_key(dict(b)):
         return []
     left, right = _flat(a), _flat(b)

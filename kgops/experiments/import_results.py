@@ -1,6 +1,6 @@
-"""Benchmarks and figures that `kgops bench export --to json` wrote, here or on another machine, taken into the record.
+"""Benchmarks and values that `kgops bench export --to json` wrote, here or on another machine, taken into the record.
 
-They keep the fingerprint they were measured on, so that they are never taken for figures of this machine; the runs
+They keep the fingerprint they were measured on, so that they are never taken for values of this machine; the runs
 behind them stayed where they were.
 """
 
@@ -23,15 +23,15 @@ from storage.measurements import Measurement
 
 __all__ = ["Taken", "take_in"]
 
-_LEVER = {"asked": ANY, "effective": ANY, "why": Maybe(str)}
+_OPTION = {"asked": ANY, "applied": ANY, "why": Maybe(str)}
 _SAID = {
     "trouble?": Maybe(str),
     "remark?": Maybe(str),
     "seconds_of?": Maybe(str),
     "memory_of?": Maybe(str),
     **{name: Maybe(float) for name in ("seconds?", "took_s?", "memory_mib?")},
-    "figures?": Maybe({str: Maybe(float)}),
-    "levers?": Maybe({str: _LEVER}),
+    "metrics?": Maybe({str: Maybe(float)}),
+    "options?": Maybe({str: _OPTION}),
 }
 _PAIR = {
     "round": int,
@@ -44,7 +44,7 @@ _PAIR = {
 }
 _MACHINE = {
     "machine?": Maybe({name: Maybe(str) for name in ("host?", "processor?", "system?")}),
-    "cards?": Maybe([{"name?": Maybe(str)}]),
+    "gpus?": Maybe([{"name?": Maybe(str)}]),
     "git?": Maybe({"commit?": Maybe(str)}),
     "packages?": Maybe({str: ANY}),
     "threads?": Maybe({str: ANY}),
@@ -60,7 +60,7 @@ _BENCH = {
     "begun_at": float,
     "ended_at": Maybe(float),
 }
-_FIGURE = {
+_METRIC = {
     **dict.fromkeys(("name", "subject", "unit", "command"), str),
     "against": Maybe(str),
     "value": float,
@@ -74,11 +74,11 @@ _FIGURE = {
 
 @dataclass(frozen=True)
 class Taken:
-    """What a file came to: `bench` its number here, or of figures how many are new; `known` what was there before."""
+    """What a file came to: `bench` its number here, or of values how many are new; `known` what was there before."""
 
     what: str
     bench: int | None = None
-    figures: int = 0
+    metrics: int = 0
     known: bool = False
 
 
@@ -89,7 +89,7 @@ def take_in(conn: Connection, path: Path) -> Taken:
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from error
     if isinstance(body, list):
-        return _figures(conn, path, body)
+        return _metrics(conn, path, body)
     return _bench(conn, path, body)
 
 
@@ -130,9 +130,9 @@ def _pair(path: Path, told: Mapping[str, Any], names: list[str]) -> Pair:
     )
 
 
-def _figures(conn: Connection, path: Path, body: list[Any]) -> Taken:
+def _metrics(conn: Connection, path: Path, body: list[Any]) -> Taken:
     """Those of benchmarks come with the benchmark, when that is taken in; here they stand alone."""
-    _refuse(path, misfit_in(body, [_FIGURE], "figures"))
+    _refuse(path, misfit_in(body, [_METRIC], "metrics"))
     here = {_identity(m) for m in measurements.page(conn)}
     new = []
     for one in body:
@@ -144,7 +144,7 @@ def _figures(conn: Connection, path: Path, body: list[Any]) -> Taken:
             here.add(_identity(m))
             new.append(m)
     measurements.add_all(conn, new)
-    return Taken(f"{len(body):,} figures", figures=len(new), known=not new)
+    return Taken(f"{len(body):,} values", metrics=len(new), known=not new)
 
 
 def _identity(m: Measurement) -> tuple[Any, ...]:

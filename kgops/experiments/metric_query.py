@@ -15,7 +15,7 @@ from kgops.settings import Home
 from storage import matching, metric_query
 from storage.database import Connection, explained, open_reader
 from storage.errors import DatabaseMissing
-from storage.metric_query import Figure, Known
+from storage.metric_query import Known, Metric
 
 if TYPE_CHECKING:
     from kgops.experiments.result_detail import Told
@@ -29,7 +29,7 @@ _MACHINE = "on:"  # before the beginning of a fingerprint's key
 class Asked(NamedTuple):
     """What a person wants to see. `cursor` is the key of the row that it stays with, if any."""
 
-    single: bool = False  # figures one by one, in place of benchmarks
+    single: bool = False  # values one by one, in place of benchmarks
     text: str = ""
     elsewhere: bool = False  # of other fingerprints, too
     sort: str = "id"
@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
     @property
     def beyond(self) -> bool:
-        """Whether figures of other machines may be among what is shown."""
+        """Whether values of other machines may be among what is shown."""
         return self.elsewhere or self.machine is not None
 
 
@@ -65,10 +65,10 @@ class Answer(NamedTuple):
 
     asked: Asked
     keys: Sequence[Any] = ()
-    rows: Mapping[Any, Entry | Figure] = {}
+    rows: Mapping[Any, Entry | Metric] = {}
     place: int | None = None  # of the cursor; None: where it was
     first: int = 0
-    machine: str | None = None  # whose figures are shown unless others were asked for
+    machine: str | None = None  # whose values are shown unless others were asked for
     host: str | None = None  # what people call it
     measured: int = 0  # of the rows: the others are claims that nobody has tested
     elsewhere: int = 0  # entries of others
@@ -107,7 +107,7 @@ class Looker:
             self._before = answer._replace(took_s=time.perf_counter() - begin)
             return self._before
 
-    def tell(self, one: Entry | Figure) -> Told | None:
+    def tell(self, one: Entry | Metric) -> Told | None:
         """None where there is nothing to read from any more."""
         from kgops.experiments import (
             result_detail,  # with all that judges: a first paint does not wait for it
@@ -117,8 +117,8 @@ class Looker:
             conn = self._open()
             if conn is None:
                 return None
-            if isinstance(one, Figure):
-                return result_detail.tell_figure(conn, one, self._machine)
+            if isinstance(one, Metric):
+                return result_detail.tell_metric(conn, one, self._machine)
             return result_detail.tell(conn, one, self._machine)
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class Looker:
     # --- benchmarks ---
 
     def _entries(self, conn: Connection, asked: Asked) -> Answer:
-        """At first with what single commands measured lately: to know all of it takes longer."""
+        """At first with what single commands measured recently: to know all of it takes longer."""
         complete = self._before is not None
         if complete:
             self._known = self._known or metric_query.known(conn)
@@ -178,7 +178,7 @@ class Looker:
             complete=complete,
         )
 
-    # --- figures one by one ---
+    # --- values one by one ---
 
     def _single(self, conn: Connection, asked: Asked) -> Answer:
         before = self._before

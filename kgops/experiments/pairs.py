@@ -35,10 +35,10 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 
 def ratios(pairs: Iterable[Pair], quantity: Quantity) -> list[float]:
-    """Baseline over variant, pair by pair, where both have the figure and it is of the same thing."""
+    """Baseline over variant, pair by pair, where both have the value and it is of the same thing."""
     found = []
     for pair in pairs:
-        before, after = _figures(pair, quantity)
+        before, after = _metrics(pair, quantity)
         if before is not None and after is not None and before > 0 and after > 0:
             found.append(min(max(before / after, _LEAST), _MOST))
     return found
@@ -55,7 +55,7 @@ def troubles(pairs: Iterable[Pair]) -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def _figures(pair: Pair, quantity: Quantity) -> tuple[float | None, float | None]:
+def _metrics(pair: Pair, quantity: Quantity) -> tuple[float | None, float | None]:
     a, b = pair.baseline, pair.measured
     if a.get("trouble") or b.get("trouble"):
         return None, None

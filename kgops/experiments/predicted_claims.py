@@ -11,7 +11,7 @@ from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import read_job
 from kgops.planning.flight_files import Flights
 from kgops.planning.graph_counts import Answers, Counts
-from kgops.planning.memory_estimate import Budget, predict
+from kgops.planning.memory_estimate import MemoryEstimate, predict
 from kgops.planning.planner import need_mib
 from kgops.planning.regress_sizes import regress_shape
 from kgops.planning.train_sizes import train_shape
@@ -33,11 +33,11 @@ def _less(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) ->
 
 def _fits(workload: str, options: Mapping[str, Any]) -> Reckoned:
     """What is asked for (`batch_size`) if it fits with kgops' margin, else 0."""
-    card = known_by_short_name(_GPU)
-    assert card is not None and card.usable_mib is not None
+    gpu = known_by_short_name(_GPU)
+    assert gpu is not None and gpu.usable_mib is not None
     need = need_mib(_estimate(workload, options))
-    fits = need <= card.usable_mib
-    working = f"needs {need:,.0f} of {card.usable_mib:,} MiB, {_of(workload, options)}"
+    fits = need <= gpu.usable_mib
+    working = f"needs {need:,.0f} of {gpu.usable_mib:,} MiB, {_of(workload, options)}"
     return Reckoned(float(options["batch_size"]) if fits else 0.0, working, _BASIS)
 
 
@@ -47,21 +47,21 @@ def _of(workload: str, options: Mapping[str, Any]) -> str:
     return f"kgops' training on a T4 with {options.get('entities', _ENTITIES):,} entities"
 
 
-def _estimate(workload: str, options: Mapping[str, Any]) -> Budget:
-    card = known_by_short_name(_GPU)
-    assert card is not None
-    facts = facts_of_known(card)
-    levers = {name: value for name, value in options.items() if name != "entities"}
+def _estimate(workload: str, options: Mapping[str, Any]) -> MemoryEstimate:
+    gpu = known_by_short_name(_GPU)
+    assert gpu is not None
+    facts = facts_of_known(gpu)
+    options = {name: value for name, value in options.items() if name != "entities"}
     if workload == "regress":
         job = read_job(
-            {"workload": "regress", "regress": {"image_size": f"{_SIDE}x{_SIDE}"}, "levers": levers},
+            {"workload": "regress", "regress": {"image_size": f"{_SIDE}x{_SIDE}"}, "options": options},
             "a claim",
         )
         flights = Flights(_SIDE, _SIDE, 4, {"trained on": 2000, "held out": 1000})
-        return predict(regress_shape(job, flights, facts, levers["precision"]), facts)
+        return predict(regress_shape(job, flights, facts, options["precision"]), facts)
     counts = Counts(options.get("entities", _ENTITIES), _RELATIONS, _TRIPLES, tails=_ANSWERS, heads=_ANSWERS)
-    levers = {"batch_size": _BATCH, **levers}
-    job = read_job({"workload": "train", "train": {"dataset": "fb15k237"}, "levers": levers}, "a claim")
+    options = {"batch_size": _BATCH, **options}
+    job = read_job({"workload": "train", "train": {"dataset": "fb15k237"}, "options": options}, "a claim")
     shape = train_shape(job, counts, facts)
     assert shape is not None
     return predict(shape, facts)

@@ -1,4 +1,4 @@
-"""One benchmark, or what one command measured, or one figure: all that there is to say of it."""
+"""One benchmark, or what one command measured, or one value: all that there is to say of it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kgops.experiments.summary import Row, rows
 from storage import benches, measurements, metric_query
 from storage.claims import Claim
 from storage.database import Connection
-from storage.metric_query import Figure
+from storage.metric_query import Metric
 
-__all__ = ["Told", "tell", "tell_figure"]
+__all__ = ["Told", "tell", "tell_metric"]
 
 
 class Told(NamedTuple):
@@ -30,14 +30,14 @@ class Told(NamedTuple):
     judged: tuple[Judged, ...] = ()
     rows: tuple[Row, ...] = ()
     claims: tuple[Claim, ...] = ()  # beside which nothing was measured
-    figures: tuple[Figure, ...] = ()
+    metrics: tuple[Metric, ...] = ()
     curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by what was varied
     overview: Overview | None = None  # what to do, and all claims
-    over_time: tuple[tuple[float, float], ...] = ()  # of a single figure: when, and what came out
+    over_time: tuple[tuple[float, float], ...] = ()  # of a single value: when, and what came out
 
 
 def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
-    """An entry whole; `looked_at` is the machine whose figures are not foreign."""
+    """An entry whole; `looked_at` is the machine whose values are not foreign."""
     if entry.key == OVERVIEW:
         return Told(entry.name, entry.command, overview=overview(conn, looked_at))
     if entry.machine is None:
@@ -46,7 +46,7 @@ def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
         return Told(entry.name, entry.command, state=nothing, claims=claims)
     told = Told(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
     if not isinstance(entry.key, int):
-        return told._replace(figures=tuple(metric_query.newest_of(conn, entry.command, entry.machine)))
+        return told._replace(metrics=tuple(metric_query.newest_of(conn, entry.command, entry.machine)))
     bench = benches.get(conn, entry.key)
     if bench is None:
         return told._replace(state="it is no longer in the record")
@@ -62,14 +62,14 @@ def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
     )
 
 
-def tell_figure(conn: Connection, figure: Figure, looked_at: str | None) -> Told:
-    """One figure, with what came out whenever it was measured on that machine."""
+def tell_metric(conn: Connection, metric: Metric, looked_at: str | None) -> Told:
+    """One value, with what came out whenever it was measured on that machine."""
     return Told(
-        figure.name,
-        figure.command,
-        *_machine(conn, figure.machine, looked_at),
-        figures=(figure,),
-        over_time=tuple(metric_query.over_time(conn, figure)),
+        metric.name,
+        metric.command,
+        *_machine(conn, metric.machine, looked_at),
+        metrics=(metric,),
+        over_time=tuple(metric_query.over_time(conn, metric)),
     )
 
 

@@ -17,7 +17,7 @@ from storage.measurements import Measurement
 
 __all__ = ["QUALITY", "Row", "as_measurements", "rows"]
 
-# Of the figures of a result, what says how good it is, in the order of what a person would ask first.
+# Of the values of a result, what says how good it is, in the order of what a person would ask first.
 QUALITY = (
     *("test_mrr", "valid_mrr", "loss"),
     *("precision_largest_error", "precision_top50", "last_layers_largest_error", "last_layers_top50"),
@@ -27,7 +27,7 @@ QUALITY = (
 
 @dataclass(frozen=True)
 class Row:
-    """A variant beside the baseline. Ratios above 1: faster, or less memory. `ineffective` has levers that were
+    """A variant beside the baseline. Ratios above 1: faster, or less memory. `unapplied` has options that were
     asked for and not in effect, with the worker's reasons."""
 
     variant: str
@@ -39,7 +39,7 @@ class Row:
     memory_mib: Spread | None
     memory_of: str
     quality: dict[str, tuple[float | None, float | None]]  # the baseline's and the variant's, medians
-    ineffective: dict[str, str]
+    unapplied: dict[str, str]
     troubles: tuple[str, ...]
     busy: float | None
     verdict: Verdict
@@ -62,7 +62,7 @@ def _row(name: str, baseline: str, pairs: Sequence[Pair], noise: Noise) -> Row:
     speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
     trouble = troubles(pairs)
     verdict, why = steadiness(speed, memory) if is_control(name, baseline) else of_both(speed, memory, noise)
-    off = _ineffective(pairs)
+    off = _unapplied(pairs)
     if trouble and speed is None:
         verdict, why = "cannot be tested here", trouble[0]
     measured = [pair.measured for pair in pairs]
@@ -119,24 +119,24 @@ def _quality(pairs: Sequence[Pair]) -> dict[str, tuple[float | None, float | Non
 
 
 def _middle(measured: Iterable[dict[str, Any]], name: str) -> float | None:
-    figures = [(one.get("figures") or {}).get(name) for one in measured]
-    values = [value for value in figures if value is not None]
+    metrics = [(one.get("metrics") or {}).get(name) for one in measured]
+    values = [value for value in metrics if value is not None]
     return median(values) if values else None
 
 
-def _ineffective(pairs: Sequence[Pair]) -> dict[str, str]:
-    """Of levers that the variant asked for otherwise than the baseline did: those not in effect, and why."""
+def _unapplied(pairs: Sequence[Pair]) -> dict[str, str]:
+    """Of options that the variant asked for otherwise than the baseline did: those not in effect, and why."""
     found = {}
     for pair in pairs:
-        before = pair.baseline.get("levers") or {}
-        for name, lever in (pair.measured.get("levers") or {}).items():
-            asked = lever["asked"]
+        before = pair.baseline.get("options") or {}
+        for name, option in (pair.measured.get("options") or {}).items():
+            asked = option["asked"]
             if (
                 asked != (before.get(name) or {}).get("asked")
-                and asked != lever["effective"]
+                and asked != option["applied"]
                 and asked != "auto"
             ):
-                found[name] = lever["why"] or f"{lever['effective']} in effect"
+                found[name] = option["why"] or f"{option['applied']} in effect"
     return found
 
 

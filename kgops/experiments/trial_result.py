@@ -12,21 +12,21 @@ from storage.runs import Run
 
 __all__ = ["SECONDS", "read_run"]
 
-SECONDS = "bench_s"  # a figure: what a command that measures itself says of its own work
+SECONDS = "bench_s"  # a value: what a command that measures itself says of its own work
 PEAK = "bench_peak_mib"  # the same of its memory
 PEAK_OF = "live bytes of torch's CPU allocator, at their peak"
 
 
 def read_run(conn: Connection, run: Run) -> dict[str, Any]:
     """Plain data, as a pair keeps it. `trouble` says why a run has nothing to compare."""
-    figures = {**_told_by_a_command(conn, run.id), **reports.figures(conn, run.id)}
-    levers = {
-        lever.name: {"asked": lever.requested, "effective": lever.effective, "why": lever.reason}
-        for lever in reports.levers(conn, run.id)
+    metrics = {**_told_by_a_command(conn, run.id), **reports.metrics(conn, run.id)}
+    options = {
+        option.name: {"asked": option.requested, "applied": option.applied, "why": option.reason}
+        for option in reports.options(conn, run.id)
     }
     took = None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
-    seconds, of = _seconds(conn, run, figures, took)
-    mib, memory_of = _memory(conn, run, figures)
+    seconds, of = _seconds(conn, run, metrics, took)
+    mib, memory_of = _memory(conn, run, metrics)
     return {
         "state": run.state,
         "trouble": _trouble(run),
@@ -35,17 +35,17 @@ def read_run(conn: Connection, run: Run) -> dict[str, Any]:
         "took_s": took,
         "memory_mib": mib,
         "memory_of": memory_of,
-        "figures": {**_last_points(conn, run.id), **figures},
-        "levers": levers,
+        "metrics": {**_last_points(conn, run.id), **metrics},
+        "options": options,
     }
 
 
 def _told_by_a_command(conn: Connection, run: int) -> dict[str, float]:
-    """A command's exit code is its result, and the record takes no figures from it; here its events are heard too."""
+    """A command's exit code is its result, and the record takes no values from it; here its events are heard too."""
     found: dict[str, float] = {}
     for event in reports.events(conn, run, kinds=(events.RESULT,)):
-        told = event.body.get("figures") or {}
-        found |= {name: float(value) for name, value in told.items() if events.is_figure(value)}
+        told = event.body.get("metrics") or {}
+        found |= {name: float(value) for name, value in told.items() if events.is_metric(value)}
     return found
 
 
@@ -58,25 +58,25 @@ def _trouble(run: Run) -> str | None:
 
 
 def _seconds(
-    conn: Connection, run: Run, figures: dict[str, float], took: float | None
+    conn: Connection, run: Run, metrics: dict[str, float], took: float | None
 ) -> tuple[float | None, str]:
     """The work itself where the run tells of it, without what starting Python costs."""
-    if SECONDS in figures:
-        return figures[SECONDS], "as the command measured itself"
+    if SECONDS in metrics:
+        return metrics[SECONDS], "as the command measured itself"
     epochs = [p.value for p in series.points(conn, run.id, "epoch_seconds") if p.value is not None]
     if epochs:
         # Without the first, which warms up, where there are others.
         return median(epochs[1:] or epochs), "an epoch"
-    if "tracin_s" in figures:
-        return figures["tracin_s"], "tracing"
+    if "tracin_s" in metrics:
+        return metrics["tracin_s"], "tracing"
     return took, "the whole run"
 
 
-def _memory(conn: Connection, run: Run, figures: dict[str, float]) -> tuple[float | None, str]:
-    if run.peak_card_mib is not None:
-        return run.peak_card_mib, "card memory of the process tree, at its peak, by NVML"
-    if PEAK in figures:
-        return figures[PEAK], PEAK_OF
+def _memory(conn: Connection, run: Run, metrics: dict[str, float]) -> tuple[float | None, str]:
+    if run.peak_gpu_mib is not None:
+        return run.peak_gpu_mib, "GPU memory of the process tree, at its peak, by NVML"
+    if PEAK in metrics:
+        return metrics[PEAK], PEAK_OF
     libraries = [p.value for p in series.points(conn, run.id, "libraries_mib") if p.value is not None]
     if run.peak_host_mib is not None and libraries:
         return run.peak_host_mib - libraries[-1], "resident set at its peak, above loaded libraries"

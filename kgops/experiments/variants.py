@@ -12,7 +12,7 @@ from kgops.errors import BadJob, Usage
 from kgops.jobs import toml
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.keys import joined, nearest, unreadable, unwritable
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from kgops.jobs.placeholders import FIELD, fill_in
 from kgops.jobs.workloads import WORKLOADS
 
@@ -60,13 +60,13 @@ def _changed(job: Job, setting: dict[str, Any], name: str) -> Job:
         return read_job(table, f"the variant {name}")
     except BadJob as error:
         error.hint = (
-            error.hint or "a lever, a key of the workload's table, or a {placeholder} of a command can vary"
+            error.hint or "an option, a key of the workload's table, or a {placeholder} of a command can vary"
         )
         raise
 
 
 def _set(table: dict[str, Any], job: Job, key: str, value: Any) -> None:
-    """A lever, a setting of the workload, one of a table within it (`train.seed`), or a command's placeholder."""
+    """An option, a setting of the workload, one of a table within it (`train.seed`), or a command's placeholder."""
     settings = table[job.workload]
     if job.workload == "exec":
         used = {name for part in settings["command"] for name in FIELD.findall(part)}
@@ -76,14 +76,14 @@ def _set(table: dict[str, Any], job: Job, key: str, value: Any) -> None:
         return
     known = {one.name for one in WORKLOADS[job.workload].keys}
     first, _, rest = key.partition(".")
-    if key in LEVERS:
-        table["levers"][key] = value
+    if key in OPTIONS:
+        table["options"][key] = value
     elif rest and first in known:
         settings.setdefault(first, {})[rest] = value
     elif key in known:
         settings[key] = value
     else:
-        offered = dict.fromkeys((*LEVERS, *sorted(known)))
+        offered = dict.fromkeys((*OPTIONS, *sorted(known)))
         raise Usage(f"{joined(job.workload, key)}: nothing that can be varied{nearest(key, offered)}")
 
 

@@ -1,4 +1,4 @@
-"""What may be said of a lever, from the ratios of its pairs: one rule and one set of words, wherever it is said."""
+"""What may be said of an option, from the ratios of its pairs: one rule and one set of words, wherever it is said."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = [
     "within",
 ]
 
-# Of a claim; of a lever; of what levers are held against, and of it beside itself; of any of them.
+# Of a claim; of an option; of what options are held against, and of it beside itself; of any of them.
 Verdict = Literal[
     "confirmed",
     "smaller",
     "larger",
     "refuted",
-    "effective",
+    "applied",
     "no effect",
     "harmful",
     "baseline",
@@ -81,7 +81,7 @@ def noises(pairs: Sequence[Pair], baseline: str) -> Noise:
 
 
 def steadiness(speed: Spread | None, memory: Spread | None) -> tuple[Verdict, str]:
-    """Of the baseline beside itself: what differs is the machine's doing, and no lever's."""
+    """Of the baseline beside itself: what differs is the machine's doing, and no option's."""
     enough = _enough(speed)
     if speed is None or enough is not None:
         return "cannot be tested here", enough or ""
@@ -97,7 +97,7 @@ def effect_of(found: Spread | None, noise: float = NOTHING) -> tuple[Verdict, st
     if found is None or enough is not None:
         return "cannot be tested here", enough or ""
     if found.low > 1 + noise:
-        return "effective", ""
+        return "applied", ""
     if found.high < 1 / (1 + noise):
         return "harmful", ""
     if found.low < 1 < found.high and found.high > APART * found.low:
@@ -107,7 +107,7 @@ def effect_of(found: Spread | None, noise: float = NOTHING) -> tuple[Verdict, st
 
 
 def of_both(speed: Spread | None, memory: Spread | None, noise: Noise) -> tuple[Verdict, str]:
-    """The effect on time, and a word where that on memory is another: a lever may buy one with the other."""
+    """The effect on time, and a word where that on memory is another: an option may buy one with the other."""
     verdict, why = effect_of(speed, noise["speed"])
     other, _ = effect_of(memory, noise["memory"])
     if verdict == "cannot be tested here" or other in (verdict, "cannot be tested here"):
@@ -120,7 +120,7 @@ def against_claim(
 ) -> tuple[Verdict, str]:
     """The same beside a claim of `low` times, to `high` where it has a top."""
     verdict, why = effect_of(found, noise)
-    if verdict != "effective" or found is None or low is None:
+    if verdict != "applied" or found is None or low is None:
         return verdict, why
     if found.median < low:
         return "smaller", ""
@@ -168,7 +168,7 @@ def shown(verdict: str, why: str) -> str:
 def _enough(found: Spread | None) -> str | None:
     """Why nothing can be said of it."""
     if found is None:
-        return "no pair has this figure"
+        return "no pair has this value"
     return f"{found.n} of at least {FEWEST} pairs" if found.n < FEWEST else None
 
 

@@ -1,4 +1,4 @@
-"""What rules and plans must know of the card a run will get, read here or known by the model's name."""
+"""What rules and plans must know of the GPU a run will get, read here or known by the model's name."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from kgops.gpus.known import KnownCard, known_by_name
+from kgops.gpus.known import KnownGpu, known_by_name
 from kgops.gpus.nvml import Nvml, open_nvml
-from kgops.gpus.readings import CardReading
-from kgops.jobs.gpu_request import CardsAsked
+from kgops.gpus.readings import GpuReading
+from kgops.jobs.gpu_request import WantedGpus
 
-__all__ = ["CardFacts", "TorchBuild", "facts_here", "facts_of_known", "facts_of_reading", "torch_build"]
+__all__ = ["GpuFacts", "TorchBuild", "facts_here", "facts_of_known", "facts_of_reading", "torch_build"]
 
 
 @dataclass(frozen=True, slots=True)
 class TorchBuild:
     version: tuple[int, int]
     cuda: tuple[int, int] | None  # None: a CPU build
-    is_wheel: bool = True  # as PyTorch publishes it; somebody's own build may have kernels for any card
+    is_wheel: bool = True  # as PyTorch publishes it; somebody's own build may have kernels for any GPU
 
 
 @dataclass(frozen=True, slots=True)
-class CardFacts:
+class GpuFacts:
     """None is unknown, and a rule that would need it stays silent."""
 
     name: str
@@ -36,25 +36,25 @@ class CardFacts:
     model: str | None = None  # its short name, where it is a known one
 
 
-def facts_of_known(card: KnownCard) -> CardFacts:
-    """Of a card that is not here: nothing is assumed of the machine or the torch it will be used with."""
-    return CardFacts(card.title, card.compute_capability, model=card.short_name)
+def facts_of_known(gpu: KnownGpu) -> GpuFacts:
+    """Of a GPU that is not here: nothing is assumed of the machine or the torch it will be used with."""
+    return GpuFacts(gpu.title, gpu.compute_capability, model=gpu.short_name)
 
 
-def facts_of_reading(card: CardReading) -> CardFacts:
-    known = known_by_name(card.name) if card.name else None
-    return CardFacts(
-        card.name or f"card {card.index}",
-        card.compute_capability,
-        is_slice=bool(card.mig_enabled),
+def facts_of_reading(gpu: GpuReading) -> GpuFacts:
+    known = known_by_name(gpu.name) if gpu.name else None
+    return GpuFacts(
+        gpu.name or f"GPU {gpu.index}",
+        gpu.compute_capability,
+        is_slice=bool(gpu.mig_enabled),
         is_wsl="microsoft" in os.uname().release.lower(),
         torch=torch_build(),
         model=known.short_name if known else None,
     )
 
 
-def facts_here(gpu_request: str | None) -> CardFacts | None:
-    """Of the card that a job asks for, as `CardsAsked` reads it; None where there is none.
+def facts_here(gpu_request: str | None) -> GpuFacts | None:
+    """Of the GPU that a job asks for, as `WantedGpus` reads it; None where there is none.
 
     While the choice among several is open, the one of least compute capability: what suits it suits all.
     """
@@ -62,13 +62,11 @@ def facts_here(gpu_request: str | None) -> CardFacts | None:
     if not isinstance(opened, Nvml):
         return None
     with opened:
-        cards = [card for card in opened.cards() if card.problem is None]
-    wanted = CardsAsked.read(gpu_request)
-    asked = [card for card in cards if wanted.includes(str(card.index), card.uuid)]
-    known = [card for card in asked if card.compute_capability is not None]
-    chosen = min(
-        known, key=lambda card: card.compute_capability or (0, 0), default=asked[0] if asked else None
-    )
+        gpus = [gpu for gpu in opened.gpus() if gpu.problem is None]
+    wanted = WantedGpus.read(gpu_request)
+    asked = [gpu for gpu in gpus if wanted.includes(str(gpu.index), gpu.uuid)]
+    known = [gpu for gpu in asked if gpu.compute_capability is not None]
+    chosen = min(known, key=lambda gpu: gpu.compute_capability or (0, 0), default=asked[0] if asked else None)
     return None if chosen is None else facts_of_reading(chosen)
 
 

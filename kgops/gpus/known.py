@@ -1,7 +1,7 @@
-"""Card models by name: what a planner needs to know of a card that is not in this machine.
+"""GPU models by name: what a planner needs to know of a GPU that is not in this machine.
 
-The figures are claims of data sheets (dense rates, boost clock), good for ordering settings and wrong by
-some factor as absolutes; a measurement of this machine goes before them. The memory of a card that *is* in
+The metrics are claims of data sheets (dense rates, boost clock), good for ordering settings and wrong by
+some factor as absolutes; a measurement of this machine goes before them. The memory of a GPU that *is* in
 the machine comes from the driver, never from here.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-__all__ = ["KnownCard", "known_by_name", "known_by_short_name", "short_names"]
+__all__ = ["KnownGpu", "known_by_name", "known_by_short_name", "short_names"]
 
 # Sources. Compute capability: NVIDIA's list "CUDA GPU Compute Capability". Bandwidth and rates: NVIDIA's data
-# sheets and architecture white papers of each card, dense (a sheet's "with sparsity" figure halved), at boost
-# clock; on GeForce cards half precision is the rate with sums in fp32, half of that with sums in fp16. Pascal but
+# sheets and architecture white papers of each GPU, dense (a sheet's "with sparsity" metric halved), at boost
+# clock; on GeForce GPUs half precision is the rate with sums in fp32, half of that with sums in fp16. Pascal but
 # for the P100 multiplies fp16 at 1/64 of its fp32 rate (GP102 and GP104, "CUDA C++ Programming Guide", arithmetic
 # throughput for 6.1). Turing: "NVIDIA Turing GPU Architecture", appendix A and table of TU102 to TU106; Ampere:
 # "NVIDIA Ampere GA102 GPU Architecture", appendix A; Ada: "NVIDIA Ada GPU Architecture", appendix A; Blackwell:
@@ -23,7 +23,7 @@ __all__ = ["KnownCard", "known_by_name", "known_by_short_name", "short_names"]
 
 
 @dataclass(frozen=True, slots=True)
-class KnownCard:
+class KnownGpu:
     """`half_tflops` is fp16, and bf16 as well where `tensor_core_dtypes` has it; 1 GB/s is 10^9 bytes/s.
 
     `memory_confirmed`: the total was seen in a public NVML dump; otherwise it is the nominal size.
@@ -43,7 +43,7 @@ class KnownCard:
     tensor_core_dtypes: tuple[str, ...]
 
 
-def _card(
+def _gpu(
     short_name: str,
     title: str,
     capability: tuple[int, int],
@@ -53,9 +53,9 @@ def _card(
     *,
     confirmed: bool = False,
     usable_mib: int | None = None,
-) -> KnownCard:
+) -> KnownGpu:
     fp32, tf32, half = tflops
-    return KnownCard(
+    return KnownGpu(
         short_name=short_name,
         title=title,
         compute_capability=capability,
@@ -77,59 +77,59 @@ def _tensor_core_dtypes(capability: tuple[int, int]) -> tuple[str, ...]:
     return ("fp16",) if capability >= (7, 0) else ()
 
 
-_CARDS: tuple[KnownCard, ...] = (
-    _card("t4", "Tesla T4", (7, 5), 15360, 320, (8.1, None, 65), confirmed=True, usable_mib=14909),
-    _card("v100", "V100 16 GB", (7, 0), 16384, 900, (15.7, None, 125)),
-    _card("v100-32", "V100 32 GB", (7, 0), 32768, 900, (15.7, None, 125)),
-    _card("p100", "Tesla P100 16 GB", (6, 0), 16276, 732, (9.3, None, 18.7), confirmed=True),
-    _card("p4", "Tesla P4", (6, 1), 8192, 192, (5.5, None, 0.09)),
-    _card("p40", "Tesla P40", (6, 1), 24576, 346, (11.8, None, 0.18)),
-    _card("gtx-1060", "GeForce GTX 1060 6 GB", (6, 1), 6144, 192, (4.4, None, 0.07)),
-    _card("gtx-1070", "GeForce GTX 1070", (6, 1), 8192, 256, (6.5, None, 0.1)),
-    _card("gtx-1080", "GeForce GTX 1080", (6, 1), 8192, 320, (8.9, None, 0.14)),
-    _card("gtx-1080ti", "GeForce GTX 1080 Ti", (6, 1), 11264, 484, (11.3, None, 0.2)),
-    _card("rtx-2060", "GeForce RTX 2060", (7, 5), 6144, 336, (6.5, None, 26)),
-    _card("rtx-2070", "GeForce RTX 2070", (7, 5), 8192, 448, (7.5, None, 30)),
-    _card("rtx-2080", "GeForce RTX 2080", (7, 5), 8192, 448, (10.1, None, 40)),
-    _card("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 11264, 616, (13.4, None, 54), confirmed=True),
-    _card("titan-rtx", "TITAN RTX", (7, 5), 24576, 672, (16.3, None, 130)),
-    _card("quadro-rtx-6000", "Quadro RTX 6000", (7, 5), 24576, 672, (16.3, None, 130)),
-    _card("quadro-rtx-8000", "Quadro RTX 8000", (7, 5), 49152, 672, (16.3, None, 130)),
-    _card("a10", "A10", (8, 6), 23028, 600, (31, 62, 125), confirmed=True),
-    _card("a10g", "A10G", (8, 6), 23028, 600, (35, 35, 70), confirmed=True),
-    _card("l4", "L4", (8, 9), 23034, 300, (30, 60, 121), confirmed=True),
-    _card("rtx-3060", "GeForce RTX 3060", (8, 6), 12288, 360, (12.7, 12.7, 25.5)),
-    _card("rtx-3070", "GeForce RTX 3070", (8, 6), 8192, 448, (20.3, 20.3, 40.6)),
-    _card("rtx-3080", "GeForce RTX 3080", (8, 6), 10240, 760, (29.8, 29.8, 59.5)),
-    _card("rtx-3080ti", "GeForce RTX 3080 Ti", (8, 6), 12288, 912, (34.1, 34.1, 68.2)),
-    _card("rtx-3090", "GeForce RTX 3090", (8, 6), 24576, 936, (36, 36, 71)),
-    _card("a30", "A30", (8, 0), 24576, 933, (10.3, 82, 165)),
-    _card("a40", "A40", (8, 6), 49152, 696, (37.4, 74.8, 149.7)),
-    _card("rtx-a5000", "RTX A5000", (8, 6), 24576, 768, (27.8, 55.6, 111)),
-    _card("rtx-a6000", "RTX A6000", (8, 6), 49152, 768, (38.7, 77.4, 154.8)),
-    _card("rtx-4060", "GeForce RTX 4060", (8, 9), 8192, 272, (15.1, 15.1, 30.2)),
-    _card("rtx-4070", "GeForce RTX 4070", (8, 9), 12288, 504, (29.1, 29.1, 58.3)),
-    _card("rtx-4070ti", "GeForce RTX 4070 Ti", (8, 9), 12288, 504, (40.1, 40.1, 80.2)),
-    _card("rtx-4080", "GeForce RTX 4080", (8, 9), 16384, 717, (48.7, 48.7, 97.5)),
-    _card("rtx-4090", "GeForce RTX 4090", (8, 9), 24564, 1008, (83, 83, 165), confirmed=True),
-    _card("rtx-6000-ada", "RTX 6000 Ada", (8, 9), 49152, 960, (91.1, 182, 364)),
-    _card("rtx-5080", "GeForce RTX 5080", (12, 0), 16384, 960, (56.3, 56.3, 112.6)),
-    _card("rtx-5090", "GeForce RTX 5090", (12, 0), 32607, 1792, (105, 105, 209), confirmed=True),
-    _card("a100-40", "A100 40 GB", (8, 0), 40960, 1555, (19.5, 156, 312)),
-    _card("a100-80", "A100 80 GB", (8, 0), 81920, 2039, (19.5, 156, 312)),
-    _card("l40s", "L40S", (8, 9), 46068, 864, (92, 183, 362), confirmed=True),
-    _card("h100", "H100 SXM", (9, 0), 81559, 3350, (67, 494, 989), confirmed=True),
-    _card("h100-pcie", "H100 PCIe", (9, 0), 81559, 2000, (51, 378, 756), confirmed=True),
-    _card("h200", "H200", (9, 0), 143771, 4800, (67, 494, 989), confirmed=True),
-    _card("b200", "B200", (10, 0), 183359, 8000, (75, 1100, 2250), confirmed=True),
-    _card("gb200", "GB200", (10, 0), 189471, 8000, (80, 1250, 2500), confirmed=True),
+_GPUS: tuple[KnownGpu, ...] = (
+    _gpu("t4", "Tesla T4", (7, 5), 15360, 320, (8.1, None, 65), confirmed=True, usable_mib=14909),
+    _gpu("v100", "V100 16 GB", (7, 0), 16384, 900, (15.7, None, 125)),
+    _gpu("v100-32", "V100 32 GB", (7, 0), 32768, 900, (15.7, None, 125)),
+    _gpu("p100", "Tesla P100 16 GB", (6, 0), 16276, 732, (9.3, None, 18.7), confirmed=True),
+    _gpu("p4", "Tesla P4", (6, 1), 8192, 192, (5.5, None, 0.09)),
+    _gpu("p40", "Tesla P40", (6, 1), 24576, 346, (11.8, None, 0.18)),
+    _gpu("gtx-1060", "GeForce GTX 1060 6 GB", (6, 1), 6144, 192, (4.4, None, 0.07)),
+    _gpu("gtx-1070", "GeForce GTX 1070", (6, 1), 8192, 256, (6.5, None, 0.1)),
+    _gpu("gtx-1080", "GeForce GTX 1080", (6, 1), 8192, 320, (8.9, None, 0.14)),
+    _gpu("gtx-1080ti", "GeForce GTX 1080 Ti", (6, 1), 11264, 484, (11.3, None, 0.2)),
+    _gpu("rtx-2060", "GeForce RTX 2060", (7, 5), 6144, 336, (6.5, None, 26)),
+    _gpu("rtx-2070", "GeForce RTX 2070", (7, 5), 8192, 448, (7.5, None, 30)),
+    _gpu("rtx-2080", "GeForce RTX 2080", (7, 5), 8192, 448, (10.1, None, 40)),
+    _gpu("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 11264, 616, (13.4, None, 54), confirmed=True),
+    _gpu("titan-rtx", "TITAN RTX", (7, 5), 24576, 672, (16.3, None, 130)),
+    _gpu("quadro-rtx-6000", "Quadro RTX 6000", (7, 5), 24576, 672, (16.3, None, 130)),
+    _gpu("quadro-rtx-8000", "Quadro RTX 8000", (7, 5), 49152, 672, (16.3, None, 130)),
+    _gpu("a10", "A10", (8, 6), 23028, 600, (31, 62, 125), confirmed=True),
+    _gpu("a10g", "A10G", (8, 6), 23028, 600, (35, 35, 70), confirmed=True),
+    _gpu("l4", "L4", (8, 9), 23034, 300, (30, 60, 121), confirmed=True),
+    _gpu("rtx-3060", "GeForce RTX 3060", (8, 6), 12288, 360, (12.7, 12.7, 25.5)),
+    _gpu("rtx-3070", "GeForce RTX 3070", (8, 6), 8192, 448, (20.3, 20.3, 40.6)),
+    _gpu("rtx-3080", "GeForce RTX 3080", (8, 6), 10240, 760, (29.8, 29.8, 59.5)),
+    _gpu("rtx-3080ti", "GeForce RTX 3080 Ti", (8, 6), 12288, 912, (34.1, 34.1, 68.2)),
+    _gpu("rtx-3090", "GeForce RTX 3090", (8, 6), 24576, 936, (36, 36, 71)),
+    _gpu("a30", "A30", (8, 0), 24576, 933, (10.3, 82, 165)),
+    _gpu("a40", "A40", (8, 6), 49152, 696, (37.4, 74.8, 149.7)),
+    _gpu("rtx-a5000", "RTX A5000", (8, 6), 24576, 768, (27.8, 55.6, 111)),
+    _gpu("rtx-a6000", "RTX A6000", (8, 6), 49152, 768, (38.7, 77.4, 154.8)),
+    _gpu("rtx-4060", "GeForce RTX 4060", (8, 9), 8192, 272, (15.1, 15.1, 30.2)),
+    _gpu("rtx-4070", "GeForce RTX 4070", (8, 9), 12288, 504, (29.1, 29.1, 58.3)),
+    _gpu("rtx-4070ti", "GeForce RTX 4070 Ti", (8, 9), 12288, 504, (40.1, 40.1, 80.2)),
+    _gpu("rtx-4080", "GeForce RTX 4080", (8, 9), 16384, 717, (48.7, 48.7, 97.5)),
+    _gpu("rtx-4090", "GeForce RTX 4090", (8, 9), 24564, 1008, (83, 83, 165), confirmed=True),
+    _gpu("rtx-6000-ada", "RTX 6000 Ada", (8, 9), 49152, 960, (91.1, 182, 364)),
+    _gpu("rtx-5080", "GeForce RTX 5080", (12, 0), 16384, 960, (56.3, 56.3, 112.6)),
+    _gpu("rtx-5090", "GeForce RTX 5090", (12, 0), 32607, 1792, (105, 105, 209), confirmed=True),
+    _gpu("a100-40", "A100 40 GB", (8, 0), 40960, 1555, (19.5, 156, 312)),
+    _gpu("a100-80", "A100 80 GB", (8, 0), 81920, 2039, (19.5, 156, 312)),
+    _gpu("l40s", "L40S", (8, 9), 46068, 864, (92, 183, 362), confirmed=True),
+    _gpu("h100", "H100 SXM", (9, 0), 81559, 3350, (67, 494, 989), confirmed=True),
+    _gpu("h100-pcie", "H100 PCIe", (9, 0), 81559, 2000, (51, 378, 756), confirmed=True),
+    _gpu("h200", "H200", (9, 0), 143771, 4800, (67, 494, 989), confirmed=True),
+    _gpu("b200", "B200", (10, 0), 183359, 8000, (75, 1100, 2250), confirmed=True),
+    _gpu("gb200", "GB200", (10, 0), 189471, 8000, (80, 1250, 2500), confirmed=True),
 )
 
-_BY_SHORT_NAME = {card.short_name: card for card in _CARDS}
+_BY_SHORT_NAME = {gpu.short_name: gpu for gpu in _GPUS}
 
 # Names as NVML spells them; drivers before 465 left out the "NVIDIA " that is taken off before matching.
 # Each pattern must match to the end: an "RTX 4090 Laptop GPU", a "3090 Ti", a "V100S", an "H100 NVL" and an
-# "L40" are other cards with other figures, and no known card is better than the wrong one.
+# "L40" are other GPUs with other metrics, and no known GPU is better than the wrong one.
 _PATTERNS: tuple[tuple[str, str], ...] = (
     ("t4", r"(Tesla )?T4"),
     ("v100", r"Tesla V100-(SXM2|PCIE|DGXS|FHHL)-16GB(-LS|-N)?"),
@@ -169,7 +169,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("rtx-5080", r"GeForce RTX 5080"),
     ("rtx-5090", r"GeForce RTX 5090"),
     ("a100-40", r"A100-(SXM4?|PCIE)-40GB"),
-    ("a100-80", r"A100-(SXM4?|PCIE)-80GB|A100 80GB PCIe"),  # the PCIe card has 5 % less bandwidth
+    ("a100-80", r"A100-(SXM4?|PCIE)-80GB|A100 80GB PCIe"),  # the PCIe GPU has 5 % less bandwidth
     ("l40s", r"L40S"),
     ("h100", r"H100 80GB HBM3"),
     ("h100-pcie", r"H100 PCIe"),
@@ -177,21 +177,21 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("b200", r"B200"),
     ("gb200", r"GB200"),
 )
-_BY_TYPED_NAME = {short.replace("-", ""): card for short, card in _BY_SHORT_NAME.items()}
+_BY_TYPED_NAME = {short.replace("-", ""): gpu for short, gpu in _BY_SHORT_NAME.items()}
 _COMPILED = tuple((short, re.compile(pattern)) for short, pattern in _PATTERNS)
 
-_SLICE = re.compile(r"(?P<card>.+) MIG (?P<sevenths>[1-7])g\.(?P<gigabytes>\d+)gb(\+.+)?")
+_SLICE = re.compile(r"(?P<GPU>.+) MIG (?P<sevenths>[1-7])g\.(?P<gigabytes>\d+)gb(\+.+)?")
 
 
 def short_names() -> tuple[str, ...]:
-    """Every name that `known_by_short_name` knows, smallest cards of their kind first."""
+    """Every name that `known_by_short_name` knows, smallest GPUs of their kind first."""
     return tuple(_BY_SHORT_NAME)
 
 
-def known_by_short_name(name: str) -> KnownCard | None:
-    """The card a person means by `t4`, `RTX_3090` or `rtx4090`; None if it is none of `short_names()`.
+def known_by_short_name(name: str) -> KnownGpu | None:
+    """The GPU a person means by `t4`, `RTX_3090` or `rtx4090`; None if it is none of `short_names()`.
 
-    Two cards that differ in memory alone have names of their own: `a100` is neither.
+    Two GPUs that differ in memory alone have names of their own: `a100` is neither.
     """
     return _BY_TYPED_NAME.get(_as_typed(name))
 
@@ -200,11 +200,11 @@ def _as_typed(name: str) -> str:
     return re.sub(r"[\s_-]", "", name.lower())
 
 
-def known_by_name(nvml_name: str) -> KnownCard | None:
-    """The card that NVML names so, or None. A MIG slice is its card with the slice's share of everything."""
+def known_by_name(nvml_name: str) -> KnownGpu | None:
+    """The GPU that NVML names so, or None. A MIG slice is its GPU with the slice's share of everything."""
     part = _SLICE.fullmatch(nvml_name.strip())
     if part is not None:
-        whole = known_by_name(part["card"])
+        whole = known_by_name(part["gpu"])
         return None if whole is None else _share(whole, int(part["sevenths"]), int(part["gigabytes"]))
     bare = nvml_name.strip().removeprefix("NVIDIA ")
     for short, pattern in _COMPILED:
@@ -213,8 +213,8 @@ def known_by_name(nvml_name: str) -> KnownCard | None:
     return None
 
 
-def _share(whole: KnownCard, sevenths: int, gigabytes: int) -> KnownCard:
-    # A card is cut in seven parts of its processors and eight of its memory and bandwidth. The name gives
+def _share(whole: KnownGpu, sevenths: int, gigabytes: int) -> KnownGpu:
+    # A GPU is cut in seven parts of its CPUs and eight of its memory and bandwidth. The name gives
     # the memory rounded, so find the eighths it stands for; a slice really has a little less than that.
     eighths = min(8, max(1, round(gigabytes * 1024 / (whole.memory_mib / 8))))
     return replace(

@@ -1,8 +1,8 @@
-"""What the NVIDIA driver says of the cards of this machine; None wherever it has no answer.
+"""What the NVIDIA driver says of the GPUs of this machine; None wherever it has no answer.
 
 Standard library only until a driver library was found: on a machine without one, pynvml (6 MB, 25 ms)
-is never imported. Indexes are NVML's, in PCI order: CUDA may count the same cards in another order and
-CUDA_VISIBLE_DEVICES hides cards from CUDA only, so name a card to a child by its uuid.
+is never imported. Indexes are NVML's, in PCI order: CUDA may count the same GPUs in another order and
+CUDA_VISIBLE_DEVICES hides GPUs from CUDA only, so name a GPU to a child by its uuid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kgops.gpus.problems import GONE, LIBRARY, library_problem, problem_of
-from kgops.gpus.readings import CardReading, NvmlProblem, ProcessReading, SliceReading, silent_card
+from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading, SliceReading, silent_gpu
 
 __all__ = ["Nvml", "ReadingAbandoned", "open_nvml"]
 
@@ -50,7 +50,7 @@ def open_nvml() -> Nvml | NvmlProblem:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """What a card keeps for life, asked once: its handle and names."""
+    """What a GPU keeps for life, asked once: its handle and names."""
 
     handle: Any
     uuid: str | None
@@ -68,7 +68,7 @@ class _Memory:
     accounting: Literal["v2", "v1"] | None = None
 
 
-class _CardGone(Exception):
+class _GpuGone(Exception):
     def __init__(self, problem: NvmlProblem) -> None:
         super().__init__(problem.message)
         self.problem = problem
@@ -92,7 +92,7 @@ class Nvml:
         self.close()
 
     def close(self) -> None:
-        """Gives the driver back. Never while another thread is reading: see `CardSampler`."""
+        """Gives the driver back. Never while another thread is reading: see `GpuSampler`."""
         if not self._open:
             return
         self._open = False
@@ -107,7 +107,7 @@ class Nvml:
 
     @property
     def count(self) -> int:
-        """Cards the driver found when it was opened, lost ones included."""
+        """GPUs the driver found when it was opened, lost ones included."""
         return self._count
 
     def driver_version(self) -> str | None:
@@ -119,18 +119,18 @@ class Nvml:
         said = self._ask_system(self._pynvml.nvmlSystemGetCudaDriverVersion)
         return None if said is None else (said // 1000, said % 1000 // 10)
 
-    def cards(self) -> tuple[CardReading, ...]:
-        """Every card, read now. A lost card is one reading with a `problem`; the others stay whole."""
-        return tuple(self._card(index) for index in range(self._count))
+    def gpus(self) -> tuple[GpuReading, ...]:
+        """Every GPU, read now. A lost GPU is one reading with a `problem`; the others stay whole."""
+        return tuple(self._gpu(index) for index in range(self._count))
 
-    def _card(self, index: int) -> CardReading:
+    def _gpu(self, index: int) -> GpuReading:
         try:
             fixed = self._fixed.get(index) or self._meet(index)
             return self._read(index, fixed)
-        except _CardGone as gone:
-            # A card that comes back may have another handle: meet it anew.
+        except _GpuGone as gone:
+            # A GPU that comes back may have another handle: meet it anew.
             self._fixed.pop(index, None)
-            return silent_card(index, self._uuids.get(index), gone.problem)
+            return silent_gpu(index, self._uuids.get(index), gone.problem)
 
     def _meet(self, index: int) -> _Fixed:
         pynvml = self._pynvml
@@ -138,18 +138,18 @@ class Nvml:
             self._check()
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         except pynvml.NVMLError as error:
-            raise _CardGone(problem_of(pynvml, error)) from None
+            raise _GpuGone(problem_of(pynvml, error)) from None
         uuid, name = self._uuid(handle), self._name(handle)
         if uuid is not None:
             self._uuids[index] = uuid
         capability = self._ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-        # Only cards with MIG answer this at all, and the answer can change while we watch.
+        # Only GPUs with MIG answer this at all, and the answer can change while we watch.
         may_have_slices = self._ask(pynvml.nvmlDeviceGetMigMode, handle) is not None
         fixed = _Fixed(handle, uuid, name, capability, may_have_slices)
         self._fixed[index] = fixed
         return fixed
 
-    def _read(self, index: int, fixed: _Fixed) -> CardReading:
+    def _read(self, index: int, fixed: _Fixed) -> GpuReading:
         pynvml, handle = self._pynvml, fixed.handle
         memory = self._memory(handle)
         rates = self._ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
@@ -157,7 +157,7 @@ class Nvml:
         limit_mw = self._ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
         mode = self._ask(pynvml.nvmlDeviceGetMigMode, handle) if fixed.may_have_slices else None
         mig_enabled = None if mode is None else mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-        return CardReading(
+        return GpuReading(
             index=index,
             uuid=fixed.uuid,
             name=fixed.name,
@@ -177,11 +177,11 @@ class Nvml:
             problem=None,
         )
 
-    def _slices(self, card: Any) -> Iterator[SliceReading]:
+    def _slices(self, gpu: Any) -> Iterator[SliceReading]:
         pynvml = self._pynvml
-        places = self._ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, card) or 0
+        places = self._ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
         for place in range(places):
-            handle = self._ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, card, place)
+            handle = self._ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, place)
             if handle is None:
                 continue  # a place that no slice was made in
             memory = self._memory(handle)
@@ -237,24 +237,24 @@ class Nvml:
 
     def _check(self) -> None:
         if not self._open:
-            raise RuntimeError("NVML was closed; open it again to read cards.")
+            raise RuntimeError("NVML was closed; open it again to read GPUs.")
         if self._abandoned:
             raise ReadingAbandoned
 
     def _ask_system(self, call: Callable[[], Any]) -> Any:
         try:
             return self._ask(call)
-        except _CardGone:
-            return None  # of the whole driver there is no card to blame
+        except _GpuGone:
+            return None  # of the whole driver there is no GPU to blame
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """The driver's answer; None where it has none; `_CardGone` where no call will answer any more."""
+        """The driver's answer; None where it has none; `_GpuGone` where no call will answer any more."""
         self._check()
         try:
             return call(*arguments)
         except self._pynvml.NVMLError as error:
             if error.value in GONE:
-                raise _CardGone(problem_of(self._pynvml, error)) from None
+                raise _GpuGone(problem_of(self._pynvml, error)) from None
             return None
         except self._pynvml.NVMLLibraryMismatchError:
             return None  # pynvml's word for a call that this driver is too old to have

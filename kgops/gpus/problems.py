@@ -1,4 +1,4 @@
-"""What is in the way when cards cannot be read, and what to do about it."""
+"""What is in the way when GPUs cannot be read, and what to do about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIBRARY = "libnvidia-ml.so.1"
 _UNINITIALIZED, _NO_PERMISSION, _DRIVER_NOT_LOADED = 1, 4, 9
 _GPU_LOST, _RESET_REQUIRED, _VERSION_MISMATCH = 15, 16, 18
 
-# After one of these every further call to the card gives the same answer: stop asking it.
+# After one of these every further call to the GPU gives the same answer: stop asking it.
 GONE = (_UNINITIALIZED, _DRIVER_NOT_LOADED, _GPU_LOST, _RESET_REQUIRED)
 
 _PROBLEMS: dict[int, NvmlProblem] = {
@@ -23,25 +23,25 @@ _PROBLEMS: dict[int, NvmlProblem] = {
         "driver-not-loaded",
         "the NVIDIA driver's library is installed, but its kernel module is not loaded (NVML error 9).",
         "try `sudo modprobe nvidia`, then `nvidia-smi`; after an update of the system, reboot. "
-        "In a container, start it with the cards (`--gpus all`).",
+        "In a container, start it with the GPUs (`--gpus all`).",
     ),
     _NO_PERMISSION: NvmlProblem(
         "no-permission",
         "the NVIDIA driver does not let this user read it (NVML error 4).",
         "look at `ls -l /dev/nvidia*` and ask for the group that owns them; "
-        "in a container or a Slurm job, ask for the card when starting it.",
+        "in a container or a Slurm job, ask for the GPU when starting it.",
     ),
     _VERSION_MISMATCH: NvmlProblem(
         "version-mismatch",
         "the NVIDIA library and the kernel module are of different versions (NVML error 18); "
         "the driver was updated while the old one was loaded.",
-        "reboot, or stop every program on the cards and reload the module "
+        "reboot, or stop every program on the GPUs and reload the module "
         "(`sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia`).",
     ),
     _GPU_LOST: NvmlProblem(
         "gpu-lost",
         "the GPU has fallen off the bus (NVML error 15).",
-        "look for `Xid` in `sudo dmesg`; the card comes back after a reset or, mostly, a reboot. "
+        "look for `Xid` in `sudo dmesg`; the GPU comes back after a reset or, mostly, a reboot. "
         "If it happens again, check its power, cooling and slot.",
     ),
     _RESET_REQUIRED: NvmlProblem(
@@ -57,8 +57,8 @@ def library_problem(loader_says: str) -> NvmlProblem:
         return NvmlProblem(
             "no-library",
             f"there is no NVIDIA driver on this machine ({LIBRARY} was not found).",
-            "runs use the CPU; to use a card, install the NVIDIA driver, "
-            "or start the container with the cards (`--gpus all`).",
+            "runs use the CPU; to use a GPU, install the NVIDIA driver, "
+            "or start the container with the GPUs (`--gpus all`).",
         )
     return NvmlProblem(
         "library-unusable",

@@ -1,4 +1,4 @@
-"""How much of each card a process tree holds, and by which PIDs the driver speaks of it."""
+"""How much of each GPU a process tree holds, and by which PIDs the driver speaks of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from kgops.gpus.readings import CardReading, ProcessReading, Snapshot
+from kgops.gpus.readings import GpuReading, ProcessReading, Snapshot
 
 __all__ = ["Held", "TreeMemory", "Way", "all_processes", "sees_host_pids", "tree_memory_mib"]
 
@@ -22,34 +22,34 @@ def sees_host_pids() -> bool:
 
 
 def tree_memory_mib(
-    cards: Iterable[CardReading], pids: Collection[int], *, host_pids: bool | None = None
+    gpus: Iterable[GpuReading], pids: Collection[int], *, host_pids: bool | None = None
 ) -> dict[str, int | None]:
-    """Memory that the processes `pids` hold on each card, by the card's uuid; None where it is hidden.
+    """Memory that the processes `pids` hold on each GPU, by the GPU's uuid; None where it is hidden.
 
-    A tree that no card lists holds 0, except in a container: there the driver speaks of other PIDs or of
-    none, an unlisted tree says nothing, and the answer is None. The slices of a card count for the card.
+    A tree that no GPU lists holds 0, except in a container: there the driver speaks of other PIDs or of
+    none, an unlisted tree says nothing, and the answer is None. The slices of a GPU count for the GPU.
     """
     same_pids = sees_host_pids() if host_pids is None else host_pids
     found: dict[str, int | None] = {}
-    for card in cards:
-        if card.uuid is not None:
-            found[card.uuid] = _tree_on_card(all_processes(card), pids, same_pids)
+    for gpu in gpus:
+        if gpu.uuid is not None:
+            found[gpu.uuid] = _tree_on_gpu(all_processes(gpu), pids, same_pids)
     return found
 
 
-def all_processes(card: CardReading) -> tuple[ProcessReading, ...] | None:
-    """A card's processes; with MIG, those of its slices, since the card itself answers only to root."""
-    if not card.slices:
-        return card.processes
+def all_processes(gpu: GpuReading) -> tuple[ProcessReading, ...] | None:
+    """A GPU's processes; with MIG, those of its slices, since the GPU itself answers only to root."""
+    if not gpu.slices:
+        return gpu.processes
     joined: list[ProcessReading] = []
-    for part in card.slices:
+    for part in gpu.slices:
         if part.processes is None:
-            return card.processes
+            return gpu.processes
         joined.extend(part.processes)
     return tuple(joined)
 
 
-def _tree_on_card(
+def _tree_on_gpu(
     processes: tuple[ProcessReading, ...] | None, pids: Collection[int], same_pids: bool
 ) -> int | None:
     if processes is None:
@@ -70,7 +70,7 @@ Way = Literal["processes", "memory change"]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Memory that one process tree holds on the card where it holds most, and how that was found; None is unknown."""
+    """Memory that one process tree holds on the GPU where it holds most, and how that was found; None is unknown."""
 
     mib: int | None
     way: Way | None
@@ -79,39 +79,39 @@ class Held:
 class TreeMemory:
     """Follows the memory of one process tree, also where the driver does not name its processes.
 
-    In a container the driver speaks of other PIDs or of none. There the change of a card's memory since
-    before the tree used it is the tree's, as long as nobody else used that card.
+    In a container the driver speaks of other PIDs or of none. There the change of a GPU's memory since
+    before the tree used it is the tree's, as long as nobody else used that GPU.
     """
 
-    def __init__(self, own_cards: Collection[str], born_at: float | None) -> None:
-        """`own_cards`: uuids of cards that no other run is given. `born_at`: when the tree began; None is
-        unknown, and then no reading is old enough to be taken for the cards without it."""
-        self._own_cards = own_cards
+    def __init__(self, own_gpus: Collection[str], born_at: float | None) -> None:
+        """`own_gpus`: uuids of GPUs that no other run is given. `born_at`: when the tree began; None is
+        unknown, and then no reading is old enough to be taken for the GPUs without it."""
+        self._own_gpus = own_gpus
         self._born_at = born_at
-        self._before: dict[str, CardReading] = {}
+        self._before: dict[str, GpuReading] = {}
         self._first = True
 
     def of(self, snapshot: Snapshot, pids: Collection[int], *, host_pids: bool | None = None) -> Held:
-        if self._first and snapshot.cards:
+        if self._first and snapshot.gpus:
             self._first = False
             self._before = self._untouched(snapshot)
-        named = list(tree_memory_mib(snapshot.cards, pids, host_pids=host_pids).values())
+        named = list(tree_memory_mib(snapshot.gpus, pids, host_pids=host_pids).values())
         known = [mib for mib in named if mib is not None]
         if known and (any(known) or None not in named):
             return Held(max(known), "processes")
         return Held(change, "memory change") if (change := self._change(snapshot)) is not None else _UNKNOWN
 
-    def _untouched(self, snapshot: Snapshot) -> dict[str, CardReading]:
-        """The cards as they were before the tree's first CUDA call."""
+    def _untouched(self, snapshot: Snapshot) -> dict[str, GpuReading]:
+        """The GPUs as they were before the tree's first CUDA call."""
         if self._born_at is None or snapshot.taken_at > self._born_at + _FIRST_CUDA_CALL_S:
             return {}
-        return {card.uuid: card for card in snapshot.cards if card.uuid and card.uuid in self._own_cards}
+        return {gpu.uuid: gpu for gpu in snapshot.gpus if gpu.uuid and gpu.uuid in self._own_gpus}
 
     def _change(self, snapshot: Snapshot) -> int | None:
-        now = [card for card in snapshot.cards if card.uuid in self._before]
-        changes = [_change_of(self._before[card.uuid], card) for card in now if card.uuid]
+        now = [gpu for gpu in snapshot.gpus if gpu.uuid in self._before]
+        changes = [_change_of(self._before[gpu.uuid], gpu) for gpu in now if gpu.uuid]
         known = [mib for mib in changes if mib is not None]
-        return max(known) if known and len(known) == len(self._own_cards) else None
+        return max(known) if known and len(known) == len(self._own_gpus) else None
 
 
 # A worker is still loading torch then, which takes a second; a reading later than that may hold its context.
@@ -119,7 +119,7 @@ _FIRST_CUDA_CALL_S = 0.5
 _UNKNOWN = Held(None, None)
 
 
-def _change_of(before: CardReading, now: CardReading) -> int | None:
+def _change_of(before: GpuReading, now: GpuReading) -> int | None:
     if before.memory_used_mib is None or now.memory_used_mib is None:
         return None
     # Whoever was listed before and has left took memory along: the difference says nothing any more.

@@ -1,4 +1,4 @@
-"""What a card says of itself at one moment, as plain values; None wherever the driver has no answer."""
+"""What a GPU says of itself at one moment, as plain values; None wherever the driver has no answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ProblemKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class NvmlProblem:
-    """Why a machine, or one card of it, cannot be read, and what to do about it."""
+    """Why a machine, or one GPU of it, cannot be read, and what to do about it."""
 
     kind: ProblemKind
     message: str
@@ -49,8 +49,8 @@ class SliceReading:
 
 
 @dataclass(frozen=True, slots=True)
-class CardReading:
-    """One card at one moment. `problem` is set when the card as a whole does not answer.
+class GpuReading:
+    """One GPU at one moment. `problem` is set when the GPU as a whole does not answer.
 
     `memory_accounting` says how used and free were counted: "v2" keeps the driver's reserve apart, "v1"
     (older drivers) counts it as used, and then `memory_reserved_mib` is None.
@@ -77,19 +77,19 @@ class CardReading:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All cards as one sampling round found them, or the problem that kept NVML from opening."""
+    """All GPUs as one sampling round found them, or the problem that kept NVML from opening."""
 
     number: int
     taken_at: float
     took_s: float
-    cards: tuple[CardReading, ...]
+    gpus: tuple[GpuReading, ...]
     driver_version: str | None
     cuda_version: tuple[int, int] | None
     problem: NvmlProblem | None
 
 
-def silent_card(index: int, uuid: str | None, problem: NvmlProblem) -> CardReading:
-    return CardReading(
+def silent_gpu(index: int, uuid: str | None, problem: NvmlProblem) -> GpuReading:
+    return GpuReading(
         index=index,
         uuid=uuid,
         name=None,

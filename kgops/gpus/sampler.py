@@ -1,4 +1,4 @@
-"""Cards read in a thread of its own, so that nobody ever waits for a driver."""
+"""GPUs read in a thread of its own, so that nobody ever waits for a driver."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from kgops.gpus.nvml import Nvml, ReadingAbandoned, open_nvml
 from kgops.gpus.readings import NvmlProblem, Snapshot
 
-__all__ = ["CardSampler"]
+__all__ = ["GpuSampler"]
 
 
-class CardSampler:
-    """Reads the cards in a thread of its own, so that nobody ever waits for a driver.
+class GpuSampler:
+    """Reads the GPUs in a thread of its own, so that nobody ever waits for a driver.
 
     The thread opens NVML, reads, and shuts NVML down itself: no call can be under way at the shutdown,
     however slow the driver is.
@@ -32,9 +32,9 @@ class CardSampler:
         self._stopping = threading.Event()
         self._has_read = threading.Event()
         # A daemon, since a driver that hangs for good must not keep the program from ending.
-        self._thread = threading.Thread(target=self._sample, name="kgops-cards", daemon=True)
+        self._thread = threading.Thread(target=self._sample, name="kgops-gpus", daemon=True)
 
-    def __enter__(self) -> CardSampler:
+    def __enter__(self) -> GpuSampler:
         self.start()
         return self
 
@@ -86,12 +86,12 @@ class CardSampler:
             driver = cuda = None
             while not self._stopping.is_set():
                 started = time.monotonic()
-                cards = nvml.cards()
+                gpus = nvml.gpus()
                 if driver is None:
                     driver, cuda = nvml.driver_version(), nvml.cuda_version()
                 took_s = time.monotonic() - started
                 number += 1
-                self._tell(Snapshot(number, time.time(), took_s, cards, driver, cuda, None))
+                self._tell(Snapshot(number, time.time(), took_s, gpus, driver, cuda, None))
                 # A driver slower than the interval gets a rest between rounds all the same.
                 self._stopping.wait(max(self._interval_s - took_s, min(took_s, self._interval_s)))
         except ReadingAbandoned:

@@ -17,32 +17,32 @@ _BLOCK = 500
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run what begins so
 
 
-def as_csv(conn: Connection, numbers: Sequence[int], figures: Sequence[str] = ()) -> Iterator[str]:
-    """A head, then a line for each run: the columns of the record, its tags, and the figures asked for."""
-    yield csv_line([*runs.COLUMNS, "tags", *figures])
-    for row in _rows(conn, numbers, figures):
+def as_csv(conn: Connection, numbers: Sequence[int], metrics: Sequence[str] = ()) -> Iterator[str]:
+    """A head, then a line for each run: the columns of the record, its tags, and the metrics asked for."""
+    yield csv_line([*runs.COLUMNS, "tags", *metrics])
+    for row in _rows(conn, numbers, metrics):
         yield csv_line([cell(value) for value in row.values()])
 
 
-def as_json(conn: Connection, numbers: Sequence[int], figures: Sequence[str] = ()) -> Iterator[str]:
-    """The same as one list, an element on each line; figures stand in a table of their own."""
+def as_json(conn: Connection, numbers: Sequence[int], metrics: Sequence[str] = ()) -> Iterator[str]:
+    """The same as one list, an element on each line; metrics stand in a table of their own."""
     before = "["
-    for row in _rows(conn, numbers, figures):
-        element = {name: value for name, value in row.items() if name not in figures}
+    for row in _rows(conn, numbers, metrics):
+        element = {name: value for name, value in row.items() if name not in metrics}
         element["tags"] = row["tags"].split()
-        element["figures"] = {name: row[name] for name in figures}
+        element["metrics"] = {name: row[name] for name in metrics}
         yield before + json.dumps(finite_json(element))
         before = ",\n "
     yield "]\n" if before != "[" else "[]\n"
 
 
-def _rows(conn: Connection, numbers: Sequence[int], figures: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows(conn: Connection, numbers: Sequence[int], metrics: Sequence[str]) -> Iterator[dict[str, Any]]:
     for first in range(0, len(numbers), _BLOCK):
         block = list(numbers[first : first + _BLOCK])
         tags = reports.tags_of_runs(conn, block)
-        found = {name: scores.of_runs(conn, block, name) for name in figures}
+        found = {name: scores.of_runs(conn, block, name) for name in metrics}
         for run in runs.of_numbers(conn, block):
-            mine = {name: found[name].get(run.id) for name in figures}
+            mine = {name: found[name].get(run.id) for name in metrics}
             yield {**runs.as_table(run), "tags": " ".join(tags.get(run.id, ())), **mine}
 
 

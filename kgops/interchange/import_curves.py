@@ -1,4 +1,4 @@
-"""Curves and figures in what training scripts write: a list with a table per epoch, or a table of lists."""
+"""Curves and metrics in what training scripts write: a list with a table per epoch, or a table of lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from storage.transfer import Curve
 
-__all__ = ["Read", "figures_in", "history_in", "is_number"]
+__all__ = ["Read", "history_in", "is_number", "metrics_in"]
 
 _EPOCH = ("epoch", "epochs", "step", "steps")
 _WHOLE = "both"  # of head and tail ranks: what a person means by `mrr`
@@ -18,7 +18,7 @@ _WHOLE = "both"  # of head and tail ranks: what a person means by `mrr`
 @dataclass(slots=True)
 class Read:
     curves: list[Curve] = field(default_factory=list)
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     troubles: list[str] = field(default_factory=list)
 
 
@@ -32,7 +32,7 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def figures_in(table: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+def metrics_in(table: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Every number under the names that lead to it: `test` and `{"both": {"mrr": …}}` give `test_mrr`."""
     return {name: float(value) for name, value in _flat(table, prefix) if is_number(value)}
 
@@ -60,7 +60,7 @@ def _of_epochs(body: Sequence[Any], at: float) -> Read:
 
 
 def _of_lists(body: Mapping[str, Any], at: float) -> Read:
-    found = Read(figures=figures_in(body))
+    found = Read(metrics=metrics_in(body))
     lists = dict(_lists(body, ""))
     epochs = next((lists.pop(name) for name in _EPOCH if _counts(lists.get(name))), None)
     longest = max(map(len, lists.values()), default=0)

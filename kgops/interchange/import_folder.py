@@ -66,7 +66,7 @@ def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -
             preallocated_record.write_ending(staged.outcome, _unended(staged))
         _, trouble = manifest.read(staged.manifest)
         if trouble is not None:
-            troubles.append(f"{trouble}: figures and files of the manifest are left out")
+            troubles.append(f"{trouble}: metrics and files of the manifest are left out")
         host = host_of(read_json(staged.environment))
         told = origin("folder", source.path.absolute(), run=plan.number, host=host, troubles=troubles)
         before = read_json(staged.origins)

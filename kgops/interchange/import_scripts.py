@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadInput, Usage
-from kgops.interchange.import_curves import figures_in, history_in
+from kgops.interchange.import_curves import history_in, metrics_in
 from kgops.interchange.import_files import must_be_files
 from kgops.interchange.import_influences import traces, trouble_of
 from kgops.interchange.import_scores import Scores, is_scores
@@ -35,7 +35,7 @@ SUMMARY = "batch_tracin_summary.json"
 _KINDS = {
     CONFIG: "config",
     HISTORY: "history",
-    TEST: "figures",
+    TEST: "metrics",
     SUMMARY: "summary",
     "best_model.pt": "best_model",
     "final_model.pt": "model",
@@ -94,7 +94,7 @@ class _Found:
         self.config: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
         self.curves: list[Curve] = []
-        self.figures: dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
         self.scores = Scores()
         self.troubles: list[str] = []
         self.trained = self.traced = self.has_final = False
@@ -111,13 +111,13 @@ class _Found:
                 read = history_in(read_any(path), path.stat().st_mtime)
             except ValueError as error:
                 raise BadInput(f"{path}: {error}") from error
-            self.curves, self.figures = read.curves, read.figures
+            self.curves, self.metrics = read.curves, read.metrics
             self.troubles += [f"{HISTORY}: {trouble}" for trouble in read.troubles]
         if TEST in named:
-            self.figures |= figures_in(read_table(named[TEST]), "test")
+            self.metrics |= metrics_in(read_table(named[TEST]), "test")
         if SUMMARY in named:
             self.summary = read_table(named[SUMMARY])
-            self.figures |= figures_in({k: v for k, v in self.summary.items() if not isinstance(v, dict)})
+            self.metrics |= metrics_in({k: v for k, v in self.summary.items() if not isinstance(v, dict)})
 
     @property
     def workload(self) -> str:
@@ -144,9 +144,9 @@ class _Found:
         traced, influence = traces(self._listed, self.scores)
         self._tell_what_is_missing()
         tables: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
-        tables["figure"] = [{"name": name, "value": value} for name, value in sorted(self.figures.items())]
+        tables["metric"] = [{"name": name, "value": value} for name, value in sorted(self.metrics.items())]
         tables["artifact"] = artifacts
-        tables["lever"] = self._levers()
+        tables["option"] = self._options()
         tables["traced"], tables["influence"] = traced, influence
         names = sorted(self.scores.kept_names().items())
         tables["readable"] = [{"label": label, "name": name} for label, name in names]
@@ -156,12 +156,12 @@ class _Found:
         return Rows({**_UNKNOWN, **known, **self._headline()}, spec, tables, self.curves)
 
     def _headline(self) -> dict[str, Any]:
-        metric = next((n for n in ("test_mrr", "valid_mrr", "loss") if n in self.figures), None)
+        metric = next((n for n in ("test_mrr", "valid_mrr", "loss") if n in self.metrics), None)
         return {
             "submitted_at": self.newest,
             "ended_at": self.newest,
             "metric": metric,
-            "metric_value": self.figures[metric] if metric else None,
+            "metric_value": self.metrics[metric] if metric else None,
         }
 
     def _end(self) -> tuple[str, str | None]:
@@ -178,16 +178,16 @@ class _Found:
         told: dict[str, Any] = {}
         for name, value in self.config.items():
             if name == "optimizations" or name in DOCUMENTED:
-                continue  # levers
+                continue  # options
             if name in _SECTIONS and isinstance(value, dict):
                 told |= {inner: one for inner, one in value.items() if inner not in DOCUMENTED}
             else:
                 told[name] = value
         return {name: value for name, value in told.items() if value is not None}
 
-    def _levers(self) -> list[dict[str, Any]]:
-        table = _told_of_levers(self.config)
-        return [_lever(name, value) for name, value in sorted(table.items())]
+    def _options(self) -> list[dict[str, Any]]:
+        table = _told_of_options(self.config)
+        return [_option(name, value) for name, value in sorted(table.items())]
 
 
 _UNKNOWN: dict[str, Any] = {
@@ -198,11 +198,11 @@ _UNKNOWN: dict[str, Any] = {
     "exit_code": None,
     "attempts": 0,
     "gpu_request": None,
-    "card": None,
+    "gpu": None,
     "reserved_mib": None,
     "exclusive": 0,
     "predicted_mib": None,
-    "peak_card_mib": None,
+    "peak_gpu_mib": None,
     "peak_host_mib": None,
     "phase": None,
     "done": None,
@@ -213,17 +213,17 @@ _UNKNOWN: dict[str, Any] = {
 }
 
 
-def _told_of_levers(config: dict[str, Any]) -> dict[str, Any]:
+def _told_of_options(config: dict[str, Any]) -> dict[str, Any]:
     """By name; the documented booleans wherever in the config they stand.
 
-    kgops writes those beside levers that say more, and there they are what was applied, not what was asked for.
+    kgops writes those beside options that say more, and there they are what was applied, not what was asked for.
     """
     named = config.get("optimizations")
     table = dict(named) if isinstance(named, dict) else {}
     places = [config, *(config[name] for name in _SECTIONS if isinstance(config.get(name), dict))]
-    for name, lever in DOCUMENTED.items():
-        told = table.get(lever)
-        if isinstance(told, dict) and "effective" in told:
+    for name, option in DOCUMENTED.items():
+        told = table.get(option)
+        if isinstance(told, dict) and "applied" in told:
             table.pop(name, None)
             table.pop(f"{name}_requested", None)
             continue
@@ -233,18 +233,18 @@ def _told_of_levers(config: dict[str, Any]) -> dict[str, Any]:
     return table
 
 
-def _lever(name: str, value: Any) -> dict[str, Any]:
+def _option(name: str, value: Any) -> dict[str, Any]:
     """In our own words with what came of it, or as the group's scripts wrote it: asked for, and no more."""
     kind = kind_of(DOCUMENTED.get(name, name))
     row = {"attempt": 0, "name": name, "kind": kind, "chosen_by": None}
-    if isinstance(value, dict) and "effective" in value:
+    if isinstance(value, dict) and "applied" in value:
         reason = value.get("reason")
-        told = {"requested": _shown(value.get("asked")), "effective": _shown(value["effective"])}
+        told = {"requested": _shown(value.get("asked")), "applied": _shown(value["applied"])}
         return {**row, **told, "reason": reason if isinstance(reason, str) else None}
     reason = f"{CONFIG} says that it was asked for; nothing says whether it took effect"
     if value is False:
         reason = f"{CONFIG} says that it was not asked for"
-    return {**row, "requested": _shown(value), "effective": None, "reason": reason}
+    return {**row, "requested": _shown(value), "applied": None, "reason": reason}
 
 
 def _shown(value: Any) -> str | None:

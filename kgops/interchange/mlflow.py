@@ -118,18 +118,18 @@ def _write_metrics(rows: Rows, folder: Path) -> None:
         lines = (f"{_ms(at) or began} {math.nan if v is None else v!r} {step}\n" for at, v, step in points)
         (folder / plain_name(curve.name, taken)).write_text("".join(lines), encoding="utf-8")
     at = _ms(rows.run["ended_at"]) or began
-    for row in rows.tables["figure"]:
+    for row in rows.tables["metric"]:
         name = row["name"] if plain_name(row["name"], set()) not in taken else f"{row['name']} final"
         (folder / plain_name(name, taken)).write_text(f"{at} {row['value']!r} 0\n", encoding="utf-8")
 
 
 def _params(rows: Rows) -> Iterator[tuple[str, str]]:
-    """What was asked, and of each lever what took effect."""
+    """What was asked, and of each option what took effect."""
     yield from _flat(rows.spec["job"], "")
-    newest = max((row["attempt"] for row in rows.tables["lever"]), default=0)
-    for row in rows.tables["lever"]:
+    newest = max((row["attempt"] for row in rows.tables["option"]), default=0)
+    for row in rows.tables["option"]:
         if row["attempt"] == newest:
-            yield f"lever.{row['name']}", row["effective"] or "n/a"
+            yield f"option.{row['name']}", row["applied"] or "n/a"
 
 
 def _tags(rows: Rows) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Runs as three tables, in CSV or Parquet: `runs`, `figures`, and `series` with every point of every curve."""
+"""Runs as three tables, in CSV or Parquet: `runs`, `metrics`, and `series` with every point of every curve."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _kind(hint: Any) -> type:
 _RUN = {name: _kind(hint) for name, hint in get_type_hints(Run).items()}
 TABLES: dict[str, dict[str, type]] = {
     "runs": {**_RUN, "tags": str},
-    "figures": {"run": int, "label": str, "name": str, "value": float},
+    "metrics": {"run": int, "label": str, "name": str, "value": float},
     "series": {"run": int, "name": str, "n": int, "step": float, "value": float, "at": float},
 }
 Line = Sequence[Any]
@@ -82,7 +82,7 @@ def _lines(rows: Rows) -> Iterator[tuple[str, Iterator[Line]]]:
     run = rows.run
     tags = " ".join(row["tag"] for row in rows.tables["tag"])
     yield "runs", iter([[*(run[name] for name in _RUN), tags]])
-    yield "figures", ((run["id"], run["label"], row["name"], row["value"]) for row in rows.tables["figure"])
+    yield "metrics", ((run["id"], run["label"], row["name"], row["value"]) for row in rows.tables["metric"])
     yield (
         "series",
         (

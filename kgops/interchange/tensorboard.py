@@ -43,9 +43,9 @@ def _events(rows: Rows) -> Iterator[bytes]:
         tag = one_line(curve.name)
         for step, value, at in zip(whole_steps(curve), curve.values, curve.times, strict=True):
             yield _event(at, step, _field(5, _field(1, _scalar(tag, value))))
-    for row in rows.tables["figure"]:
+    for row in rows.tables["metric"]:
         yield _event(
-            ended, 0, _field(5, _field(1, _scalar(f"figures/{one_line(row['name'])}", row["value"])))
+            ended, 0, _field(5, _field(1, _scalar(f"metrics/{one_line(row['name'])}", row["value"])))
         )
 
 

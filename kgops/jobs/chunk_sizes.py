@@ -1,6 +1,6 @@
-"""How work is cut into pieces where a job does not say: what workers cut by, and what a budget predicts with.
+"""How work is cut into pieces where a job does not say: what workers cut by, and what a memory estimate predicts with.
 
-`tests/test_budget.py` holds these together with the workers' own, since this room loads no torch.
+`tests/test_estimate.py` holds these together with the workers' own, since this room loads no torch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TRACIN_TOP_K_OF_A_RUN = 100  # with --run, or where no file is named
 TRACIN_TESTS_IN_RECORD = 2000  # the files that are named have all
 TRACIN_FOUND_IN_RECORD = 50  # proponents, and opponents, of each of these
 TRACIN_VALIDATED_TESTS = 50  # whose finds --validate deletes together
-TRACIN_AGREEMENT_TESTS = 16  # that levers which change scores are judged by
+TRACIN_AGREEMENT_TESTS = 16  # that options which change scores are judged by
 TRACIN_AGREEMENT_TRAINS = 20_000
 REGRESS_BATCH = 16  # windows
 REGRESS_FRAMES = 5  # of a window

@@ -24,7 +24,7 @@ class PlaceAsk:
     cpus: int | None = None
     memory: str | None = None
     account: str | None = None
-    tasks: int = 1  # of a tracing, as one job array
+    tasks: int = 1  # of a TracIn run, as one job array
     options: tuple[str, ...] = ()  # further ones of sbatch
     address: str | None = None
 
@@ -64,9 +64,9 @@ def problems_of(table: dict[str, Any], workload: str) -> list[str]:
     if where == "ray":
         problems += [f"on.{name}: is for Slurm" for name in others if name not in ("address", "tasks")]
         if workload != "tracin":
-            problems.append(f"on.where: Ray shares out tracings; a {workload} runs here or on Slurm")
+            problems.append(f"on.where: Ray shares out TracIn runs; a {workload} runs here or on Slurm")
     if table["tasks"] != 1 and workload != "tracin":
-        problems.append(f"on.tasks: a tracing is cut into tasks; a {workload} is one")
+        problems.append(f"on.tasks: a TracIn run is cut into tasks; a {workload} is one")
     for name, value in table.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and not text.isprintable():  # a line feed would end the line of #SBATCH

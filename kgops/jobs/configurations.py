@@ -14,8 +14,8 @@ from typing import Any
 from kgops.errors import BadJob, Usage
 from kgops.jobs.keys import describe, nearest, unknown_names, unreadable
 from kgops.jobs.named_file import read_named
-from kgops.jobs.options import lever_problems
-from kgops.jobs.regress import KEYS, LEVERS_OF_REGRESS
+from kgops.jobs.options import option_problems
+from kgops.jobs.regress import KEYS, OPTIONS_OF_REGRESS
 
 __all__ = ["LEFT_OUT", "job_table", "names", "read"]
 
@@ -40,7 +40,7 @@ _TWIN = {"no_pretrain": "pretrain", "no_final": "final"}
 _COMPILE = ("torch_compile", "torch_compile_mode")
 _SCHEDULES = {"reducelronplateau": "plateau", "cosineannealinglr": "cosine", "none": "constant"}
 _SETTINGS = {key.name: key for key in KEYS}
-_KNOWN = dict.fromkeys((*_SETTINGS, *LEVERS_OF_REGRESS, *_COMPILE, *_TWIN, *LEFT_OUT))
+_KNOWN = dict.fromkeys((*_SETTINGS, *OPTIONS_OF_REGRESS, *_COMPILE, *_TWIN, *LEFT_OUT))
 
 
 def names() -> list[str]:
@@ -65,7 +65,7 @@ def job_table(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     given = {name: value for name, value in given.items() if value is not None}
     problems = unknown_names("", given, _KNOWN, "key")
     settings = {name: _value(name, value) for name, value in given.items() if name in _SETTINGS}
-    levers = {name: value for name, value in given.items() if name in LEVERS_OF_REGRESS}
+    options = {name: value for name, value in given.items() if name in OPTIONS_OF_REGRESS}
     if isinstance(given.get("architecture"), Mapping):
         settings["architecture"] = _architecture(given["architecture"], problems)
     for name, twin in _TWIN.items():
@@ -73,14 +73,14 @@ def job_table(given: Mapping[str, Any], source: str) -> dict[str, Any]:
             settings[twin] = False
     if _COMPILE[0] in given:
         mode = given.get(_COMPILE[1], "default") if _switch(given, _COMPILE[0], problems) else "off"
-        levers.setdefault("compile", mode)
-    problems += lever_problems(levers, path="")
+        options.setdefault("compile", mode)
+    problems += option_problems(options, path="")
     if problems:
         raise BadJob(source, problems)
     left_out = [f"{name}: {LEFT_OUT[name]}" for name, value in given.items() if name in LEFT_OUT and value]
     if left_out:
         settings["left_out"] = left_out
-    return {"workload": "regress", "regress": settings, "levers": levers}
+    return {"workload": "regress", "regress": settings, "options": options}
 
 
 def _architecture(table: Mapping[str, Any], problems: list[str]) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 from kgops.jobs.timestamps import is_moment
 
 STARTED = "started"
-LEVER = "lever"
+OPTION = "option"
 PROGRESS = "progress"
 METRIC = "metric"
 MEMORY = "memory"
@@ -27,16 +27,16 @@ OUT_OF_MEMORY = "out_of_memory"
 FAILED = "failed"
 NOTE = "note"
 TRACED = "traced"  # a test triple and the strongest training triples found for it
-MEASURED = "measured"  # a figure worth keeping beyond this run, with its spread
+MEASURED = "measured"  # a metric worth keeping beyond this run, with its spread
 LOG = "log"  # never written by a worker: a line of its events file that was no event
 
 # name → (type, required) of the fields an event must have to mean what it says
 _FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
     STARTED: {},
-    LEVER: {
+    OPTION: {
         "name": (str, True),
         "requested": (object, False),
-        "effective": (object, False),
+        "applied": (object, False),
         "reason": (str, False),
     },
     PROGRESS: {
@@ -56,7 +56,7 @@ _FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
         "step_mib": (float, False),
     },
     ARTIFACT: {"path": (str, True), "kind": (str, False), "sha256": (str, False), "bytes": (float, False)},
-    RESULT: {"figures": (dict, False)},
+    RESULT: {"metrics": (dict, False)},
     OUT_OF_MEMORY: {"detail": (str, False)},
     FAILED: {"reason": (str, True)},
     NOTE: {"text": (str, True)},
@@ -126,7 +126,7 @@ def read(line: bytes, now: float) -> Event:
     return Event(kind, float(at) if is_moment(at) else now, body)
 
 
-def is_figure(value: object) -> bool:
+def is_metric(value: object) -> bool:
     """A finite number that a column can hold."""
     return _is(value, float)
 
@@ -137,7 +137,7 @@ def _as_log(line: bytes, now: float) -> Event:
 
 def _is(value: object, wanted: type) -> bool:
     if wanted is float:
-        # A bool is an int to Python, and 1e999 parses as infinity: neither is a figure.
+        # A bool is an int to Python, and 1e999 parses as infinity: neither is a metric.
         return isinstance(value, (int, float)) and not isinstance(value, bool) and _is_finite(value)
     return isinstance(value, wanted) and value is not None
 

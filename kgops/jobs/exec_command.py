@@ -9,7 +9,7 @@ from kgops.jobs.placeholders import FIELD
 from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.workload import Workload
 
-_MOST_ON_OOM = 100_000  # each rung has a value of every name
+_MOST_ON_OOM = 100_000  # each fallback has a value of every name
 _NOT_FINITE = (float("inf"), float("-inf"))
 
 
@@ -30,7 +30,7 @@ def _check_exec(settings: dict[str, Any]) -> list[str]:
             problems.append(f"exec.on_oom.{name}: the command has no {{{name}}} to replace")
     lengths = [len(values) for values in settings["on_oom"].values() if isinstance(values, list)]
     if len(lengths) * max(lengths, default=0) > _MOST_ON_OOM:
-        problems.append(f"exec.on_oom: more than {_MOST_ON_OOM:,} values in all its rungs")
+        problems.append(f"exec.on_oom: more than {_MOST_ON_OOM:,} values in all its fallbacks")
     return problems
 
 

@@ -7,22 +7,22 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CardsAsked", "asked_with_devices"]
+__all__ = ["WantedGpus", "asked_with_devices"]
 
 _NUMBERED = re.compile(r"(\d+|(GPU|MIG)-[^,]*)(,(\d+|(GPU|MIG)-[^,]*))*")  # indexes and UUIDs
 
 
 @dataclass(frozen=True, slots=True)
-class CardsAsked:
-    """`named` None is any card, `many` None every one of them; with `model` any one of that model."""
+class WantedGpus:
+    """`named` None is any GPU, `many` None every one of them; with `model` any one of that model."""
 
     named: frozenset[str] | None
     many: int | None
     model: str | None = None
 
     @classmethod
-    def read(cls, text: str | None) -> CardsAsked:
-        """Nothing asked is one card, whichever; so is `auto`."""
+    def read(cls, text: str | None) -> WantedGpus:
+        """Nothing asked is one GPU, whichever; so is `auto`."""
         how, _, many = (text or "auto").partition(":")
         if how == "auto":
             return cls(None, int(many) if many.isdecimal() else 1)
@@ -33,7 +33,7 @@ class CardsAsked:
         return cls(frozenset(how.split(",")), None)
 
     def includes(self, *names: str | None, model: str | None = None) -> bool:
-        """Whether a card that goes by these names, and is of this model, is one of them."""
+        """Whether a GPU that goes by these names, and is of this model, is one of them."""
         if self.model is not None:
             return model is not None and _plain(model) == self.model
         return self.named is None or not self.named.isdisjoint(names)
@@ -44,9 +44,9 @@ def _plain(model: str) -> str:
 
 
 def asked_with_devices(gpu_request: str | None, devices: Any) -> str:
-    """What is asked of the queue by a run that uses cards and is spread over `devices`, as its lever says.
+    """What is asked of the queue by a run that uses GPUs and is spread over `devices`, as its option says.
 
-    Whoever names cards gets those, however many the run would be spread over.
+    Whoever names GPUs gets those, however many the run would be spread over.
     """
     if gpu_request not in (None, "auto") or devices == 1:
         return gpu_request or "auto"

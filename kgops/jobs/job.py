@@ -12,7 +12,7 @@ from kgops.jobs import cluster, toml
 from kgops.jobs.cluster import HERE, PlaceAsk
 from kgops.jobs.keys import Key, at_least, describe, joined, nearest, read_table, unreadable, unwritable
 from kgops.jobs.named_file import read_named
-from kgops.jobs.options import lever_problems
+from kgops.jobs.options import option_problems
 from kgops.jobs.secrets import masked_arguments, masked_text, secret_in
 from kgops.jobs.workloads import WORKLOADS
 
@@ -21,8 +21,8 @@ LONGEST_LABEL = 100
 
 
 @dataclass(frozen=True, slots=True)
-class CardAsk:
-    """What a job asks of a card. Without `wanted` and memory it asks for none."""
+class GpuRequest:
+    """What a job asks of a GPU. Without `wanted` and memory it asks for none."""
 
     wanted: str | None = None  # "auto", an index, or a UUID
     memory_mib: int | None = None
@@ -35,7 +35,7 @@ class Limits:
     grace_s: float = 30.0  # between asking a worker to stop and killing it
     log_mib: float = 256.0  # of worker.log kept on disk, the newest part
     memory_mib: int | None = None  # of host memory, for each process of the worker
-    allow_approximate: bool = False  # after an out-of-memory, levers that change results may give way too
+    allow_approximate: bool = False  # after an out-of-memory, options that change results may give way too
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Job:
     label: str
     settings: dict[str, Any]
     profile: str | None = None
-    levers: dict[str, Any] = field(default_factory=dict)
-    card: CardAsk = CardAsk()
+    options: dict[str, Any] = field(default_factory=dict)
+    gpu: GpuRequest = GpuRequest()
     limits: Limits = Limits()
     on: PlaceAsk = HERE
 
@@ -56,8 +56,8 @@ class Job:
             "label": self.label,
             "profile": self.profile,
             self.workload: {name: value for name, value in self.settings.items() if value is not None},
-            "levers": dict(self.levers),
-            "card": {name: value for name, value in asdict(self.card).items() if value is not None},
+            "options": dict(self.options),
+            "gpu": {name: value for name, value in asdict(self.gpu).items() if value is not None},
             "limits": {name: value for name, value in asdict(self.limits).items() if value is not None},
             "on": self._place(),
         }
@@ -83,12 +83,12 @@ _TOP = (
     Key("workload", "str", required=True),
     Key("label", "str", check=_label),
     Key("profile", "str"),
-    Key("levers", "table"),
-    Key("card", "table"),
+    Key("options", "table"),
+    Key("gpu", "table"),
     Key("limits", "table"),
     Key("on", "table"),
 )
-_CARD = (
+_GPU = (
     Key("wanted", "str"),
     Key("memory_mib", "int", check=at_least(1)),
     Key("exclusive", "bool", False),
@@ -121,12 +121,12 @@ def read_job(table: object, source: str) -> Job:
     )
     if workload and len(problems) == found_before:
         problems += workload.check(settings)
-    card = read_table("card", top["card"] or {}, _CARD, problems)
+    gpu = read_table("gpu", top["gpu"] or {}, _GPU, problems)
     limits = read_table("limits", top["limits"] or {}, _LIMITS, problems)
     on = read_table("on", top["on"] or {}, cluster.KEYS, problems)
     problems += cluster.problems_of(on, str(name))
-    levers = dict(top["levers"] or {})
-    problems += lever_problems(levers)
+    options = dict(top["options"] or {})
+    problems += option_problems(options)
     problems += unwritable(table)
     problems += _secrets_in(workload.name, settings, on["options"] or ()) if workload else []
     if problems or workload is None:
@@ -139,8 +139,8 @@ def read_job(table: object, source: str) -> Job:
         label=masked_text(top["label"] or "")[:LONGEST_LABEL] or (made if made.strip() else workload.name),
         settings=settings,
         profile=top["profile"],
-        levers=levers,
-        card=CardAsk(**card),
+        options=options,
+        gpu=GpuRequest(**gpu),
         limits=Limits(**limits),
         on=PlaceAsk(**{**on, "options": tuple(on["options"] or ())}),
     )

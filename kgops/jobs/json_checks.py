@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kgops.jobs.events import is_figure
+from kgops.jobs.events import is_metric
 
 __all__ = ["ANY", "Maybe", "misfit_in"]
 
@@ -36,7 +36,7 @@ def misfit_in(value: Any, shape: Any, where: str) -> str | None:
         return _first(inner, f"{where} is no list")
     if isinstance(shape, dict):
         return _first(_members(value, shape, where) if _is(value, dict) else None, f"{where} is no table")
-    fits = is_figure(value) if shape is float else _is_whole(value) if shape is int else _is(value, shape)
+    fits = is_metric(value) if shape is float else _is_whole(value) if shape is int else _is(value, shape)
     return None if fits else f"{where} is no {_WORDS[shape]}: {value!r:.40}"
 
 

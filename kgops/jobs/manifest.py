@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.jobs.events import is_figure
+from kgops.jobs.events import is_metric
 from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, sync_folder, write_durably
 
 # In a worker's environment: the key of its run and the number of its attempt, as `owner` puts them together.
@@ -33,13 +33,13 @@ class ResultFile:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     files: tuple[ResultFile, ...]
-    figures: dict[str, float]
+    metrics: dict[str, float]
 
 
 def write(
     path: Path,
     files: Iterable[ResultFile],
-    figures: dict[str, float],
+    metrics: dict[str, float],
     *,
     written_by: str | None = None,
 ) -> Manifest:
@@ -47,13 +47,13 @@ def write(
 
     `written_by` is the owner; without it that of this process, where it is a worker.
     """
-    manifest = Manifest(tuple(files), figures)
+    manifest = Manifest(tuple(files), metrics)
     path.parent.mkdir(exist_ok=True)
     body = {
         "files": [
             {"path": f.path, "kind": f.kind, "sha256": f.sha256, "bytes": f.bytes} for f in manifest.files
         ],
-        "figures": {name: value for name, value in figures.items() if is_figure(value)},
+        "metrics": {name: value for name, value in metrics.items() if is_metric(value)},
         "owner": written_by or os.environ.get(OWNER),
     }
     write_durably(path, json.dumps(body, indent=1).encode())
@@ -105,7 +105,7 @@ def read(path: Path, *, owners: frozenset[str] | None = None) -> tuple[Manifest 
         if owners is not None and body.get("owner") not in owners:
             return None, "the result manifest is of another run or attempt"
         files = tuple(ResultFile(str(f["path"]), f["kind"], f["sha256"], f["bytes"]) for f in body["files"])
-        figures = {str(name): float(value) for name, value in body["figures"].items()}
+        metrics = {str(name): float(value) for name, value in body["metrics"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None, "the result manifest is not one of ours"
     root = path.parent.parent
@@ -124,4 +124,4 @@ def read(path: Path, *, owners: frozenset[str] | None = None) -> tuple[Manifest 
             return None, f"{file.path}, named by the result manifest, is no file"
         except FileNotFoundError as error:
             return None, f"{file.path}, named by the result manifest: {os.strerror(error.errno or 0)}"
-    return Manifest(files, figures), None
+    return Manifest(files, metrics), None

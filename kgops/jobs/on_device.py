@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
-from kgops.jobs.regress import LEVERS_OF_REGRESS
+from kgops.jobs.regress import OPTIONS_OF_REGRESS
 
 __all__ = [
     "AUTO",
@@ -71,10 +71,10 @@ def training_precision(asked: str, place: Place) -> tuple[str, str | None]:
         return _on_cpu(asked, place.has_bf16)
     gpu = f"compute capability {place.capability[0]}.{place.capability[1]}"
     if asked == "auto":
-        return _fastest(place.capability), f"the fastest this card has ({gpu})"
+        return _fastest(place.capability), f"the fastest this GPU has ({gpu})"
     if asked in ("bf16", "tf32") and place.capability < _BF16:
         name = "TF32" if asked == "tf32" else asked
-        return "fp32", f"{name} needs compute capability 8.0; this card has {gpu}"
+        return "fp32", f"{name} needs compute capability 8.0; this GPU has {gpu}"
     return asked, None
 
 
@@ -86,7 +86,7 @@ def _on_cpu(asked: str, has_bf16: bool) -> tuple[str, str | None]:
     if asked == "auto":
         return "fp32", _NO_GPU
     if asked == "tf32":
-        return "fp32", f"TF32 is a number format of CUDA cards; {_NO_GPU}"
+        return "fp32", f"TF32 is a number format of CUDA GPUs; {_NO_GPU}"
     if asked == "fp16":
         return "fp32", "a CPU sums fp16 products in fp16, which loses gradients"
     if asked == "bf16" and not has_bf16:
@@ -119,7 +119,7 @@ def compile_mode(mode: str, place: Place, *, checkpointing: bool) -> tuple[str, 
         return "default", "CUDA graphs need a CUDA device" if mode in WHOLE_STEP else None
     if place.capability < _FP16:
         has = f"{place.capability[0]}.{place.capability[1]}"
-        return "off", f"torch.compile needs compute capability 7.0; this card has {has}"
+        return "off", f"torch.compile needs compute capability 7.0; this GPU has {has}"
     if mode in WHOLE_STEP and checkpointing:
         return "default", f"{mode} replays CUDA graphs, which do not go with gradient checkpointing"
     return mode, None
@@ -134,13 +134,13 @@ def works_without(job: Job, place: Place) -> bool:
 def processes_on_cpu(asked: int | str) -> tuple[int, str | None]:
     """That share a run there, and why they are not as many as were asked for."""
     if isinstance(asked, str):
-        return 1, f"{_NO_GPU}; a number of processes share the processor: --devices 2"
+        return 1, f"{_NO_GPU}; a number of processes share the CPU: --devices 2"
     cores = len(os.sched_getaffinity(0))
     return min(asked, cores), f"there are {cores} cores" if asked > cores else None
 
 
 def alone_in_tracing(settings: Mapping[str, Any]) -> str | None:
-    """Why a tracing is not shared out, whatever `devices` says."""
+    """Why a TracIn run is not shared out, whatever `devices` says."""
     for name, told in (
         ("self_influence", "self-influence is"),
         ("build_index", "an index is built"),
@@ -154,7 +154,7 @@ def alone_in_tracing(settings: Mapping[str, Any]) -> str | None:
 def of_training(job: Job, place: Place, processes: int | None, why: str | None = None) -> Iterator[Applied]:
     """Of kgops' own engine, spread over so many `processes`, and why these are not what was asked; None: nobody
     knows yet how many."""
-    asked, several = job.levers, processes is None or processes > 1
+    asked, several = job.options, processes is None or processes > 1
     precision, lower = training_precision(asked.get("precision", "fp32"), place)
     batch, chunk = asked.get("batch_size", chunk_sizes.TRAIN_BATCH), asked.get("entity_chunk", "auto")
     again = bool(asked.get("gradient_checkpointing", False))
@@ -183,7 +183,7 @@ def of_training(job: Job, place: Place, processes: int | None, why: str | None =
         elif name == "devices":
             yield Applied(name, processes, why)
         elif name not in _OF_TRAINING:
-            yield Applied(name, "off", "training has no such lever")
+            yield Applied(name, "off", "training has no such option")
 
 
 _OF_TRAINING = frozenset(
@@ -195,7 +195,7 @@ _OF_TRAINING = frozenset(
 
 
 def _training_compile(job: Job, place: Place, several: bool, again: bool) -> Found:
-    mode = job.levers.get("compile", "off")
+    mode = job.options.get("compile", "off")
     if mode == "off":
         return "off", None
     if works_without(job, place):
@@ -222,7 +222,7 @@ def _scaled(asked: Mapping[str, Any], precision: str) -> Applied:
 
 def _cleanup(job: Job, place: Place) -> Applied:
     """On unless somebody disabled it, as in the group's scripts."""
-    wanted, is_there = bool(job.levers.get("memory_cleanup", True)), place.kind == "cuda"
+    wanted, is_there = bool(job.options.get("memory_cleanup", True)), place.kind == "cuda"
     return Applied(
         "memory_cleanup", spelled(wanted and is_there), _NO_GPU if wanted and not is_there else None
     )
@@ -230,7 +230,7 @@ def _cleanup(job: Job, place: Place) -> Applied:
 
 def of_pykeen(job: Job, place: Place) -> Iterator[Applied]:
     """Of PyKEEN's own pipeline."""
-    asked = job.levers
+    asked = job.options
     wanted = asked.get("precision", "fp32")
     yield Applied("batch_size", asked.get("batch_size", chunk_sizes.TRAIN_BATCH))
     yield Applied("precision", "fp32", None if wanted == "fp32" else "PyKEEN's pipeline knows float32 alone")
@@ -240,11 +240,11 @@ def of_pykeen(job: Job, place: Place) -> Iterator[Applied]:
             yield Applied(name, value)
         elif name not in ("batch_size", "precision", "memory_cleanup"):
             idle = value in (False, "off")
-            yield Applied(name, "off", None if idle else "PyKEEN's pipeline has no such lever")
+            yield Applied(name, "off", None if idle else "PyKEEN's pipeline has no such option")
 
 
 def of_regression(job: Job, place: Place) -> Iterator[Applied]:
-    asked = job.levers
+    asked = job.options
     precision, lower = training_precision(asked.get("precision", "fp32"), place)
     batch, pieces = asked.get("batch_size", chunk_sizes.REGRESS_BATCH), asked.get("microbatch", "auto")
     again = bool(asked.get("gradient_checkpointing", False))
@@ -265,15 +265,15 @@ def of_regression(job: Job, place: Place) -> Iterator[Applied]:
         elif name == "num_workers":
             why = "one thread reads the next windows from mapped files while a step runs"
             yield Applied(name, 1, why if value != 1 else None)
-        elif name != "memory_cleanup" and name not in LEVERS_OF_REGRESS:
-            yield Applied(name, "off", "regression has no such lever")
+        elif name != "memory_cleanup" and name not in OPTIONS_OF_REGRESS:
+            yield Applied(name, "off", "regression has no such option")
 
 
 def of_tracing(
     job: Job, place: Place, processes: int | None, why: str | None = None, *, factored: bool | None = True
 ) -> Iterator[Applied]:
     """`factored` is of kgops' ConvE alone: other models stay in fp32. None: nobody knows yet whose model it is."""
-    asked = job.levers
+    asked = job.options
     precision = precision_of_products(asked.get("precision", "fp32"), place)
     gram: Found = (asked.get("gram_precision", "fp32"), None)
     if not factored:
@@ -314,7 +314,7 @@ def _beside_tracing(name: str, value: Any, place: Place) -> Applied:
         return Applied(name, "on", None if value else told)
     if name == "num_workers":
         return Applied(name, 0, None if value == 0 else _NOTHING_TO_LOAD)
-    return Applied(name, "off", None if off else _NOT_IN_TRACING.get(name, "TracIn has no such lever"))
+    return Applied(name, "off", None if off else _NOT_IN_TRACING.get(name, "TracIn has no such option"))
 
 
 _COMPILED = "nearly all of the time is in matrix products, which are compiled already"
@@ -327,7 +327,7 @@ _NOT_IN_TRACING = {
 
 
 def one_after_the_other(first: Applied, then: Applied) -> Found:
-    """What a training and the tracing after it make of one option, and why: once where it is the same."""
+    """What a training and the TracIn run after it make of one option, and why: once where it is the same."""
     value, reasons = then.value, [first.reason, then.reason]
     if first.option == "memory_cleanup" and then.reason and first.value == value != "off":
         return value, f"training: {first.reason}; TracIn: {then.reason}"

@@ -32,19 +32,19 @@ def option_line(name: str, requested: Any, applied: Any, reason: str | None) -> 
     return one_line(f"{label}: {state} ({told})" if told else f"{label}: {state}")
 
 
-def booleans(levers: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Any]) -> dict[str, bool]:
+def booleans(options: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Any]) -> dict[str, bool]:
     """The documented ones: what was applied, and under `…_requested` what the job had asked for."""
     found = {}
-    for name, lever in DOCUMENTED.items():
+    for name, option in DOCUMENTED.items():
         # Unasked, cleanup alone is on: their scripts had a flag that disables it.
-        requested = asked.get(lever, lever == "memory_cleanup")
-        found[name] = _is_on(lever, levers[lever]["effective"])
-        found[f"{name}_requested"] = _is_on(lever, requested)
+        requested = asked.get(option, option == "memory_cleanup")
+        found[name] = _is_on(option, options[option]["applied"])
+        found[f"{name}_requested"] = _is_on(option, requested)
     return found
 
 
-def _is_on(lever: str, value: Any) -> bool:
-    return value in (*_MIXED, "auto") if lever == "precision" else value in (True, "on")
+def _is_on(option: str, value: Any) -> bool:
+    return value in (*_MIXED, "auto") if option == "precision" else value in (True, "on")
 
 
 def _shown(value: Any) -> str:

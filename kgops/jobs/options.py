@@ -1,4 +1,4 @@
-"""Levers: every optimization kgops can pull, and what pulling it does to the numbers."""
+"""Options: every optimization kgops can pull, and what pulling it does to the numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Kind = Literal["exact", "numeric", "approximate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
+class Option:
     """One optimization. `exact` gives the same numbers, `numeric` the same up to rounding,
     `approximate` different ones."""
 
@@ -43,71 +43,75 @@ def _word(value: Any) -> str:
 _FORMATS = ("fp32", "tf32", "fp16", "bf16")
 _COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
 
-LEVERS: dict[str, Lever] = {
-    lever.name: lever
-    for lever in (
-        Lever("precision", "numeric", "number format of the heavy products", ("auto", *_FORMATS)),
-        Lever("batch_size", "approximate", "examples per step; changes the result", (int,)),
-        Lever(
+OPTIONS: dict[str, Option] = {
+    option.name: option
+    for option in (
+        Option("precision", "numeric", "number format of the heavy products", ("auto", *_FORMATS)),
+        Option("batch_size", "approximate", "examples per step; changes the result", (int,)),
+        Option(
             "microbatch",
             "numeric",
             "examples at a time; gradients add up",
             ("auto", int),
         ),
-        Lever("temporal_frames", "approximate", "frames of a window; fewer: less memory", (int,)),
-        Lever("memory_optimized", "approximate", "half the channels of the image network", (True, False)),
-        Lever("block", "exact", "training triples scored at a time", (int,)),
-        Lever("tests_at_once", "exact", "test triples kept at a time", ("auto", int)),
-        Lever("entity_chunk", "exact", "entities at once: fewer, less memory", ("auto", int)),
-        Lever(
+        Option("temporal_frames", "approximate", "frames of a window; fewer: less memory", (int,)),
+        Option("memory_optimized", "approximate", "half the channels of the image network", (True, False)),
+        Option("block", "exact", "training triples scored at a time", (int,)),
+        Option("tests_at_once", "exact", "test triples kept at a time", ("auto", int)),
+        Option("entity_chunk", "exact", "entities at once: fewer, less memory", ("auto", int)),
+        Option(
             "gradient_checkpointing",
             "exact",
             "compute activations twice, keep fewer",
             (True, False),
         ),
-        Lever("memory_cleanup", "exact", "give back cached memory when short", (True, False)),
-        Lever("compile", "numeric", "let torch.compile generate the kernels", _COMPILE_MODES),
-        Lever("cuda_graphs", "exact", "replay a whole step as one launch", (True, False)),
-        Lever("filtering", "approximate", "only the test triple's neighbourhood", (True, False)),
-        Lever("last_layers", "approximate", "gradients of the last layers only", (False, int)),
-        Lever(
+        Option("memory_cleanup", "exact", "give back cached memory when short", (True, False)),
+        Option("compile", "numeric", "let torch.compile generate the kernels", _COMPILE_MODES),
+        Option("cuda_graphs", "exact", "replay a whole step as one launch", (True, False)),
+        Option("filtering", "approximate", "only the test triple's neighbourhood", (True, False)),
+        Option("last_layers", "approximate", "gradients of the last layers only", (False, int)),
+        Option(
             "gram_precision",
             "numeric",
             "number format of the largest products",
             ("fp32", "fp16", "bf16"),
         ),
-        Lever("vectorized_gradients", "exact", "gradients of many triples at once, in TracIn", (True, False)),
-        Lever("test_gradient_caching", "exact", "test triples' gradients computed once", (True, False)),
-        Lever(
+        Option(
+            "vectorized_gradients", "exact", "gradients of many triples at once, in TracIn", (True, False)
+        ),
+        Option("test_gradient_caching", "exact", "test triples' gradients computed once", (True, False)),
+        Option(
             "devices",
-            "numeric",  # a tracing is the same byte for byte; a training's sums are rounded in another order
-            "cards, or processes on the processor, that a run is spread over",
+            "numeric",  # a TracIn run is the same byte for byte; a training's sums are rounded in another order
+            "GPUs, or processes on the CPU, that a run is spread over",
             ("all", int),
             r"\d+(,\d+)+",
-            "cards as in 0,1",
+            "GPUs as in 0,1",
         ),
-        Lever("optimizer_kernel", "numeric", "one fused kernel for the optimizer's step", ("fused", "plain")),
-        Lever(
+        Option(
+            "optimizer_kernel", "numeric", "one fused kernel for the optimizer's step", ("fused", "plain")
+        ),
+        Option(
             "scale_gradients", "numeric", "scale losses so that fp16 gradients do not vanish", (True, False)
         ),
-        Lever("num_workers", "exact", "processes that load data; data lives on the device here", (0, int)),
+        Option("num_workers", "exact", "processes that load data; data lives on the device here", (0, int)),
     )
 }
 
 
-def lever_problems(levers: Mapping[Any, Any], *, path: str = "levers") -> list[str]:
+def option_problems(options: Mapping[Any, Any], *, path: str = "options") -> list[str]:
     """What is wrong with these names and values, each with its key."""
     from kgops.jobs.keys import joined, unknown_names  # here: supervisors read kinds alone
 
     troubles = [
         f"{joined(path, name)}: {trouble}"
-        for name, value in levers.items()
-        if name in LEVERS and (trouble := LEVERS[name].trouble(value))
+        for name, value in options.items()
+        if name in OPTIONS and (trouble := OPTIONS[name].trouble(value))
     ]
-    return unknown_names(path, levers, LEVERS, "lever") + troubles
+    return unknown_names(path, options, OPTIONS, "option") + troubles
 
 
 def kind_of(name: str) -> Kind:
-    """A lever nobody declared may change anything: it counts as approximate."""
-    lever = LEVERS.get(name)
-    return lever.kind if lever else "approximate"
+    """An option nobody declared may change anything: it counts as approximate."""
+    option = OPTIONS.get(name)
+    return option.kind if option else "approximate"

@@ -14,7 +14,7 @@ KEYS = (
     Key("train", "table", required=True, help="The keys of `train`."),
     Key("tracin", "table", help="The keys of `tracin`; model and data are those of the training."),
 )
-# Levers of the second half; the others are the first's alone. `precision` too: fewer bits find other triples, and
+# Options of the second half; the others are the first's alone. `precision` too: fewer bits find other triples, and
 # who wants that of TracIn says so in a run of its own.
 TRACED = frozenset(
     {
@@ -37,9 +37,9 @@ _GIVEN = (
 )
 
 
-def train_levers(levers: Mapping[str, Any]) -> dict[str, Any]:
+def train_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those that the first half is asked for."""
-    return {name: value for name, value in levers.items() if name not in _TRACED_ALONE}
+    return {name: value for name, value in options.items() if name not in _TRACED_ALONE}
 
 
 def train_settings(settings: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def with_changes(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     return {
         **recipe,
         "train": {**settings, **given},
-        "levers": {**recipe.get("levers", {}), **changes["levers"]},
+        "options": {**recipe.get("options", {}), **changes["options"]},
     }
 
 

@@ -19,9 +19,9 @@ from kgops.jobs.workload import Workload
 
 __all__ = [
     "KEYS",
-    "LEVERS_OF_REGRESS",
     "LOSSES",
     "OPTIMIZERS",
+    "OPTIONS_OF_REGRESS",
     "REGRESS",
     "SCHEDULES",
     "config_of",
@@ -35,7 +35,7 @@ OPTIMIZERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("plateau", "cosine", "constant")
 
 # What of `kgops.jobs.options` this workload pulls; its worker says of any other that it has none such.
-LEVERS_OF_REGRESS = frozenset(
+OPTIONS_OF_REGRESS = frozenset(
     {
         *("precision", "batch_size", "microbatch", "temporal_frames", "memory_optimized"),
         *("gradient_checkpointing", "compile", "num_workers", "memory_cleanup", "scale_gradients"),
@@ -94,7 +94,7 @@ KEYS = (
     Key("seed", "int", 0, check=at_least(0), help="Same command, same seed, same numbers."),
     Key("resume_every", "float", 60.0, check=at_least(0), help="Seconds that a lost worker may cost."),
     Key(
-        "device", "str", "auto", check=device_name, help="auto, cpu, cuda, or cuda:N; cuda insists on a card."
+        "device", "str", "auto", check=device_name, help="auto, cpu, cuda, or cuda:N; cuda insists on a GPU."
     ),
     Key("left_out", "strings", [], help="What of a configuration kgops does not do; the run says so."),
 )
@@ -109,14 +109,14 @@ def image_size(settings: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def config_of(
-    settings: Mapping[str, Any], levers: Mapping[str, Any], size: tuple[int, int]
+    settings: Mapping[str, Any], options: Mapping[str, Any], size: tuple[int, int]
 ) -> RegressionConfig:
     """The network of a job on frames of this height and width."""
     same = ("architecture", "angles_mode", "use_spatial_attention", "use_temporal_attention", "dropout")
     return RegressionConfig(
         *size,
-        temporal_frames=levers.get("temporal_frames", REGRESS_FRAMES),
-        channels=SMALL_CHANNELS if levers.get("memory_optimized", False) else CHANNELS,
+        temporal_frames=options.get("temporal_frames", REGRESS_FRAMES),
+        channels=SMALL_CHANNELS if options.get("memory_optimized", False) else CHANNELS,
         **{name: settings[name] for name in same},
     )
 

@@ -69,7 +69,7 @@ KEYS = (
     Key("cache", "str", help="Accepted: the graph is built once, in a moment, and nothing is cached."),
     Key("filter_method", "str", help="Accepted: igraph or networkx; kgops finds the same edges itself."),
     Key(
-        "device", "str", "auto", check=device_name, help="auto, cpu, cuda, or cuda:N; cuda insists on a card."
+        "device", "str", "auto", check=device_name, help="auto, cpu, cuda, or cuda:N; cuda insists on a GPU."
     ),
 )
 

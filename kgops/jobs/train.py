@@ -107,7 +107,7 @@ KEYS = (
         help="Seconds of training that a lost worker may cost.",
     ),
     Key(
-        "device", "str", "auto", check=device_name, help="auto, cpu, cuda, or cuda:N; cuda insists on a card."
+        "device", "str", "auto", check=device_name, help="auto, cpu, cuda, or cuda:N; cuda insists on a GPU."
     ),
 )
 
@@ -129,12 +129,12 @@ def _check(settings: dict[str, Any]) -> list[str]:
     return problems
 
 
-def spread_problems(settings: Mapping[str, Any], levers: Mapping[str, Any]) -> list[str]:
+def spread_problems(settings: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
     """What does not go together with several devices, before anything has begun."""
-    devices = levers.get("devices", 1)
+    devices = options.get("devices", 1)
     if settings["engine"] == "kgops" or devices == 1:
         return []
-    return [f"levers.devices: PyKEEN's pipeline trains on one device, found {devices}; leave it away"]
+    return [f"options.devices: PyKEEN's pipeline trains on one device, found {devices}; leave it away"]
 
 
 def _label(settings: dict[str, Any]) -> str:

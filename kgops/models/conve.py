@@ -55,7 +55,7 @@ class ConvE(nn.Module):
     def finish(self, projected: torch.Tensor, whole: WholeBatch = ALL_HERE) -> torch.Tensor:
         """From the projection to the vector that is multiplied with the tails."""
         x = whole.dropout(projected, self.config.output_dropout, self.training)
-        # Dropout stands before this norm, as in PyKEEN and unlike in the paper's figure.
+        # Dropout stands before this norm, as in PyKEEN and unlike in the paper's metric.
         if self.output_norm is not None:
             x = whole.norm(self.output_norm, x)
         return F.relu(x)

@@ -1,8 +1,8 @@
-"""torch's caching allocator for cards, replayed: how much it reserves for what lives.
+"""torch's caching allocator for GPUs, replayed: how much it reserves for what lives.
 
 Rules as in torch's CUDACachingAllocator: blocks of 512 bytes; up to 1 MiB from segments of 2 MiB, below
 10 MiB from segments of 20 MiB, larger ones from segments of their own in steps of 2 MiB; best fit, split,
-merged with free neighbours. Derived from its source, not measured on a card yet.
+merged with free neighbours. Derived from its source, not measured on a GPU yet.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Pool:
 
 
 def reserved_bytes(events: Sequence[tuple[int, int]], *, expandable: bool = False) -> int:
-    """For allocations (number, bytes) and frees (number, 0) in their order; nothing is given back to the card.
+    """For allocations (number, bytes) and frees (number, 0) in their order; nothing is given back to the GPU.
 
     `expandable`: segments grow where they are, so free memory is never in pieces too small.
     """

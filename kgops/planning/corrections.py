@@ -11,7 +11,7 @@ from typing import NamedTuple
 __all__ = ["Accuracy", "Correction", "Pair", "accuracy", "learn"]
 
 _LEAST = 3  # runs; fewer may all be of one odd kind
-_FURTHEST = 3.0  # a factor beyond this tells of a wrong measurement, or of another run on the card
+_FURTHEST = 3.0  # a factor beyond this tells of a wrong measurement, or of another run on the GPU
 
 
 class Pair(NamedTuple):
@@ -30,7 +30,7 @@ class Correction:
 
     @property
     def says(self) -> str:
-        return f"learned from {self.samples} runs on this card (x {self.factor:.3f})"
+        return f"learned from {self.samples} runs on this GPU (x {self.factor:.3f})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Accuracy:
 
 
 def learn(pairs: Iterable[Pair]) -> Correction | None:
-    """From the runs of one card; None where too few have been measured.
+    """From the runs of one GPU; None where too few have been measured.
 
     Predictions too low are raised at once, since that is the dangerous side; too high ones are lowered the
     more, the more runs agree: half of the way after three.

@@ -75,7 +75,7 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """What decides how much a tracing writes. Another `top_k` is asked by `replace`."""
+    """What decides how much a TracIn run writes. Another `top_k` is asked by `replace`."""
 
     settings: dict[str, Any]
     trains: int
@@ -188,9 +188,9 @@ def tracing_of(
     elif settings["test_triples"] or "test" in files:
         named = settings["test_triples"]
         tests = size_of_file(Path(named) if named else files["test"], names)
-    filtered = bool(job.levers.get("filtering", bool(settings["test_triples"])))
+    filtered = bool(job.options.get("filtering", bool(settings["test_triples"])))
     index = index_bytes(shape) if shape is not None and settings["build_index"] else 0
-    many = job.levers.get("devices", 1) != 1
+    many = job.options.get("devices", 1) != 1
     return Tracing(
         settings,
         counts.train,

@@ -213,7 +213,7 @@ def _output_gradients(ledger: Ledger, s: TracinShape, side: Side) -> list[Held]:
     """`Encoder.output_gradients`."""
     part, vector = "factors", 4 * s.model.embedding_dim
     own = vector * side.samples
-    ledger.flash(part, side.samples * s.model.embedding_dim, 0 if s.on_card else own)
+    ledger.flash(part, side.samples * s.model.embedding_dim, 0 if s.on_gpu else own)
     by_weight, by_bias = "output_norm.weight" in s.names, "output_norm.bias" in s.names
     passing: list[Held] = []
     if by_weight:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Place, works_without
@@ -22,11 +22,11 @@ _FEWER_TESTS = (64, 8, 1)
 _GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 Step = tuple[dict[str, Any], str]
-"""Levers to set, and why that needs less."""
+"""Options to set, and why that needs less."""
 
 
-def stages_of(job: Job, card: CardFacts | None) -> Iterator[Stage]:
-    """Of the job; none of a command, and none that is skipped. No `card`: it runs on the CPU."""
+def stages_of(job: Job, gpu: GpuFacts | None) -> Iterator[Stage]:
+    """Of the job; none of a command, and none that is skipped. No `gpu`: it runs on the CPU."""
     tables = {job.workload: job.settings}
     if job.workload == "pipeline":
         from kgops.jobs.pipeline import tracin_settings, train_settings
@@ -34,7 +34,7 @@ def stages_of(job: Job, card: CardFacts | None) -> Iterator[Stage]:
         whole = tracin_settings(job.settings, "", "")
         tables = {"train": train_settings(job.settings), "tracin": whole}
     for name, settings in tables.items():
-        used = None if settings.get("device") == "cpu" else card
+        used = None if settings.get("device") == "cpu" else gpu
         if name == "train":
             kind = _PyKEEN if settings["engine"] == "pykeen" else _Train
             yield kind(job, settings, used)
@@ -46,11 +46,11 @@ def stages_of(job: Job, card: CardFacts | None) -> Iterator[Stage]:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One of the job: where its levers stand at the `start`, and the `steps` of one kind from where they are `now`."""
+    """One of the job: where its options stand at the `start`, and the `steps` of one kind from where they are `now`."""
 
     job: Job
     settings: Mapping[str, Any]  # of this stage alone
-    card: CardFacts | None
+    gpu: GpuFacts | None
 
     def start(self, entities: int | None) -> dict[str, Any]:
         raise NotImplementedError
@@ -60,14 +60,14 @@ class Stage:
 
     @property
     def _leaves_compiling(self) -> bool:
-        return self.card is None and works_without(self.job, Place())
+        return self.gpu is None and works_without(self.job, Place())
 
     def _precision(self) -> str:
-        asked: str = self.job.levers.get("precision", "fp32")
-        return _half(self.card) or asked if asked == "auto" else asked
+        asked: str = self.job.options.get("precision", "fp32")
+        return _half(self.gpu) or asked if asked == "auto" else asked
 
     def _lower_precision(self, now: Mapping[str, Any]) -> Iterator[Step]:
-        half = _half(self.card)
+        half = _half(self.gpu)
         if half is not None and now["precision"] in ("fp32", "tf32"):
             yield {"precision": half}, "half the bytes in the heavy products"
 
@@ -76,13 +76,13 @@ class _Train(Stage):
     """ConvE by kgops' own engine."""
 
     def start(self, entities: int | None) -> dict[str, Any]:
-        asked = self.job.levers
-        batch, device = asked.get("batch_size", chunk_sizes.TRAIN_BATCH), "cuda" if self.card else "cpu"
+        asked = self.job.options
+        batch, device = asked.get("batch_size", chunk_sizes.TRAIN_BATCH), "cuda" if self.gpu else "cpu"
         return {
             "batch_size": batch,
             "entity_chunk": _chunk(asked, chunk_sizes.loss_chunk(None, batch, device), entities),
             "gradient_checkpointing": asked.get("gradient_checkpointing", False),
-            "cuda_graphs": asked.get("cuda_graphs", False) if self.card else False,
+            "cuda_graphs": asked.get("cuda_graphs", False) if self.gpu else False,
             "compile": "off" if self._leaves_compiling else asked.get("compile", "off"),
             "precision": self._precision(),
         }
@@ -94,10 +94,10 @@ class _Train(Stage):
             if now["compile"] not in _GRAPH_MODES:
                 yield {"gradient_checkpointing": True}, "activations are computed again instead of kept"
         elif kind == "numeric":
-            if now["compile"] in _GRAPH_MODES and self.card:
+            if now["compile"] in _GRAPH_MODES and self.gpu:
                 yield {"compile": "default"}, "without the memory that captured graphs keep"
                 yield {"gradient_checkpointing": True}, "activations are computed again instead of kept"
-            elif not self.card:
+            elif not self.gpu:
                 yield {"compile": "off"}, "compiling takes memory of its own"
             yield from self._lower_precision(now)
         else:
@@ -105,10 +105,10 @@ class _Train(Stage):
 
 
 class _PyKEEN(Stage):
-    """PyKEEN's pipeline honours no lever of memory but the batch."""
+    """PyKEEN's pipeline honours no option of memory but the batch."""
 
     def start(self, entities: int | None) -> dict[str, Any]:
-        return {"batch_size": self.job.levers.get("batch_size", chunk_sizes.TRAIN_BATCH)}
+        return {"batch_size": self.job.options.get("batch_size", chunk_sizes.TRAIN_BATCH)}
 
     def steps(self, kind: Kind, now: Mapping[str, Any]) -> Iterator[Step]:
         if kind == "approximate":
@@ -119,7 +119,7 @@ class _Regress(Stage):
     """In the order of the project it comes from; a batch in pieces finds the same as the batch in one."""
 
     def start(self, entities: int | None) -> dict[str, Any]:
-        asked = self.job.levers
+        asked = self.job.options
         batch = asked.get("batch_size", chunk_sizes.REGRESS_BATCH)
         pieces = asked.get("microbatch", "auto")
         return {
@@ -152,7 +152,7 @@ class _Regress(Stage):
 
 class _Tracin(Stage):
     def start(self, entities: int | None) -> dict[str, Any]:
-        asked = self.job.levers
+        asked = self.job.options
         return {
             "block": asked.get("block", chunk_sizes.TRACIN_BLOCK),
             "entity_chunk": _chunk(asked, chunk_sizes.TRACIN_CHUNK, entities),
@@ -177,7 +177,7 @@ class _Tracin(Stage):
             yield from _smaller_chunks(now)
         elif kind == "numeric":
             yield from self._lower_precision(now)
-            half = _half(self.card)
+            half = _half(self.gpu)
             if half is not None and now["gram_precision"] == "fp32":
                 yield {"gram_precision": half}, "half the bytes in TracIn's two largest products"
         else:
@@ -200,11 +200,11 @@ def _sizes(start: int, smallest: int) -> Iterator[int]:
         yield start
 
 
-def _halved(lever: str, start: int, smallest: int, why: str) -> Iterator[Step]:
+def _halved(option: str, start: int, smallest: int, why: str) -> Iterator[Step]:
     """As little less as can be: what changes results should change them little."""
     while start // 2 >= smallest:
         start //= 2
-        yield {lever: start}, why
+        yield {option: start}, why
 
 
 def _chunk(asked: Mapping[str, Any], usual: int, entities: int | None) -> int:
@@ -213,9 +213,9 @@ def _chunk(asked: Mapping[str, Any], usual: int, entities: int | None) -> int:
     return size if entities is None else min(size, entities)
 
 
-def _half(card: CardFacts | None) -> str | None:
-    """The half precision that this card has tensor cores for."""
-    capability = None if card is None else card.compute_capability
+def _half(gpu: GpuFacts | None) -> str | None:
+    """The half precision that this GPU has tensor cores for."""
+    capability = None if gpu is None else gpu.compute_capability
     if capability is None or capability < (7, 0):
         return None
     return "bf16" if capability >= (8, 0) else "fp16"

@@ -51,7 +51,7 @@ def _walk_made(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> 
 
 
 def walk_query(ledger: Ledger, s: TracinShape) -> None:
-    """`Index.scan` of one tile of test triples: files are mapped, on a card copied there."""
+    """`Index.scan` of one tile of test triples: files are mapped, on a GPU copied there."""
     engines = walk_engines(ledger, s)
     ledger.phase = "tests"
     tile = s.tests_of_a_tile
@@ -60,8 +60,8 @@ def walk_query(ledger: Ledger, s: TracinShape) -> None:
     kept = walk_kept(ledger, s, scratches, test)
     ledger.phase = "blocks"
     n = s.counts.train
-    every = [] if s.ranks or s.on_card else [ledger.take("scores", 4 * tile * n)]
-    union = [] if s.ranks or s.on_card else [ledger.take("data", (_ID + _ROW) * n)]
+    every = [] if s.ranks or s.on_gpu else [ledger.take("scores", 4 * tile * n)]
+    union = [] if s.ranks or s.on_gpu else [ledger.take("data", (_ID + _ROW) * n)]
     ranking = Ranking(ledger, s, test)
     earlier = ledger.take("scores", 24 * (tile - test.triples) * ranking.best if s.ranks else 0)
     last = 0
@@ -83,7 +83,7 @@ def walk_query(ledger: Ledger, s: TracinShape) -> None:
 
 def mapped_bytes(s: TracinShape) -> int:
     """Of files that a process on a CPU has resident at once: the one it reads, and the one before."""
-    if not s.from_index or s.on_card:
+    if not s.from_index or s.on_gpu:
         return 0
     blocks = s.counts.groups.blocks(s.block, s.counts.train, both_directions=s.both_directions).found
     return 2 * max(_stored_bytes(s, Side.of_block(s, block, None)) for block in blocks)
@@ -95,9 +95,9 @@ def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], side: 
     stored: list[Held] = []
     made: list[Held] = []
     for scratch in ends(scratches):
-        # Copied to a card, while that of the checkpoint before is there. A host maps it, and lets go of it when
+        # Copied to a GPU, while that of the checkpoint before is there. A host maps it, and lets go of it when
         # it wants to: that is no memory which could run out.
-        ahead = [ledger.take("index", _stored_bytes(s, side) if s.on_card else 0)]
+        ahead = [ledger.take("index", _stored_bytes(s, side) if s.on_gpu else 0)]
         ledger.give(*stored, *made)
         stored, made = ahead, _walk_read(ledger, s, side, test)
         scores = walk_pairs(ledger, s, scratch, side, test)

@@ -1,4 +1,4 @@
-"""A job as a planner sees it: how large its data and its model are, whatever levers are pulled."""
+"""A job as a planner sees it: how large its data and its model are, whatever options are pulled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.files import open_regular, read_json
 from kgops.jobs.job import Job
@@ -16,7 +16,7 @@ from kgops.jobs.pipeline import TRACED, tracin_settings, train_settings
 from kgops.planning.conve_models import model_of_config, model_of_settings
 from kgops.planning.flight_files import Flights, flights_of
 from kgops.planning.graph_counts import Counts, counts_of
-from kgops.planning.number_formats import effective_precision
+from kgops.planning.number_formats import applied_precision
 from kgops.planning.regress_sizes import regress_shape
 from kgops.planning.stage_sizes import Shape
 from kgops.planning.tracin_sizes import tracin_shape
@@ -54,22 +54,22 @@ class Subject:
         """Whether part of the job follows gradients, batch by batch."""
         return self.train is not None or self.flights is not None
 
-    def shapes(self, levers: Mapping[str, Any], card: CardFacts | None) -> list[Shape]:
-        """Of each stage, with these levers, on this card (None: the processor)."""
+    def shapes(self, options: Mapping[str, Any], gpu: GpuFacts | None) -> list[Shape]:
+        """Of each stage, with these options, on this GPU (None: the CPU)."""
         found: list[Shape] = []
         if self.flights is not None:
-            precision = effective_precision(levers.get("precision", "fp32"), card)
-            found.append(regress_shape(_with(self.job, levers), self.flights, card, precision))
+            precision = applied_precision(options.get("precision", "fp32"), gpu)
+            found.append(regress_shape(_with(self.job, options), self.flights, gpu, precision))
         if self.train is not None:
-            trained = train_shape(_with(self.train, levers), self.counts, card)
+            trained = train_shape(_with(self.train, options), self.counts, gpu)
             found += [trained] if trained else []
         if self.tracin is not None and self.traced is not None:
             told = self.traced
             found.append(
                 tracin_shape(
-                    _with(self.tracin, levers if self.train is None else _traced(levers)),
+                    _with(self.tracin, options if self.train is None else _traced(options)),
                     self.counts,
-                    card,
+                    gpu,
                     told.model,
                     trained=told.trained,
                     checkpoints=told.checkpoints,
@@ -105,12 +105,12 @@ def traces_conve(job: Job) -> bool | None:
     return None if config is None else model_of_config(config) is not None
 
 
-def _traced(levers: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in levers.items() if name in TRACED}
+def _traced(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in TRACED}
 
 
-def _with(job: Job, levers: Mapping[str, Any]) -> Job:
-    return replace(job, levers=dict(levers))
+def _with(job: Job, options: Mapping[str, Any]) -> Job:
+    return replace(job, options=dict(options))
 
 
 def _training(job: Job, count: Count) -> Subject | str:
@@ -149,7 +149,7 @@ def _pipeline(job: Job, count: Count) -> Subject | str:
     every = settings["checkpoint_frequency"]
     kept = settings["num_epochs"] // every if every else 0
     checkpoints = max(1, min(kept, trace["last_checkpoints"] or kept))
-    trained = {**settings, **job.levers}
+    trained = {**settings, **job.options}
     model = model_of_settings(settings, counts)
     return Subject(
         job,

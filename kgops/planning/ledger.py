@@ -1,6 +1,6 @@
 """What lives at each moment of a computation, by part, and the moment at which most does.
 
-A budget walks through a computation as its code does, taking and giving back what it allocates. So the peak
+A memory estimate walks through a computation as its code does, taking and giving back what it allocates. So the peak
 is that of a moment which really comes, never the sum of what is not alive together.
 """
 

@@ -1,9 +1,9 @@
 """Predicted peak memory of a job by part, before it starts: torch-free, in a millisecond or a few.
 
 Two things are named apart. *Counted tensors* are what torch's allocator hands out: on a CPU `python -m
-benchmarks.budget` measures how good their prediction is. *Process memory*, on a CPU, is all that the worker's process
-has resident: those, and what `process_memory` learned of the rest. What a card adds (rounding, segments, workspaces,
-context) is derived from torch's source and from reports, and is marked as not measured until a run on that card has
+benchmarks.estimate` measures how good their prediction is. *Process memory*, on a CPU, is all that the worker's process
+has resident: those, and what `process_memory` learned of the rest. What a GPU adds (rounding, segments, workspaces,
+context) is derived from torch's source and from reports, and is marked as not measured until a run on that GPU has
 been.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.planning.allocator import GRANULE, reserved_bytes
 from kgops.planning.corrections import Correction
 from kgops.planning.index_memory import mapped_bytes
@@ -27,7 +27,7 @@ from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_memory import walk_training
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["Budget", "Row", "peak_live", "predict"]
+__all__ = ["MemoryEstimate", "Row", "peak_live", "predict"]
 
 MIB = 1 << 20
 
@@ -64,10 +64,10 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class MemoryEstimate:
     """All in bytes, at the moment of the peak, in `phase`; `phases` has the peak of each.
 
-    `live` is what the allocator has handed out, `reserved` what it holds for that, `total` all that the card has to
+    `live` is what the allocator has handed out, `reserved` what it holds for that, `total` all that the GPU has to
     have, corrected by what this machine's runs have shown; on a CPU all that the `process` has to have, or where that
     is None the counted tensors alone.
     """
@@ -78,7 +78,7 @@ class Budget:
     live: int
     reserved: int
     context: int
-    on_card: bool
+    on_gpu: bool
     correction: Correction | None = None
     process: Process | None = None
 
@@ -99,10 +99,10 @@ class Budget:
         return self.total / MIB
 
     def explain(self) -> list[Row]:
-        """The parts, largest first, then what a card adds; they sum to `total`."""
+        """The parts, largest first, then what a GPU adds; they sum to `total`."""
         parts = sorted(self.parts.items(), key=lambda part: -part[1])
-        rows = [Row(name, size, _PARTS[name], not self.on_card) for name, size in parts if size]
-        if self.on_card:
+        rows = [Row(name, size, _PARTS[name], not self.on_gpu) for name, size in parts if size]
+        if self.on_gpu:
             rows.append(Row("allocator", self.allocator, "segments of the cache that are not full", False))
             rows.append(Row("context", self.context, "CUDA context, kernels and libraries", False))
         if self.correction is not None:
@@ -134,7 +134,7 @@ class Budget:
 
 def predict(
     shape: Shape,
-    card: CardFacts | None = None,
+    gpu: GpuFacts | None = None,
     *,
     correction: Correction | None = None,
     process: ProcessModel | None = None,
@@ -142,28 +142,28 @@ def predict(
     resumed: bool = False,
     expandable: bool = False,
     context: int | None = None,
-) -> Budget:
-    """The peak of a job of this shape; `card` is the one the shape was made for. On a CPU `process` says what the
+) -> MemoryEstimate:
+    """The peak of a job of this shape; `gpu` is the one the shape was made for. On a CPU `process` says what the
     worker's process takes beside tensors, and `data` bytes of labels among it.
 
     `resumed` for one that goes on from a checkpoint, `expandable` where segments may grow, `context` in
-    bytes where it was measured for this card and driver.
+    bytes where it was measured for this GPU and driver.
     """
-    on_card = shape.on_card
-    ledger = Ledger(GRANULE if on_card else 1, record=on_card)
-    _walk(ledger, shape, card, resumed)
+    on_gpu = shape.on_gpu
+    ledger = Ledger(GRANULE if on_gpu else 1, record=on_gpu)
+    _walk(ledger, shape, gpu, resumed)
     peak = ledger.peak
     reserved = peak.live if ledger.events is None else reserved_bytes(ledger.events, expandable=expandable)
-    return Budget(
+    return MemoryEstimate(
         peak.parts,
         peak.phase,
         ledger.peaks,
         peak.live,
         reserved,
-        (_CONTEXT if context is None else context) if on_card else 0,
-        on_card,
+        (_CONTEXT if context is None else context) if on_gpu else 0,
+        on_gpu,
         correction,
-        process.beside(reserved, data, _mapped(shape)) if process is not None and not on_card else None,
+        process.beside(reserved, data, _mapped(shape)) if process is not None and not on_gpu else None,
     )
 
 
@@ -172,18 +172,18 @@ def _mapped(shape: Shape) -> int:
 
 
 def peak_live(
-    shape: Shape, card: CardFacts | None = None, *, resumed: bool = False, without: Collection[str] = ()
+    shape: Shape, gpu: GpuFacts | None = None, *, resumed: bool = False, without: Collection[str] = ()
 ) -> int:
-    """`predict`'s `live` but for rounding, several times as fast on a card: to search with. `without` these parts."""
+    """`predict`'s `live` but for rounding, several times as fast on a GPU: to search with. `without` these parts."""
     ledger = Ledger(without=without)
-    _walk(ledger, shape, card, resumed)
+    _walk(ledger, shape, gpu, resumed)
     return ledger.peak.live
 
 
-def _walk(ledger: Ledger, shape: Shape, card: CardFacts | None, resumed: bool) -> None:
-    if shape.on_card:
+def _walk(ledger: Ledger, shape: Shape, gpu: GpuFacts | None, resumed: bool) -> None:
+    if shape.on_gpu:
         ledger.phase = "loading"
-        ledger.take("workspace", _workspace(card))
+        ledger.take("workspace", _workspace(gpu))
     if isinstance(shape, TrainShape):
         walk_training(ledger, shape, resumed=resumed)
     elif isinstance(shape, RegressShape):
@@ -192,6 +192,6 @@ def _walk(ledger: Ledger, shape: Shape, card: CardFacts | None, resumed: bool) -
         walk_tracin(ledger, shape)
 
 
-def _workspace(card: CardFacts | None) -> int:
-    capability = card.compute_capability if card is not None else None
+def _workspace(gpu: GpuFacts | None) -> int:
+    capability = gpu.compute_capability if gpu is not None else None
     return _WORKSPACE if capability and capability[0] not in _BIG_WORKSPACE else _WORKSPACE_HOPPER

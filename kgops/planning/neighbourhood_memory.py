@@ -17,7 +17,7 @@ def walk_neighbourhood(ledger: Ledger, s: TracinShape) -> list[Held]:
     beyond the arrays that every search begins with.
     """
     n, entities = s.counts.train, s.model.num_entities
-    if s.on_card:
+    if s.on_gpu:
         return []
     held = walk_graph(ledger, n, n, entities)
     part = "graph"

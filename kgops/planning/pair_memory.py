@@ -105,7 +105,7 @@ def _add_equal(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> None:
 def _tangents(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, tests: int) -> None:
     c, part = s.model, "activations"
     taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
-    at_once = groups if s.on_card else min(groups, chunk_sizes.TRACIN_TANGENT_GROUPS)
+    at_once = groups if s.on_gpu else min(groups, chunk_sizes.TRACIN_TANGENT_GROUPS)
     image, patches = 8 * groups * c.embedding_dim, 4 * at_once * (taps + 1) * places
     before = ledger.take(part, 4 * groups * c.embedding_dim if tests > 1 else 0)  # of the last test
     moving = ledger.take(part, image + image // 2)
@@ -119,7 +119,7 @@ def _tangents(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, tes
 
 def walk_all_scores(ledger: Ledger, s: TracinShape, tests: int) -> list[Held]:
     """`AllScores`, on the host."""
-    return [] if s.on_card else [ledger.take("scores", 4 * tests * s.counts.train)]
+    return [] if s.on_gpu else [ledger.take("scores", 4 * tests * s.counts.train)]
 
 
 def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: bool, shared: bool) -> None:

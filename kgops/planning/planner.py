@@ -1,6 +1,6 @@
-"""Lever values that are predicted to fit, and why: what a run takes, and what `kgops suggest` shows beside it.
+"""Option values that are predicted to fit, and why: what a run takes, and what `kgops suggest` shows beside it.
 
-The levers a person or a profile fixed stay. What a worker chooses by itself is kept wherever it fits, since it was
+The options a person or a profile fixed stay. What a worker chooses by itself is kept wherever it fits, since it was
 tuned by measurement: the search moves away from it only for room. What a roofline takes for faster is shown, to choose.
 """
 
@@ -15,7 +15,7 @@ from kgops.jobs.options import Kind, kind_of
 from kgops.planning import rules
 from kgops.planning.corrections import Correction
 from kgops.planning.job_size import Subject
-from kgops.planning.memory_estimate import Budget, predict
+from kgops.planning.memory_estimate import MemoryEstimate, predict
 from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
 from kgops.planning.regress_sizes import RegressShape
@@ -28,7 +28,7 @@ from kgops.planning.train_sizes import TrainShape
 
 __all__ = ["MARGIN", "Candidate", "Known", "Suggestion", "need_mib", "suggest"]
 
-# Kept free beside a prediction. Under-prediction is what ends a run; on a card nothing was measured yet that
+# Kept free beside a prediction. Under-prediction is what ends a run; on a GPU nothing was measured yet that
 # would allow less.
 MARGIN = 0.10
 _OTHERS = 3
@@ -51,17 +51,17 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`changes` are the levers that differ from what was asked, `kind` the strongest of what they change.
+    """`changes` are the options that differ from what was asked, `kind` the strongest of what they change.
     `seconds` is modelled: of an epoch, or of the whole tracing."""
 
     changes: dict[str, Any]
     kind: Kind
-    budget: Budget
+    estimate: MemoryEstimate
     seconds: float
 
     @property
     def need_mib(self) -> float:
-        return need_mib(self.budget)
+        return need_mib(self.estimate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ class Suggestion:
         return self.chosen or self.asked
 
 
-def need_mib(budget: Budget) -> float:
-    """What must be there for a run with this budget."""
-    return budget.total_mib * (1 + MARGIN)
+def need_mib(estimate: MemoryEstimate) -> float:
+    """What must be there for a run with this memory estimate."""
+    return estimate.total_mib * (1 + MARGIN)
 
 
 def suggest(
@@ -110,7 +110,7 @@ def suggest(
     fits = search.fits(asked)
     if fits and not thorough:
         return Suggestion(subject, target, asked, asked, None, (), known)
-    # Fastest first, and a budget only where it is asked for: that is what takes time.
+    # Fastest first, and a memory estimate only where it is asked for: that is what takes time.
     exact = (changes for _, changes in search.by_pace(search.exact_changes()))
     chosen = asked if fits else search.first_that_fits(exact)
     nearest = None if chosen is not None else search.nearest()
@@ -127,7 +127,7 @@ class _Search:
     def __init__(self, subject: Subject, target: Target, known: Known, expandable: bool) -> None:
         self.subject, self.target, self.known = subject, target, known
         self.job = subject.job
-        self.levers = dict(self.job.levers)
+        self.options = dict(self.job.options)
         self.work = work_of(self.job)
         self.rates: Rates = rates_of(target)
         self.expandable = expandable
@@ -135,17 +135,17 @@ class _Search:
         counts = subject.counts
         kind, triples = known.process.kind if known.process else "", counts.train + counts.valid + counts.test
         self.data = data_bytes(kind, counts.entities, triples)
-        self._predicted: list[tuple[Shape, Budget]] = []
+        self._predicted: list[tuple[Shape, MemoryEstimate]] = []
 
     def candidate(self, changes: Mapping[str, Any]) -> Candidate | None:
-        """With the asked levers changed so; None where rules do not let it stand, or there is no formula."""
+        """With the asked options changed so; None where rules do not let it stand, or there is no formula."""
         shapes = self._allowed(changes)
         if not shapes:
             return None
-        budget = max((self._budget(shape) for shape in shapes), key=lambda one: one.total)
+        estimate = max((self._estimate(shape) for shape in shapes), key=lambda one: one.total)
         kinds: list[Kind] = ["exact", *(kind_of(name) for name in changes)]
         kind = max(kinds, key=_ORDER.index)
-        return Candidate(dict(changes), kind, budget, sum(seconds(shape, self.rates) for shape in shapes))
+        return Candidate(dict(changes), kind, estimate, sum(seconds(shape, self.rates) for shape in shapes))
 
     def by_pace(self, wanted: Iterable[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
         """Modelled seconds with each of these changes that rules let stand, the fastest first; of those that a
@@ -164,8 +164,8 @@ class _Search:
 
     def _allowed(self, changes: Mapping[str, Any]) -> list[Shape]:
         """None of them where rules do not let the changes stand, or there is no formula."""
-        settled, corrections = rules.apply({**self.levers, **changes}, self.target.facts, self.work)
-        if any(correction.lever in changes for correction in corrections):
+        settled, corrections = rules.apply({**self.options, **changes}, self.target.facts, self.work)
+        if any(correction.option in changes for correction in corrections):
             return []
         return self.subject.shapes(settled, self.target.facts)
 
@@ -175,7 +175,7 @@ class _Search:
         return usable is None or candidate.need_mib <= usable
 
     def exact_changes(self) -> Iterator[dict[str, Any]]:
-        """Values of the levers that nobody fixed, which give the same numbers."""
+        """Values of the options that nobody fixed, which give the same numbers."""
         axes: list[list[tuple[str, Any] | None]] = []
         if self._is_open("entity_chunk"):
             chunks = _TRAIN_CHUNKS if self.subject.train is not None else _TRACIN_CHUNKS
@@ -194,18 +194,18 @@ class _Search:
     def numeric_changes(self) -> Iterator[dict[str, Any]]:
         """Other number formats: for a person to choose, never chosen for them."""
         if self.subject.learns:
-            formats = ("fp32", "tf32", "fp16", "bf16") if self.target.on_card else ("fp32", "bf16")
+            formats = ("fp32", "tf32", "fp16", "bf16") if self.target.on_gpu else ("fp32", "bf16")
             for precision in formats:
-                if precision != self.levers.get("precision", "fp32"):
+                if precision != self.options.get("precision", "fp32"):
                     yield {"precision": precision}
-        elif self.levers.get("gram_precision", "fp32") == "fp32":
+        elif self.options.get("gram_precision", "fp32") == "fp32":
             yield {"gram_precision": "bf16"}
 
     def nearest(self) -> Candidate | None:
-        """The first rung of the ladder on which it fits, those that change results included."""
+        """The first fallback of the OOM fallbacks on which it fits, those that change results included."""
         willing = replace(self.job, limits=replace(self.job.limits, allow_approximate=True))
-        for rung in oom_fallbacks(willing, self.target.facts, self.entities):
-            candidate = self.candidate(rung.settings)
+        for fallback in oom_fallbacks(willing, self.target.facts, self.entities):
+            candidate = self.candidate(fallback.settings)
             if candidate is not None and self.fits(candidate):
                 return candidate
         return None
@@ -219,7 +219,7 @@ class _Search:
 
         def fits(batch: int) -> bool:
             shapes = self._shapes({**changes, "batch_size": batch})
-            return max(need_mib(self._budget(shape)) for shape in shapes) <= room
+            return max(need_mib(self._estimate(shape)) for shape in shapes) <= room
 
         shape = next(one for one in self._shapes(changes) if isinstance(one, TrainShape | RegressShape))
         most = max(1, min(_LARGEST_BATCH, shape.examples))
@@ -234,14 +234,14 @@ class _Search:
         return low or None
 
     def _shapes(self, changes: Mapping[str, Any]) -> list[Shape]:
-        return self.subject.shapes({**self.levers, **changes}, self.target.facts)
+        return self.subject.shapes({**self.options, **changes}, self.target.facts)
 
-    def _budget(self, shape: Shape) -> Budget:
-        """Few of the shapes that a search looks at differ: a lever that only training has changes no tracing."""
-        for known, budget in self._predicted:
+    def _estimate(self, shape: Shape) -> MemoryEstimate:
+        """Few of the shapes that a search looks at differ: an option that only training has changes no tracing."""
+        for known, estimate in self._predicted:
             if known == shape:
-                return budget
-        budget = predict(
+                return estimate
+        estimate = predict(
             shape,
             self.target.facts,
             correction=self.known.correction,
@@ -249,11 +249,11 @@ class _Search:
             data=self.data,
             expandable=self.expandable,
         )
-        self._predicted.append((shape, budget))
-        return budget
+        self._predicted.append((shape, estimate))
+        return estimate
 
-    def _is_open(self, lever: str) -> bool:
-        return str(self.levers.get(lever, "auto")) == "auto"
+    def _is_open(self, option: str) -> bool:
+        return str(self.options.get(option, "auto")) == "auto"
 
 
 def _different(candidates: Iterable[Candidate], best: Candidate) -> tuple[Candidate, ...]:

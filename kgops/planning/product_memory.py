@@ -15,16 +15,16 @@ class Format(NamedTuple):
 
     size: int = 4
     widened: bool = False
-    on_card: bool = False
+    on_gpu: bool = False
 
     @property
     def is_low(self) -> bool:
         return self.size != 4
 
     @classmethod
-    def named(cls, name: str, *, on_card: bool) -> Format:
+    def named(cls, name: str, *, on_gpu: bool) -> Format:
         low = name in ("bf16", "fp16")
-        return cls(2 if low else 4, name == "fp16" and not on_card, on_card)
+        return cls(2 if low else 4, name == "fp16" and not on_gpu, on_gpu)
 
 
 EXACT = Format()
@@ -52,7 +52,7 @@ def walk_product(
         ledger.give(first, second)
         return result
     factors = ledger.take(part, f.size * a), ledger.take(part, own)
-    if f.on_card and not batched:  # sums stay in float32
+    if f.on_gpu and not batched:  # sums stay in float32
         result = ledger.take(part, 4 * out)
         ledger.give(*factors)
         return result

@@ -1,4 +1,4 @@
-"""Profiles: named sets of lever values. A value a person gave stands; a profile fills in the rest."""
+"""Profiles: named sets of option values. A value a person gave stands; a profile fills in the rest."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
 from kgops.jobs.keys import Key, first_of, joined, nearest, read_table, unreadable, unwritable
 from kgops.jobs.named_file import read_named
 from kgops.jobs.on_device import AUTO
-from kgops.jobs.options import lever_problems
-from kgops.jobs.regress import LEVERS_OF_REGRESS
+from kgops.jobs.options import option_problems
+from kgops.jobs.regress import OPTIONS_OF_REGRESS
 
 _KEYS = (
     Key("summary", "str", required=True),
-    Key("cards", "strings", []),
-    Key("levers", "table", {}),
+    Key("gpus", "strings", []),
+    Key("options", "table", {}),
     Key("environment", "table", {}),
 )
 
@@ -31,8 +31,8 @@ _KEYS = (
 class Profile:
     name: str
     summary: str
-    cards: tuple[str, ...]  # short names of the cards it was made for; none: any machine
-    levers: dict[str, Any]
+    gpus: tuple[str, ...]  # short names of the GPUs it was made for; none: any machine
+    options: dict[str, Any]
     environment: dict[str, str]  # variables for the worker
     path: Path
 
@@ -56,26 +56,26 @@ def read(path: Path) -> Profile:
     return _read(path, path.stem)
 
 
-def default_for(job: Job, facts: CardFacts | None) -> str | None:
+def default_for(job: Job, facts: GpuFacts | None) -> str | None:
     """The profile of a job that names none, on this GPU (None: on a CPU, or nobody knows yet): the one made for the
     GPU, else `auto`, which suits any machine: fp32 on a CPU. A command decides for itself."""
     model = facts.model if facts is not None else None
-    made_for_it = (name for name in names() if model is not None and model in find(name).cards)
+    made_for_it = (name for name in names() if model is not None and model in find(name).gpus)
     return None if job.workload == "exec" else next(made_for_it, AUTO)
 
 
 def apply(job: Job) -> Job:
-    """The job with its profile's levers where the person gave none; `resolve` adds what rules say."""
+    """The job with its profile's options where the person gave none; `resolve` adds what rules say."""
     if job.profile is None:
         return job
-    levers = find(job.profile).levers
+    options = find(job.profile).options
     if job.workload == "tracin":
         # Fewer bits find other triples: that is for a person to ask, with --precision.
-        levers = {name: value for name, value in levers.items() if name != "precision"}
+        options = {name: value for name, value in options.items() if name != "precision"}
     if job.workload == "regress":
         # What speaks of entities means nothing here; what a person gives anyway, the worker answers.
-        levers = {name: value for name, value in levers.items() if name in LEVERS_OF_REGRESS}
-    return replace(job, levers={**levers, **job.levers})
+        options = {name: value for name, value in options.items() if name in OPTIONS_OF_REGRESS}
+    return replace(job, options={**options, **job.options})
 
 
 def _shipped() -> Iterator[Path]:
@@ -95,13 +95,13 @@ def _read(path: Path, name: str) -> Profile:
     if problems := unreadable(table):
         raise BadJob(str(path), problems)
     found = read_table("", table, _KEYS, problems)
-    problems += lever_problems(found["levers"])
+    problems += option_problems(found["options"])
     known = dict.fromkeys(short_names())
     problems += first_of(
-        [card for card in found["cards"] if known_by_short_name(card) is None],
-        lambda card: f"cards: there is no card {card!r:.60}{nearest(card, known)}",
-        "cards",
-        "cards",
+        [gpu for gpu in found["gpus"] if known_by_short_name(gpu) is None],
+        lambda gpu: f"GPUs: there is no GPU {gpu!r:.60}{nearest(gpu, known)}",
+        "gpus",
+        "gpus",
     )
     for variable, value in found["environment"].items():
         if not isinstance(value, str):
@@ -111,4 +111,4 @@ def _read(path: Path, name: str) -> Profile:
     problems += unwritable(table)
     if problems:
         raise BadJob(str(path), problems)
-    return Profile(name, found["summary"], tuple(found["cards"]), found["levers"], found["environment"], path)
+    return Profile(name, found["summary"], tuple(found["gpus"]), found["options"], found["environment"], path)

@@ -1,4 +1,4 @@
-"""Which rungs of a ladder are worth an attempt: those with which a job is predicted to need less.
+"""Which fallbacks of a list of OOM fallbacks are worth an attempt: those with which a job is predicted to need less.
 
 Each attempt loads its libraries and its graph anew. What saves nothing by itself may do so with what comes next,
 as where two moments of a run take as much as each other: if it changes no numbers, it goes along with that.
@@ -13,7 +13,7 @@ from typing import Any
 from kgops.jobs.job import Job
 from kgops.jobs.options import kind_of
 from kgops.planning.memory_estimate import predict
-from kgops.planning.oom_fallbacks import Change, Rung
+from kgops.planning.oom_fallbacks import Change, Fallback
 from kgops.planning.planner import Suggestion
 from kgops.planning.stage_sizes import Shape
 
@@ -26,41 +26,41 @@ _NOT_PREDICTED = frozenset({"filtering"})
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A rung without an attempt of its own, and why."""
+    """A fallback without an attempt of its own, and why."""
 
-    rung: Rung
+    fallback: Fallback
     why: str
 
     def as_table(self) -> dict[str, Any]:
-        return {**self.rung.as_table(), "skipped": self.why}
+        return {**self.fallback.as_table(), "skipped": self.why}
 
 
 def worth_an_attempt(
-    rungs: Sequence[Rung], job: Job, suggestion: Suggestion
-) -> tuple[list[Rung], list[Skipped]]:
-    """Those to try, and those not. `job` has the levers that it starts with, `suggestion` how it is predicted."""
-    start = {c.lever: c.before for rung in reversed(rungs) for c in reversed(rung.changes)}
+    fallbacks: Sequence[Fallback], job: Job, suggestion: Suggestion
+) -> tuple[list[Fallback], list[Skipped]]:
+    """Those to try, and those not. `job` has the options that it starts with, `suggestion` how it is predicted."""
+    start = {c.option: c.before for fallback in reversed(fallbacks) for c in reversed(fallback.changes)}
     predicted = _Predicted(job, suggestion)
-    tried: list[Rung] = []
+    tried: list[Fallback] = []
     skipped: list[Skipped] = []
     waiting: list[Skipped] = []
     settings: dict[str, Any] = {}
     need = predicted.mib(settings)
-    for rung in rungs:
-        alone = _joined([rung], start | settings, settings)
-        together = _joined([*(one.rung for one in waiting), rung], start | settings, settings)
+    for fallback in fallbacks:
+        alone = _joined([fallback], start | settings, settings)
+        together = _joined([*(one.fallback for one in waiting), fallback], start | settings, settings)
         helps = predicted.mib(together.settings) < predicted.mib(alone.settings) * _NOTICEABLY
         best = together if helps else alone
         then = predicted.mib(best.settings)
-        if then >= need * _NOTICEABLY and predicted.knows(rung, best.settings):
-            left = Skipped(rung, _beside(then, need))
-            (waiting if rung.kind == "exact" and then <= need else skipped).append(left)
+        if then >= need * _NOTICEABLY and predicted.knows(fallback, best.settings):
+            left = Skipped(fallback, _beside(then, need))
+            (waiting if fallback.kind == "exact" and then <= need else skipped).append(left)
             continue
         tried.append(best)
         need, settings = then, best.settings
         why = "; it goes with the next one" if helps else ""
-        skipped += [replace(one, why=one.why + why) for one in waiting if one.rung.levers & best.levers]
-        waiting = [one for one in waiting if not one.rung.levers & best.levers]
+        skipped += [replace(one, why=one.why + why) for one in waiting if one.fallback.options & best.options]
+        waiting = [one for one in waiting if not one.fallback.options & best.options]
     return tried, skipped + waiting
 
 
@@ -72,33 +72,33 @@ class _Predicted:
     def mib(self, settings: Mapping[str, Any]) -> float:
         return max(map(self._mib_of, self._shapes(settings)))
 
-    def knows(self, rung: Rung, settings: Mapping[str, Any]) -> bool:
-        """Whether the formula sees what a rung changes, which `settings` have."""
-        levers = {change.lever: change.before for change in rung.changes}
-        seen = self._shapes(settings) != self._shapes({**settings, **levers})
-        return seen and not levers.keys() & _NOT_PREDICTED
+    def knows(self, fallback: Fallback, settings: Mapping[str, Any]) -> bool:
+        """Whether the formula sees what a fallback changes, which `settings` have."""
+        options = {change.option: change.before for change in fallback.changes}
+        seen = self._shapes(settings) != self._shapes({**settings, **options})
+        return seen and not options.keys() & _NOT_PREDICTED
 
     def _mib_of(self, shape: Shape) -> float:
-        """Most rungs change one stage of two, and the same is asked again while rungs wait."""
+        """Most fallbacks change one stage of two, and the same is asked again while fallbacks wait."""
         for known, mib in self._known:
             if known == shape:
                 return mib
-        card, correction = self._suggestion.target.facts, self._suggestion.known.correction
-        # Of tensors alone: what a process takes beside them no rung changes.
-        self._known.append((shape, predict(shape, card, correction=correction).total_mib))
+        gpu, correction = self._suggestion.target.facts, self._suggestion.known.correction
+        # Of tensors alone: what a process takes beside them no fallback changes.
+        self._known.append((shape, predict(shape, gpu, correction=correction).total_mib))
         return self._known[-1][1]
 
     def _shapes(self, settings: Mapping[str, Any]) -> list[Shape]:
-        subject, card = self._suggestion.subject, self._suggestion.target.facts
-        return subject.shapes({**self._job.levers, **settings}, card)
+        subject, gpu = self._suggestion.subject, self._suggestion.target.facts
+        return subject.shapes({**self._job.options, **settings}, gpu)
 
 
-def _joined(rungs: Sequence[Rung], now: Mapping[str, Any], settings: Mapping[str, Any]) -> Rung:
-    """All of these as one, from where levers are `now`, of which `settings` were changed before."""
-    after = {change.lever: change.after for rung in rungs for change in rung.changes}
+def _joined(fallbacks: Sequence[Fallback], now: Mapping[str, Any], settings: Mapping[str, Any]) -> Fallback:
+    """All of these as one, from where options are `now`, of which `settings` were changed before."""
+    after = {change.option: change.after for fallback in fallbacks for change in fallback.changes}
     changes = tuple(Change(name, now[name], value, kind_of(name)) for name, value in after.items())
-    reasons = dict.fromkeys(rung.reason for rung in rungs)
-    return Rung(rungs[-1].kind, "; ".join(reasons), changes, {**settings, **after})
+    reasons = dict.fromkeys(fallback.reason for fallback in fallbacks)
+    return Fallback(fallbacks[-1].kind, "; ".join(reasons), changes, {**settings, **after})
 
 
 def _beside(then: float, need: float) -> str:

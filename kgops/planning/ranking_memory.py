@@ -17,7 +17,7 @@ __all__ = ["encoded_rows", "walk_evaluation", "walk_evaluator"]
 _ID = 8
 _ROW = 3 * _ID
 # A CPU's convolution writes whole groups of so many channels, then copies them out. With AVX-512 they are as wide as
-# this, on other processors half as wide, or there are none: that is an upper bound, and so a part of its own.
+# this, on other CPUs half as wide, or there are none: that is an upper bound, and so a part of its own.
 _ONEDNN_CHANNELS = 16
 _EPS = 1.2e-7  # of float32
 _PAIRS_AT_ONCE = 1 << 10
@@ -25,7 +25,7 @@ _PAIRS_AT_ONCE = 1 << 10
 
 def walk_evaluator(ledger: Ledger, s: TrainShape, known: int) -> list[Held]:
     """`_Answers`: all known triples in both directions, sorted by query."""
-    copied = [ledger.take("evaluation", _ROW * known)] if s.on_card else []
+    copied = [ledger.take("evaluation", _ROW * known)] if s.on_gpu else []
     rows = ledger.take("evaluation", 2 * _ROW * known)
     ledger.flash("evaluation", _ROW * known, _ROW * known)
     each = 2 * _ID * known
@@ -43,7 +43,7 @@ def walk_evaluation(
     """`Evaluator.__call__` on `triples`, with so many `known`; its buffers live on in `scratch`."""
     part, c = "evaluation", s.model
     held = [ledger.take(part, size * triples) for size in (2 * _ID, _ROW, _ROW)]
-    if s.on_card:
+    if s.on_gpu:
         held.append(ledger.take(part, _ROW * triples))
     if c.inverse:
         held.append(ledger.take(part, 2 * _ROW * triples))
@@ -125,7 +125,7 @@ def _encode(ledger: Ledger, s: TrainShape, queries: int, distinct: int) -> Held:
     piece = min(chunk_sizes.EVALUATION_ENCODED, distinct)
     done_bytes = vector * (distinct - (distinct % piece or piece))
     done = ledger.take(part, done_bytes)
-    encoded_rows(ledger, part, s.model, piece, s.on_card)
+    encoded_rows(ledger, part, s.model, piece, s.on_gpu)
     last = ledger.take(part, vector * distinct - done_bytes)
     joined = ledger.take(part, vector * distinct)
     ledger.flash(part, _ID * queries, _ID * queries)
@@ -135,15 +135,15 @@ def _encode(ledger: Ledger, s: TrainShape, queries: int, distinct: int) -> Held:
     return vectors
 
 
-def encoded_rows(ledger: Ledger, part: str, c: ConvEConfig, rows: int, on_card: bool) -> None:
+def encoded_rows(ledger: Ledger, part: str, c: ConvEConfig, rows: int, on_gpu: bool) -> None:
     """`ConvE.encode` in evaluation, at its convolution: there most is alive."""
     vectors, places = 4 * rows * c.embedding_dim, c.map_height * c.map_width
     maps = 4 * rows * c.features
     padded = -(-c.output_channels // _ONEDNN_CHANNELS) * _ONEDNN_CHANNELS
-    inside = maps if on_card else 4 * rows * padded * places
+    inside = maps if on_gpu else 4 * rows * padded * places
     held = [ledger.take(part, size) for size in (vectors, vectors, 2 * vectors)]
     ledger.flash(part, 2 * vectors)
-    copied = ledger.take(part if on_card else "workspace", inside if rows > 1 else 0)
+    copied = ledger.take(part if on_gpu else "workspace", inside if rows > 1 else 0)
     ledger.flash(part, maps)
     ledger.give(copied)
     ledger.give(held.pop())
@@ -164,7 +164,7 @@ def _ranks(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, known: i
     answers = [rows, ledger.take(part, _ID * known)]
     ledger.flash(part, ids, ids, ids)
     flat = ledger.take(part, ids)
-    chunk = min(chunk_sizes.EVALUATION_CHUNK["cuda" if s.on_card else "cpu"], c.num_entities)
+    chunk = min(chunk_sizes.EVALUATION_CHUNK["cuda" if s.on_gpu else "cpu"], c.num_entities)
     plane = chunk * batch
     place = [ledger.take(part, ids), ledger.take(part, known + batch)]
     scratch.take(part, "plane", 4 * plane)

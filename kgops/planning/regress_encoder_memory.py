@@ -3,7 +3,7 @@
 After `kgops.regression.network`, and after what torch 2.13 allocates inside its operators: on a CPU oneDNN copies what
 a convolution reads and writes into blocks of channels, and of bf16 at most what a CPU with tiles (AMX) takes: once more
 what it made. Nobody asks which CPU it is; what one without AVX2 takes beside that is small, and a matter of
-`process_memory`. What cuDNN takes on a card is not known here.
+`process_memory`. What cuDNN takes on a GPU is not known here.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Maps:
 
     def __init__(self, ledger: Ledger, s: RegressShape, images: int, low: int) -> None:
         self._ledger, self._c, self._images, self._low = ledger, s.model, images, low
-        self._on_card, self._tiles = s.on_card, _TILES if low != _FULL and not s.on_card else 0
-        # A card's autocast norms in float32, and what follows stays so; a CPU's stays in bf16.
-        self._wide = _FULL if s.on_card else low
+        self._on_gpu, self._tiles = s.on_gpu, _TILES if low != _FULL and not s.on_gpu else 0
+        # A GPU's autocast norms in float32, and what follows stays so; a CPU's stays in bf16.
+        self._wide = _FULL if s.on_gpu else low
         self._is_mixed = low != self._wide
         self._stages: list[_Stage] = []
         self._last: tuple[Held, ...] = ()
@@ -131,9 +131,9 @@ class Maps:
 
     def _convolved(self, number: int) -> Held:
         size = self._low * self._made(number)
-        if self._on_card or self._is_tiny(number):
+        if self._on_gpu or self._is_tiny(number):
             self._ledger.flash(
-                _WORKSPACE, 0 if self._on_card else _KERNEL * self._low * self._entering(number)
+                _WORKSPACE, 0 if self._on_gpu else _KERNEL * self._low * self._entering(number)
             )
             return self._take(size)
         copies = [self._low * self._entering(number), self._kernels(number)] if number else []
@@ -198,7 +198,7 @@ class Maps:
         if not number:
             return self._take(0)
         made, entering = self._low * self._made(number), self._low * self._entering(number)
-        if self._on_card or self._is_tiny(number):
+        if self._on_gpu or self._is_tiny(number):
             return self._take(entering)
         copies = [self._take(size, _WORKSPACE) for size in (made, self._kernels(number), self._tiles)]
         blocked = self._take(entering, _WORKSPACE)
@@ -215,10 +215,10 @@ class Maps:
             self._ledger.flash(_WORKSPACE, kernels, _KERNEL * entering)
             arrives()
             return
-        copies = () if self._on_card else (made, entering if number else 0)
+        copies = () if self._on_gpu else (made, entering if number else 0)
         inside = [self._take(size, _WORKSPACE) for size in copies]
         blocked = self._take(kernels, _WORKSPACE)
-        if self._low != _FULL and not self._on_card:
+        if self._low != _FULL and not self._on_gpu:
             # Sums in float32, and a frame turned around twice, with room for a border.
             once, width = (made + entering) // self._images, max(1, self._c.width >> number)
             by_tiles = min(once * (width + _WIDER) // width + _LEAST_TURNED, _MOST_TURNED)
@@ -231,4 +231,4 @@ class Maps:
     def _is_tiny(self, number: int) -> bool:
         """One small frame alone: torch then unrolls it into columns instead of asking oneDNN."""
         is_alone = self._images == 1 and self._entering(number) <= _TINY
-        return is_alone and self._low == _FULL and not self._on_card
+        return is_alone and self._low == _FULL and not self._on_gpu

@@ -10,7 +10,7 @@ from kgops.planning.regress_weight_memory import MOMENTS, Weights
 __all__ = ["walk_regression", "walk_step"]
 
 _FULL = 4
-_AHEAD = 3  # batches that a card holds beside the one in work: two that wait and one on its way
+_AHEAD = 3  # batches that a GPU holds beside the one in work: two that wait and one on its way
 
 
 def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -> None:
@@ -47,7 +47,7 @@ def walk_step(ledger: Ledger, s: RegressShape) -> None:
 
 def _read_ahead(ledger: Ledger, s: RegressShape) -> None:
     """On a CPU a batch is numpy's, and no allocation of torch's."""
-    if s.on_card:
+    if s.on_gpu:
         for _ in range(1 + _AHEAD):
             ledger.take("data", s.pixel * s.batch * _pixels(s))
 

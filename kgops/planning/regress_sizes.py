@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Place, works_without
@@ -23,7 +23,7 @@ class RegressShape:
     batch as it is read."""
 
     model: RegressionConfig
-    on_card: bool
+    on_gpu: bool
     train: int
     valid: int
     held_out: int
@@ -60,18 +60,18 @@ class RegressShape:
         return max(1, math.ceil(self.train / self.batch_size))
 
 
-def regress_shape(job: Job, flights: Flights, card: CardFacts | None, precision: str) -> RegressShape:
-    """Of a job `regress`; `precision` is the number format that its levers come to on this card (None: the CPU)."""
-    settings, levers = job.settings, job.levers
-    model = config_of(settings, levers, (flights.height, flights.width))
+def regress_shape(job: Job, flights: Flights, gpu: GpuFacts | None, precision: str) -> RegressShape:
+    """Of a job `regress`; `precision` is the number format that its options come to on this GPU (None: the CPU)."""
+    settings, options = job.settings, job.options
+    model = config_of(settings, options, (flights.height, flights.width))
     windows = flights.windows(model.temporal_frames)
     held = settings["validation_flight"] or max(windows)
     parts = [_split(own, model.temporal_frames) for name, own in windows.items() if name != held]
-    batch_size = levers.get("batch_size", REGRESS_BATCH)
-    microbatch = levers.get("microbatch", "auto")
+    batch_size = options.get("batch_size", REGRESS_BATCH)
+    microbatch = options.get("microbatch", "auto")
     return RegressShape(
         model,
-        card is not None,
+        gpu is not None,
         max(1, sum(train for train, _ in parts)),
         sum(valid for _, valid in parts),
         windows.get(held, 0),
@@ -81,8 +81,8 @@ def regress_shape(job: Job, flights: Flights, card: CardFacts | None, precision:
         precision,
         2 if precision in ("fp16", "bf16") else 4,
         settings["optimizer"],
-        bool(levers.get("gradient_checkpointing", False)),
-        "off" if card is None and works_without(job, Place()) else levers.get("compile", "off"),
+        bool(options.get("gradient_checkpointing", False)),
+        "off" if gpu is None and works_without(job, Place()) else options.get("compile", "off"),
         settings["augment"],
         settings["flat_field_correction"],
         settings["loss_type"],

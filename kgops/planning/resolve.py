@@ -1,4 +1,4 @@
-"""A job's levers as they will be pulled: what was asked for, by whom, and what rules made of it."""
+"""A job's options as they will be pulled: what was asked for, by whom, and what rules made of it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.gpus.facts import CardFacts, facts_here, torch_build
+from kgops.gpus.facts import GpuFacts, facts_here, torch_build
 from kgops.jobs.job import Job
 from kgops.planning import profiles, rules
 from kgops.planning.rules import Correction, Work, shown
 
 __all__ = [
     "Choice",
-    "FindCard",
+    "FindGpu",
     "Resolved",
     "conflicts",
     "device_of",
@@ -27,7 +27,7 @@ __all__ = [
     "work_of",
 ]
 
-FindCard = Callable[[str | None], CardFacts | None]
+FindGpu = Callable[[str | None], GpuFacts | None]
 
 _ALLOCATOR = "PYTORCH_ALLOC_CONF"
 _ALLOCATOR_BEFORE = "PYTORCH_CUDA_ALLOC_CONF"  # its name until torch 2.9; still heard
@@ -38,11 +38,11 @@ PATHS = ("path_filtering", "strict_path_filtering")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One lever: who chose it, and what became of it before any worker saw it."""
+    """One option: who chose it, and what became of it before any worker saw it."""
 
-    lever: str
+    option: str
     requested: Any
-    effective: Any
+    applied: Any
     chosen_by: str
     reason: str | None = None
     source: str | None = None
@@ -56,10 +56,10 @@ class Choice:
         return asdict(self)
 
     def __str__(self) -> str:
-        effective = "known to the worker alone" if self.effective is None else shown(self.effective)
-        became = effective if self.requested is None else f"{shown(self.requested)} → {effective}"
+        applied = "known to the worker alone" if self.applied is None else shown(self.applied)
+        became = applied if self.requested is None else f"{shown(self.requested)} → {applied}"
         why = "; ".join(filter(None, (self.reason, self.source)))
-        return f"{self.lever}: {became}" + (f" ({why})" if why else "")
+        return f"{self.option}: {became}" + (f" ({why})" if why else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Resolved:
         return [choice for choice in self.choices if choice.is_corrected]
 
 
-def usable_here(gpu_request: str | None) -> CardFacts | None:
+def usable_here(gpu_request: str | None) -> GpuFacts | None:
     """The GPU a job gets: one it insists on, or any where the torch that is installed can use it."""
     build = torch_build()
     return (
@@ -81,32 +81,32 @@ def usable_here(gpu_request: str | None) -> CardFacts | None:
     )
 
 
-def resolve(job: Job, find_card: FindCard = usable_here) -> Resolved:
-    """The job as it will be run. Raises Usage where a card is insisted on that cannot do the work at all."""
-    asked_for, card = job.levers, _card_of(job, find_card)
-    job = replace(job, profile=job.profile or profiles.default_for(job, card))
+def resolve(job: Job, find_gpu: FindGpu = usable_here) -> Resolved:
+    """The job as it will be run. Raises Usage where a GPU is insisted on that cannot do the work at all."""
+    asked_for, gpu = job.options, _gpu_of(job, find_gpu)
+    job = replace(job, profile=job.profile or profiles.default_for(job, gpu))
     filled = profiles.apply(job)
     profile = profiles.find(job.profile) if job.profile is not None else None
     environment = dict(profile.environment) if profile else {}
-    by = {name: "person" if name in asked_for else f"profile {job.profile}" for name in filled.levers}
+    by = {name: "person" if name in asked_for else f"profile {job.profile}" for name in filled.options}
     if job.workload == "exec":
         return Resolved(filled, environment, tuple(_left_alone(filled, by)))
-    asked = {**filled.levers, **_neighbours(filled, environment)}
-    settled, corrections = rules.apply(asked, card, work_of(filled))
-    choices = tuple(_choices(asked, settled, corrections, by, f"profile {job.profile}", card))
-    levers = {name: settled[name] for name in filled.levers}
+    asked = {**filled.options, **_neighbours(filled, environment)}
+    settled, corrections = rules.apply(asked, gpu, work_of(filled))
+    choices = tuple(_choices(asked, settled, corrections, by, f"profile {job.profile}", gpu))
+    options = {name: settled[name] for name in filled.options}
     settings = _with_device(filled, corrections)
     return Resolved(
-        replace(filled, levers=levers, settings=settings),
+        replace(filled, options=options, settings=settings),
         _without_segments(environment) if settled.get(_SEGMENTS) is False else environment,
         choices,
     )
 
 
-def conflicts(profile: profiles.Profile, card: CardFacts | None) -> list[Correction]:
-    """What rules would change of a profile on this card, whatever is trained."""
-    asked = {**profile.levers, _SEGMENTS: expands_segments(profile.environment)}
-    return rules.apply(asked, card, Work("train", trains=True))[1]
+def conflicts(profile: profiles.Profile, gpu: GpuFacts | None) -> list[Correction]:
+    """What rules would change of a profile on this GPU, whatever is trained."""
+    asked = {**profile.options, _SEGMENTS: expands_segments(profile.environment)}
+    return rules.apply(asked, gpu, Work("train", trains=True))[1]
 
 
 def work_of(job: Job) -> Work:
@@ -125,15 +125,15 @@ def expands_segments(environment: Mapping[str, str]) -> bool:
     return "expandable_segments:true" in environment.get(_ALLOCATOR, "").lower()
 
 
-def _card_of(job: Job, find_card: FindCard) -> CardFacts | None:
+def _gpu_of(job: Job, find_gpu: FindGpu) -> GpuFacts | None:
     """That the worker will have; of a node that Slurm chooses nobody knows it yet."""
     is_here = job.workload != "exec" and job.on.where != "slurm" and device_of(job) != "cpu"
-    return find_card(gpu_asked(job)) if is_here else None
+    return find_gpu(gpu_asked(job)) if is_here else None
 
 
 def gpu_asked(job: Job) -> str | None:
     """What the job insists on; memory to reserve is some GPU's."""
-    return job.card.wanted or ("auto" if job.card.memory_mib is not None else None)
+    return job.gpu.wanted or ("auto" if job.gpu.memory_mib is not None else None)
 
 
 def device_of(job: Job) -> str:
@@ -154,7 +154,7 @@ def on_the_cpu(job: Job) -> Job:
 
 
 def _neighbours(job: Job, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Settings that rules weigh together with levers."""
+    """Settings that rules weigh together with options."""
     found = {name: job.settings[name] for name in PATHS if name in job.settings}
     found["device"] = device_of(job)
     if expands_segments(environment):
@@ -168,10 +168,10 @@ def _choices(
     corrections: list[Correction],
     by: Mapping[str, str],
     profile: str,
-    card: CardFacts | None,
+    gpu: GpuFacts | None,
 ) -> Iterator[Choice]:
-    """Every lever, and of its neighbours those that a profile set or a rule changed."""
-    last = {correction.lever: correction for correction in corrections}
+    """Every option, and of its neighbours those that a profile set or a rule changed."""
+    last = {correction.option: correction for correction in corrections}
     for name, requested in asked.items():
         why = last.get(name)
         if why is not None:
@@ -181,22 +181,22 @@ def _choices(
             yield Choice(name, requested, settled[name], by[name])
         elif name == _SEGMENTS:
             # No worker reports what it finds in its environment, so it is said here.
-            yield Choice(name, requested, card is not None, profile, None if card else "no CUDA device")
+            yield Choice(name, requested, gpu is not None, profile, None if gpu else "no CUDA device")
 
 
 def _left_alone(job: Job, by: Mapping[str, str]) -> list[Choice]:
     reason = "a command of your own decides for itself; it gets the profile's environment"
-    return [Choice(name, value, "off", by[name], reason) for name, value in job.levers.items()]
+    return [Choice(name, value, "off", by[name], reason) for name, value in job.options.items()]
 
 
 def _with_device(job: Job, corrections: list[Correction]) -> dict[str, Any]:
-    why = next((c for c in corrections if c.lever == "device"), None)
+    why = next((c for c in corrections if c.option == "device"), None)
     if why is None:
         return job.settings
     named = any(stage.get("device", "auto") != "auto" for stage in _stages(job))
-    if named or job.card.wanted or job.card.memory_mib:
+    if named or job.gpu.wanted or job.gpu.memory_mib:
         raise Usage(
-            f"the card that was asked for cannot be used: {why.reason} ({why.source})",
+            f"the GPU that was asked for cannot be used: {why.reason} ({why.source})",
             "install that build of torch, or run without --gpu and --device",
         )
     return on_the_cpu(job).settings

@@ -1,9 +1,9 @@
-"""Rules: combinations of levers that fail, lie or slow down, what is taken instead, and who found out.
+"""Rules: combinations of options that fail, lie or slow down, what is taken instead, and who found out.
 
-A rule sees a table of levers, the card, and what is peculiar to the work; it knows no torch and no file. Where
-the card is unknown, rules about cards stay silent and the worker says what it could not honour.
+A rule sees a table of options, the GPU, and what is peculiar to the work; it knows no torch and no file. Where
+the GPU is unknown, rules about GPUs stay silent and the worker says what it could not honour.
 
-`device`, `expandable_segments` and the two path filters are no levers of the record, but settings that levers
+`device`, `expandable_segments` and the two path filters are no options of the record, but settings that options
 go together with; who calls puts them into the table and takes them out again (`plans/resolve.py`).
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 
 __all__ = ["RULES", "Correction", "Work", "apply", "shown"]
 
 Capability = tuple[int, int]
-Levers = Mapping[str, Any]
+Options = Mapping[str, Any]
 
 _BF16: Capability = (8, 0)
 _TENSOR_CORES: Capability = (7, 0)
@@ -28,22 +28,22 @@ _CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A lever that is not set as it was asked for, with the reason and where that can be read."""
+    """An option that is not set as it was asked for, with the reason and where that can be read."""
 
-    lever: str
+    option: str
     requested: Any
-    effective: Any
+    applied: Any
     reason: str
     source: str
 
     def __str__(self) -> str:
         return (
-            f"{self.lever}: {shown(self.requested)} → {shown(self.effective)} ({self.reason}; {self.source})"
+            f"{self.option}: {shown(self.requested)} → {shown(self.applied)} ({self.reason}; {self.source})"
         )
 
 
 def shown(value: Any) -> str:
-    """A lever's value as job files spell it."""
+    """An option's value as job files spell it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -60,35 +60,35 @@ class Work:
     memory_is_tight: bool = False  # the planner found little room left beside the prediction
 
 
-Rule = Callable[[Levers, CardFacts | None, Work], Iterator[Correction]]
+Rule = Callable[[Options, GpuFacts | None, Work], Iterator[Correction]]
 
 
-def apply(levers: Levers, card: CardFacts | None, work: Work) -> tuple[dict[str, Any], list[Correction]]:
-    """The levers as they may be pulled, and every correction that was made, in its order.
+def apply(options: Options, gpu: GpuFacts | None, work: Work) -> tuple[dict[str, Any], list[Correction]]:
+    """The options as they may be pulled, and every correction that was made, in its order.
 
     Doing it again changes nothing: what comes out conflicts with no rule.
     """
-    settled = dict(levers)
+    settled = dict(options)
     made: list[Correction] = []
     for rule in RULES:
-        for correction in rule(dict(settled), card, work):
-            settled[correction.lever] = correction.effective
+        for correction in rule(dict(settled), gpu, work):
+            settled[correction.option] = correction.applied
             made.append(correction)
     return settled, made
 
 
-def _card_has_kernels(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    if card is None or card.compute_capability is None or card.torch is None or card.torch.cuda is None:
+def _gpu_has_kernels(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    if gpu is None or gpu.compute_capability is None or gpu.torch is None or gpu.torch.cuda is None:
         return
-    lowest = _lowest_capability(card.torch.version, card.torch.cuda)
-    if not card.torch.is_wheel or card.compute_capability >= lowest or levers.get("device", "cpu") == "cpu":
+    lowest = _lowest_capability(gpu.torch.version, gpu.torch.cuda)
+    if not gpu.torch.is_wheel or gpu.compute_capability >= lowest or options.get("device", "cpu") == "cpu":
         return
     yield Correction(
         "device",
-        levers["device"],
+        options["device"],
         "cpu",
-        f"torch {_dotted(card.torch.version)} for CUDA {_dotted(card.torch.cuda)} has no kernels below compute "
-        f"capability {_dotted(lowest)}; {card.name} has {_dotted(card.compute_capability)}. "
+        f"torch {_dotted(gpu.torch.version)} for CUDA {_dotted(gpu.torch.cuda)} has no kernels below compute "
+        f"capability {_dotted(lowest)}; {gpu.name} has {_dotted(gpu.compute_capability)}. "
         "Its build for CUDA 12.6 has them",
         "pytorch #172352, #175253",
     )
@@ -101,12 +101,12 @@ def _lowest_capability(version: tuple[int, int], cuda: tuple[int, int]) -> Capab
     return (7, 5) if cuda >= (13, 0) or version >= (2, 11) else (7, 0)
 
 
-def _card_has_the_number_format(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    capability = card.compute_capability if card else None
-    if card is None or capability is None or capability >= _BF16:
+def _gpu_has_the_number_format(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    capability = gpu.compute_capability if gpu else None
+    if gpu is None or capability is None or capability >= _BF16:
         return
-    has = f"{card.name} has compute capability {_dotted(capability)}"
-    if levers.get("precision") == "bf16":
+    has = f"{gpu.name} has compute capability {_dotted(capability)}"
+    if options.get("precision") == "bf16":
         # The same saving where tensor cores have fp16; without them half precision is emulated or crawls.
         instead = "fp16" if capability >= _TENSOR_CORES else "fp32"
         yield Correction(
@@ -116,17 +116,17 @@ def _card_has_the_number_format(levers: Levers, card: CardFacts | None, work: Wo
             f"bf16 needs compute capability 8.0, whatever torch's is_bf16_supported() says; {has}",
             "torch.cuda.is_bf16_supported(including_emulation); diffusers #14129",
         )
-    if levers.get("precision") == "tf32":
+    if options.get("precision") == "tf32":
         reason = f"TF32 needs compute capability 8.0; {has}"
         yield Correction("precision", "tf32", "fp32", reason, "NVIDIA Ampere architecture white paper")
-    if levers.get("gram_precision") == "bf16":
+    if options.get("gram_precision") == "bf16":
         reason = f"bf16 needs compute capability 8.0, and fp16 has not its range; {has}"
         source = "torch.cuda.is_bf16_supported(including_emulation); diffusers #14129"
         yield Correction("gram_precision", "bf16", "fp32", reason, source)
 
 
-def _fp16_gradients_are_scaled(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    if work.trains and levers.get("scale_gradients") is False and "fp16" in _formats(levers, card):
+def _fp16_gradients_are_scaled(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    if work.trains and options.get("scale_gradients") is False and "fp16" in _formats(options, gpu):
         yield Correction(
             "scale_gradients",
             False,
@@ -137,9 +137,9 @@ def _fp16_gradients_are_scaled(levers: Levers, card: CardFacts | None, work: Wor
 
 
 def _sums_over_entities_are_not_fp16(
-    levers: Levers, card: CardFacts | None, work: Work
+    options: Options, gpu: GpuFacts | None, work: Work
 ) -> Iterator[Correction]:
-    if levers.get("sum_precision") == "fp16":
+    if options.get("sum_precision") == "fp16":
         yield Correction(
             "sum_precision",
             "fp16",
@@ -149,35 +149,35 @@ def _sums_over_entities_are_not_fp16(
         )
 
 
-def _card_can_compile(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    capability = card.compute_capability if card else None
-    asked = levers.get("compile", "off")
-    if card is not None and capability is not None and capability < _TRITON and asked != "off":
+def _gpu_can_compile(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    capability = gpu.compute_capability if gpu else None
+    asked = options.get("compile", "off")
+    if gpu is not None and capability is not None and capability < _TRITON and asked != "off":
         yield Correction(
             "compile",
             asked,
             "off",
-            f"Triton generates kernels from compute capability 7.0 on; {card.name} has {_dotted(capability)}",
+            f"Triton generates kernels from compute capability 7.0 on; {gpu.name} has {_dotted(capability)}",
             "nnUNet #2188, vllm #14547",
         )
 
 
-def _graphs_need_fixed_addresses(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    why = _why_no_graph(levers, work)
+def _graphs_need_fixed_addresses(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    why = _why_no_graph(options, work)
     if why is None:
         return
     source = "pytorch #154306, PR #127145, #188150"
-    mode = levers.get("compile")
+    mode = options.get("compile")
     if mode in _CUDA_GRAPH_MODES:
         yield Correction("compile", mode, "default", f"{mode} replays CUDA graphs, and {why}", source)
-    if levers.get("cuda_graphs") is True:
+    if options.get("cuda_graphs") is True:
         yield Correction(
             "cuda_graphs", True, False, f"a CUDA graph replays fixed addresses, and {why}", source
         )
 
 
-def _why_no_graph(levers: Levers, work: Work) -> str | None:
-    if levers.get("gradient_checkpointing") is True:
+def _why_no_graph(options: Options, work: Work) -> str | None:
+    if options.get("gradient_checkpointing") is True:
         return (
             "gradient checkpointing gives its inputs other addresses each time "
             "(“static input data pointer changed”)"
@@ -189,28 +189,28 @@ def _why_no_graph(levers: Levers, work: Work) -> str | None:
     return None
 
 
-def _shared_steps_run_as_they_are(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    devices = levers.get("devices", 1)
+def _shared_steps_run_as_they_are(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    devices = options.get("devices", 1)
     # What `all` comes to only the worker knows; it then says the same.
     if not work.shares_steps or devices in (1, "all"):
         return
-    for lever, off in (("compile", "off"), ("cuda_graphs", False)):
-        if levers.get(lever, off) != off:
+    for option, off in (("compile", "off"), ("cuda_graphs", False)):
+        if options.get(option, off) != off:
             reason = f"{devices} devices wait for each other within a step, which then is no one piece"
-            yield Correction(lever, levers[lever], off, reason, "kgops run train --devices")
+            yield Correction(option, options[option], off, reason, "kgops run train --devices")
 
 
-def _segments_can_grow(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    if card is None or levers.get("expandable_segments") is not True:
+def _segments_can_grow(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    if gpu is None or options.get("expandable_segments") is not True:
         return
-    where = "on a MIG slice" if card.is_slice else "under WSL2" if card.is_wsl else None
+    where = "on a MIG slice" if gpu.is_slice else "under WSL2" if gpu.is_wsl else None
     if where is not None:
         reason = f"{where} the driver does not map memory the way growing segments need it"
         yield Correction("expandable_segments", True, False, reason, "vllm #39874, pytorch #192330")
 
 
-def _cudnn_is_not_let_loose(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    if work.memory_is_tight and levers.get("cudnn_benchmark") is True:
+def _cudnn_is_not_let_loose(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    if work.memory_is_tight and options.get("cudnn_benchmark") is True:
         yield Correction(
             "cudnn_benchmark",
             True,
@@ -220,31 +220,31 @@ def _cudnn_is_not_let_loose(levers: Levers, card: CardFacts | None, work: Work) 
         )
 
 
-def _channels_last_pays(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    capability = card.compute_capability if card else None
-    if levers.get("channels_last") is not True:
+def _channels_last_pays(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    capability = gpu.compute_capability if gpu else None
+    if options.get("channels_last") is not True:
         return
     if work.groups_convolutions:
         why = "it slows grouped convolutions down"
-    elif card is not None and capability is not None and capability < _TENSOR_CORES:
-        why = f"it needs tensor cores; {card.name} has compute capability {_dotted(capability)}"
-    elif not _formats(levers, card) & {"fp16", "bf16"}:
+    elif gpu is not None and capability is not None and capability < _TENSOR_CORES:
+        why = f"it needs tensor cores; {gpu.name} has compute capability {_dotted(capability)}"
+    elif not _formats(options, gpu) & {"fp16", "bf16"}:
         why = "it is faster in half precision only"
     else:
         return
     yield Correction("channels_last", True, False, why, "pytorch #44943, #34977")
 
 
-def _strict_paths_need_paths(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    if levers.get("strict_path_filtering") is True and levers.get("path_filtering") is not True:
+def _strict_paths_need_paths(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    if options.get("strict_path_filtering") is True and options.get("path_filtering") is not True:
         reason = "strict_path_filtering says how paths are filtered; path_filtering is off"
         yield Correction(
             "strict_path_filtering", True, False, reason, "kgops run tracin, which refuses the same"
         )
 
 
-def _cache_is_kept_in_the_loop(levers: Levers, card: CardFacts | None, work: Work) -> Iterator[Correction]:
-    every = levers.get("memory_cleanup")
+def _cache_is_kept_in_the_loop(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
+    every = options.get("memory_cleanup")
     if isinstance(every, int) and not isinstance(every, bool):
         yield Correction(
             "memory_cleanup",
@@ -256,12 +256,12 @@ def _cache_is_kept_in_the_loop(levers: Levers, card: CardFacts | None, work: Wor
         )
 
 
-def _formats(levers: Levers, card: CardFacts | None) -> set[str]:
-    """Number formats that the heavy products may be in; `auto` is what workers make of it on that card."""
-    asked = levers.get("precision", "fp32")
+def _formats(options: Options, gpu: GpuFacts | None) -> set[str]:
+    """Number formats that the heavy products may be in; `auto` is what workers make of it on that GPU."""
+    asked = options.get("precision", "fp32")
     if asked != "auto":
         return {asked}
-    capability = card.compute_capability if card else None
+    capability = gpu.compute_capability if gpu else None
     if capability is None:
         return {"fp32", "fp16", "bf16"}
     return {"bf16" if capability >= _BF16 else "fp16" if capability >= _TENSOR_CORES else "fp32"}
@@ -273,11 +273,11 @@ def _dotted(version: tuple[int, int]) -> str:
 
 # What a rule corrects, a later one may ask for: formats before what depends on them, compile before its mode.
 RULES: tuple[Rule, ...] = (
-    _card_has_kernels,
-    _card_has_the_number_format,
+    _gpu_has_kernels,
+    _gpu_has_the_number_format,
     _fp16_gradients_are_scaled,
     _sums_over_entities_are_not_fp16,
-    _card_can_compile,
+    _gpu_can_compile,
     _graphs_need_fixed_addresses,
     _shared_steps_run_as_they_are,
     _segments_can_grow,

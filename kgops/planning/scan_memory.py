@@ -82,7 +82,7 @@ def _union(ledger: Ledger, s: TracinShape) -> list[Held]:
     """`candidates`: the training triples that any test of a tile is scored with, on the host. Filtered, each test
     keeps its own, at most all, as numpy's; to sort them out takes four times as much."""
     n = s.counts.train
-    if s.ranks or s.on_card:
+    if s.ranks or s.on_gpu:
         return []
     own = _ID * n * s.tests_of_a_tile if s.filtered else 0
     each = ledger.take("graph", own)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kgops.gpus.known import KnownCard
+from kgops.gpus.known import KnownGpu
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.stage_sizes import Shape
@@ -20,16 +20,16 @@ from kgops.planning.train_sizes import TrainShape
 
 __all__ = ["Rates", "rates_of", "seconds"]
 
-# One core of a processor with AVX-512: what products reached here, and a core's share of the memory's bandwidth.
-# They order chunk sizes on a processor and claim nothing of yours.
+# One core of a CPU with AVX-512: what products reached here, and a core's share of the memory's bandwidth.
+# They order chunk sizes on a CPU and claim nothing of yours.
 _CORE_FLOPS = {"fp32": 9e10, "bf16": 3e11}
 _CORE_BANDWIDTH = 1.2e10
 _CORE_CACHE = 2 << 20  # scores of a chunk that stay in it cost no bandwidth
 _CORE_LAUNCH = 4e-6
 _CORE_STEP = 4e-3  # what a step took there however small its model: dozens of small operations and Python
-# Between two kernels of an eager step; what the driver needs, whatever the card.
-_CARD_LAUNCH = 5e-6
-# A card of which nothing is known but its driver's answers: ratios between formats as on most.
+# Between two kernels of an eager step; what the driver needs, whatever the GPU.
+_GPU_LAUNCH = 5e-6
+# A GPU of which nothing is known but its driver's answers: ratios between formats as on most.
 _UNKNOWN_FLOPS = {"fp32": 2e13, "tf32": 4e13, "fp16": 8e13, "bf16": 8e13}
 _UNKNOWN_BANDWIDTH = 6e11
 
@@ -40,7 +40,7 @@ _KERNELS_A_STEP = 70  # encoder forward and backward, and the optimizer
 # The image network: passes over a map of a stage, written and read, there and back; and kernels of one pass through it.
 _MAP_PASSES = 24
 _IMAGE_KERNELS = 200
-_FUSED = 2  # as many of either in one, where torch.compile makes the kernels; not measured on a card
+_FUSED = 2  # as many of either in one, where torch.compile makes the kernels; not measured on a GPU
 _OPTIMIZER_PASSES = {"adam": 7, "adamw": 7, "adagrad": 5, "sgd": 3}  # over the parameters, read and written
 
 
@@ -53,22 +53,22 @@ class Rates:
     launch: float
     step: float = 0.0  # seconds of every step, whatever its size
     cache: int = 0
-    overlaps: bool = True  # kernels are sent ahead while the card computes
+    overlaps: bool = True  # kernels are sent ahead while the GPU computes
 
     def of(self, precision: str) -> float:
         return self.flops.get(precision, self.flops["fp32"])
 
 
 def rates_of(target: Target) -> Rates:
-    if not target.on_card:
+    if not target.on_gpu:
         return Rates(_CORE_FLOPS, _CORE_BANDWIDTH, _CORE_LAUNCH, _CORE_STEP, _CORE_CACHE, overlaps=False)
     if target.known is None:
-        return Rates(_UNKNOWN_FLOPS, _UNKNOWN_BANDWIDTH, _CARD_LAUNCH)
-    return Rates(_card_flops(target.known), target.known.bandwidth_gb_s * 1e9, _CARD_LAUNCH)
+        return Rates(_UNKNOWN_FLOPS, _UNKNOWN_BANDWIDTH, _GPU_LAUNCH)
+    return Rates(_gpu_flops(target.known), target.known.bandwidth_gb_s * 1e9, _GPU_LAUNCH)
 
 
 def seconds(shape: Shape, rates: Rates) -> float:
-    """Of an epoch of training, or of tracing all tests through all checkpoints."""
+    """Of an epoch of training, or of TracIn run all tests through all checkpoints."""
     if isinstance(shape, TrainShape):
         return _training_step(shape, rates) * max(1, math.ceil(shape.queries.queries / shape.batch_size))
     if isinstance(shape, RegressShape):
@@ -125,7 +125,7 @@ def _regression_step(shape: RegressShape, rates: Rates) -> float:
     pieces = math.ceil(shape.batch / max(shape.computed, 1)) * (
         c.temporal_frames if shape.checkpointing else 1
     )
-    wide = 4 if shape.on_card and shape.compile == "off" else shape.low
+    wide = 4 if shape.on_gpu and shape.compile == "off" else shape.low
     busy = again * (
         6 * images * products / rates.of(shape.precision) + passes * wide * maps / rates.bandwidth
     )
@@ -147,10 +147,10 @@ def _kernel(model: ConvEConfig) -> int:
     return model.channels * model.kernel_height * model.kernel_width
 
 
-def _card_flops(card: KnownCard) -> dict[str, float]:
+def _gpu_flops(gpu: KnownGpu) -> dict[str, float]:
     tera = 1e12
-    fp32 = card.fp32_tflops * tera
-    found = {"fp32": fp32, "tf32": (card.tf32_tflops or card.fp32_tflops) * tera}
+    fp32 = gpu.fp32_tflops * tera
+    found = {"fp32": fp32, "tf32": (gpu.tf32_tflops or gpu.fp32_tflops) * tera}
     for name in ("fp16", "bf16"):
-        found[name] = card.half_tflops * tera if name in card.tensor_core_dtypes else fp32
+        found[name] = gpu.half_tflops * tera if name in gpu.tensor_core_dtypes else fp32
     return found

@@ -1,4 +1,4 @@
-"""What a budget is predicted of: the numbers that decide the memory of one stage of a job."""
+"""What a memory estimate is predicted of: the numbers that decide the memory of one stage of a job."""
 
 from __future__ import annotations
 

@@ -48,10 +48,10 @@ def take_step(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, befor
     given = _back_through_front(ledger, s, 2 * vectors, front)
     ledger.flash("activations", vectors, vectors)
     ledger.give(*given)
-    if s.on_card:
+    if s.on_gpu:
         _accumulate_rows(ledger, batch, c.embedding_dim)
     ledger.give(*rows, image, projected, queries, d_queries, d_projected, d_image)
-    if s.optimizer == "adagrad" and s.on_card:
+    if s.optimizer == "adagrad" and s.on_gpu:
         ledger.flash("optimizer", *[size for size in weight_sizes(c) for _ in range(2 + s.weight_decay)])
     return taken
 
@@ -127,7 +127,7 @@ def _finish(ledger: Ledger, s: TrainShape, batch: int) -> tuple[list[Held], Held
 
 def _mask(s: TrainShape) -> int:
     """Bytes of a dropout's mask for each number: a CPU keeps it multiplied out."""
-    return 1 if s.on_card else 4
+    return 1 if s.on_gpu else 4
 
 
 def _forward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int) -> Held:
@@ -218,22 +218,22 @@ def _loss(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, positives
 
 
 def _low_product(ledger: Ledger, s: TrainShape, scratch: Scratch, rows: int, columns: int) -> None:
-    """A card adds up in float32 and gives that; a CPU has a buffer in the low type."""
-    if s.on_card:
+    """A GPU adds up in float32 and gives that; a CPU has a buffer in the low type."""
+    if s.on_gpu:
         ledger.flash("loss", 4 * rows * columns)
     else:
         scratch.take("activations", "low_product", s.low * rows * columns)
 
 
 def _widened(ledger: Ledger, s: TrainShape, numbers: int) -> None:
-    """A CPU copies what it adds to float32 out of a lower type; a card's kernel reads it as it is."""
-    if not s.on_card:
+    """A CPU copies what it adds to float32 out of a lower type; a GPU's kernel reads it as it is."""
+    if not s.on_gpu:
         ledger.flash("loss", 4 * numbers)
 
 
 def _packed(ledger: Ledger, s: TrainShape, rows: int, inner: int, *, turned: bool = False) -> None:
     """What oneDNN packs of the factors of a bf16 product on a CPU, at most; fitted to torch 2.13."""
-    if s.on_card:
+    if s.on_gpu:
         return
     ledger.flash("workspace", 128 * min(inner, 1024) + 256 * min(rows, 256) + 1024)
     if turned:
@@ -243,5 +243,5 @@ def _packed(ledger: Ledger, s: TrainShape, rows: int, inner: int, *, turned: boo
 
 
 def _accumulate_rows(ledger: Ledger, batch: int, dim: int) -> None:
-    """`index_put_` sorts the rows' places first; not measured on a card."""
+    """`index_put_` sorts the rows' places first; not measured on a GPU."""
     ledger.flash("activations", *[_ID * batch] * 6, 4 * batch * dim)

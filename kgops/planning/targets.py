@@ -1,4 +1,4 @@
-"""What a plan is made for: a card of this machine, a card known by name, or the processor."""
+"""What a plan is made for: a GPU of this machine, a GPU known by name, or the CPU."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kgops.errors import Usage
-from kgops.gpus.facts import CardFacts, facts_of_known, facts_of_reading, torch_build
-from kgops.gpus.known import KnownCard, known_by_name, known_by_short_name, short_names
+from kgops.gpus.facts import GpuFacts, facts_of_known, facts_of_reading, torch_build
+from kgops.gpus.known import KnownGpu, known_by_name, known_by_short_name, short_names
 from kgops.gpus.nvml import Nvml, open_nvml
-from kgops.gpus.readings import CardReading
-from kgops.jobs.gpu_request import CardsAsked
+from kgops.gpus.readings import GpuReading
+from kgops.jobs.gpu_request import WantedGpus
 from kgops.jobs.keys import nearest
 
 __all__ = [
     "Target",
-    "cards_here",
     "find_targets",
     "gpus_asked",
+    "gpus_here",
     "gpus_meant",
     "processor",
     "target_of_job",
@@ -30,12 +30,12 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`facts` None is the processor. `usable_mib` is what one run can have at most, `free_mib` what is free now;
-    None is unknown, as of a card that is not here."""
+    """`facts` None is the CPU. `usable_mib` is what one run can have at most, `free_mib` what is free now;
+    None is unknown, as of a GPU that is not here."""
 
     title: str
-    facts: CardFacts | None
-    known: KnownCard | None
+    facts: GpuFacts | None
+    known: KnownGpu | None
     usable_mib: float | None
     free_mib: float | None
     gpu_name: str | None = None  # what `--gpu` calls it, where it is in this machine
@@ -43,37 +43,37 @@ class Target:
 
     @property
     def room_mib(self) -> float | None:
-        """What a prediction is held against. A run waits until its card has room; for host memory it does not,
+        """What a prediction is held against. A run waits until its GPU has room; for host memory it does not,
         and what others hold of that is not there."""
-        return self.usable_mib if self.on_card else self.free_mib or self.usable_mib
+        return self.usable_mib if self.on_gpu else self.free_mib or self.usable_mib
 
     @property
-    def on_card(self) -> bool:
+    def on_gpu(self) -> bool:
         return self.facts is not None
 
 
 def find_targets(asked: str | None) -> list[Target]:
-    """`t4` of the known cards, `cpu`, an index or UUID here, `all` of them; None: what a run here would get."""
+    """`t4` of the known GPUs, `cpu`, an index or UUID here, `all` of them; None: what a run here would get."""
     if asked == "cpu":
         return [processor()]
     known = known_by_short_name(asked) if asked else None
     if known is not None:
         return [_known(known)]
-    here = cards_here()
+    here = gpus_here()
     if asked in (None, "auto"):
         return [_weakest(here)] if here else [processor()]
     found = _asked(here, asked)
     if found:
         return found
     if asked == "all":
-        raise Usage("this machine has no card", f"cards are known by name, too: {', '.join(short_names())}")
+        raise Usage("this machine has no GPU", f"GPUs are known by name, too: {', '.join(short_names())}")
     names = ("cpu", *(target.gpu_name or "" for target in here), *short_names())
-    raise Usage(f"there is no card {asked!r:.60}{nearest(asked or '', dict.fromkeys(names))}")
+    raise Usage(f"there is no GPU {asked!r:.60}{nearest(asked or '', dict.fromkeys(names))}")
 
 
 def target_of_job(gpu_request: str | None, device: str) -> Target:
-    """Where a run with this `--gpu` and `device` setting would be: the card it insists on, any that torch can use, or
-    the processor."""
+    """Where a run with this `--gpu` and `device` setting would be: the GPU it insists on, any that torch can use, or
+    the CPU."""
     if device == "cpu":
         return processor()
     found = gpus_asked(gpu_request)
@@ -87,7 +87,7 @@ def gpus_asked(gpu_request: str | None) -> list[Target]:
 
 def gpus_meant(gpu_request: str | None) -> list[Target]:
     """Those that `--gpu` means, whether torch can use them or not."""
-    return _asked(cards_here(), gpu_request)
+    return _asked(gpus_here(), gpu_request)
 
 
 def torch_is_for_cpus() -> bool:
@@ -97,7 +97,7 @@ def torch_is_for_cpus() -> bool:
 
 
 def _asked(here: list[Target], gpu_request: str | None) -> list[Target]:
-    ask = CardsAsked.read(gpu_request)
+    ask = WantedGpus.read(gpu_request)
     return [
         one
         for one in here
@@ -105,13 +105,13 @@ def _asked(here: list[Target], gpu_request: str | None) -> list[Target]:
     ]
 
 
-def cards_here() -> list[Target]:
-    """Of every card that answers."""
+def gpus_here() -> list[Target]:
+    """Of every GPU that answers."""
     opened = open_nvml()
     if not isinstance(opened, Nvml):
         return []
     with opened:
-        return [_here(card) for card in opened.cards() if card.problem is None]
+        return [_here(gpu) for gpu in opened.gpus() if gpu.problem is None]
 
 
 def processor() -> Target:
@@ -121,21 +121,21 @@ def processor() -> Target:
     limit = _group_limit()
     if limit is not None and (total is None or limit < total):
         total, free = limit, None if free is None else min(free, limit)
-    return Target("the processor", None, None, total, free)
+    return Target("the CPU", None, None, total, free)
 
 
-def _known(card: KnownCard) -> Target:
+def _known(gpu: KnownGpu) -> Target:
     # Without a dump of the driver's reserve the nominal memory is all there is to go by.
-    usable = card.usable_mib if card.usable_mib is not None else card.memory_mib
-    return Target(card.title, facts_of_known(card), card, usable, None)
+    usable = gpu.usable_mib if gpu.usable_mib is not None else gpu.memory_mib
+    return Target(gpu.title, facts_of_known(gpu), gpu, usable, None)
 
 
-def _here(card: CardReading) -> Target:
-    total = card.memory_total_mib
-    usable = None if total is None else total - (card.memory_reserved_mib or 0)
-    known = known_by_name(card.name) if card.name else None
-    facts = facts_of_reading(card)
-    return Target(facts.name, facts, known, usable, card.memory_free_mib, str(card.index), card.uuid)
+def _here(gpu: GpuReading) -> Target:
+    total = gpu.memory_total_mib
+    usable = None if total is None else total - (gpu.memory_reserved_mib or 0)
+    known = known_by_name(gpu.name) if gpu.name else None
+    facts = facts_of_reading(gpu)
+    return Target(facts.name, facts, known, usable, gpu.memory_free_mib, str(gpu.index), gpu.uuid)
 
 
 def _weakest(targets: list[Target]) -> Target:

@@ -1,4 +1,4 @@
-"""How many bytes triples take as text in the files of a tracing: from a sample of the files that a job names."""
+"""How many bytes triples take as text in the files of a TracIn run: from a sample of the files that a job names."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ __all__ = ["Measured", "Pace", "pace_of"]
 
 
 class Measured(NamedTuple):
-    """An epoch, or a tracing, as the roofline had it and as it went."""
+    """An epoch, or a TracIn run, as the roofline had it and as it went."""
 
     modelled_s: float
     measured_s: float

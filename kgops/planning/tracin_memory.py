@@ -28,7 +28,7 @@ def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
     """From the checkpoints to what is written of the last test."""
     ledger.phase = "loading"
     triples = [ledger.take("data", _ROW * s.counts.train)]
-    if not s.on_card:
+    if not s.on_gpu:
         triples += [ledger.take("data", _ROW * n) for n in (s.counts.valid, s.counts.test)]
     if s.does == "filter":
         walk_neighbourhood(ledger, s)
@@ -46,11 +46,11 @@ def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
 
 
 def _walk_tests(ledger: Ledger, s: TracinShape) -> None:
-    """Tracing; where levers change scores, the exact ones of a sample; and trainings without what was found."""
+    """Tracing; where options change scores, the exact ones of a sample; and trainings without what was found."""
     graph = walk_neighbourhood(ledger, s) if s.filtered else []
     walk_query(ledger, s) if s.from_index else walk_scan(ledger, s)
     ledger.give(*graph)
-    if not s.on_card:
+    if not s.on_gpu:
         _walk_writing(ledger, s)
     ours: list[Held] = []
     for way in compared_ways(s):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import Job
@@ -33,7 +33,7 @@ class TracinShape:
     take part. With `top_k` None all scores are kept."""
 
     model: ConvEConfig
-    on_card: bool
+    on_gpu: bool
     counts: Counts
     tests: int
     checkpoints: int
@@ -88,7 +88,7 @@ class TracinShape:
 
 
 def compared_ways(s: TracinShape) -> list[TracinShape]:
-    """What a run is scored again by, on a sample of its pairs: as it was, then with each lever that changes scores
+    """What a run is scored again by, on a sample of its pairs: as it was, then with each option that changes scores
     left away. None where none does."""
     n = min(s.counts.train, chunk_sizes.TRACIN_AGREEMENT_TRAINS)
     # Of triples drawn from many nobody knows which queries they share.
@@ -108,7 +108,7 @@ def compared_ways(s: TracinShape) -> list[TracinShape]:
 def tracin_shape(
     job: Job,
     counts: Counts,
-    card: CardFacts | None,
+    gpu: GpuFacts | None,
     model: ConvEConfig,
     *,
     trained: Mapping[str, Any],
@@ -117,20 +117,20 @@ def tracin_shape(
 ) -> TracinShape:
     """Of a job `tracin` on `checkpoints` of `model`, tracing `tests` triples. `trained` has the `loss` and the
     `label_smoothing` of its training, which count where the job asks for no loss of its own."""
-    settings, levers = job.settings, job.levers
+    settings, options = job.settings, job.options
     asked = settings["loss"] or ("target" if settings["run"] is None else "train")
     loss = trained["loss"] or chunk_sizes.TRAIN_LOSS if asked == "train" else asked
     both = settings["both_directions"]
     both = (asked == "train" and model.inverse) if both is None else both
     # An index has larger blocks of its own.
     indexed = bool(settings["build_index"] or settings["use_index"])
-    scanned = levers.get("block", chunk_sizes.TRACIN_BLOCK)
+    scanned = options.get("block", chunk_sizes.TRACIN_BLOCK)
     block = chunk_sizes.TRACIN_INDEX_BLOCK if indexed else scanned
-    chunk, at_once = levers.get("entity_chunk", "auto"), levers.get("tests_at_once", "auto")
-    on_card = card is not None
+    chunk, at_once = options.get("entity_chunk", "auto"), options.get("tests_at_once", "auto")
+    on_gpu = gpu is not None
     return TracinShape(
         model,
-        on_card,
+        on_gpu,
         counts,
         tests,
         checkpoints,
@@ -140,16 +140,16 @@ def tracin_shape(
         chunk_sizes.TRACIN_CHUNK if chunk == "auto" else chunk,
         counts.groups.in_block(min(block, counts.train), both_directions=both),
         top_k_of(settings),
-        parameters_of(model, settings["layers"], levers.get("last_layers", False) or 0),
-        bool(levers.get("filtering", bool(settings["test_triples"]))),
-        Format.named(levers.get("gram_precision", "fp32"), on_card=on_card),
-        Format.named(precision_of_products(levers.get("precision", "fp32"), card), on_card=on_card),
+        parameters_of(model, settings["layers"], options.get("last_layers", False) or 0),
+        bool(options.get("filtering", bool(settings["test_triples"]))),
+        Format.named(options.get("gram_precision", "fp32"), on_gpu=on_gpu),
+        Format.named(precision_of_products(options.get("precision", "fp32"), gpu), on_gpu=on_gpu),
         settings["projection_dim"],
         None if at_once == "auto" else int(at_once),
         _does(settings),
         bool(settings["use_index"]),
         scanned,
-        _retrained(counts, card, model, trained) if settings["validate"] else None,
+        _retrained(counts, gpu, model, trained) if settings["validate"] else None,
     )
 
 
@@ -163,13 +163,13 @@ def _does(settings: Mapping[str, Any]) -> Does:
 
 
 def _retrained(
-    counts: Counts, card: CardFacts | None, model: ConvEConfig, trained: Mapping[str, Any]
+    counts: Counts, gpu: GpuFacts | None, model: ConvEConfig, trained: Mapping[str, Any]
 ) -> TrainShape | None:
     """The training that --validate repeats without validation; None where its settings are not known."""
     if trained.get("optimizer") is None:
         return None
     names = ("batch_size", "precision", "entity_chunk", "gradient_checkpointing")
-    levers = {name: trained[name] for name in names if trained.get(name) is not None}
+    options = {name: trained[name] for name in names if trained.get(name) is not None}
     own = {name: trained.get(name) for name in ("loss", "label_smoothing", "optimizer", "weight_decay")}
     settings = {**own, "validate_every": 0, "engine": "kgops"}
-    return shape_of_training(model, settings, levers, counts, card)
+    return shape_of_training(model, settings, options, counts, gpu)

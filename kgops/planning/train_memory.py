@@ -21,9 +21,9 @@ _ROW = 3 * _ID
 
 
 def walk_training(ledger: Ledger, s: TrainShape, *, resumed: bool = False) -> None:
-    """`kgops.workers.train`, from the graph to the test figures; `resumed`: from a checkpoint."""
+    """`kgops.workers.train`, from the graph to the test metrics; `resumed`: from a checkpoint."""
     ledger.phase = "loading"
-    on_host = not s.on_card
+    on_host = not s.on_gpu
     graph = [ledger.take("data", _ROW * n) for n in (s.train, s.valid, s.test) if on_host]
     weights = [ledger.take("weights", size) for size in weight_sizes(s.model)]
     weights.append(ledger.take("weights", buffer_bytes(s.model)))
@@ -115,7 +115,7 @@ def _walk_one_of_many(ledger: Ledger, s: TrainShape, planes: Scratch, tests: int
 def _batches(ledger: Ledger, s: TrainShape) -> list[Held]:
     """`Batches.__init__`, which sorts on the host."""
     queries, answers = s.queries.queries, s.queries.answers
-    if not s.on_card:
+    if not s.on_gpu:
         rows = s.train * (2 if s.model.inverse else 1)
         own = [ledger.take("data", _ROW * rows)] if s.model.inverse else []
         if own:
@@ -162,6 +162,6 @@ def _begin_epoch(ledger: Ledger, s: TrainShape) -> list[Held]:
     """The order of an epoch and its counts; `Batches.epoch`."""
     each = _ID * s.queries.queries
     order = [ledger.take("data", each), ledger.take("data", each)]
-    if not s.on_card:
+    if not s.on_gpu:
         ledger.flash("data", each, each)
     return order

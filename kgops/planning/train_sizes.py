@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import Job
 from kgops.planning.conve_models import model_of_settings
 from kgops.planning.evaluation_counts import Ranked
 from kgops.planning.graph_counts import Answers, Counts
-from kgops.planning.number_formats import effective_precision
+from kgops.planning.number_formats import applied_precision
 
 __all__ = ["TrainShape", "shape_of_training", "train_shape"]
 
@@ -28,7 +28,7 @@ class TrainShape:
     them; `chunk` is the entities scored at once; `low` the bytes of a number in the large products."""
 
     model: ConvEConfig
-    on_card: bool
+    on_gpu: bool
     train: int
     valid: int
     test: int
@@ -76,28 +76,28 @@ class TrainShape:
         return min(q.answers, max(math.ceil(likely), min(q.most + round(mean * (batch - 1)), q.answers)))
 
 
-def train_shape(job: Job, counts: Counts, card: CardFacts | None) -> TrainShape | None:
-    """Of a job `train`; None for PyKEEN's own pipeline, whose models have no formula. No `card`: on the CPU."""
+def train_shape(job: Job, counts: Counts, gpu: GpuFacts | None) -> TrainShape | None:
+    """Of a job `train`; None for PyKEEN's own pipeline, whose models have no formula. No `gpu`: on the CPU."""
     if job.settings["engine"] != "kgops":
         return None
-    return shape_of_training(model_of_settings(job.settings, counts), job.settings, job.levers, counts, card)
+    return shape_of_training(model_of_settings(job.settings, counts), job.settings, job.options, counts, gpu)
 
 
 def shape_of_training(
     model: ConvEConfig,
     settings: Mapping[str, Any],
-    levers: Mapping[str, Any],
+    options: Mapping[str, Any],
     counts: Counts,
-    card: CardFacts | None,
+    gpu: GpuFacts | None,
 ) -> TrainShape:
-    precision = effective_precision(levers.get("precision", "fp32"), card)
-    batch_size = levers.get("batch_size", chunk_sizes.TRAIN_BATCH)
-    chunk = levers.get("entity_chunk", "auto")
-    device = "cpu" if card is None else "cuda"
+    precision = applied_precision(options.get("precision", "fp32"), gpu)
+    batch_size = options.get("batch_size", chunk_sizes.TRAIN_BATCH)
+    chunk = options.get("entity_chunk", "auto")
+    device = "cpu" if gpu is None else "cuda"
     loss = settings["loss"] or chunk_sizes.TRAIN_LOSS
     return TrainShape(
         model,
-        card is not None,
+        gpu is not None,
         counts.train,
         counts.valid,
         counts.test,
@@ -112,7 +112,7 @@ def shape_of_training(
         2 if precision in ("fp16", "bf16") else 4,
         settings["optimizer"],
         bool(settings["weight_decay"]),
-        bool(levers.get("gradient_checkpointing", False)),
+        bool(options.get("gradient_checkpointing", False)),
         settings["validate_every"] > 0 and counts.valid > 0,
     )
 

@@ -20,7 +20,7 @@ from kgops.training.checkpoints import BadCheckpoint, Checkpoint
 __all__ = ["Trained", "as_checkpoint", "foreign", "read_trained", "same_network"]
 
 _WORKLOAD = "regress"
-_BY_LADDER = ("channels", "temporal_frames")  # of the network; what comes after starts anew
+_BY_FALLBACKS = ("channels", "temporal_frames")  # of the network; what comes after starts anew
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def read_trained(path: Path, device: torch.device | str = "cpu") -> Trained:
 
 
 def same_network(found: Checkpoint, config: RegressionConfig) -> bool:
-    """Whether it can be resumed at all; the ladder's last rungs make another network of the same job."""
-    return all(found.config.get(name) == config.to_dict()[name] for name in _BY_LADDER)
+    """Whether it can be resumed at all; the OOM fallbacks' last fallbacks make another network of the same job."""
+    return all(found.config.get(name) == config.to_dict()[name] for name in _BY_FALLBACKS)
 
 
 def foreign(found: Checkpoint, config: RegressionConfig, settings: RegressionSettings, flights: str) -> None:

@@ -30,7 +30,7 @@ from kgops.training.reporter import Progress, Report
 
 __all__ = ["Regression", "regress"]
 
-_LOSSES_AT_ONCE = 32  # fetched from a card together, since each would wait for it
+_LOSSES_AT_ONCE = 32  # fetched from a GPU together, since each would wait for it
 
 
 @dataclass
@@ -245,7 +245,7 @@ class _Run(Session):
             raise self._diverged(trouble)
 
     def _diverged(self, what: str) -> Diverged:
-        rate, numbers = rate_of(self.step.optimizer), self.precision.effective
+        rate, numbers = rate_of(self.step.optimizer), self.precision.applied
         tries = [f"a learning rate below {rate / 3:.2g}", "more warmup_steps"]
         if numbers in ("fp16", "bf16"):
             tries.append(f"precision fp32 instead of {numbers}")
@@ -276,8 +276,8 @@ class _Run(Session):
         if self.settings.compile == "off":
             return
         failure = self.step.compile_failure
-        effective = "off" if failure else self.step.compile
-        self.report.lever("compile", self.settings.compile, effective, failure or self.compile_reason)
+        applied = "off" if failure else self.step.compile
+        self.report.option("compile", self.settings.compile, applied, failure or self.compile_reason)
 
     def _save_if_due(self, losses: list[torch.Tensor]) -> None:
         if time.monotonic() - self.saved_at >= self.settings.resume_every_s:

@@ -1,6 +1,6 @@
 """The network that reads a cloud-base height from a window of frames and the sun's angles.
 
-What each part does and how its parameters are called is said in `RegressionConfig`, from which budgets are
+What each part does and how its parameters are called is said in `RegressionConfig`, from which memory estimates are
 computed; this is the same in torch.
 """
 

@@ -18,7 +18,7 @@ from kgops.regression.network import RegressionModel, load_weights
 from kgops.regression.settings import RegressionSettings
 from kgops.regression.stages import Stage, plan_stages
 from kgops.regression.state import RegressionState
-from kgops.regression.step import RegressionStep, report_levers, resolve_compile
+from kgops.regression.step import RegressionStep, report_options, resolve_compile
 from kgops.training import checkpoints
 from kgops.training.checkpoints import Checkpoint
 from kgops.training.memory_cleanup import MemoryCleanup
@@ -66,7 +66,7 @@ class Session:
         )
         self.state = RegressionState()
         self.saved_at = time.monotonic()
-        report_levers(report, settings, config, self.precision)
+        report_options(report, settings, config, self.precision)
 
     @property
     def checkpoint_folder(self) -> Path:

@@ -13,7 +13,7 @@ from kgops.training.precision import PRECISIONS
 
 __all__ = ["MAY_DIFFER", "RegressionSettings"]
 
-# What the ladder changes without changing the network, how long to go on, how often to look.
+# What the OOM fallbacks changes without changing the network, how long to go on, how often to look.
 MAY_DIFFER = frozenset(
     {
         *("batch_size", "microbatch", "precision", "gradient_checkpointing", "compile"),

@@ -15,7 +15,7 @@ __all__ = ["Stage", "plan_stages"]
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Training on `flights`, and its figures on `held_out` if that is judged here.
+    """Training on `flights`, and its metrics on `held_out` if that is judged here.
 
     `scaled_by` are all flights that normalisation may be measured on; with `fresh` weights start anew.
     """
@@ -110,6 +110,6 @@ def _given_weight(settings: RegressionSettings) -> dict[str, float]:
 def _not_held_out(flight: Flight, held_out: Flight, key: str) -> None:
     if flight is held_out:
         raise BadInput(
-            f"{key} and the flight held out are both {flight.name!r}: figures on what was trained on mean nothing.",
+            f"{key} and the flight held out are both {flight.name!r}: metrics on what was trained on mean nothing.",
             hint="name another one with validation_flight.",
         )

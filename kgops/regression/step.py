@@ -17,7 +17,7 @@ from kgops.training.out_of_memory import is_out_of_memory
 from kgops.training.precision import Precision, place_of
 from kgops.training.reporter import Report
 
-__all__ = ["RegressionStep", "memory_mib", "report_levers", "resolve_compile"]
+__all__ = ["RegressionStep", "memory_mib", "report_options", "resolve_compile"]
 
 
 class RegressionStep:
@@ -141,18 +141,18 @@ def resolve_compile(asked: str, device: torch.device, checkpointing: bool) -> tu
     return compile_mode(asked, place_of(device), checkpointing=checkpointing)
 
 
-def report_levers(
+def report_options(
     report: Report, settings: RegressionSettings, config: RegressionConfig, precision: Precision
 ) -> None:
     """All but `compile`, of which more is known once it has been tried."""
-    report.lever("precision", precision.requested, precision.effective, precision.reason)
-    report.lever("batch_size", settings.batch_size, settings.batch_size, None)
+    report.option("precision", precision.requested, precision.applied, precision.reason)
+    report.option("batch_size", settings.batch_size, settings.batch_size, None)
     asked = settings.microbatch or "auto"
     reason = "no more than a batch" if (settings.microbatch or 0) > settings.batch_size else None
-    report.lever("microbatch", asked, settings.at_once, "the whole batch" if asked == "auto" else reason)
-    report.lever("temporal_frames", config.temporal_frames, config.temporal_frames, None)
+    report.option("microbatch", asked, settings.at_once, "the whole batch" if asked == "auto" else reason)
+    report.option("temporal_frames", config.temporal_frames, config.temporal_frames, None)
     wanted = "on" if settings.gradient_checkpointing else "off"
-    report.lever("gradient_checkpointing", wanted, wanted, "frame by frame" if wanted == "on" else None)
+    report.option("gradient_checkpointing", wanted, wanted, "frame by frame" if wanted == "on" else None)
 
 
 def memory_mib(step: RegressionStep) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What Slurm is given for a job: one script, or for a tracing in tasks an array and what merges after it."""
+"""What Slurm is given for a job: one script, or for a TracIn run in tasks an array and what merges after it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BY_ONE = (
     "build_index",
     "use_index",
     "skip_tracin",
-)  # tracings that are not cut into pieces
+)  # TracIn runs that are not cut into pieces
 
 
 @dataclass(frozen=True, slots=True)

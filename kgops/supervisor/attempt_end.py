@@ -67,7 +67,7 @@ def conclude(
                 conn,
                 plan.number,
                 number,
-                card_mib=None,
+                gpu_mib=None,
                 host_mib=left.peak_mib if plan.on != "slurm" else None,
                 cpu_s=None,
             )
@@ -157,7 +157,7 @@ def _commit(
             files = [
                 reports.Artifact(f.path, f.kind, f.sha256, f.bytes, ending.ended_at) for f in result.files
             ]
-            reports.record_result(conn, run, files, result.figures)
+            reports.record_result(conn, run, files, result.metrics)
         if is_end:
             runs.end(
                 conn,
@@ -224,7 +224,7 @@ def _gather(
         memory = oom_detection.sign_of_out_of_memory(tail)
     if memory is None and seen.kernel_oom_kill and _was_killed(left, seen, tail):
         memory = "the kernel killed it: host memory ran out"
-    # Without memory for its libraries alone a worker has none on any rung.
+    # Without memory for its libraries alone a worker has none on any fallback.
     has_started = any(e.attempt == number for e in reports.events(conn, plan.number, kinds=(events.STARTED,)))
     if memory is not None and not has_started and not plan.is_command:
         memory = f"too little memory to load the worker's libraries; {memory.removeprefix('Out of memory: ')}"
@@ -241,7 +241,7 @@ def _gather(
         failure=failure or (left.could_not_start if left else None),
         disk_full=code not in (0, None) and oom_detection.says_disk_full(tail),
         rebooted=left is None and identity is not None and identity.boot != processes.boot_id(),
-        rungs_left=plan.rungs_left(stepped) if plan.is_command or has_started else 0,
+        fallbacks_left=plan.fallbacks_left(stepped) if plan.is_command or has_started else 0,
         last_resort=plan.last_resort if has_started else None,
         attempts_left=max(plan.attempts - lost - 1, 0),
     )

@@ -31,7 +31,7 @@ class Beginning:
     folder: RunFolder
     plan: Plan
     private: Private
-    card: str | None
+    gpu: str | None
     number: int
     settings: dict[str, Any]
     spelled_home: Path
@@ -81,7 +81,7 @@ class Beginning:
         home = Home(full_path_of_home(self.spelled_home))
         folder = RunFolder(home.runs / self.folder.path.name)
         command, environment = worker_environment(
-            home, folder, self.plan, self.private, self.number, self.settings, tree.tag, self.card
+            home, folder, self.plan, self.private, self.number, self.settings, tree.tag, self.gpu
         )
         return gate.Start(
             self.folder.attempt(self.number),

@@ -133,12 +133,12 @@ class _Stages:
             return cls()
         subject, target = suggestion.subject, suggestion.target
         training = tracing = regression = None
-        for shape in subject.shapes(job.levers, target.facts):
+        for shape in subject.shapes(job.options, target.facts):
             if isinstance(shape, TrainShape) and subject.train is not None:
                 training = subject.train, shape, _seconds(subject.train, shape, suggestion)
             elif isinstance(shape, TracinShape) and subject.tracin is not None:
                 files = files_of(subject.tracin.settings)
-                stage = replace(subject.tracin, levers=job.levers)
+                stage = replace(subject.tracin, options=job.options)
                 tracing = None if files is None else tracing_of(stage, subject.counts, files, shape)
             elif isinstance(shape, RegressShape) and subject.flights is not None:
                 regression = regression_use(job, shape, len(subject.flights.frames))

@@ -28,25 +28,23 @@ def describe_environment(more: Mapping[str, str] | None = None) -> dict[str, Any
             "processor": _processor(),
             "cores": os.cpu_count(),
         },
-        **_cards(),
+        **_gpus(),
         "git": git_commit(Path.cwd()),
         "cwd": masked_text(str(Path.cwd())),
         "variables": masked_environment({**os.environ, **(more or {})}),
     }
 
 
-def _cards() -> dict[str, Any]:
-    """Driver and cards as NVML names them; None where there is no driver to ask."""
+def _gpus() -> dict[str, Any]:
+    """Driver and GPUs as NVML names them; None where there is no driver to ask."""
     from kgops.gpus import nvml
 
     opened = nvml.open_nvml()
     if not isinstance(opened, nvml.Nvml):
-        return {"driver": None, "cards": None}
+        return {"driver": None, "gpus": None}
     try:
-        cards = [
-            {"name": card.name, "uuid": card.uuid, "mib": card.memory_total_mib} for card in opened.cards()
-        ]
-        return {"driver": opened.driver_version(), "cards": cards}
+        gpus = [{"name": gpu.name, "uuid": gpu.uuid, "mib": gpu.memory_total_mib} for gpu in opened.gpus()]
+        return {"driver": opened.driver_version(), "gpus": gpus}
     finally:
         opened.close()
 

@@ -55,11 +55,11 @@ def filtered(planned: Planned, home: Home) -> Filtered | str | None:
     counts = suggestion.subject.counts
     near = replace(suggestion.subject, counts=replace(counts, train=max(told["together"], 1)))
     facts, rates = planned.target.facts, rates_of(planned.target)
-    every = suggestion.subject.shapes({**job.levers, "filtering": False}, facts)
-    few = near.shapes({**job.levers, "filtering": True}, facts)
+    every = suggestion.subject.shapes({**job.options, "filtering": False}, facts)
+    few = near.shapes({**job.options, "filtering": True}, facts)
     all_s, near_s = (sum(seconds(shape, rates) for shape in shapes) for shapes in (every, few))
     pace = suggestion.known.pace
-    is_asked = bool(job.levers.get("filtering", bool(job.settings["test_triples"])))
+    is_asked = bool(job.options.get("filtering", bool(job.settings["test_triples"])))
     return Filtered(
         told["tests"],
         told["counted"],

@@ -12,20 +12,20 @@ from kgops.jobs.files import read_table, size_of
 from kgops.jobs.options import kind_of
 from kgops.jobs.text import from_bytes
 from kgops.supervisor import line_reader
-from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, budget
+from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, estimate
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.worker_reports import measured_from, traced_from
 from storage import intake as store
 from storage import reports, series
 from storage.database import Connection
 from storage.measurements import Measurement
-from storage.reports import Artifact, Lever
+from storage.reports import Artifact, Option
 from storage.series import Point
 
 _LONGEST_NAME = 200
 _LONGEST_UNIT = 40
 _PER_S = "_per_s"  # what a curve of a rate is called, behind its unit
-_FINGERPRINT = ("python", "packages", "machine", "driver", "cards", "git")
+_FINGERPRINT = ("python", "packages", "machine", "driver", "gpus", "git")
 _GAVE_UP = "gave_up"  # in a note: what of the run is not done any more
 _LAST_CPU_LIMIT_S = 30.0  # of CPU time for what is left of a log when its run has ended
 
@@ -95,7 +95,7 @@ class Intake:
         lines, upto = line_reader.read_lines(self._folder.log, begin, final=final)
         try:
             if not self._gives_up:
-                with budget():
+                with estimate():
                     for line in lines:
                         if line:
                             self._read_log_line(batch, from_bytes(line), now, counted)
@@ -103,8 +103,8 @@ class Intake:
             self._gives_up = True
         if self._gives_up:
             text = (
-                f"the patterns for this run's log are given up: they took more than {CPU_LIMIT_S:g} s for one MiB of it;"
-                " points and progress from the log end here"
+                f"the patterns for this run's log are given up: they took more than {CPU_LIMIT_S:g} s for one MiB"
+                " of it; points and progress from the log end here"
             )
             batch.events.append((now, events.NOTE, {"text": text, _GAVE_UP: "patterns"}))
         return upto
@@ -147,7 +147,7 @@ class Intake:
             batch.points += [
                 Point(f"{name[:_LONGEST_NAME]}_mib", event.at, float(mib), event.at)
                 for name, mib in fields["mib"].items()
-                if events.is_figure(mib)
+                if events.is_metric(mib)
             ]
         elif event.kind == events.PROGRESS:
             batch.progress = store.Progress(
@@ -165,14 +165,14 @@ class Intake:
             batch.events.append((event.at, event.kind, fields))
         if event.kind == events.PREDICTED:
             batch.predicted_mib = float(fields["mib"])
-        if event.kind == events.LEVER:
-            batch.levers.append(
-                Lever(
+        if event.kind == events.OPTION:
+            batch.options.append(
+                Option(
                     attempt=attempt,
                     name=fields["name"],
                     kind=kind_of(fields["name"]),
                     requested=_shown(fields.get("requested")),
-                    effective=_shown(fields.get("effective")),
+                    applied=_shown(fields.get("applied")),
                     reason=fields.get("reason"),
                     chosen_by=_shown(fields.get("chosen_by")),
                 )

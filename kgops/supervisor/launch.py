@@ -16,12 +16,12 @@ from typing import Any
 from kgops.errors import KgopsError, NoSuchRun, Unavailable, Usage
 from kgops.gpus.facts import torch_build
 from kgops.jobs.files import sync_folder, write_durably, write_json
-from kgops.jobs.gpu_request import CardsAsked
+from kgops.jobs.gpu_request import WantedGpus
 from kgops.jobs.job import Job
 from kgops.jobs.placeholders import attempt_settings, fill_in
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.workloads import WORKLOADS
-from kgops.planning.oom_fallbacks import Rung, last_resort, oom_fallbacks
+from kgops.planning.oom_fallbacks import Fallback, last_resort, oom_fallbacks
 from kgops.planning.prune_fallbacks import Skipped, worth_an_attempt
 from kgops.planning.resolve import for_worker, gpu_asked
 from kgops.settings import Home, guard_files
@@ -74,15 +74,15 @@ def child_command(job: Job) -> list[str]:
     return fill_in(shown, first[0]) if first else shown
 
 
-def rungs_below(planned: Planned) -> tuple[list[Rung], list[Skipped]]:
+def fallbacks_below(planned: Planned) -> tuple[list[Fallback], list[Skipped]]:
     """What gives way after each out-of-memory, and what is predicted to save nothing; neither for a command,
-    which brings rungs of its own."""
+    which brings fallbacks of its own."""
     if WORKLOADS[planned.job.workload].module is None:
         return [], []
-    rungs = oom_fallbacks(planned.job, planned.target.facts, planned.entities)
+    fallbacks = oom_fallbacks(planned.job, planned.target.facts, planned.entities)
     if planned.suggestion is None:
-        return [*rungs], []
-    return worth_an_attempt(rungs, planned.job, planned.suggestion)
+        return [*fallbacks], []
+    return worth_an_attempt(fallbacks, planned.job, planned.suggestion)
 
 
 def must_be_possible(job: Job) -> Path:
@@ -92,9 +92,9 @@ def must_be_possible(job: Job) -> Path:
         _must_be_startable(_commands(job)[0][0], cwd)
     _must_have_inputs(job, cwd)
     _must_have_place(job)
-    _must_have_card(job)
+    _must_have_gpu(job)
     _must_have_torch_for_it(job)
-    _must_not_limit_a_card(job)
+    _must_not_limit_a_gpu(job)
     return cwd
 
 
@@ -135,7 +135,7 @@ def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Plann
 
 def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
     job = planned.job
-    below, skipped = rungs_below(planned)
+    below, skipped = fallbacks_below(planned)
     is_command = WORKLOADS[job.workload].module is None
     return Plan(
         number=number,
@@ -151,7 +151,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         forecast=planned.forecast(),
         process=planned.process,
         disk=planned.disk.as_table() if planned.disk is not None else None,
-        exclusive=job.card.exclusive,
+        exclusive=job.gpu.exclusive,
         attempts=job.limits.attempts,
         grace_s=job.limits.grace_s,
         log_mib=job.limits.log_mib,
@@ -160,9 +160,9 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         attempt_settings=(
             attempt_settings(job.settings.get("on_oom") or {})
             if is_command
-            else [{}, *(rung.settings for rung in below)]
+            else [{}, *(fallback.settings for fallback in below)]
         ),
-        ladder=[rung.as_table() for rung in below],
+        fallbacks=[fallback.as_table() for fallback in below],
         skipped=[one.as_table() for one in skipped],
         last_resort=None if is_command else last_resort(job),
         memory_limit_mib=job.limits.memory_mib,
@@ -176,15 +176,15 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
 
 def _of_gpu(planned: Planned) -> dict[str, Any]:
     """What of a plan depends on the GPU."""
-    below, skipped = rungs_below(planned)
+    below, skipped = fallbacks_below(planned)
     return {
         "job": planned.job.as_table(),
         "profile": planned.job.profile,
         "reserved_mib": planned.reserved_mib,
         "predicted_mib": planned.predicted_mib,
         "forecast": planned.forecast(),
-        "attempt_settings": [{}, *(rung.settings for rung in below)],
-        "ladder": [rung.as_table() for rung in below],
+        "attempt_settings": [{}, *(fallback.settings for fallback in below)],
+        "fallbacks": [fallback.as_table() for fallback in below],
         "skipped": [one.as_table() for one in skipped],
         "last_resort": last_resort(planned.job),
         "choices": [choice.as_table() for choice in planned.choices],
@@ -313,48 +313,48 @@ def _must_have_place(job: Job) -> None:
             raise Usage(
                 "there is no sbatch here", "start it on a login node of the cluster, or leave --on away"
             )
-        if job.card.wanted or job.card.memory_mib:
-            raise Usage("--gpu and --gpu-memory are for cards of this machine", "ask Slurm: --gres gpu:1")
+        if job.gpu.wanted or job.gpu.memory_mib:
+            raise Usage("--gpu and --gpu-memory are for GPUs of this machine", "ask Slurm: --gres gpu:1")
 
 
-def _must_have_card(job: Job) -> None:
-    """Whoever names a card wants that card: without it nothing is started on the CPU instead."""
-    wanted = job.card.wanted
-    if wanted is None and job.card.memory_mib is None:
+def _must_have_gpu(job: Job) -> None:
+    """Whoever names a GPU wants that GPU: without it nothing is started on the CPU instead."""
+    wanted = job.gpu.wanted
+    if wanted is None and job.gpu.memory_mib is None:
         return
-    ask = CardsAsked.read(wanted)
+    ask = WantedGpus.read(wanted)
     from kgops.gpus import nvml
 
     opened = nvml.open_nvml()
     if not isinstance(opened, nvml.Nvml):
-        raise Usage(f"a card was asked for, and none can be used: {opened.message}", opened.hint)
+        raise Usage(f"a GPU was asked for, and none can be used: {opened.message}", opened.hint)
     try:
-        cards = opened.cards()
+        gpus = opened.gpus()
     finally:
         opened.close()
-    known = [name for card in cards for name in (str(card.index), card.uuid)]
+    known = [name for gpu in gpus for name in (str(gpu.index), gpu.uuid)]
     missing = (ask.named or frozenset()).difference(known)
-    if not known or missing or not any(queue.includes(ask, card) for card in cards):
+    if not known or missing or not any(queue.includes(ask, gpu) for gpu in gpus):
         wanted = ", ".join(sorted(missing)) or wanted
-        raise Usage(f"this machine has no card {wanted or 'at all'}", "`kgops doctor` shows what it has")
+        raise Usage(f"this machine has no GPU {wanted or 'at all'}", "`kgops doctor` shows what it has")
 
 
 def _must_have_torch_for_it(job: Job) -> None:
-    """Whoever names a card is not given the CPU: a worker of ours has whatever the installed torch can use."""
+    """Whoever names a GPU is not given the CPU: a worker of ours has whatever the installed torch can use."""
     if WORKLOADS[job.workload].module is None or job.on.where is not None or gpu_asked(job) is None:
         return
     build = torch_build()
     if build is not None and build.cuda is None:
         raise Usage(
-            "a card was asked for, and the torch that is installed here is its build for the CPU",
+            "a GPU was asked for, and the torch that is installed here is its build for the CPU",
             "install a CUDA build of torch, or run without --gpu and --gpu-memory",
         )
 
 
-def _must_not_limit_a_card(job: Job) -> None:
-    if job.limits.memory_mib is not None and (job.card.wanted or job.card.memory_mib):
+def _must_not_limit_a_gpu(job: Job) -> None:
+    if job.limits.memory_mib is not None and (job.gpu.wanted or job.gpu.memory_mib):
         raise Usage(
-            "a limit of host memory is for runs on the CPU: a card's driver maps more than it uses",
+            "a limit of host memory is for runs on the CPU: a GPU's driver maps more than it uses",
             "leave away --memory-limit, or --gpu and --gpu-memory",
         )
 

@@ -1,6 +1,6 @@
 """Progress and metrics read out of the log of a command that knows nothing of kgops.
 
-A person's pattern may take exponential time on a line (`(a+)+$`). It gets a budget of CPU time, which a signal
+A person's pattern may take exponential time on a line (`(a+)+$`). It gets a memory estimate of CPU time, which a signal
 enforces: Python's engine looks for signals every few thousand steps, also in the middle of a match.
 """
 
@@ -17,11 +17,11 @@ CPU_LIMIT_S = 2.0  # of CPU time for a mebibyte of log; ordinary patterns take s
 
 
 class TooSlow(Exception):
-    """The patterns used up their budget."""
+    """The patterns used up their memory estimate."""
 
 
 @contextmanager
-def budget(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
+def estimate(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
     """Raises TooSlow in the body once it has used so much CPU time. For the main thread, which alone gets signals."""
 
     def stop(number: int, frame: object) -> None:

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kgops.gpus.readings import CardReading
+    from kgops.gpus.readings import GpuReading
 
 __all__ = ["Quiet", "Throttled", "look"]
 
-BUSY = 0.15  # share of the processors: what a desktop and a console use is below it
-HOT_C = 85  # cards lower their clocks at some 85 to 90 degrees
+BUSY = 0.15  # share of the CPUs: what a desktop and a console use is below it
+HOT_C = 85  # GPUs lower their clocks at some 85 to 90 degrees
 _STAT = Path("/proc/stat")
 _COUNTERS = "/sys/devices/system/cpu"
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """`busy` is the share of the processors in use, over a moment in which nothing of ours ran; None: unknown."""
+    """`busy` is the share of the CPUs in use, over a moment in which nothing of ours ran; None: unknown."""
 
     busy: float | None
     noted: tuple[str, ...]
@@ -40,10 +40,10 @@ def look(*, over_s: float = 0.5, ours: int = 0) -> Quiet:
     busy = busy_share(before, after)
     noted = []
     if busy is not None and busy > BUSY:
-        noted.append(f"others use {busy:.0%} of the processors")
+        noted.append(f"others use {busy:.0%} of the CPUs")
     if ours:
         noted.append(f"{ours} other {'run' if ours == 1 else 'runs'} of kgops going on")
-    return Quiet(busy, (*noted, *_of_cards()))
+    return Quiet(busy, (*noted, *_of_gpus()))
 
 
 def busy_share(before: Sequence[int] | None, after: Sequence[int] | None) -> float | None:
@@ -55,7 +55,7 @@ def busy_share(before: Sequence[int] | None, after: Sequence[int] | None) -> flo
 
 
 class Throttled:
-    """How often the processors were slowed for their heat between two looks; None where the kernel counts nothing."""
+    """How often the CPUs were slowed for their heat between two looks; None where the kernel counts nothing."""
 
     def __init__(self, root: Path = Path(_COUNTERS)) -> None:
         self._files = sorted(root.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
@@ -66,8 +66,8 @@ class Throttled:
         return None if self._before is None or now is None else max(0, now - self._before)
 
 
-def _of_cards() -> Iterable[str]:
-    """Other users of a card, its load and its heat, where there are cards."""
+def _of_gpus() -> Iterable[str]:
+    """Other users of a GPU, its load and its heat, where there are GPUs."""
     if not os.path.exists("/dev/nvidiactl"):  # noqa: PTH110
         return
     from kgops.gpus import nvml
@@ -76,21 +76,21 @@ def _of_cards() -> Iterable[str]:
     if not isinstance(opened, nvml.Nvml):
         return
     try:
-        for card in opened.cards():
-            yield from notes_on(card)
+        for gpu in opened.gpus():
+            yield from notes_on(gpu)
     finally:
         opened.close()
 
 
-def notes_on(card: CardReading) -> Iterable[str]:
-    name = f"card {card.index}"
-    if card.processes:
-        many = len(card.processes)
+def notes_on(gpu: GpuReading) -> Iterable[str]:
+    name = f"GPU {gpu.index}"
+    if gpu.processes:
+        many = len(gpu.processes)
         yield f"{name} has {many} other {'process' if many == 1 else 'processes'}"
-    if card.utilization_percent is not None and card.utilization_percent > 100 * BUSY:
-        yield f"{name} is busy ({card.utilization_percent} %)"
-    if card.temperature_c is not None and card.temperature_c >= HOT_C:
-        yield f"{name} is hot ({card.temperature_c} °C): it may lower its clock"
+    if gpu.utilization_percent is not None and gpu.utilization_percent > 100 * BUSY:
+        yield f"{name} is busy ({gpu.utilization_percent} %)"
+    if gpu.temperature_c is not None and gpu.temperature_c >= HOT_C:
+        yield f"{name} is hot ({gpu.temperature_c} °C): it may lower its clock"
 
 
 def _cpu_ticks(file: Path) -> list[int] | None:

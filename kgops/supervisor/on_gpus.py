@@ -1,4 +1,4 @@
-"""Which run of ours a process on a card belongs to, and what a run holds where no process can be named."""
+"""Which run of ours a process on a GPU belongs to, and what a run holds where no process can be named."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kgops.gpus.processes import Way, all_processes
-from kgops.gpus.readings import CardReading
+from kgops.gpus.readings import GpuReading
 from kgops.settings import Home
 from kgops.supervisor import processes
 from kgops.supervisor.process_tree import Tree
@@ -19,8 +19,8 @@ _FARTHEST_ANCESTOR = 64  # deeper trees are no worker's; it also ends a walk thr
 
 
 @dataclass(frozen=True, slots=True)
-class RunOnCard:
-    """A run's memory on one card; `by` is None where nothing tells, and then so is `used_mib`."""
+class RunOnGpu:
+    """A run's memory on one GPU; `by` is None where nothing tells, and then so is `used_mib`."""
 
     run: int
     label: str
@@ -49,10 +49,10 @@ class Owners:
         run = self._climb(pid)
         return run if who.is_alive() else None
 
-    def on_card(self, card: CardReading) -> list[RunOnCard]:
-        """Active runs on this card, by their processes; else by what their supervisors found last."""
+    def on_gpu(self, gpu: GpuReading) -> list[RunOnGpu]:
+        """Active runs on this GPU, by their processes; else by what their supervisors found last."""
         held: dict[int, list[int | None]] = {}
-        for process in all_processes(card) or ():
+        for process in all_processes(gpu) or ():
             run = self.run_of(process.pid)
             if run is not None:
                 held.setdefault(run, []).append(process.used_mib)
@@ -60,7 +60,7 @@ class Owners:
         for run_now in self.active:
             if run_now.id in held:
                 found.append(_by_processes(run_now, held[run_now.id]))
-            elif card.uuid in run_now.cards:
+            elif gpu.uuid in run_now.gpus:
                 found.append(self._as_recorded(run_now))
         return found
 
@@ -99,14 +99,14 @@ class Owners:
                         self._gates[above] = run.id
         return self._gates
 
-    def _as_recorded(self, run: Run) -> RunOnCard:
-        told = reports.events(self._conn, run.id, kinds=(reports.CARD_MEMORY_BY,))
-        curve = next((c for c in series.of_run(self._conn, run.id) if c.name == "card_memory_mib"), None)
+    def _as_recorded(self, run: Run) -> RunOnGpu:
+        told = reports.events(self._conn, run.id, kinds=(reports.GPU_MEMORY_BY,))
+        curve = next((c for c in series.of_run(self._conn, run.id) if c.name == "gpu_memory_mib"), None)
         if not told or curve is None or told[-1].body.get("way") != "memory change":
-            return RunOnCard(run.id, run.label, None, None)
-        return RunOnCard(run.id, run.label, curve.last_value, "memory change")
+            return RunOnGpu(run.id, run.label, None, None)
+        return RunOnGpu(run.id, run.label, curve.last_value, "memory change")
 
 
-def _by_processes(run: Run, held: list[int | None]) -> RunOnCard:
+def _by_processes(run: Run, held: list[int | None]) -> RunOnGpu:
     known = [mib for mib in held if mib is not None]
-    return RunOnCard(run.id, run.label, sum(known) if len(known) == len(held) else None, "processes")
+    return RunOnGpu(run.id, run.label, sum(known) if len(known) == len(held) else None, "processes")

@@ -31,11 +31,11 @@ class Facts:
     stop_requested: bool = False
     stop_sent: bool = False  # before the worker left
     out_of_memory: str | None = None  # what said so
-    last_resort: str | None = None  # what can be tried when there is no rung left
+    last_resort: str | None = None  # what can be tried when there is no fallback left
     failure: str | None = None  # the worker's own word
     disk_full: bool = False
     rebooted: bool = False
-    rungs_left: int = 0
+    fallbacks_left: int = 0
     attempts_left: int = 0
 
 
@@ -54,7 +54,7 @@ def decide(facts: Facts) -> Verdict:
     if facts.stop_requested and (facts.stop_sent or facts.exit_code is None):
         return Verdict("cancelled", "stopped as asked", "end")
     if facts.out_of_memory is not None:
-        if facts.rungs_left:
+        if facts.fallbacks_left:
             return Verdict("out_of_memory", facts.out_of_memory, "step_down")
         return Verdict("out_of_memory", _and_try(facts.out_of_memory, facts.last_resort), "end")
     if facts.exit_code is not None:

@@ -41,15 +41,15 @@ class Plan:
     )  # settings per out-of-memory, the first for the start
     progress_regex: str | None = None
     metric_regex: str | None = None
-    ladder: list[dict[str, Any]] = field(
+    fallbacks: list[dict[str, Any]] = field(
         default_factory=list
-    )  # what each rung after the first changes, and why
+    )  # what each fallback after the first changes, and why
     skipped: list[dict[str, Any]] = field(
         default_factory=list
-    )  # rungs that are predicted to save nothing, and how much is predicted
-    last_resort: str | None = None  # what a person can try when the last rung has run out too
+    )  # fallbacks that are predicted to save nothing, and how much is predicted
+    last_resort: str | None = None  # what a person can try when the last fallback has run out too
     memory_limit_mib: int | None = None  # of host memory, for each process of the worker
-    choices: list[dict[str, Any]] = field(default_factory=list)  # of levers: who chose what, and rules' say
+    choices: list[dict[str, Any]] = field(default_factory=list)  # of options: who chose what, and rules' say
     environment: dict[str, str] = field(default_factory=dict)  # of the profile, where the person set nothing
     # Where its GPUs differ: by UUID what of this plan is otherwise, and the job. The one that the run got stands above.
     by_gpu: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Plan:
         known = self.attempt_settings
         return known[min(out_of_memory_so_far, len(known) - 1)] if known else {}
 
-    def rungs_left(self, out_of_memory_so_far: int) -> int:
+    def fallbacks_left(self, out_of_memory_so_far: int) -> int:
         return max(len(self.attempt_settings) - 1 - out_of_memory_so_far, 0)
 
 

@@ -22,7 +22,7 @@ from kgops.planning.job_size import subject_of
 from kgops.planning.planner import Candidate, Known, Suggestion, need_mib, suggest
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
 from kgops.planning.resolve import Choice, Resolved, device_of, gpu_asked
-from kgops.planning.targets import Target, cards_here, processor, target_of_job
+from kgops.planning.targets import Target, gpus_here, processor, target_of_job
 from kgops.settings import Home, make_home
 from kgops.supervisor.disk_space import MARGIN as DISK_MARGIN
 from kgops.supervisor.disk_space import DiskPlan, disk_plan, in_bytes
@@ -49,7 +49,7 @@ COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`job` has the levers as they are set, `choices` what the worker makes of them. Where nothing can be predicted,
+    """`job` has the options as they are set, `choices` what the worker makes of them. Where nothing can be predicted,
     `unknown` says why."""
 
     job: Job
@@ -70,12 +70,12 @@ class Planned:
 
     @property
     def predicted_mib(self) -> float | None:
-        return self.best.budget.total_mib if self.best else None
+        return self.best.estimate.total_mib if self.best else None
 
     @property
     def predicted_for(self) -> str | None:
         """Of what the prediction is, where it is not all that the run will take."""
-        if self.job.levers.get("devices", 1) == 1:
+        if self.job.options.get("devices", 1) == 1:
             return None
         return "of one process alone; each of several has all weights, and its part of the work"
 
@@ -85,40 +85,40 @@ class Planned:
 
     @property
     def gpu_request(self) -> str | None:
-        """The cards that the queue is asked for: a run that will use some gets them from there."""
-        asked = self.job.card.wanted
-        if self._uses_card:
-            return asked_with_devices(asked, self.job.levers.get("devices", 1))
-        return asked or ("auto" if self.job.card.memory_mib else None)
+        """The GPUs that the queue is asked for: a run that will use some gets them from there."""
+        asked = self.job.gpu.wanted
+        if self._uses_gpu:
+            return asked_with_devices(asked, self.job.options.get("devices", 1))
+        return asked or ("auto" if self.job.gpu.memory_mib else None)
 
     @property
     def reserved_mib(self) -> int | None:
-        """Of each of its cards; None: unknown, so it gets them to itself."""
-        if self.job.card.memory_mib is not None or self.gpu_request is None:
-            return self.job.card.memory_mib
-        return math.ceil(need_mib(self.best.budget)) if self.best else None
+        """Of each of its GPUs; None: unknown, so it gets them to itself."""
+        if self.job.gpu.memory_mib is not None or self.gpu_request is None:
+            return self.job.gpu.memory_mib
+        return math.ceil(need_mib(self.best.estimate)) if self.best else None
 
     def forecast(self) -> dict[str, Any] | None:
         """For the record: what formulas said, and for what."""
         if self.best is None:
             return None
-        budget = self.best.budget
-        plain = budget if budget.correction is None else replace(budget, correction=None)
+        estimate = self.best.estimate
+        plain = estimate if estimate.correction is None else replace(estimate, correction=None)
         return {
             "on": _name(self.target),
-            "on_card": self.target.on_card,
+            "on_gpu": self.target.on_gpu,
             "predicted_mib": plain.total_mib,
             "modelled_s": self.best.seconds,
             "usable_mib": self.target.usable_mib,
-            "budget": budget.as_table(),
+            "estimate": estimate.as_table(),
         }
 
     @property
-    def _uses_card(self) -> bool:
-        # `--device cuda:1` goes past the queue, as it says: cards are hidden from whoever got one there.
+    def _uses_gpu(self) -> bool:
+        # `--device cuda:1` goes past the queue, as it says: GPUs are hidden from whoever got one there.
         return (
             WORKLOADS[self.job.workload].module is not None
-            and self.target.on_card
+            and self.target.on_gpu
             and not device_of(self.job).startswith("cuda:")
         )
 
@@ -133,8 +133,8 @@ def plan(
 ) -> Planned:
     """For `target`, else for what this machine would run it on. `thorough`: see `planner.suggest`."""
     planned = _plan(resolved, home, conn, target, thorough=thorough)
-    cards = len(cards_here()) if planned.job.levers.get("devices") == "all" else None
-    applied = as_applied(planned.job, planned.choices, planned.target.facts, cards=cards)
+    gpus = len(gpus_here()) if planned.job.options.get("devices") == "all" else None
+    applied = as_applied(planned.job, planned.choices, planned.target.facts, gpus=gpus)
     most = None if thorough else COUNTED_BEFORE_A_START
     disk = disk_plan(
         planned.job,
@@ -169,9 +169,9 @@ def _plan(
     suggestion = suggest(subject, on, known, resolved.environment, thorough=thorough)
     if suggestion is None:
         return Planned(job, resolved.choices, on, unknown="there is no formula for it")
-    changes, own = suggestion.best.changes, suggestion.best.budget.process
+    changes, own = suggestion.best.changes, suggestion.best.estimate.process
     return Planned(
-        replace(job, levers={**job.levers, **changes}),
+        replace(job, options={**job.options, **changes}),
         (*_kept(resolved.choices, changes), *_chosen(resolved.choices, suggestion)),
         on,
         suggestion,
@@ -207,7 +207,7 @@ def remembered_in(home: Home, name: str) -> Path | None:
 
 
 def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
-    """What runs on this card, or on this machine's CPU, have shown so far."""
+    """What runs on this GPU, or on this machine's CPU, have shown so far."""
     seen = predictions.newest(conn, on=_name(target)) if conn is not None else []
     workload = job.workload
     paces = [
@@ -216,7 +216,7 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
         if one.workload == workload and one.modelled_s and one.measured_s
     ]
     known = Known(pace=time_corrections.pace_of(paces))
-    if target.on_card:
+    if target.on_gpu:
         pairs = ((one.predicted_mib, one.measured_mib) for one in seen)
         return replace(
             known, correction=corrections.learn(corrections.Pair(p, m) for p, m in pairs if p and m)
@@ -225,7 +225,7 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
 
 
 def _learned_process(job: Job, seen: list[predictions.Forecast]) -> ProcessModel:
-    shared_out = job.levers.get("devices", 1) != 1
+    shared_out = job.options.get("devices", 1) != 1
     kind = kind_of(job.workload, job.settings.get("engine"), job.settings.get("model"), shared_out=shared_out)
     model = learn_process(kind, filter(None, map(seen_of, seen)))
     build = torch_build() if not model.samples else None
@@ -283,16 +283,16 @@ def told(changes: Mapping[str, Any]) -> str:
 
 
 def _name(target: Target) -> str:
-    return target.title if target.on_card else f"the processor of {platform.node()}"
+    return target.title if target.on_gpu else f"the CPU of {platform.node()}"
 
 
 def _kept(choices: tuple[Choice, ...], changes: Mapping[str, Any]) -> list[Choice]:
-    return [choice for choice in choices if choice.lever not in changes]
+    return [choice for choice in choices if choice.option not in changes]
 
 
 def _chosen(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]:
     """What the planner took instead, for room."""
-    asked = {choice.lever: choice.requested for choice in choices}
+    asked = {choice.option: choice.requested for choice in choices}
     why = (
         f"{suggestion.asked.need_mib:,.0f} MiB would be needed without, of {suggestion.target.room_mib:,.0f}"
     )

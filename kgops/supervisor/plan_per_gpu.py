@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.jobs.gpu_request import CardsAsked, asked_with_devices
+from kgops.jobs.gpu_request import WantedGpus, asked_with_devices
 from kgops.jobs.job import Job
 from kgops.planning.fit import Fit, fit_of
 from kgops.planning.planner import Candidate, need_mib, suggest
 from kgops.planning.resolve import device_of, gpu_asked, resolve
-from kgops.planning.targets import Target, cards_here, gpus_asked, processor, torch_is_for_cpus
+from kgops.planning.targets import Target, gpus_asked, gpus_here, processor, torch_is_for_cpus
 from kgops.settings import Home
 from kgops.supervisor import queue
 from kgops.supervisor.plan_job import Planned, plan
@@ -51,7 +51,7 @@ def plan_here(job: Job, home: Home, conn: Connection | None, *, thorough: bool =
     if not kinds or _wants_several(job):
         gpus = [gpu for kind in kinds for gpu in kind]
         placed = _placed([_planned(job, _one_kind(gpus), home, conn, thorough)], conn)
-        unused = () if gpus or device_of(job) == "cpu" or not torch_is_for_cpus() else cards_here()
+        unused = () if gpus or device_of(job) == "cpu" or not torch_is_for_cpus() else gpus_here()
         return replace(placed, unused=tuple(unused))
     found, refused = [], None
     for gpus in kinds:
@@ -59,7 +59,7 @@ def plan_here(job: Job, home: Home, conn: Connection | None, *, thorough: bool =
             found.append(_planned(job, gpus, home, conn, thorough))
         except Usage as error:
             refused = error
-    usable = [one for one in found if one.target.on_card] or found
+    usable = [one for one in found if one.target.on_gpu] or found
     if not usable:
         assert refused is not None
         raise refused
@@ -91,8 +91,8 @@ def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
 
 def _wants_several(job: Job) -> bool:
     """Then all of them get one plan."""
-    asked = asked_with_devices(job.card.wanted, job.levers.get("devices", 1))
-    ask = CardsAsked.read(asked)
+    asked = asked_with_devices(job.gpu.wanted, job.options.get("devices", 1))
+    ask = WantedGpus.read(asked)
     return ask.many != 1 and (ask.named is None or len(ask.named) > 1)
 
 
@@ -111,11 +111,11 @@ def _planned(
     target = gpus[0] if gpus else processor()
     planned = plan(resolve(job, lambda _: target.facts), home, conn, target, thorough=thorough)
     uuids = tuple(gpu.uuid for gpu in gpus if gpu.uuid)
-    return replace(planned, uuids=uuids, picked=job.profile is None and target.on_card)
+    return replace(planned, uuids=uuids, picked=job.profile is None and target.on_gpu)
 
 
 def _on(job: Job, target: Target) -> Job:
-    return replace(job, card=replace(job.card, wanted=target.uuid))
+    return replace(job, gpu=replace(job.gpu, wanted=target.uuid))
 
 
 def _may_fit(planned: Planned) -> bool:
@@ -124,7 +124,7 @@ def _may_fit(planned: Planned) -> bool:
 
 
 def _need(planned: Planned) -> float | None:
-    return need_mib(planned.best.budget) if planned.best is not None else None
+    return need_mib(planned.best.estimate) if planned.best is not None else None
 
 
 def _placed(plans: Sequence[Planned], conn: Connection | None, *, mixed: bool = False) -> Placed:
@@ -134,13 +134,13 @@ def _placed(plans: Sequence[Planned], conn: Connection | None, *, mixed: bool = 
         turn = queue.turn_now(conn, _as_run(first), ())
         return Placed(first, _fit(first, turn))
     needs = {uuid: one.reserved_mib for one in plans for uuid in one.uuids} if mixed else None
-    cards = queue.read_cards()
-    turn = queue.turn_now(conn, _as_run(first), cards, needs)
+    gpus = queue.read_gpus()
+    turn = queue.turn_now(conn, _as_run(first), gpus, needs)
     roomiest = max(plans, key=lambda one: one.target.usable_mib or 0)
-    chosen = next((one for one in plans if turn.card in one.uuids), roomiest)
+    chosen = next((one for one in plans if turn.gpu in one.uuids), roomiest)
     fit = _fit(chosen, turn)
     others = tuple(one for one in plans if one is not chosen)
-    nearest = _nearest_now(chosen, conn, cards, needs) if fit.state == "later" else None
+    nearest = _nearest_now(chosen, conn, gpus, needs) if fit.state == "later" else None
     return Placed(chosen, fit, nearest, others, mixed)
 
 
@@ -150,8 +150,8 @@ def _fit(planned: Planned, turn: queue.Turn) -> Fit:
         _need(planned),
         on=target.title,
         room_mib=target.room_mib,
-        on_gpu=target.on_card,
-        spare_mib=turn.left_mib if target.on_card else None,
+        on_gpu=target.on_gpu,
+        spare_mib=turn.left_mib if target.on_gpu else None,
         waits_for=turn.waits_for,
     )
 
@@ -159,7 +159,7 @@ def _fit(planned: Planned, turn: queue.Turn) -> Fit:
 def _nearest_now(
     planned: Planned,
     conn: Connection | None,
-    cards: Any,
+    gpus: Any,
     needs: queue.Needs | None,
 ) -> Candidate | None:
     """What changes least and would start at once; None where nothing would, or where no memory is in the way."""
@@ -167,8 +167,8 @@ def _nearest_now(
     if suggestion is None:
         return None
     least = _as_run(planned)._replace(reserved_mib=0)
-    turn = queue.turn_now(conn, least, cards, dict.fromkeys(needs, 0) if needs else None)
-    if turn.card is None or turn.left_mib is None:
+    turn = queue.turn_now(conn, least, gpus, dict.fromkeys(needs, 0) if needs else None)
+    if turn.gpu is None or turn.left_mib is None:
         return None
     room = replace(suggestion.target, usable_mib=turn.left_mib)
     found = suggest(suggestion.subject, room, suggestion.known, planned.environment, thorough=False)
@@ -179,7 +179,7 @@ def _nearest_now(
 
 def _as_run(planned: Planned) -> Run:
     """As the queue would see it; no run has this number."""
-    asked = planned.job.card
+    asked = planned.job.gpu
     empty = Run(*[None] * len(Run._fields))  # type: ignore[arg-type]
     return empty._replace(
         id=0,
@@ -192,8 +192,8 @@ def _as_run(planned: Planned) -> Run:
 
 def _difference(ours: Planned, other: Planned) -> str | None:
     found = [f"profile {other.job.profile}"] if other.job.profile != ours.job.profile else []
-    mine = {choice.lever: choice.effective for choice in ours.choices}
-    theirs = {choice.lever: choice.effective for choice in other.choices}
+    mine = {choice.option: choice.applied for choice in ours.choices}
+    theirs = {choice.option: choice.applied for choice in other.choices}
     found += [f"{name} {_word(value)}" for name, value in theirs.items() if mine.get(name, value) != value]
     need, room = _need(other), other.target.usable_mib
     if need is not None:

@@ -1,4 +1,4 @@
-"""The queue without a daemon: whoever looks starts what may start. Cards are reserved by predicted memory."""
+"""The queue without a daemon: whoever looks starts what may start. GPUs are reserved by predicted memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kgops.errors import Unavailable
-from kgops.jobs.gpu_request import CardsAsked
+from kgops.jobs.gpu_request import WantedGpus
 from kgops.settings import Home
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import needs_of, plans_by_gpu, take_plan
@@ -20,17 +20,17 @@ from storage.database import Connection, transaction
 from storage.runs import Run
 
 if TYPE_CHECKING:
-    from kgops.gpus.readings import CardReading
+    from kgops.gpus.readings import GpuReading
 
 Needs = Mapping[str, int | None]  # MiB to reserve, by the UUID of a GPU; None: it wants that GPU to itself
-CPU = "cpu"  # what a run takes that asks for no card
+CPU = "cpu"  # what a run takes that asks for no GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a waiting run gets: cards by UUID (`cpu` for none), or the reason why it waits and for what."""
+    """What a waiting run gets: GPUs by UUID (`cpu` for none), or the reason why it waits and for what."""
 
-    card: str | None  # several as in "UUID,UUID"
+    gpu: str | None  # several as in "UUID,UUID"
     waits_for: str | None = None
     wants: frozenset[str] = frozenset()
     left_mib: float | None = None  # of the fullest of its GPUs, for others
@@ -42,7 +42,7 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
     Safe for any process at any time: two that dispatch together do not start a run twice.
     """
     waiting = runs.in_states(conn, runs.WAITING)
-    cards = read_cards() if any(run.gpu_request is not None for run in waiting) else ()
+    gpus = read_gpus() if any(run.gpu_request is not None for run in waiting) else ()
     started: list[int] = []
     wanted_earlier: dict[str, int] = {}
     for run in waiting:
@@ -53,8 +53,8 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
             continue
         is_ours = True
         try:
-            turn = _claim(conn, run, cards, wanted_earlier)
-            if turn is not None and turn.card is not None:
+            turn = _claim(conn, run, gpus, wanted_earlier)
+            if turn is not None and turn.gpu is not None:
                 start_supervisor(home, run.id, folder, lock)
                 is_ours = False
                 started.append(run.id)
@@ -66,7 +66,7 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
                 is_ours
             ):  # also where the database failed: a lock that nobody lets go would keep the run for ever
                 os.close(lock)
-        if turn is not None and turn.card is None:
+        if turn is not None and turn.gpu is None:
             wanted_earlier = dict.fromkeys(turn.wants, run.id) | wanted_earlier
             if turn.waits_for != run.reason:
                 runs.set_reason(conn, run.id, "queued", turn.waits_for)
@@ -87,24 +87,24 @@ def _lock(home: Home, conn: Connection, run: Run, folder: RunFolder) -> int | No
 
 
 def _claim(
-    conn: Connection, run: Run, cards: tuple[CardReading, ...] | str, taken: Mapping[str, int]
+    conn: Connection, run: Run, gpus: tuple[GpuReading, ...] | str, taken: Mapping[str, int]
 ) -> Turn | None:
     """Looks and claims in one transaction, so that no two runs are given the same room. None: not waiting any more."""
     with transaction(conn):
         active = runs.in_states(conn, runs.ACTIVE)
         plans = plans_by_gpu(conn, run)
-        turn = find_turn(run, active, cards, taken, needs_of(plans))
-        if turn.card is None:
+        turn = find_turn(run, active, gpus, taken, needs_of(plans))
+        if turn.gpu is None:
             return turn
-        if not runs.claim(conn, run.id, card=None if turn.card == CPU else turn.card):
+        if not runs.claim(conn, run.id, gpu=None if turn.gpu == CPU else turn.gpu):
             return None
-        if turn.card in plans:
-            take_plan(conn, run.id, plans[turn.card])
+        if turn.gpu in plans:
+            take_plan(conn, run.id, plans[turn.gpu])
     return turn
 
 
 def turn_now(
-    conn: Connection | None, run: Run, cards: tuple[CardReading, ...] | str, needs: Needs | None = None
+    conn: Connection | None, run: Run, gpus: tuple[GpuReading, ...] | str, needs: Needs | None = None
 ) -> Turn:
     """What a run would get if it were accepted now, behind all that wait; `run` may be in no record yet."""
     active = runs.in_states(conn, runs.ACTIVE) if conn is not None else []
@@ -113,49 +113,49 @@ def turn_now(
         if earlier.id == run.id:
             break
         plans = needs_of(plans_by_gpu(conn, earlier)) if conn is not None else None
-        turn = find_turn(earlier, active, cards, wanted, plans)
-        if turn.card is None:
+        turn = find_turn(earlier, active, gpus, wanted, plans)
+        if turn.gpu is None:
             wanted = dict.fromkeys(turn.wants, earlier.id) | wanted
         else:
-            need = plans[turn.card] if plans and turn.card in plans else earlier.reserved_mib
-            active = [*active, earlier._replace(card=turn.card, reserved_mib=need)]
-    return find_turn(run, active, cards, wanted, needs)
+            need = plans[turn.gpu] if plans and turn.gpu in plans else earlier.reserved_mib
+            active = [*active, earlier._replace(gpu=turn.gpu, reserved_mib=need)]
+    return find_turn(run, active, gpus, wanted, needs)
 
 
 def find_turn(
     run: Run,
     active: list[Run],
-    cards: tuple[CardReading, ...] | str,
+    gpus: tuple[GpuReading, ...] | str,
     wanted_earlier: Mapping[str, int],
     needs: Needs | None = None,
 ) -> Turn:
     """A pure choice. `wanted_earlier` is what runs before this one wait for: nobody overtakes on it.
 
-    `cards` is a text where the cards cannot be read. `needs` has the GPUs that the run was planned for, by UUID, where
+    `gpus` is a text where the GPUs cannot be read. `needs` has the GPUs that the run was planned for, by UUID, where
     they differ.
     """
     if run.gpu_request is None:
-        return _turn_without_card(run, active, wanted_earlier)
-    if isinstance(cards, str):
-        return Turn(None, cards)
-    ask = CardsAsked.read(run.gpu_request)
-    asked = {card.uuid: card for card in cards if card.uuid and includes(ask, card)}
+        return _turn_without_gpu(run, active, wanted_earlier)
+    if isinstance(gpus, str):
+        return Turn(None, gpus)
+    ask = WantedGpus.read(run.gpu_request)
+    asked = {gpu.uuid: gpu for gpu in gpus if gpu.uuid and includes(ask, gpu)}
     if not asked or (ask.named is not None and len(asked) < len(ask.named)):
         return Turn(None, f"GPU {run.gpu_request}, which this machine does not have")
     if needs:
-        asked = {uuid: card for uuid, card in asked.items() if uuid in needs} or asked
+        asked = {uuid: gpu for uuid, gpu in asked.items() if uuid in needs} or asked
     many = min(ask.many or len(asked), len(asked))
     reasons: list[str] = []
     free: list[tuple[float, str]] = []
-    for uuid, card in asked.items():
-        on_it = [other for other in active if uuid in other.cards]
-        room, reason = _room(run, needs[uuid] if needs and uuid in needs else run.reserved_mib, card, on_it)
+    for uuid, gpu in asked.items():
+        on_it = [other for other in active if uuid in other.gpus]
+        room, reason = _room(run, needs[uuid] if needs and uuid in needs else run.reserved_mib, gpu, on_it)
         if uuid in wanted_earlier:
             reason = f"run {wanted_earlier[uuid]}, which is earlier in the queue"
         if reason is None:
             free.append((room, uuid))
         else:
-            reasons.append(reason if len(cards) == 1 else f"{reason}, on GPU {card.index}")
+            reasons.append(reason if len(gpus) == 1 else f"{reason}, on GPU {gpu.index}")
     if len(free) >= many:
         roomiest = sorted(free, key=lambda one: -one[0])[:many]
         chosen = {uuid for _, uuid in roomiest}
@@ -164,49 +164,49 @@ def find_turn(
     return Turn(None, reasons[0] if len(asked) == 1 else what, frozenset(asked))
 
 
-def includes(ask: CardsAsked, card: CardReading) -> bool:
+def includes(ask: WantedGpus, gpu: GpuReading) -> bool:
     """Whether the GPU is one of those that are asked for."""
     if ask.model is None:
-        return ask.includes(str(card.index), card.uuid)
+        return ask.includes(str(gpu.index), gpu.uuid)
     from kgops.gpus.known import known_by_name  # seldom asked, and supervisors should be small
 
-    known = known_by_name(card.name) if card.name else None
+    known = known_by_name(gpu.name) if gpu.name else None
     return ask.includes(model=known.short_name if known else None)
 
 
-def _turn_without_card(run: Run, active: list[Run], wanted_earlier: Mapping[str, int]) -> Turn:
+def _turn_without_gpu(run: Run, active: list[Run], wanted_earlier: Mapping[str, int]) -> Turn:
     beside = [other for other in active if other.gpu_request is None]
     alone = next((other for other in beside if other.exclusive), None)
     if alone is not None:
-        return Turn(None, f"run {alone.id}, which has this machine's processors to itself", frozenset({CPU}))
+        return Turn(None, f"run {alone.id}, which has this machine's CPUs to itself", frozenset({CPU}))
     if CPU in wanted_earlier:
-        return Turn(None, "an earlier run that wants this machine's processors to itself")
+        return Turn(None, "an earlier run that wants this machine's CPUs to itself")
     if run.exclusive and beside:
         others = ", ".join(str(other.id) for other in beside)
-        return Turn(None, f"this machine's processors to itself (in use by {others})", frozenset({CPU}))
+        return Turn(None, f"this machine's CPUs to itself (in use by {others})", frozenset({CPU}))
     return Turn(CPU)
 
 
-def _room(run: Run, need_mib: int | None, card: CardReading, on_it: list[Run]) -> tuple[float, str | None]:
+def _room(run: Run, need_mib: int | None, gpu: GpuReading, on_it: list[Run]) -> tuple[float, str | None]:
     """MiB left for others if the run goes there, or what it waits for."""
     alone = [other for other in on_it if other.exclusive or other.reserved_mib is None]
     if alone:
         return 0, f"{_named(alone)}, which {_have(alone)} it to {_itself(alone)}"
     if on_it and (run.exclusive or need_mib is None):
         return 0, f"{_named(on_it)}, to have it to itself"
-    if card.memory_total_mib is None:
+    if gpu.memory_total_mib is None:
         return 0, "its memory, which cannot be read"
     reserved = sum(other.reserved_mib or 0 for other in on_it)
-    used = card.memory_used_mib or 0
+    used = gpu.memory_used_mib or 0
     # Of what is used now, part is our own runs'; what they have reserved and not yet used must stay free.
-    usable = card.memory_total_mib - (card.memory_reserved_mib or 0)  # the driver keeps some for itself
+    usable = gpu.memory_total_mib - (gpu.memory_reserved_mib or 0)  # the driver keeps some for itself
     free = usable - max(reserved, used)
     need = need_mib or 0
     if need <= free:
         return free - need, None
     holders = [f"{_named(on_it)}, which {_have(on_it, 'reserve')} {reserved:,} MiB"] if on_it else []
     if used > reserved:
-        holders.append(f"{used - reserved:,.0f} MiB that {_holder(card, on_it)}")
+        holders.append(f"{used - reserved:,.0f} MiB that {_holder(gpu, on_it)}")
     if not holders:
         holders.append(f"{need:,} MiB, which it does not have")
     return 0, " and ".join(holders)
@@ -225,9 +225,9 @@ def _itself(others: list[Run]) -> str:
     return "itself" if len(others) == 1 else "themselves"
 
 
-def _holder(card: CardReading, on_it: list[Run]) -> str:
+def _holder(gpu: GpuReading, on_it: list[Run]) -> str:
     """Who holds what is no run's of ours: this person's own processes only where each can be seen to be."""
-    pids = [] if on_it else [process.pid for process in card.processes or ()]
+    pids = [] if on_it else [process.pid for process in gpu.processes or ()]
     if pids and all(_is_own(pid) for pid in pids):
         return f"your process {pids[0]} holds" if len(pids) == 1 else "your own processes hold"
     return "another user holds"
@@ -240,7 +240,7 @@ def _is_own(pid: int) -> bool:
         return False
 
 
-def read_cards() -> tuple[CardReading, ...] | str:
+def read_gpus() -> tuple[GpuReading, ...] | str:
     """As they are now; why not, where they cannot be read."""
     from kgops.gpus import nvml
 
@@ -248,6 +248,6 @@ def read_cards() -> tuple[CardReading, ...] | str:
     if not isinstance(opened, nvml.Nvml):
         return f"a GPU ({opened.message})"
     try:
-        return opened.cards()
+        return opened.gpus()
     finally:
         opened.close()

@@ -115,7 +115,7 @@ def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> N
         run,
         n,
         settings=settings,
-        card=None,
+        gpu=None,
         boot_id=identity.boot,
         worker_pid=identity.pid,
         worker_started=identity.started,

@@ -14,15 +14,15 @@ from storage.transfer import Rows
 __all__ = ["misfit"]
 
 
-_CHANGE = {"lever": str, "before": ANY, "after": ANY}
-_RUNG = {"changes": [_CHANGE], "kind": str, "reason": str}
-_CHOICE = {"lever": str, "requested": ANY, "effective": ANY, "chosen_by": str, "reason": Maybe(str)}
+_CHANGE = {"option": str, "before": ANY, "after": ANY}
+_FALLBACK = {"changes": [_CHANGE], "kind": str, "reason": str}
+_CHOICE = {"option": str, "requested": ANY, "applied": ANY, "chosen_by": str, "reason": Maybe(str)}
 _FORECAST = {
     "on": str,
-    "on_card": bool,
+    "on_gpu": bool,
     "predicted_mib": float,
     "modelled_s": Maybe(float),
-    "budget": {"parts_mib": {str: float}, "phase?": Maybe(str)},
+    "estimate": {"parts_mib": {str: float}, "phase?": Maybe(str)},
 }
 _PROCESS = {
     "kind": str,
@@ -33,20 +33,20 @@ _DATA = {name: Maybe(str) for name in ("dataset?", "train?", "valid?", "test?", 
 _JOB = {
     "train?": Maybe(_DATA),
     "pipeline?": Maybe({"train?": Maybe(_DATA)}),
-    "levers?": Maybe({str: ANY}),
+    "options?": Maybe({str: ANY}),
 }
 _PLAN = {
     "choices?": Maybe([_CHOICE]),
     "forecast?": Maybe(_FORECAST),
     "process?": Maybe(_PROCESS),
     "disk?": Maybe({"total_mib": float, "at_most": bool}),
-    "ladder?": Maybe([_RUNG]),
-    "skipped?": Maybe([{**_RUNG, "skipped": str}]),
+    "fallbacks?": Maybe([_FALLBACK]),
+    "skipped?": Maybe([{**_FALLBACK, "skipped": str}]),
     "cwd?": Maybe(str),
 }
-_ENVIRONMENT = {"variables?": Maybe({str: ANY}), "machine?": Maybe({str: ANY}), "cards?": Maybe([{}])}
+_ENVIRONMENT = {"variables?": Maybe({str: ANY}), "machine?": Maybe({str: ANY}), "gpus?": Maybe([{}])}
 _SPEC = {"job": _JOB, "plan": _PLAN, "environment": _ENVIRONMENT}
-_STEP = {"settings?": Maybe({str: ANY}), "rung?": Maybe(_RUNG)}
+_STEP = {"settings?": Maybe({str: ANY}), "fallback?": Maybe(_FALLBACK)}
 _EVENTS: dict[str, Any] = {
     "step_down": _STEP,
     "again": _STEP,

@@ -73,7 +73,7 @@ class RunFolder(NamedTuple):
 
     @property
     def results(self) -> Path:
-        """The output folder as the group's scripts write it: models, figures and `checkpoints/`."""
+        """The output folder as the group's scripts write it: models, metrics and `checkpoints/`."""
         return self.path / "results"
 
     @property

@@ -1,4 +1,4 @@
-"""What a supervisor measures of its worker by itself: host memory, CPU time and card memory of the whole tree."""
+"""What a supervisor measures of its worker by itself: host memory, CPU time and GPU memory of the whole tree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kgops.supervisor import processes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kgops.gpus.processes import Held
-    from kgops.gpus.sampler import CardSampler
+    from kgops.gpus.sampler import GpuSampler
 
 _DRIVER = Path("/dev/nvidiactl")
 
@@ -22,23 +22,23 @@ _DRIVER = Path("/dev/nvidiactl")
 class Sample:
     at: float
     host_mib: float | None
-    card_mib: float | None  # on the card where it holds most
-    card_way: str | None  # how that was found: by processes, or by the card's memory change
+    gpu_mib: float | None  # on the GPU where it holds most
+    gpu_way: str | None  # how that was found: by processes, or by the GPU's memory change
     cpu_s: float | None
 
 
 class Sampler:
-    """Reads /proc for the tree below the gate, and the cards where the run was given one or the machine has any."""
+    """Reads /proc for the tree below the gate, and the GPUs where the run was given one or the machine has any."""
 
-    def __init__(self, gate_pid: int, *, card: str | None, alone: bool, interval_s: float) -> None:
-        """`card`: as in its row. `alone`: the queue gives it to no other run beside this one."""
+    def __init__(self, gate_pid: int, *, gpu: str | None, alone: bool, interval_s: float) -> None:
+        """`gpu`: as in its row. `alone`: the queue gives it to no other run beside this one."""
         self.gate_pid = gate_pid
-        self._cards = None
-        if card is not None or _DRIVER.exists():
+        self._gpus = None
+        if gpu is not None or _DRIVER.exists():
             from kgops.gpus.processes import TreeMemory
 
-            self._cards = _start_cards(interval_s)
-            self._memory = TreeMemory(card.split(",") if card and alone else (), processes.born_at(gate_pid))
+            self._gpus = _start_gpus(interval_s)
+            self._memory = TreeMemory(gpu.split(",") if gpu and alone else (), processes.born_at(gate_pid))
 
     def take(self) -> Sample:
         pids = [pid for pid in worker_pids(self.gate_pid) if pid != self.gate_pid]
@@ -46,19 +46,19 @@ class Sampler:
         return Sample(
             at=time.time(),
             host_mib=processes.host_memory_mib(pids),
-            card_mib=held.mib if held else None,
-            card_way=held.way if held else None,
+            gpu_mib=held.mib if held else None,
+            gpu_way=held.way if held else None,
             cpu_s=processes.cpu_seconds(pids) if pids else None,
         )
 
     def _held(self, pids: set[int]) -> Held | None:
-        newest = self._cards.newest() if self._cards is not None else None
+        newest = self._gpus.newest() if self._gpus is not None else None
         return None if newest is None else self._memory.of(newest, pids)
 
     def close(self) -> None:
-        if self._cards is not None:
-            self._cards.stop()
-            self._cards = None
+        if self._gpus is not None:
+            self._gpus.stop()
+            self._gpus = None
 
 
 def worker_pids(gate_pid: int) -> list[int]:
@@ -67,10 +67,10 @@ def worker_pids(gate_pid: int) -> list[int]:
     return processes.descendants([gate_pid, *orphans])
 
 
-def _start_cards(interval_s: float) -> CardSampler:
+def _start_gpus(interval_s: float) -> GpuSampler:
     """In a thread of its own: a driver that takes its time delays neither a stop nor the record."""
-    from kgops.gpus.sampler import CardSampler
+    from kgops.gpus.sampler import GpuSampler
 
-    sampler = CardSampler(interval_s)
+    sampler = GpuSampler(interval_s)
     sampler.start()
     return sampler

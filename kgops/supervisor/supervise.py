@@ -57,7 +57,7 @@ def main() -> None:
         folder = RunFolder(home.runs / run.folder)
         plan = record.insist(lambda conn: recorded_plan(conn, folder, number))
         record.fill_from(folder, plan)
-        if not _bring_to_its_end(Supervisor(record, folder, plan, run.card, spelled)):
+        if not _bring_to_its_end(Supervisor(record, folder, plan, run.gpu, spelled)):
             sys.exit(1)
     from kgops.supervisor import queue  # only now: what idles for days should be small
 
@@ -79,12 +79,12 @@ def _bring_to_its_end(supervisor: Supervisor) -> bool:
 
 class Supervisor:
     def __init__(
-        self, record: Record, folder: RunFolder, plan: Plan, card: str | None, spelled_home: Path
+        self, record: Record, folder: RunFolder, plan: Plan, gpu: str | None, spelled_home: Path
     ) -> None:
         self._record = record
         self._folder = folder
         self._plan = plan
-        self._card = card
+        self._gpu = gpu
         self._spelled_home = spelled_home  # as its person writes it
 
     def start_again(self) -> None:
@@ -137,7 +137,7 @@ class Supervisor:
         self._record.insist(lambda conn: write_as_given(conn, self._folder, self._plan))
         settings = self._plan.settings(lost_and_stepped_down(self._record.conn, self._plan.number)[1])
         beginning = Beginning(
-            self._folder, self._plan, private, self._card, number, settings, self._spelled_home
+            self._folder, self._plan, private, self._gpu, number, settings, self._spelled_home
         )
         try:
             identity, opener = beginning.begin(self._waits)
@@ -162,7 +162,7 @@ class Supervisor:
         return read_stop(self._folder) is None
 
     def _watch_and_conclude(self, number: int, gate_identity: Identity) -> bool:
-        watch = Watch(self._record, self._folder, self._plan, self._card, number)
+        watch = Watch(self._record, self._folder, self._plan, self._gpu, number)
         return self._conclude(number, watch.until_all_have_left(gate_identity))
 
     def _conclude(self, number: int, seen: Seen) -> bool:
@@ -183,8 +183,8 @@ class Supervisor:
         if how == "step_down":
             steps = lost_and_stepped_down(conn, self._plan.number)[1]
             body["settings"] = self._plan.settings(steps)
-            if 0 < steps <= len(self._plan.ladder):
-                body["rung"] = self._plan.ladder[steps - 1]
+            if 0 < steps <= len(self._plan.fallbacks):
+                body["fallback"] = self._plan.fallbacks[steps - 1]
         reports.add_event(conn, self._plan.number, number, time.time(), how, body)
         runs.set_state(conn, self._plan.number, "starting", reason)
 
@@ -197,7 +197,7 @@ class Supervisor:
                 self._plan.number,
                 number,
                 settings=settings if isinstance(settings, dict) else {},
-                card=self._card,
+                gpu=self._gpu,
                 boot_id=identity.boot,
                 worker_pid=identity.pid,
                 worker_started=identity.started,

@@ -36,8 +36,8 @@ LEFTOVERS_GRACE_S = 5.0  # for what a worker left running when it ended
 class Watch:
     """From an attempt's beginning, or its adoption, until nobody of its tree is left."""
 
-    def __init__(self, record: Record, folder: RunFolder, plan: Plan, card: str | None, number: int) -> None:
-        self._record, self._folder, self._plan, self._card = record, folder, plan, card
+    def __init__(self, record: Record, folder: RunFolder, plan: Plan, gpu: str | None, number: int) -> None:
+        self._record, self._folder, self._plan, self._gpu = record, folder, plan, gpu
         self._number = number
         self._tree = Tree(folder, number)
         self._samples: list[Sample] = []
@@ -45,7 +45,7 @@ class Watch:
         self._kill_at: float | None = None
         self._grace_s: float | None = None
         self._orphan_killed = False
-        self._card_way: str | None = None
+        self._gpu_way: str | None = None
         self._intake_is_ahead = False  # of what is in the database, since a transaction failed
 
     def until_all_have_left(self, gate: Identity) -> Seen:
@@ -70,7 +70,7 @@ class Watch:
         except ProcessLookupError:
             return None
         alone = self._plan.exclusive or self._plan.reserved_mib is None
-        sampler = Sampler(gate.pid, card=self._card, alone=alone, interval_s=SAMPLE_EVERY_S)
+        sampler = Sampler(gate.pid, gpu=self._gpu, alone=alone, interval_s=SAMPLE_EVERY_S)
         try:
             # Only now that the descriptor pins the process does its identity say anything.
             if gate.is_alive():
@@ -149,7 +149,7 @@ class Watch:
                         record.conn,
                         self._plan.number,
                         self._number,
-                        card_mib=max((s.card_mib for s in samples if s.card_mib is not None), default=None),
+                        gpu_mib=max((s.gpu_mib for s in samples if s.gpu_mib is not None), default=None),
                         host_mib=max((s.host_mib for s in samples if s.host_mib is not None), default=None),
                         cpu_s=samples[-1].cpu_s,
                     )
@@ -161,21 +161,21 @@ class Watch:
                 raise
             record.has_failed(error)
             return False
-        self._card_way = next((s.card_way for s in reversed(samples) if s.card_way), self._card_way)
+        self._gpu_way = next((s.gpu_way for s in reversed(samples) if s.gpu_way), self._gpu_way)
         return True
 
     def _note_way(self, samples: list[Sample]) -> None:
-        """How card memory was found is part of the figure: the record says it whenever it changes."""
-        way = self._card_way
+        """How GPU memory was found is part of the metric: the record says it whenever it changes."""
+        way = self._gpu_way
         for sample in samples:
-            if sample.card_way is not None and sample.card_way != way:
-                way = sample.card_way
+            if sample.gpu_way is not None and sample.gpu_way != way:
+                way = sample.gpu_way
                 reports.add_event(
                     self._record.conn,
                     self._plan.number,
                     self._number,
                     sample.at,
-                    reports.CARD_MEMORY_BY,
+                    reports.GPU_MEMORY_BY,
                     {"way": way},
                 )
 
@@ -260,6 +260,6 @@ def _curve(samples: list[Sample]) -> list[Point]:
     return [
         Point(name, sample.at, value, sample.at)
         for sample in samples
-        for name, value in (("host_memory_mib", sample.host_mib), ("card_memory_mib", sample.card_mib))
+        for name, value in (("host_memory_mib", sample.host_mib), ("gpu_memory_mib", sample.gpu_mib))
         if value is not None
     ]

@@ -32,7 +32,7 @@ def worker_environment(
     attempt: int,
     settings: dict[str, Any],
     tag: str,
-    card: str | None,
+    gpu: str | None,
 ) -> tuple[list[str], dict[str, str]]:
     """The command and environment of attempt `attempt`; `home` and `folder` by their full paths."""
     environment = {
@@ -48,8 +48,8 @@ def worker_environment(
     }
     if plan.key is not None:
         environment[manifest.OWNER] = manifest.owner(plan.key, attempt)
-    if card is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = card
+    if gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = gpu
     if plan.module is not None:
         # -P: the folder a person stands in must not give Python its modules.
         module = _STAND_INS.get(plan.on or "", plan.module)

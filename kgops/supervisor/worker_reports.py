@@ -1,10 +1,10 @@
-"""What a worker reports beyond figures, as the rows it becomes; a report with a wrong part becomes none."""
+"""What a worker reports beyond metrics, as the rows it becomes; a report with a wrong part becomes none."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kgops.jobs.events import is_figure
+from kgops.jobs.events import is_metric
 from storage.influences import Influence, Traced
 from storage.measurements import Measurement
 
@@ -57,7 +57,7 @@ def _influence(test: int, row: Any) -> Influence | None:
     if not isinstance(row, list) or len(row) != 5 or not _texts(row[1:4], 3):
         return None
     rank, score = row[0], row[4]
-    if not is_figure(rank) or not is_figure(score) or not _whole(abs(rank)):
+    if not is_metric(rank) or not is_metric(score) or not _whole(abs(rank)):
         return None
     return Influence(test, int(rank), row[1], row[2], row[3], float(score))
 

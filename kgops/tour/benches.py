@@ -1,4 +1,4 @@
-"""Benchmarks for the tour, with verdicts of every kind by the stated rule, from figures that are made up."""
+"""Benchmarks for the tour, with verdicts of every kind by the stated rule, from values that are made up."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def _matrix_stories(bench: int, days: float) -> Iterator[Story]:
             yield Story(
                 *("train", f"bench {bench}: {name}", {"dataset": "umls", "num_epochs": 10}),
                 *(days - 0.02 * n - 0.005 * i, 1.5 / speed),
-                levers=with_(
+                options=with_(
                     TRAIN, *(Asked(key, value, value, by="person") for key, value in _varied(name).items())
                 ),
                 shapes=training(10, (0.214, 0.1), None, epoch_s=_SECONDS / speed),
-                figures={"test_mrr": 0.61 + 0.004 * wobble(name, n), "train_s": 10 * _SECONDS / speed},
+                metrics={"test_mrr": 0.61 + 0.004 * wobble(name, n), "train_s": 10 * _SECONDS / speed},
                 took_mib=_MIB / memory,
                 tags=(f"bench-{bench}",),
             )
@@ -98,7 +98,7 @@ def _one_each(name: str, numbers: Iterator[int]) -> dict[tuple[int, str], int]:
 
 def _put(conn: Connection, name: str, runs: dict[tuple[int, str], int], begun: float) -> None:
     told = environment()
-    machine = {key: told[key] for key in ("python", "packages", "machine", "driver", "cards", "git")}
+    machine = {key: told[key] for key in ("python", "packages", "machine", "driver", "gpus", "git")}
     variants = [{"name": one, "job": {}, "varied": _varied(one)} for one in _SPEED_UP[name]]
     plan = {
         "variants": variants,
@@ -138,17 +138,17 @@ def _measured(bench: str, variant: str, n: int) -> dict[str, Any]:
         "memory_mib": None,
         "took_s": None,
         "seconds_of": f"an epoch, {MADE_UP}",
-        "memory_of": f"card memory, {MADE_UP}",
-        "figures": {},
-        "levers": {},
+        "memory_of": f"GPU memory, {MADE_UP}",
+        "metrics": {},
+        "options": {},
         "remark": MADE_UP,
     }
     if ratio is None:
-        return {**told, "state": "refused", "trouble": f"a machine with one card ({MADE_UP})"}
+        return {**told, "state": "refused", "trouble": f"a machine with one GPU ({MADE_UP})"}
     seconds = _SECONDS / ratio[0] * (1 + 0.01 * wobble(bench + variant, n))
     memory = _MIB / ratio[1] * (1 + 0.002 * wobble(variant + bench, n))
-    figures = {"loss": 0.1 + 0.0004 * wobble(variant, n)}
-    return {**told, "seconds": seconds, "took_s": seconds * 12, "memory_mib": memory, "figures": figures}
+    metrics = {"loss": 0.1 + 0.0004 * wobble(variant, n)}
+    return {**told, "seconds": seconds, "took_s": seconds * 12, "memory_mib": memory, "metrics": metrics}
 
 
 def _varied(name: str) -> dict[str, str]:

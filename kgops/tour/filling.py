@@ -48,7 +48,7 @@ REAL: tuple[dict[str, Any], ...] = (  # jobs that take place, each on one core
         "workload": "train",
         "label": "nations with batches of 64",
         "train": {"dataset": "nations", "num_epochs": 12},
-        "levers": {"batch_size": 64},
+        "options": {"batch_size": 64},
     },
 )
 _LIVE_MINUTES = 15
@@ -128,7 +128,7 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
             "workload": "exec",
             "label": f"{label} {MARK}",
             "exec": {"command": [*words, str(minutes)], "cwd": str(home.path)},
-            "card": {"exclusive": alone},
+            "gpu": {"exclusive": alone},
             "limits": {"grace_s": 2.0},
         }
         number = _launch(home, conn, job, MADE_UP_TAG)

@@ -1,21 +1,21 @@
-"""What stories are made of: levers as each workload has them, rungs, curves of a training, memory by part."""
+"""What stories are made of: options as each workload has them, fallbacks, curves of a training, memory by part."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kgops.jobs.options import kind_of
-from kgops.planning.oom_fallbacks import Change, Rung
+from kgops.planning.oom_fallbacks import Change, Fallback
 from kgops.tour.curves import Shape
 from kgops.tour.story import MADE_UP, Asked
 from storage.influences import Influence, Traced
 
-__all__ = ["REGRESS", "TRACIN", "TRAIN", "mib", "rung", "traced", "training", "with_"]
+__all__ = ["REGRESS", "TRACIN", "TRAIN", "fallback", "mib", "traced", "training", "with_"]
 
 TRAIN = (
     Asked("batch_size", "256", "256", by="default"),
     Asked("precision", "fp32", "fp32", by="default"),
-    Asked("compile", "default", "off", "not yet measured on a card: eager runs"),
+    Asked("compile", "default", "off", "not yet measured on a GPU: eager runs"),
     Asked("cuda_graphs", "on", "on"),
     Asked("entity_chunk", "auto", "2048", "by device and batch size"),
     Asked("memory_cleanup", "on", "on"),
@@ -37,16 +37,16 @@ REGRESS = (
 )
 
 
-def with_(levers: tuple[Asked, ...], *other: Asked) -> tuple[Asked, ...]:
+def with_(options: tuple[Asked, ...], *other: Asked) -> tuple[Asked, ...]:
     """The same with these in place of those of their names."""
     named = {one.name: one for one in other}
-    return (*(named.pop(one.name, one) for one in levers), *named.values())
+    return (*(named.pop(one.name, one) for one in options), *named.values())
 
 
-def rung(lever: str, before: Any, after: Any, why: str, above: Rung | None = None) -> Rung:
-    kind = kind_of(lever)
-    settings = {**(above.settings if above else {}), lever: after}
-    return Rung(kind, why, (Change(lever, before, after, kind),), settings)
+def fallback(option: str, before: Any, after: Any, why: str, above: Fallback | None = None) -> Fallback:
+    kind = kind_of(option)
+    settings = {**(above.settings if above else {}), option: after}
+    return Fallback(kind, why, (Change(option, before, after, kind),), settings)
 
 
 def training(
@@ -70,7 +70,7 @@ def training(
 
 
 def mib(weights: float, activations: float, scores: float, data: float) -> dict[str, float]:
-    """As a budget names its parts; an optimizer's moments are twice the weights, gradients once."""
+    """As a memory estimate names its parts; an optimizer's moments are twice the weights, gradients once."""
     more = {"gradients": weights, "optimizer": 2 * weights}
     return {"weights": weights, **more, "activations": activations, "scores": scores, "data": data}
 

@@ -10,11 +10,11 @@ from typing import Any
 from kgops.jobs import events
 from kgops.jobs.job import read_job
 from kgops.jobs.options import kind_of
-from kgops.planning.oom_fallbacks import Rung
+from kgops.planning.oom_fallbacks import Fallback
 from kgops.supervisor.run_folder import RunFolder
 from kgops.tour.curves import wobble
 from kgops.tour.home import TAG
-from kgops.tour.story import CARD, MADE_UP, MADE_UP_TAG, MARK, Story, environment
+from kgops.tour.story import GPU, MADE_UP, MADE_UP_TAG, MARK, Story, environment
 from storage import transfer
 from storage.database import Connection
 from storage.transfer import TABLES, Curve, Rows
@@ -28,16 +28,16 @@ def rows_of(conn: Connection, story: Story, now: float) -> Rows:
     """To be put into a record by `put_record`, which gives it its number and its folder."""
     begun = now - story.days * 86400
     label = f"{story.label} {MARK}"
-    levers = {one.name: _typed(one.asked) for one in story.levers if one.by == "person"}
-    job = {"workload": story.workload, "label": label, story.workload: story.settings, "levers": levers}
+    options = {one.name: _typed(one.asked) for one in story.options if one.by == "person"}
+    job = {"workload": story.workload, "label": label, story.workload: story.settings, "options": options}
     profile = None if story.workload == "exec" else "t4"
     asked = read_job({**job, "profile": profile} if profile else job, MADE_UP).as_table()
     spec = {"job": asked, "plan": _plan(story), "environment": environment()}
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
     tables |= {
         "attempt": list(_attempts(conn, story, begun)),
-        "lever": list(_levers(story)),
-        "figure": [{"name": name, "value": value} for name, value in story.figures.items()],
+        "option": list(_options(story)),
+        "metric": [{"name": name, "value": value} for name, value in story.metrics.items()],
         "event": list(_events(story, begun)),
         "artifact": [_artifact(path, text, begun + 60 * story.minutes) for path, text in _files(story)],
         "tag": [{"tag": tag} for tag in sorted({TAG, MADE_UP_TAG, *story.tags})],
@@ -65,7 +65,7 @@ def _blank(conn: Connection, table: str) -> dict[str, Any]:
 
 def _run(conn: Connection, story: Story, label: str, profile: str | None, begun: float) -> dict[str, Any]:
     phase, done, total, unit = story.progress or (None, None, None, None)
-    metric = next((name for name in story.figures if "mrr" in name or "loss" in name), None)
+    metric = next((name for name in story.metrics if "mrr" in name or "loss" in name), None)
     told = {
         "workload": story.workload,
         "label": label,
@@ -83,12 +83,12 @@ def _run(conn: Connection, story: Story, label: str, profile: str | None, begun:
         "done": done,
         "total": total,
         "unit": unit,
-        "peak_card_mib": story.took_mib if story.on_card else None,
-        "peak_host_mib": 1850.0 if story.on_card else story.took_mib,
-        "card": CARD["uuid"] if story.on_card else None,
-        "gpu_request": "auto" if story.on_card else None,
+        "peak_gpu_mib": story.took_mib if story.on_gpu else None,
+        "peak_host_mib": 1850.0 if story.on_gpu else story.took_mib,
+        "gpu": GPU["uuid"] if story.on_gpu else None,
+        "gpu_request": "auto" if story.on_gpu else None,
         "metric": metric,
-        "metric_value": story.figures[metric] if metric else None,
+        "metric_value": story.metrics[metric] if metric else None,
     }
     return {**_blank(conn, "run"), **told}
 
@@ -96,21 +96,27 @@ def _run(conn: Connection, story: Story, label: str, profile: str | None, begun:
 def _plan(story: Story) -> dict[str, Any]:
     choices = [
         {
-            "lever": one.name,
+            "option": one.name,
             "requested": one.asked,
-            "effective": one.effective,
+            "applied": one.applied,
             "chosen_by": one.by,
             "reason": None,
         }
-        for one in story.levers
+        for one in story.options
     ]
-    rungs = [_table(rung) for rung in story.ladder]
-    return {"choices": choices, "ladder": rungs, "forecast": _forecast(story), "cwd": "/", "made_up": MADE_UP}
+    fallbacks = [_table(fallback) for fallback in story.fallbacks]
+    return {
+        "choices": choices,
+        "fallbacks": fallbacks,
+        "forecast": _forecast(story),
+        "cwd": "/",
+        "made_up": MADE_UP,
+    }
 
 
-def _table(rung: Rung) -> dict[str, Any]:
+def _table(fallback: Fallback) -> dict[str, Any]:
     """As JSON has it."""
-    table = rung.as_table()
+    table = fallback.as_table()
     return {**table, "changes": list(table["changes"])}
 
 
@@ -118,7 +124,7 @@ def _forecast(story: Story) -> dict[str, Any] | None:
     total = story.predicted_mib
     if total is None:
         return None
-    budget = {
+    estimate = {
         "phase": "step",
         "parts_mib": story.parts_mib,
         "phases_mib": {"step": total},
@@ -126,14 +132,14 @@ def _forecast(story: Story) -> dict[str, Any] | None:
         "reserved_mib": total,
         "total_mib": total,
     }
-    on = CARD["name"] if story.on_card else f"a processor, {MADE_UP}"
+    on = GPU["name"] if story.on_gpu else f"a CPU, {MADE_UP}"
     return {
         "on": on,
-        "on_card": story.on_card,
+        "on_gpu": story.on_gpu,
         "predicted_mib": total,
         "modelled_s": None,
         "usable_mib": 14909.0,
-        "budget": budget,
+        "estimate": estimate,
     }
 
 
@@ -151,24 +157,24 @@ def _attempts(conn: Connection, story: Story, begun: float) -> Iterator[dict[str
             "settings": dict(settings),
             "started_at": at,
             "ended_at": ended,
-            "card": CARD["uuid"] if story.on_card else None,
-            "peak_card_mib": took if story.on_card else None,
-            "peak_host_mib": 1850.0 if story.on_card else took,
+            "gpu": GPU["uuid"] if story.on_gpu else None,
+            "peak_gpu_mib": took if story.on_gpu else None,
+            "peak_host_mib": 1850.0 if story.on_gpu else took,
         }
         yield {**blank, **told}
         at = ended
-        if one.rung is not None:
-            settings = one.rung.settings
+        if one.fallback is not None:
+            settings = one.fallback.settings
 
 
-def _levers(story: Story) -> Iterator[dict[str, Any]]:
-    """As its last attempt left them: what the ladder took is not in effect any more."""
-    taken = {name: value for rung in story.ladder for name, value in rung.settings.items()}
-    for one in story.levers:
-        effective, why = one.effective, one.why
+def _options(story: Story) -> Iterator[dict[str, Any]]:
+    """As its last attempt left them: what the OOM fallbacks took is not in effect any more."""
+    taken = {name: value for fallback in story.fallbacks for name, value in fallback.settings.items()}
+    for one in story.options:
+        applied, why = one.applied, one.why
         if one.name in taken:
-            effective, why = _shown(taken[one.name]), "after out of memory, by the ladder"
-        told = {"requested": one.asked, "effective": effective, "reason": why, "chosen_by": one.by}
+            applied, why = _shown(taken[one.name]), "after out of memory, by the OOM fallbacks"
+        told = {"requested": one.asked, "applied": applied, "reason": why, "chosen_by": one.by}
         yield {"attempt": len(story.attempts), "name": one.name, "kind": kind_of(one.name), **told}
 
 
@@ -177,9 +183,14 @@ def _events(story: Story, begun: float) -> Iterator[dict[str, Any]]:
     for number, one in enumerate(story.attempts, 1):
         yield _event(number, at, events.NOTE, {"text": f"{MADE_UP}: nothing was started"})
         at += 60 * story.minutes * one.share
-        if one.rung is not None:
-            rung = _table(one.rung)
-            body = {"after": one.outcome, "reason": one.reason, "settings": one.rung.settings, "rung": rung}
+        if one.fallback is not None:
+            fallback = _table(one.fallback)
+            body = {
+                "after": one.outcome,
+                "reason": one.reason,
+                "settings": one.fallback.settings,
+                "fallback": fallback,
+            }
             yield _event(number, at, "step_down", body)
         elif number < len(story.attempts):
             yield _event(number, at, "again", {"after": one.outcome, "reason": one.reason})
@@ -220,7 +231,7 @@ def _curves(story: Story, begun: float) -> Iterator[Curve]:
     if story.took_mib is None:
         return
     # Memory rises while data are loaded, and then stays.
-    name = "card_memory_mib" if story.on_card else "host_memory_mib"
+    name = "gpu_memory_mib" if story.on_gpu else "host_memory_mib"
     share = [min(1.0, 0.4 + 0.2 * n) - 0.01 * abs(wobble(story.label, n)) for n in range(40)]
     share[20] = 1.0
     times = [begun + seconds * n / 40 for n in range(40)]
@@ -230,14 +241,14 @@ def _curves(story: Story, begun: float) -> Iterator[Curve]:
 def _files(story: Story) -> list[tuple[str, str]]:
     if story.state != "succeeded":
         return []
-    lines = [f"{name} {value:g}\n" for name, value in story.figures.items()]
-    return [("results/figures.txt", f"({MADE_UP})\n" + "".join(lines))]
+    lines = [f"{name} {value:g}\n" for name, value in story.metrics.items()]
+    return [("results/metrics.txt", f"({MADE_UP})\n" + "".join(lines))]
 
 
 def _artifact(path: str, text: str, at: float) -> dict[str, Any]:
     raw = text.encode()
     digest = hashlib.sha256(raw).hexdigest()
-    return {"path": path, "kind": "figures", "sha256": digest, "bytes": len(raw), "at": at}
+    return {"path": path, "kind": "metrics", "sha256": digest, "bytes": len(raw), "at": at}
 
 
 def _log(story: Story) -> Iterator[str]:

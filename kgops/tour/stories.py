@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kgops.tour.curves import Shape
-from kgops.tour.parts import REGRESS, TRACIN, TRAIN, mib, rung, traced, training, with_
+from kgops.tour.parts import REGRESS, TRACIN, TRAIN, fallback, mib, traced, training, with_
 from kgops.tour.story import Asked, Story, Try
 
 __all__ = ["stories"]
@@ -14,8 +14,8 @@ __all__ = ["stories"]
 _FB = {"dataset": "fb15k237", "num_epochs": 100}
 _WN = {"dataset": "wn18rr", "num_epochs": 60}
 _FP16 = Asked("precision", "fp16", "fp16", by="person")
-_SMALLER_CHUNK = rung("entity_chunk", 2048, 512, "fewer entities scored at a time")
-_SMALLER_BATCH = rung("batch_size", 512, 256, "fewer examples a step", _SMALLER_CHUNK)
+_SMALLER_CHUNK = fallback("entity_chunk", 2048, 512, "fewer entities scored at a time")
+_SMALLER_BATCH = fallback("batch_size", 512, 256, "fewer examples a step", _SMALLER_CHUNK)
 _NO_ROOM = "Tried to allocate 2.31 GiB; 1.12 GiB were free"
 
 
@@ -26,9 +26,9 @@ def stories() -> Iterator[Story]:
 def _training() -> Iterator[Story]:
     base = Story(
         *("train", "fb15k-237 baseline", _FB, 41.2, 148.0),
-        levers=TRAIN,
+        options=TRAIN,
         shapes=training(100, (0.0231, 0.0039), 0.318, epoch_s=87.5),
-        figures={"test_mrr": 0.3142, "test_hits_at_10": 0.4921, "best_valid_mrr": 0.3177, "train_s": 8790.0},
+        metrics={"test_mrr": 0.3142, "test_hits_at_10": 0.4921, "best_valid_mrr": 0.3177, "train_s": 8790.0},
         parts_mib=mib(61, 2210, 1190, 94),
         took_mib=3744.0,
         progress=("train", 100.0, 100.0, "epochs"),
@@ -41,9 +41,9 @@ def _training() -> Iterator[Story]:
         label="fb15k-237 fp16",
         days=40.9,
         minutes=81.0,
-        levers=with_(TRAIN, _FP16, Asked("scale_gradients", "auto", "on", "fp16 needs it", by="default")),
+        options=with_(TRAIN, _FP16, Asked("scale_gradients", "auto", "on", "fp16 needs it", by="default")),
         shapes=training(100, (0.0231, 0.0040), 0.317, epoch_s=47.3),
-        figures={"test_mrr": 0.3139, "test_hits_at_10": 0.4917, "best_valid_mrr": 0.3171, "train_s": 4760.0},
+        metrics={"test_mrr": 0.3139, "test_hits_at_10": 0.4917, "best_valid_mrr": 0.3171, "train_s": 4760.0},
         parts_mib=mib(61, 1180, 640, 94),
         took_mib=2236.0,
         notes=(),
@@ -54,7 +54,7 @@ def _training() -> Iterator[Story]:
         label="fb15k-237 batch 512",
         days=39.5,
         minutes=96.0,
-        levers=with_(TRAIN, wide),
+        options=with_(TRAIN, wide),
         tries=(
             Try("out_of_memory", 0.02, _NO_ROOM, _SMALLER_CHUNK, 0.97),
             Try("out_of_memory", 0.03, _NO_ROOM, _SMALLER_BATCH, 0.98),
@@ -62,7 +62,7 @@ def _training() -> Iterator[Story]:
         ),
         shapes=training(100, (0.0231, 0.0041), 0.315, epoch_s=54.6),
         parts_mib=mib(61, 9100, 4760, 94),
-        figures={"test_mrr": 0.3120, "test_hits_at_10": 0.4893, "best_valid_mrr": 0.3150, "train_s": 5490.0},
+        metrics={"test_mrr": 0.3120, "test_hits_at_10": 0.4893, "best_valid_mrr": 0.3150, "train_s": 5490.0},
         took_mib=14210.0,
         tags=(),
         notes=("Stepped down twice: the second step changes results, since --allow-approximate was given.",),
@@ -73,16 +73,16 @@ def _training() -> Iterator[Story]:
             Try("out_of_memory", 0.5, _NO_ROOM, _SMALLER_CHUNK, 0.99),
             Try("out_of_memory", 0.5, _NO_ROOM),
         ),
-        levers=TRAIN,
+        options=TRAIN,
         parts_mib=mib(165, 9420, 3310, 31),
         took_mib=14830.0,
         log=("try --allow-approximate, which may change results, or a smaller model (--embedding-dim)",),
     )
     yield Story(
         *("train", "wn18rr", _WN, 4.2, 64.0),
-        levers=TRAIN,
+        options=TRAIN,
         shapes=training(60, (0.0118, 0.0006), 0.431, epoch_s=62.4),
-        figures={"test_mrr": 0.4263, "test_hits_at_10": 0.5007, "best_valid_mrr": 0.4312, "train_s": 3760.0},
+        metrics={"test_mrr": 0.4263, "test_hits_at_10": 0.5007, "best_valid_mrr": 0.4312, "train_s": 3760.0},
         parts_mib=mib(33, 2310, 1340, 31),
         took_mib=3810.0,
         progress=("train", 60.0, 60.0, "epochs"),
@@ -92,7 +92,7 @@ def _training() -> Iterator[Story]:
     yield Story(
         *("train", "umls, lr 0.1", {"dataset": "umls", "learning_rate": 0.1}, 12.2, 1.5, "failed"),
         reason="the loss is no number any more, since epoch 7",
-        levers=TRAIN,
+        options=TRAIN,
         shapes=training(12, (0.21, 0.31), None, epoch_s=6.8, lost_at=0.55),
         took_mib=612.0,
         progress=("train", 7.0, 100.0, "epochs"),
@@ -104,7 +104,7 @@ def _training() -> Iterator[Story]:
             Try("interrupted", 0.4, "the worker was lost: SIGKILL, which kgops did not send"),
             Try("interrupted", 0.6, "the machine was started again"),
         ),
-        levers=TRAIN,
+        options=TRAIN,
         shapes=training(34, (0.0231, 0.0062), 0.264, epoch_s=88.0),
         parts_mib=mib(61, 2210, 1190, 94),
         took_mib=3740.0,
@@ -112,7 +112,7 @@ def _training() -> Iterator[Story]:
     )
     yield Story(
         *("train", "fb15k-237 mis-split", _FB, 8.1, 4.0, "cancelled", "stopped by the person"),
-        levers=TRAIN,
+        options=TRAIN,
         shapes=training(4, (0.0231, 0.0170), None, epoch_s=58.0),
         took_mib=3702.0,
         progress=("train", 4.0, 100.0, "epochs"),
@@ -125,9 +125,9 @@ def _seeds() -> Iterator[Story]:
         yield Story(
             *("train", f"umls seed {seed}", {"dataset": "umls", "seed": seed, "num_epochs": 100}),
             *(21.0 - seed * 0.01, 3.1),
-            levers=TRAIN,
+            options=TRAIN,
             shapes=training(100, (0.214, 0.031), mrr, epoch_s=1.8),
-            figures={"test_mrr": mrr, "test_hits_at_10": 0.992, "best_valid_mrr": mrr + 0.004},
+            metrics={"test_mrr": mrr, "test_hits_at_10": 0.992, "best_valid_mrr": mrr + 0.004},
             parts_mib=mib(9, 140, 6, 1),
             took_mib=702.0,
             progress=("train", 100.0, 100.0, "epochs"),
@@ -140,9 +140,9 @@ def _models() -> Iterator[Story]:
         settings = {"dataset": "kinships", "engine": "pykeen", "model": model, "num_epochs": 50}
         yield Story(
             *("train", f"kinships {model}", settings, 18.0 - n * 0.05, 4.4),
-            levers=with_(TRAIN, Asked("cuda_graphs", "on", "off", "PyKEEN's own loop runs")),
+            options=with_(TRAIN, Asked("cuda_graphs", "on", "off", "PyKEEN's own loop runs")),
             shapes=training(50, (0.61, 0.12), mrr, epoch_s=5.2),
-            figures={"test_mrr": mrr - 0.006, "test_hits_at_10": min(0.99, mrr + 0.22)},
+            metrics={"test_mrr": mrr - 0.006, "test_hits_at_10": min(0.99, mrr + 0.22)},
             took_mib=880.0,
             progress=("train", 50.0, 50.0, "epochs"),
             tags=("models",),
@@ -153,9 +153,9 @@ def _tracing() -> Iterator[Story]:
     folder = {"dataset": "fb15k237", "checkpoint_dir": "/made/up/checkpoints", "max_triples": 3}
     exact = Story(
         *("tracin", "fb15k-237 traced", folder, 30.4, 22.0),
-        levers=TRACIN,
+        options=TRACIN,
         shapes=(Shape("pairs_per_s", 41_000, 52_000, points=60, steps=60),),
-        figures={"tests": 3.0, "failed_tests": 0.0, "tracin_s": 1290.0},
+        metrics={"tests": 3.0, "failed_tests": 0.0, "tracin_s": 1290.0},
         parts_mib={"weights": 61.0, "factors": 1630.0, "scores": 410.0, "data": 94.0},
         took_mib=2231.0,
         traced=traced(),
@@ -168,12 +168,12 @@ def _tracing() -> Iterator[Story]:
         label="fp16 products",
         days=30.2,
         minutes=13.0,
-        levers=with_(TRACIN, Asked("gram_precision", "fp16", "fp16", by="person")),
-        figures={"tests": 3.0, "failed_tests": 0.0, "tracin_s": 771.0, "precision_top50": 0.98},
+        options=with_(TRACIN, Asked("gram_precision", "fp16", "fp16", by="person")),
+        metrics={"tests": 3.0, "failed_tests": 0.0, "tracin_s": 771.0, "precision_top50": 0.98},
         traced=traced(1.0004),
         notes=("49 of the exact run's first 50 triples are among this one's.",),
     )
-    fewer = rung("tests_at_once", 64, 8, "what is kept of fewer test triples at a time")
+    fewer = fallback("tests_at_once", 64, 8, "what is kept of fewer test triples at a time")
     yield replace(
         exact,
         label="wn18rr, many tests",
@@ -184,20 +184,20 @@ def _tracing() -> Iterator[Story]:
         parts_mib={"weights": 33.0, "factors": 13_900.0, "scores": 520.0, "data": 31.0},
         took_mib=14702.0,
         traced=traced(0.7, trouble_at=3),
-        figures={"tests": 3.0, "failed_tests": 1.0, "tracin_s": 3120.0},
+        metrics={"tests": 3.0, "failed_tests": 1.0, "tracin_s": 3120.0},
         tags=(),
     )
     missing = "no checkpoints in /made/up/checkpoints: train with --checkpoint-frequency 2"
     yield Story(
         *("tracin", "umls, no checkpoints", {**folder, "dataset": "umls"}, 11.9, 0.2, "failed", missing),
-        levers=TRACIN,
+        options=TRACIN,
     )
     both = {"train": {"dataset": "umls", "num_epochs": 60}, "tracin": {"max_triples": 3, "top_k": 10}}
     yield Story(
         *("pipeline", "umls train and trace", both, 1.2, 7.5),
-        levers=(*TRAIN, *(one for one in TRACIN if one.name not in {other.name for other in TRAIN})),
+        options=(*TRAIN, *(one for one in TRACIN if one.name not in {other.name for other in TRAIN})),
         shapes=training(60, (0.214, 0.036), 0.897, epoch_s=5.7),
-        figures={"test_mrr": 0.8921, "tests": 3.0, "failed_tests": 0.0, "tracin_s": 96.0},
+        metrics={"test_mrr": 0.8921, "tests": 3.0, "failed_tests": 0.0, "tracin_s": 96.0},
         parts_mib=mib(9, 820, 40, 1),
         took_mib=1004.0,
         traced=traced(0.4),
@@ -206,7 +206,7 @@ def _tracing() -> Iterator[Story]:
     yield Story(
         *("pipeline", "kinships, traced too", {**both, "train": {"dataset": "kinships"}}, 11.2, 2.0),
         *("interrupted", "the worker was lost: SIGKILL, which kgops did not send"),
-        levers=TRAIN,
+        options=TRAIN,
         shapes=training(20, (0.24, 0.09), 0.61, epoch_s=5.9),
         took_mib=655.0,
         progress=("train", 20.0, 100.0, "epochs"),
@@ -217,12 +217,12 @@ def _regression() -> Iterator[Story]:
     flights = {"data_directory": "/made/up/flights"}
     base = Story(
         *("regress", "heights, small", flights, 15.3, 74.0),
-        levers=REGRESS,
+        options=REGRESS,
         shapes=(
             Shape("loss", 1.42, 0.118, points=40, steps=40),
             Shape("valid_mae", 1.1, 0.231, points=40, steps=40),
         ),
-        figures={"test_mae": 0.244, "test_loss": 0.121, "best_epoch": 37.0},
+        metrics={"test_mae": 0.244, "test_loss": 0.121, "best_epoch": 37.0},
         parts_mib={
             "weights": 12.0,
             "gradients": 12.0,
@@ -234,14 +234,14 @@ def _regression() -> Iterator[Story]:
         progress=("train", 40.0, 40.0, "epochs"),
     )
     yield base
-    pieces = rung("microbatch", 8, 2, "examples computed in smaller pieces; the same step up to rounding")
+    pieces = fallback("microbatch", 8, 2, "examples computed in smaller pieces; the same step up to rounding")
     yield replace(
         base,
         label="heights, full frames",
         days=2.9,
         minutes=211.0,
         tries=(Try("out_of_memory", 0.01, _NO_ROOM, pieces, 0.99), Try("succeeded", 0.99)),
-        figures={"test_mae": 0.207, "test_loss": 0.098, "best_epoch": 39.0},
+        metrics={"test_mae": 0.207, "test_loss": 0.098, "best_epoch": 39.0},
         parts_mib={
             "weights": 12.0,
             "gradients": 12.0,
@@ -259,7 +259,7 @@ def _regression() -> Iterator[Story]:
         state="failed",
         reason="flight_07.h5: frame 212 of 480 is missing",
         shapes=(),
-        figures={},
+        metrics={},
         took_mib=None,
         progress=None,
     )
@@ -273,17 +273,17 @@ def _commands() -> Iterator[Story]:
         *("exec", "evaluate baseline", command("eval.py", "--run", "1"), 28.3, 3.4),
         shapes=(Shape("mrr", 0.05, 0.3142, points=20, steps=20),),
         took_mib=1410.0,
-        on_card=False,
+        on_gpu=False,
         tags=("paper",),
     )
     gone = "exit code 3"
     yield Story(
         *("exec", "prepare triples", command("prepare.py"), 27.5, 0.3, "failed", gone),
         took_mib=210.0,
-        on_card=False,
+        on_gpu=False,
         log=("FileNotFoundError: [Errno 2] No such file or directory: 'raw/edges.tsv'",),
     )
-    half = rung("batch_size", 64, 32, "the command's own next value")
+    half = fallback("batch_size", 64, 32, "the command's own next value")
     yield Story(
         *(
             "exec",
@@ -298,5 +298,5 @@ def _commands() -> Iterator[Story]:
     yield Story(
         *("exec", "long export", command("export.py"), 5.2, 18.0, "cancelled", "stopped by the person"),
         took_mib=890.0,
-        on_card=False,
+        on_gpu=False,
     )

@@ -6,37 +6,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kgops.planning.oom_fallbacks import Rung
+from kgops.planning.oom_fallbacks import Fallback
 from kgops.tour.curves import Shape
 from storage.influences import Traced
 
-__all__ = ["CARD", "MADE_UP", "MADE_UP_TAG", "MARK", "Asked", "Story", "Try", "environment"]
+__all__ = ["GPU", "MADE_UP", "MADE_UP_TAG", "MARK", "Asked", "Story", "Try", "environment"]
 
 MADE_UP = "made up for the tour"
 MADE_UP_TAG = "made-up"
 MARK = "(made up)"  # behind the name of whatever is
-CARD = {"name": f"Tesla T4 {MARK}", "uuid": "GPU-made-up-for-the-tour", "mib": 15360}
+GPU = {"name": f"Tesla T4 {MARK}", "uuid": "GPU-made-up-for-the-tour", "mib": 15360}
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A lever: what was asked, what came of it, and why, where that is something else."""
+    """An option: what was asked, what came of it, and why, where that is something else."""
 
     name: str
     asked: str
-    effective: str
+    applied: str
     why: str | None = None
     by: str = "profile t4"
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """An attempt, for `share` of the run's time. `rung` is what gives way after it."""
+    """An attempt, for `share` of the run's time. `fallback` is what gives way after it."""
 
     outcome: str
     share: float = 1.0
     reason: str | None = None
-    rung: Rung | None = None
+    fallback: Fallback | None = None
     peak: float = 1.0  # of the run's
 
 
@@ -52,12 +52,12 @@ class Story:
     state: str = "succeeded"
     reason: str | None = None
     tries: Sequence[Try] = ()
-    levers: Sequence[Asked] = ()
+    options: Sequence[Asked] = ()
     shapes: Sequence[Shape] = ()
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     parts_mib: dict[str, float] = field(default_factory=dict)  # what was predicted of its memory
-    took_mib: float | None = None  # of the card, or of the host where it used none
-    on_card: bool = True
+    took_mib: float | None = None  # of the GPU, or of the host where it used none
+    on_gpu: bool = True
     traced: Sequence[Traced] = ()
     progress: tuple[str, float, float, str] | None = None  # phase, done, of, unit
     tags: Sequence[str] = ()
@@ -69,8 +69,8 @@ class Story:
         return self.tries or (Try(self.state, reason=self.reason),)
 
     @property
-    def ladder(self) -> list[Rung]:
-        return [one.rung for one in self.attempts if one.rung is not None]
+    def fallbacks(self) -> list[Fallback]:
+        return [one.fallback for one in self.attempts if one.fallback is not None]
 
     @property
     def predicted_mib(self) -> float | None:
@@ -84,7 +84,7 @@ def environment() -> dict[str, Any]:
         "packages": {"torch": MARK},
         "machine": {"host": MADE_UP, "processor": MADE_UP, "cores": 8},
         "driver": None,
-        "cards": [CARD],
+        "gpus": [GPU],
         "git": None,
         "cwd": "/",
         "variables": {},

@@ -28,7 +28,7 @@ class Agreement:
     worst: dict[int, float]
     spearman: float
 
-    def figures(self, prefix: str) -> dict[str, float]:
+    def metrics(self, prefix: str) -> dict[str, float]:
         found = {
             f"{prefix}_largest_error": self.largest_error,
             f"{prefix}_mean_error": self.mean_error,

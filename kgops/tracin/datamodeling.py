@@ -68,7 +68,7 @@ class Datamodeling:
         """Over the test triples."""
         return Spread.of(self.outputs[output].by_test)
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         found: dict[str, float | None] = {"subsets": float(self.subsets)}
         for output, correlations in self.outputs.items():
             found[f"lds_{output}"] = self.score(output).mean
@@ -94,7 +94,7 @@ class Datamodeling:
             "seeds": self.seeds,
             "alpha": self.alpha,
             "tests": [list(triple) for triple in self.tests],
-            "figures": self.figures(),
+            "metrics": self.metrics(),
             "outputs": {name: correlations.to_dict() for name, correlations in self.outputs.items()},
         }
 

@@ -33,7 +33,7 @@ class Wanted:
 class Journal:
     """Retrainings of one training set, measured on the same test triples, kept in the file at `path`.
 
-    A line is known by what decides its figures: data, tests, settings, deleted triples and seed. So
+    A line is known by what decides its metrics: data, tests, settings, deleted triples and seed. So
     a file may serve several runs, and one of other settings is never mistaken.
     """
 

@@ -171,7 +171,7 @@ class _Inside:
         if phase == "train":
             self._inside(done / total)
 
-    def lever(self, name: str, requested: Any, effective: Any, reason: str | None) -> None:
+    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
         pass
 
     def metric(self, name: str, value: float, step: int) -> None:

@@ -1,4 +1,4 @@
-"""A tracing cut into pieces that any process may do, and the folder where they meet.
+"""A TracIn run cut into pieces that any process may do, and the folder where they meet.
 
 A piece is a function of the checkpoints, a tile of test triples and a share of the training triples alone. Whoever
 finishes one first publishes it. What is merged of them is, bit for bit, what one process alone finds.

@@ -23,7 +23,7 @@ class Sketch:
 
     @classmethod
     def draw(cls, features: int, entities: int, dim: int, seed: int, like: torch.Tensor) -> Sketch:
-        draw = torch.Generator().manual_seed(seed)  # on the CPU: a card would draw other numbers
+        draw = torch.Generator().manual_seed(seed)  # on the CPU: a GPU would draw other numbers
 
         def matrix(rows: int) -> torch.Tensor:
             drawn = torch.randn(rows, dim, generator=draw, dtype=torch.float32).div_(dim**0.5)

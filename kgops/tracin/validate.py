@@ -92,7 +92,7 @@ class Validation:
         ours, theirs = self._means("proponents", quantity), self._means(control, quantity)
         return Spread.of(float(ours[test] < theirs[test]) for test in ours.keys() & theirs.keys())
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Means by name, such as `logit_change_proponents`."""
         found: dict[str, float | None] = {"retrainings": float(self.retrainings)}
         for quantity in QUANTITIES:
@@ -143,7 +143,7 @@ class Validation:
             "k": self.k,
             "together": self.together,
             "retrainings": self.retrainings,
-            "figures": self.figures(),
+            "metrics": self.metrics(),
             "changes": spreads,
             "tests": by_test,
             "retrained": [change.to_dict() for change in self.changes],

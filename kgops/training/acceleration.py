@@ -23,7 +23,7 @@ __all__ = ["AcceleratedStep", "Acceleration", "resolve_acceleration"]
 
 @dataclass(frozen=True)
 class Acceleration:
-    """Effective values of the levers `compile` and `cuda_graphs`, each with the reason where it is less."""
+    """Effective values of the options `compile` and `cuda_graphs`, each with the reason where it is less."""
 
     compile: str = "off"
     compile_reason: str | None = None
@@ -37,20 +37,20 @@ class Acceleration:
 
 
 def resolve_acceleration(
-    compile_lever: str, cuda_graphs: bool, device: torch.device, *, checkpointing: bool
+    compile_option: str, cuda_graphs: bool, device: torch.device, *, checkpointing: bool
 ) -> Acceleration:
-    on_card = device.type == "cuda"
-    mode, why = compile_mode(compile_lever, place_of(device), checkpointing=checkpointing)
+    on_gpu = device.type == "cuda"
+    mode, why = compile_mode(compile_option, place_of(device), checkpointing=checkpointing)
     return Acceleration(
         mode,
         why,
-        cuda_graphs and on_card,
-        "no CUDA device" if cuda_graphs and not on_card else None,
+        cuda_graphs and on_gpu,
+        "no CUDA device" if cuda_graphs and not on_gpu else None,
     )
 
 
 class AcceleratedStep:
-    """A `TrainStep` with what the levers `compile` and `cuda_graphs` ask for and the device can do.
+    """A `TrainStep` with what the options `compile` and `cuda_graphs` ask for and the device can do.
 
     What fails on the way is reported, and the step goes on without it.
     """
@@ -83,7 +83,7 @@ class AcceleratedStep:
         self._replayed = ReplayedStep(self.step, usual_size) if self.plan.replayed else None
 
     def prepare(self, batch: Batch) -> None:
-        """Compiles with a batch of the usual size, and reports what came of both levers."""
+        """Compiles with a batch of the usual size, and reports what came of both options."""
         compiler = self._compiler
         if compiler is not None:
             started = time.monotonic()
@@ -105,12 +105,14 @@ class AcceleratedStep:
         (mode, graphs), plan = self._asked, self.plan
         uncaptured = None if self._replayed is None else self._replayed.failure
         if mode != "off":
-            effective, why = plan.compile, plan.compile_reason
-            if uncaptured is not None and effective in WHOLE_STEP:
-                effective, why = "default", uncaptured
+            applied, why = plan.compile, plan.compile_reason
+            if uncaptured is not None and applied in WHOLE_STEP:
+                applied, why = "default", uncaptured
             if self._compiler is not None and self._compiler.failure is not None:
-                effective, why = "off", self._compiler.failure
-            self._report.lever("compile", mode, effective, why)
+                applied, why = "off", self._compiler.failure
+            self._report.option("compile", mode, applied, why)
         if graphs:
             on = plan.cuda_graphs and uncaptured is None
-            self._report.lever("cuda_graphs", graphs, "on" if on else "off", uncaptured or plan.graphs_reason)
+            self._report.option(
+                "cuda_graphs", graphs, "on" if on else "off", uncaptured or plan.graphs_reason
+            )

@@ -1,4 +1,4 @@
-"""Adagrad for cards: torch's reads its learning rate on the host, which no CUDA graph can replay."""
+"""Adagrad for GPUs: torch's reads its learning rate on the host, which no CUDA graph can replay."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-__all__ = ["CardAdagrad"]
+__all__ = ["GpuAdagrad"]
 
 
-class CardAdagrad(torch.optim.Adagrad):
+class GpuAdagrad(torch.optim.Adagrad):
     """torch's Adagrad, number for number up to rounding, with a learning rate that is a tensor.
 
     `found_inf`, where somebody set it, is 1 for a step that must change nothing.

@@ -2,7 +2,7 @@
 
 Measured to the byte with torch 2.13, float32, one thread: with AVX-512 groups are of 16 channels, and of 8 for the
 gradient of weights where 4 to 15 channels enter; with AVX2 they are of 8; with less there are none. Nobody asks which
-processor it is, for whoever plans needs to know what is enough: the largest of them counts.
+CPU it is, for whoever plans needs to know what is enough: the largest of them counts.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Alone(WholeBatch):
 
 
 class Processes(Alone):
-    """This process among `of`: gloo on processors, NCCL on cards.
+    """This process among `of`: gloo on CPUs, NCCL on GPUs.
 
     They meet at an address as torch has it: of a file that all of them can reach, or `env://`.
     """

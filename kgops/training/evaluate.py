@@ -18,7 +18,7 @@ from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
 from kgops.training.batches import inverse_triples, query_rows
 
-__all__ = ["Evaluation", "Evaluator", "Figures"]
+__all__ = ["Evaluation", "Evaluator", "Metrics"]
 
 HITS_AT = (1, 3, 10)
 _QUERIES_AT_ONCE = 512
@@ -27,7 +27,7 @@ _PAIRS_AT_ONCE = 1 << 10  # a bound on what settling them takes, which a predict
 
 
 @dataclass(frozen=True)
-class Figures:
+class Metrics:
     """Means over ranks; None where there was nothing to rank."""
 
     count: int
@@ -36,7 +36,7 @@ class Figures:
     hits: dict[int, float | None]
 
     @classmethod
-    def of(cls, ranks: torch.Tensor) -> Figures:
+    def of(cls, ranks: torch.Tensor) -> Metrics:
         ranks = ranks.double()
         if not len(ranks):
             return cls(0, None, None, dict.fromkeys(HITS_AT))
@@ -56,16 +56,16 @@ class Evaluation:
     tail_ranks: torch.Tensor
 
     @property
-    def head(self) -> Figures:
-        return Figures.of(self.head_ranks)
+    def head(self) -> Metrics:
+        return Metrics.of(self.head_ranks)
 
     @property
-    def tail(self) -> Figures:
-        return Figures.of(self.tail_ranks)
+    def tail(self) -> Metrics:
+        return Metrics.of(self.tail_ranks)
 
     @property
-    def both(self) -> Figures:
-        return Figures.of(torch.cat([self.head_ranks, self.tail_ranks]))
+    def both(self) -> Metrics:
+        return Metrics.of(torch.cat([self.head_ranks, self.tail_ranks]))
 
     def to_dict(self) -> dict[str, dict[str, float | None]]:
         return {"both": self.both.to_dict(), "head": self.head.to_dict(), "tail": self.tail.to_dict()}

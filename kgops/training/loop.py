@@ -36,7 +36,7 @@ HOPELESS = 1e4
 
 
 class Diverged(KgopsError):
-    """The loss is no number any more, or far above where it began; going on would waste the card."""
+    """The loss is no number any more, or far above where it began; going on would waste the GPU."""
 
 
 @dataclass
@@ -141,7 +141,7 @@ class _Run:
         self.keeper = Keeper(model, graph, settings, self.step, self.schedule, folder, report)
         self.evaluator: Evaluator | None = None
         self.state = TrainState()
-        _report_levers(report, settings, self.precision, chunk)
+        _report_options(report, settings, self.precision, chunk)
 
     def begin(self, resume: bool) -> None:
         """Seeds a new run, or takes up the newest checkpoint that can be believed."""
@@ -314,12 +314,12 @@ class _Run:
         usual = TrainSettings.learning_rate
         lower = f"a learning rate below {rate / 3:.2g}"
         tries = [lower + (f", such as the default {usual:g}," if rate > 3 * usual else "")]
-        if self.precision.effective in ("fp16", "bf16"):
-            tries.append(f"precision fp32 instead of {self.precision.effective}")
+        if self.precision.applied in ("fp16", "bf16"):
+            tries.append(f"precision fp32 instead of {self.precision.applied}")
         if not self.model.config.batch_norm:
             tries.append("batch norm")
         return Diverged(
-            f"{what} (learning rate {rate:.2g}, {self.settings.optimizer}, {self.precision.effective}).",
+            f"{what} (learning rate {rate:.2g}, {self.settings.optimizer}, {self.precision.applied}).",
             hint=f"try {' or '.join(tries).rstrip(',')}.",
         )
 
@@ -329,13 +329,13 @@ class _Run:
             self.keeper.save_resumable(self.state)
 
 
-def _report_levers(report: Report, settings: TrainSettings, precision: Precision, chunk: int) -> None:
-    report.lever("precision", precision.requested, precision.effective, precision.reason)
-    report.lever("batch_size", settings.batch_size, settings.batch_size, None)
+def _report_options(report: Report, settings: TrainSettings, precision: Precision, chunk: int) -> None:
+    report.option("precision", precision.requested, precision.applied, precision.reason)
+    report.option("batch_size", settings.batch_size, settings.batch_size, None)
     asked = "auto" if settings.entity_chunk is None else settings.entity_chunk
-    report.lever("entity_chunk", asked, chunk, "by device and batch size" if asked == "auto" else None)
+    report.option("entity_chunk", asked, chunk, "by device and batch size" if asked == "auto" else None)
     wanted = "on" if settings.gradient_checkpointing else "off"
-    report.lever("gradient_checkpointing", wanted, wanted, None)
+    report.option("gradient_checkpointing", wanted, wanted, None)
 
 
 def _memory_mib(model: ConvE, step: TrainStep, device: torch.device) -> dict[str, float]:

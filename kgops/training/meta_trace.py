@@ -8,7 +8,7 @@ predicted, and formulas be checked. What it cannot see, and where it may be too 
 - what depends on values: `nonzero`, boolean masks, `unique`, `.item()` raise on `meta`;
 - fused and foreach optimizers, which `meta` lacks or which take other temporaries than the plain loop;
 - autocast within C++: its casts are made where Python calls an operator, by the lists below;
-- rounding and segments of a card's allocator, its context: what lives is counted, not what is reserved.
+- rounding and segments of a GPU's allocator, its context: what lives is counted, not what is reserved.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _aten: Any = torch.ops.aten
 class Traced(NamedTuple):
     """The most bytes that lived at one moment, and the operator that made it so many.
 
-    `private` of them are what a library takes inside that operator at most; some processors need less of it.
+    `private` of them are what a library takes inside that operator at most; some CPUs need less of it.
     """
 
     peak: int
@@ -59,7 +59,7 @@ def trace_step(
     steps: int = 2,
 ) -> Traced:
     """Of `make`'s module in training: `loss_of` it, the way back, and an update; the second step has what the
-    first has left behind. Both are called with tensors on `meta` by default; `autocast` is that of a card."""
+    first has left behind. Both are called with tensors on `meta` by default; `autocast` is that of a GPU."""
 
     def work() -> None:
         module = make().train()
@@ -208,13 +208,13 @@ _INSIDE: dict[Any, Callable[..., int]] = {
     _aten.sum.dim_IntList: _converted,
     _aten.native_batch_norm_backward.default: _unreduced,  # its result is made twice
 }
-# What a library takes inside them at most, whatever the processor.
+# What a library takes inside them at most, whatever the CPU.
 _PRIVATE: dict[Any, Callable[..., int]] = {
     _aten.convolution.default: inside_forward,
     _aten.convolution_backward.default: inside_backward,
 }
 
-# What torch's autocast for cards rounds, and what it makes float32 again.
+# What torch's autocast for GPUs rounds, and what it makes float32 again.
 _LOW = {
     *(
         "linear",

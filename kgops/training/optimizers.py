@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
-from kgops.training.adagrad import CardAdagrad
+from kgops.training.adagrad import GpuAdagrad
 
 __all__ = ["OPTIMIZERS", "SCHEDULES", "Schedule", "build_optimizer", "rate_of", "restore", "set_rate"]
 
@@ -25,7 +25,7 @@ def build_optimizer(
         raise Usage(f"learning_rate is {learning_rate}; it must be a number above 0.")
     parameters = list(model.parameters())
     device = parameters[0].device
-    # On a card the rate lies where the kernels read it: a replayed step then follows the schedule.
+    # On a GPU the rate lies where the kernels read it: a replayed step then follows the schedule.
     rate = torch.tensor(learning_rate, device=device) if device.type == "cuda" else learning_rate
     common: dict[str, Any] = {"lr": rate, "weight_decay": weight_decay}
     if name == "adam":
@@ -34,7 +34,7 @@ def build_optimizer(
         return torch.optim.AdamW(parameters, fused=True, **common)
     if name == "adagrad":
         if device.type == "cuda":
-            return CardAdagrad(parameters, **common)
+            return GpuAdagrad(parameters, **common)
         return torch.optim.Adagrad(parameters, fused=True, **common)
     if name == "sgd":
         return torch.optim.SGD(parameters, fused=True, **common)

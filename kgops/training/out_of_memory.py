@@ -58,7 +58,7 @@ def is_at_its_limit() -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """What was asked for, and what there was: for a card in its driver's words, for the host in figures."""
+    """What was asked for, and what there was: for a GPU in its driver's words, for the host in metrics."""
     limit = make_room()
     text = str(_lack(error) or error).strip().split("\n")[0]
     if (

@@ -21,23 +21,23 @@ class Precision:
     """Weights, optimizer and sums over entities stay float32 under every one of these."""
 
     requested: str
-    effective: str
+    applied: str
     reason: str | None
 
     @property
     def dtype(self) -> torch.dtype:
-        return _DTYPES[self.effective]
+        return _DTYPES[self.applied]
 
     @property
     def scaled(self) -> bool:
         """Whether gradients need scaling on their way through: fp16 alone has too small a range."""
-        return self.effective == "fp16"
+        return self.applied == "fp16"
 
     def apply(self) -> None:
         """Sets what torch keeps globally; call once, before the first product."""
-        torch.set_float32_matmul_precision("high" if self.effective == "tf32" else "highest")
+        torch.set_float32_matmul_precision("high" if self.applied == "tf32" else "highest")
         backends: Any = torch.backends
-        backends.cudnn.allow_tf32 = self.effective == "tf32"
+        backends.cudnn.allow_tf32 = self.applied == "tf32"
         # Otherwise a long fp16 sum may be cut into pieces that are rounded to fp16 in between.
         backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 

@@ -13,7 +13,7 @@ from kgops.training.settings import TrainSettings
 
 __all__ = ["MAY_DIFFER", "TrainState", "refuse_foreign"]
 
-# What the ladder changes, how long to go on, and how often to look: everything else makes another training.
+# What the OOM fallbacks changes, how long to go on, and how often to look: everything else makes another training.
 MAY_DIFFER = frozenset(
     {
         *("batch_size", "precision", "entity_chunk", "gradient_checkpointing", "compile", "cuda_graphs"),

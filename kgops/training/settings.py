@@ -83,7 +83,7 @@ class TrainSettings:
 
     def chunk_for(self, device: torch.device, processes: int = 1) -> int:
         """Entities scored at once, where so many processes share a batch: a chunk of scores near the cache on a
-        CPU, 64 MiB of them on a card."""
+        CPU, 64 MiB of them on a GPU."""
         if self.entity_chunk is not None:
             return self.entity_chunk
         scores = 1 << 24 if device.type == "cuda" else 1 << 19

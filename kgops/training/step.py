@@ -43,7 +43,7 @@ class TrainStep:
         self.group = group or Alone()
         self.compiler, self.compiled_size = compiler, compiled_size
         device = model.entities.device
-        # What is many small operations is slow on a card alone; a compiler for CPUs takes 10 s for each.
+        # What is many small operations is slow on a GPU alone; a compiler for CPUs takes 10 s for each.
         small = compiler if compiler is not None and device.type == "cuda" else _as_it_is
         front, finish = model.normed_image, model.finish
         if self.group.of > 1:

@@ -2,8 +2,8 @@
 
     python -m kgops.trials.checks [--quick]
 
-Prints JSON: a figure for each claim, by the claim's name in `claim_register/`. What compares speeds takes turns
-and counts the processor time of one thread.
+Prints JSON: a value for each claim, by the claim's name in `claim_register/`. What compares speeds takes turns
+and counts the CPU time of one thread.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SHAPES, ENTITIES, DIM = 60, 800, 32
 ROUNDS = 5
 TRAINS = 10_000  # of a test triple, as the analysis assumes
 PROJECTED = 64
-Figure = dict[str, Any]
+Metric = dict[str, Any]
 
 
-def figure(name: str, subject: str, values: list[float], unit: str = "", *, largest: bool = False) -> Figure:
+def metric(name: str, subject: str, values: list[float], unit: str = "", *, largest: bool = False) -> Metric:
     """The median with quartiles, or of bounds the `largest`."""
     low, high = quartiles(values) if len(values) > 1 and not largest else (None, None)
     value = max(values) if largest else median(values)
@@ -72,7 +72,7 @@ def dense(scores: torch.Tensor, true: torch.Tensor, smoothing: float) -> torch.T
     return F.binary_cross_entropy_with_logits(scores, labels)
 
 
-def losses() -> Iterator[Figure]:
+def losses() -> Iterator[Metric]:
     draw = torch.Generator().manual_seed(0)
     absolute, relative, values, equal, smoothed = [], [], [], [], []
     for i in range(SHAPES):
@@ -90,22 +90,22 @@ def losses() -> Iterator[Figure]:
         smoothed.append(abs(c - d))
     told = f"over {SHAPES} random shapes"
     worst, value = max(zip(absolute, values, strict=True))
-    yield figure(
+    yield metric(
         "loss.abs", f"the largest difference is {worst:.1e}, of a loss of {value:.2f}, {told}", [worst]
     )
-    yield figure(
+    yield metric(
         "loss.rel", f"the largest difference to float64 is {{value:.1e}}, {told}", relative, largest=True
     )
     share = sum(equal) / len(equal)
-    yield figure("loss.identical", f"bit for bit equal in {share:.0%}, {told}", [share])
-    yield figure(
+    yield metric("loss.identical", f"bit for bit equal in {share:.0%}, {told}", [share])
+    yield metric(
         "loss.smoothing",
         f"with smoothing 0.05-0.3 the largest difference in float64 is {{value:.1e}}, {told}",
         smoothed,
         largest=True,
     )
     small, large = (_loss_bytes(entities) for entities in (4000, 8000))
-    yield figure("loss.complexity", "twice the entities take {value:.2f} times the memory", [large / small])
+    yield metric("loss.complexity", "twice the entities take {value:.2f} times the memory", [large / small])
 
 
 def _loss_bytes(entities: int) -> int:
@@ -141,23 +141,23 @@ def _setting(triples: int) -> tuple[Setting, torch.Tensor]:
     return Setting(graph, model, rows[0], rows[1:]), exact
 
 
-def fp16(setting: Setting, exact: torch.Tensor) -> Iterator[Figure]:
+def fp16(setting: Setting, exact: torch.Tensor) -> Iterator[Metric]:
     """Their loop under autocast to FP16, which torch also has on a CPU: slower there, with the same rounding."""
     loop = Loop(setting, autocast=lambda: torch.autocast("cpu", torch.float16))
     found = compare(exact[None], loop.scores(loop.rows)[None])
     told = f"the largest error is {found.largest_error:.2%} of the largest score, ranks {found.spearman:.3f}"
     told += f", over {len(loop.rows)} triples; FP16 on the CPU"
-    yield figure("tracin.fp16.scores", told, [found.largest_error])
+    yield metric("tracin.fp16.scores", told, [found.largest_error])
     with peers.matrix_product(), loop.autocast():
         score = loop.model.score_hrt(loop.rows[:1])[0, 0]
     with _Products() as products:
         torch.autograd.grad(F.softplus(-score.float()), loop.parameters, allow_unused=True)
     full = [dtype == torch.float32 for dtype in products.dtypes]
     told = f"{sum(full)} of {len(full)} products of the backward pass are FP32; FP16 on the CPU"
-    yield figure("tracin.fp16.gradients", told, [sum(full) / len(full)])
+    yield metric("tracin.fp16.gradients", told, [sum(full) / len(full)])
 
 
-def shares(setting: Setting) -> Iterator[Figure]:
+def shares(setting: Setting) -> Iterator[Metric]:
     """Where the time of their loop goes, from what one gradient and one product take here."""
     loop = Loop(setting)
     loop.scores(loop.rows[:4])
@@ -172,28 +172,28 @@ def shares(setting: Setting) -> Iterator[Figure]:
     whole = TRAINS * (one + product) + one
     told = f"of {TRAINS:,} training triples, at {one * 1e3:.3g} ms a gradient and {product * 1e3:.3g} ms a product"
     for name, part in (("train", TRAINS * one), ("test", one), ("dot", TRAINS * product)):
-        yield figure(f"analysis.breakdown.{name}.share", f"{part / whole:.3%}, {told}", [part / whole])
+        yield metric(f"analysis.breakdown.{name}.share", f"{part / whole:.3%}, {told}", [part / whole])
 
 
-def speeds(setting: Setting) -> Iterator[Figure]:
+def speeds(setting: Setting) -> Iterator[Metric]:
     loop = Loop(setting)
 
     def by(batch: int) -> Callable[[], object]:
         return lambda: [loop.scores(part) for part in torch.split(loop.rows[:64], batch)]
 
     told = "batches of 64 in place of 4: {value:.2f} times as fast, one backward pass a triple"
-    yield figure("analysis.batch.speed", told, ratios(by(4), by(64)), "×")
+    yield metric("analysis.batch.speed", told, ratios(by(4), by(64)), "×")
     model, test, rows = setting.model, setting.test[None], setting.trains[:64]
     singly = one_by_one(list(model.parameters()), lambda row: model(row[:1], row[1:2])[0], TARGET, test)
     together = vectorised(model, TARGET, test)
     told = "kgops' ConvE, vectorised by vmap: {value:.2f} times as fast as one by one"
-    yield figure(
+    yield metric(
         "analysis.custommodel.speed", told, ratios(lambda: singly(rows), lambda: together(rows)), "×"
     )
     yield projection(setting)
 
 
-def projection(setting: Setting) -> Figure:
+def projection(setting: Setting) -> Metric:
     """kgops' own random projection beside kgops' exact scores, of many test triples."""
     train = setting.graph.train
     tests, rows = train[:256], train[256:768]
@@ -205,22 +205,22 @@ def projection(setting: Setting) -> Figure:
     found = compare(scores(None), scores(PROJECTED))
     told = f"kgops' projection to {PROJECTED}: {{value:.2f}} times as fast as its exact scores"
     told += f", ranks {found.spearman:.3f}, top 10 {found.top.get(10, float('nan')):.0%}"
-    return figure("analysis.approx.speed", told, ratios(lambda: scores(None), lambda: scores(PROJECTED)), "×")
+    return metric("analysis.approx.speed", told, ratios(lambda: scores(None), lambda: scores(PROJECTED)), "×")
 
 
-def compiling(setting: Setting) -> Iterator[Figure]:
+def compiling(setting: Setting) -> Iterator[Metric]:
     loop = Loop(setting)
     loop.model.interaction.hr2d = torch.compile(loop.model.interaction.hr2d)
     first = wall(lambda: loop.gradient(loop.rows[0]))
     later = median([wall(lambda: loop.gradient(loop.rows[0])) for _ in range(ROUNDS)])
     told = f"the first gradient takes {first:.1f} s, a later one {later * 1e3:.3g} ms"
-    yield figure("analysis.compile.first", told, [first / later], "×")
+    yield metric("analysis.compile.first", told, [first / later], "×")
 
 
 # --- the regression network ---
 
 
-def regression() -> Iterator[Figure]:
+def regression() -> Iterator[Metric]:
     images, angles = torch.rand(2, 3, 32, 32), 90 * torch.rand(2, 3, 2)
     grads, ran = [], 0
     for checkpointing in (False, True):
@@ -238,7 +238,7 @@ def regression() -> Iterator[Figure]:
     off = max(
         float((a - b).abs().max()) for a, b in zip(*grads, strict=True) if a is not None and b is not None
     )
-    yield figure(
+    yield metric(
         "regress.checkpoint.exact",
         "gradients differ by up to {value:.1e} of the largest: rounding",
         [off / largest],
@@ -246,7 +246,7 @@ def regression() -> Iterator[Figure]:
     told = (
         f"{on_disk} bytes written; the first convolution ran {ran} times for 3 frames: it is computed again"
     )
-    yield figure("regress.checkpoint.disk", told, [float(on_disk)], "bytes")
+    yield metric("regress.checkpoint.disk", told, [float(on_disk)], "bytes")
 
 
 def written() -> int:

@@ -132,7 +132,7 @@ def _told(way: Way, turn: Turn) -> Told:
 
 
 def _trouble(why: str) -> Told:
-    nothing: dict[str, Any] = {"seconds": None, "memory_mib": None, "figures": {}, "levers": {}}
+    nothing: dict[str, Any] = {"seconds": None, "memory_mib": None, "metrics": {}, "options": {}}
     return [{"state": "failed", "trouble": why, **nothing}]
 
 

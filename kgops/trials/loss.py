@@ -93,8 +93,8 @@ def _done(
             step()
 
     taken = turn.take(lambda _: all_of_them(), step, apart_bytes=peers.state_bytes(model))
-    figures = {"loss": last[0], "labels_mib": labels_mib}
-    return Done(taken.each(steps), taken.resident_mib, figures, memory_of=LIVE_OF_A_STEP)
+    metrics = {"loss": last[0], "labels_mib": labels_mib}
+    return Done(taken.each(steps), taken.resident_mib, metrics, memory_of=LIVE_OF_A_STEP)
 
 
 def _labels_mib(is_dense: bool, batch: Batch, entities: int) -> float:

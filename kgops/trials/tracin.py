@@ -1,4 +1,4 @@
-"""TracIn as the group's script does it, with each of its levers, beside kgops' products of factors.
+"""TracIn as the group's script does it, with each of its options, beside kgops' products of factors.
 
     python -m kgops.trials.tracin --entities 5000 --triples 256 --round 1
 
@@ -38,7 +38,7 @@ from kgops.trials import peers
 from kgops.trials.entry import run
 from kgops.trials.interleaved import take_turns
 from kgops.trials.tracin_variants import model_of, pykeen_model
-from kgops.trials.variants import Done, Turn, Untestable, Way, needs_a_card
+from kgops.trials.variants import Done, Turn, Untestable, Way, needs_a_gpu
 
 __all__ = ["main"]
 
@@ -133,8 +133,8 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
 
     def compared(scores: torch.Tensor, beside: torch.Tensor) -> dict[str, float]:
         found = compare(beside[None], scores[None])
-        figures = {"score_error": found.largest_error, "rank_agreement": found.spearman}
-        return figures | {f"top_{k}_shared": share for k, share in found.top.items() if k <= 50}
+        metrics = {"score_error": found.largest_error, "rank_agreement": found.spearman}
+        return metrics | {f"top_{k}_shared": share for k, share in found.top.items() if k <= 50}
 
     def over(
         turn: Turn,
@@ -211,8 +211,8 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
         left[kept] = everything[kept]
         remark = f"{len(kept):,} of {len(train):,} triples are left, by kgops' own filter"
         seconds = [(selecting + one * len(kept)) / len(train) for one in each]
-        figures = {**compared(left, everything), "reduction": len(train) / len(kept)}
-        return Done(seconds, resident, figures, remark)
+        metrics = {**compared(left, everything), "reduction": len(train) / len(kept)}
+        return Done(seconds, resident, metrics, remark)
 
     def ours(turn: Turn) -> Done:
         """All of the sample in each part, several times: a share of it would be too short to time, and smaller blocks
@@ -227,11 +227,11 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
         return Done(taken.each(OURS_AGAIN * many), taken.resident_mib, compared(taken.results[-1], exact))
 
     last = sorted(last_layers(setting.theirs(), LAST_LAYERS))
-    emulated = None if cpu_has_bf16() else "this processor has no bf16 instructions: they are emulated"
+    emulated = None if cpu_has_bf16() else "this CPU has no bf16 instructions: they are emulated"
     return {
         "baseline": theirs,
         "baseline again": theirs,
-        "+ fp16": lambda _: needs_a_card("their mixed precision is CUDA's"),
+        "+ fp16": lambda _: needs_a_gpu("their mixed precision is CUDA's"),
         "+ bf16": lambda turn: theirs(
             turn, autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated
         ),
@@ -242,7 +242,7 @@ def ways(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Way]:
         "+ compile": compiled,
         "+ filtering": filtered,
         "all that is exact": lambda turn: vectorised(
-            turn, "vectorised, the test's gradient once; fp16 needs a card"
+            turn, "vectorised, the test's gradient once; fp16 needs a GPU"
         ),
         "kgops": ours,
     }

@@ -1,4 +1,4 @@
-"""Training ConvE as the group's script does, with each of its levers, beside kgops' step.
+"""Training ConvE as the group's script does, with each of its options, beside kgops' step.
 
     python -m kgops.trials.training --entities 5000 --round 1
 
@@ -31,7 +31,7 @@ from kgops.trials import peers
 from kgops.trials.entry import run
 from kgops.trials.interleaved import take_turns
 from kgops.trials.train_step import synthetic
-from kgops.trials.variants import Done, Turn, Untestable, Way, needs_a_card
+from kgops.trials.variants import Done, Turn, Untestable, Way, needs_a_gpu
 
 __all__ = ["main"]
 
@@ -40,7 +40,7 @@ MIXED = "their mixed precision and its gradient scaler are CUDA's"
 
 
 class Theirs:
-    """One model and one optimizer, and a step with the levers that are asked for."""
+    """One model and one optimizer, and a step with the options that are asked for."""
 
     def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int) -> None:
         from pykeen.losses import BCEWithLogitsLoss
@@ -127,7 +127,7 @@ def ways(graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: b
         return Done(taken.each(steps), taken.resident_mib, {"loss": made.losses[-1]}, remark)
 
     def bf16(turn: Turn) -> Done:
-        emulated = None if cpu_has_bf16() else "this processor has no bf16 instructions: they are emulated"
+        emulated = None if cpu_has_bf16() else "this CPU has no bf16 instructions: they are emulated"
         return theirs(turn, autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated)
 
     def compile_(turn: Turn) -> Done:
@@ -147,10 +147,10 @@ def ways(graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: b
     return {
         "fp32": theirs,
         "fp32 again": theirs,
-        "+ fp16": lambda _: needs_a_card(MIXED),
+        "+ fp16": lambda _: needs_a_gpu(MIXED),
         "+ bf16": bf16,
         "+ checkpointing": lambda turn: theirs(turn, Theirs.with_checkpointing),
-        "+ fp16 + checkpointing": lambda _: needs_a_card(MIXED),
+        "+ fp16 + checkpointing": lambda _: needs_a_gpu(MIXED),
         "+ compile": compile_,
         "kgops": ours,
     }

@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar
 from kgops.trials.live_bytes import peak_live_bytes
 from kgops.trials.resident import peak_mib, reset_peak
 
-__all__ = ["LIVE", "LIVE_OF_A_STEP", "Done", "Taken", "Turn", "Untestable", "Way", "needs_a_card", "weigh"]
+__all__ = ["LIVE", "LIVE_OF_A_STEP", "Done", "Taken", "Turn", "Untestable", "Way", "needs_a_gpu", "weigh"]
 
-SECONDS_OF = "processor time of one thread, loading left out"
+SECONDS_OF = "CPU time of one thread, loading left out"
 LIVE = "live bytes of torch's CPU allocator at their peak, above the loaded model and data"
 LIVE_OF_A_STEP = "live bytes of torch's CPU allocator at their peak, above weights, gradients and optimizer"
 MIB = 2**20
@@ -30,17 +30,17 @@ class Untestable(Exception):
     """Why this way cannot be taken here."""
 
 
-def needs_a_card(what: str) -> Done:
-    """`what` is a card's, and these ways are taken on the processor, whatever else there is."""
+def needs_a_gpu(what: str) -> Done:
+    """`what` is a GPU's, and these ways are taken on the CPU, whatever else there is."""
     import torch
 
-    here = "this benchmark runs on the processor yet" if torch.cuda.is_available() else "no CUDA device"
+    here = "this benchmark runs on the CPU yet" if torch.cuda.is_available() else "no CUDA device"
     raise Untestable(f"{here}: {what}")
 
 
 @dataclass(frozen=True)
 class Taken(Generic[T]):
-    """Processor seconds of each part, the resident peak above the start in MiB, and what each part returned."""
+    """CPU seconds of each part, the resident peak above the start in MiB, and what each part returned."""
 
     seconds: tuple[float, ...]
     resident_mib: float | None
@@ -77,7 +77,7 @@ class Turn:
     ) -> Taken[T]:
         """Warms up, then does the parts; `work` is told which. `apart_bytes` of what is allocated are not counted.
 
-        Processor time is not the clock's: what else this machine does makes a single thread wait, and no more work.
+        CPU time is not the clock's: what else this machine does makes a single thread wait, and no more work.
         """
         if self._is_weighed:
             raise _Weighed((peak_live_bytes(lambda: (warm_up(), work(0))) - apart_bytes) / MIB)
@@ -96,12 +96,12 @@ class Turn:
 
 @dataclass(frozen=True)
 class Done:
-    """`seconds` of each part; `resident_mib` is the peak above the start; `figures` say how good the result is;
+    """`seconds` of each part; `resident_mib` is the peak above the start; `metrics` say how good the result is;
     `remark` what must be known with it."""
 
     seconds: Sequence[float]
     resident_mib: float | None
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     remark: str | None = None
     memory_of: str = LIVE
 
@@ -113,10 +113,10 @@ class Done:
             "remark": self.remark,
             "seconds_of": SECONDS_OF,
         }
-        common |= {"memory_of": self.memory_of, "figures": self.figures, "levers": {}}
+        common |= {"memory_of": self.memory_of, "metrics": self.metrics, "options": {}}
         tables = [{**common, "seconds": one, "took_s": one, "memory_mib": None} for one in self.seconds]
         resident = {} if self.resident_mib is None else {"resident_mib": self.resident_mib}
-        tables[0] |= {"memory_mib": live_mib, "figures": {**self.figures, **resident}}
+        tables[0] |= {"memory_mib": live_mib, "metrics": {**self.metrics, **resident}}
         return tables
 
 

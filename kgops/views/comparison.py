@@ -13,13 +13,13 @@ from storage import reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = ["MOST", "Comparison", "Difference", "Figure", "compare"]
+__all__ = ["MOST", "Comparison", "Difference", "Metric", "compare"]
 
 MOST = 8
 # Of an environment: what numbers and times depend on. Where somebody stood, and most variables, they do not.
-_ENVIRONMENT = ("python", "packages", "machine", "driver", "cards", "git")
+_ENVIRONMENT = ("python", "packages", "machine", "driver", "gpus", "git")
 _VARIABLES = ("OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTORCH_", "TORCH_")
-_MACHINE = ("machine.host", "machine.processor", "machine.cores", "cards", "driver")
+_MACHINE = ("machine.host", "machine.processor", "machine.cores", "gpus", "driver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Metric:
     """A measured value for each run; `spread` has lower and upper quartile where it was measured often."""
 
     name: str
@@ -51,13 +51,13 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`settings`, `levers` and `environment` have all rows; those that differ say so."""
+    """`settings`, `options` and `environment` have all rows; those that differ say so."""
 
     runs: tuple[Run, ...]
     settings: tuple[Difference, ...]
-    levers: tuple[Difference, ...]
+    options: tuple[Difference, ...]
     environment: tuple[Difference, ...]
-    figures: tuple[Figure, ...]
+    metrics: tuple[Metric, ...]
 
     def is_of_one_workload(self, row: Difference) -> bool:
         """A setting that is the same in all runs that can be given it, and that others have no place for."""
@@ -81,9 +81,9 @@ def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:
     return Comparison(
         tuple(chosen),
         _differences([_flat(_asked(spec.job)) for spec in specs]),
-        _differences([_effective(conn, run) for run in chosen]),
+        _differences([_applied(conn, run) for run in chosen]),
         _differences([_surroundings(spec.environment) for spec in specs]),
-        tuple(_figures(conn, chosen)),
+        tuple(_metrics(conn, chosen)),
     )
 
 
@@ -93,9 +93,9 @@ def _asked(job: Mapping[str, Any]) -> dict[str, Any]:
     return asked | (halves(job["pipeline"]) if "pipeline" in job else {})
 
 
-def _effective(conn: Connection, run: Run) -> dict[str, Any]:
-    """Of each lever, as the newest attempt had it."""
-    return {lever.name: lever.effective for lever in reports.levers(conn, run.id)}
+def _applied(conn: Connection, run: Run) -> dict[str, Any]:
+    """Of each option, as the newest attempt had it."""
+    return {option.name: option.applied for option in reports.options(conn, run.id)}
 
 
 def _surroundings(environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,23 +121,23 @@ def _differences(tables: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:
     return tuple(Difference(name, tuple(table.get(name) for table in tables)) for name in names)
 
 
-def _figures(conn: Connection, chosen: Sequence[Run]) -> Iterable[Figure]:
+def _metrics(conn: Connection, chosen: Sequence[Run]) -> Iterable[Metric]:
     yield _single("took", "s", chosen, lambda run: _took(run))
     yield _single("peak_host_mib", "MiB", chosen, lambda run: run.peak_host_mib)
-    yield _single("peak_card_mib", "MiB", chosen, lambda run: run.peak_card_mib)
+    yield _single("peak_gpu_mib", "MiB", chosen, lambda run: run.peak_gpu_mib)
     yield _single("predicted_mib", "MiB", chosen, lambda run: run.predicted_mib)
     epochs = [_epoch_seconds(conn, run) for run in chosen]
     if any(epochs):
         values = tuple(median(one) if one else None for one in epochs)
-        yield Figure("epoch_seconds", "s", values, tuple(_quartiles(one) for one in epochs))
-    ended = [reports.figures(conn, run.id) for run in chosen]
+        yield Metric("epoch_seconds", "s", values, tuple(_quartiles(one) for one in epochs))
+    ended = [reports.metrics(conn, run.id) for run in chosen]
     for name in dict.fromkeys(name for table in ended for name in table):
         values = tuple(table.get(name) for table in ended)
-        yield Figure(name, "", values, (None,) * len(chosen))
+        yield Metric(name, "", values, (None,) * len(chosen))
 
 
-def _single(name: str, unit: str, chosen: Sequence[Run], value: Callable[[Run], float | None]) -> Figure:
-    return Figure(name, unit, tuple(value(run) for run in chosen), (None,) * len(chosen))
+def _single(name: str, unit: str, chosen: Sequence[Run], value: Callable[[Run], float | None]) -> Metric:
+    return Metric(name, unit, tuple(value(run) for run in chosen), (None,) * len(chosen))
 
 
 def _took(run: Run) -> float | None:

@@ -137,7 +137,7 @@ def _torch() -> Finding:
     if numbers < _OLDEST_TORCH:
         return Finding("torch", "trouble", found, "kgops needs torch 2.10 or newer: pip install -U torch")
     if cuda is None and Path("/dev/nvidiactl").exists():
-        return Finding("torch", "trouble", found, "this machine has a card: install a CUDA build of torch")
+        return Finding("torch", "trouble", found, "this machine has a GPU: install a CUDA build of torch")
     return Finding("torch", "ok", found)
 
 
@@ -149,9 +149,9 @@ def _nvml() -> Finding:
         level: Level = "note" if opened.kind == "no-library" else "trouble"
         return Finding("NVML", level, opened.message, opened.hint)
     try:
-        cards = opened.cards()
-        names = ", ".join(card.name or "unnamed" for card in cards) or "no cards"
-        lost = [card for card in cards if card.problem is not None]
+        gpus = opened.gpus()
+        names = ", ".join(gpu.name or "unnamed" for gpu in gpus) or "no GPUs"
+        lost = [gpu for gpu in gpus if gpu.problem is not None]
         if lost and lost[0].problem is not None:
             return Finding("NVML", "trouble", lost[0].problem.message, lost[0].problem.hint)
         return Finding("NVML", "ok", f"driver {opened.driver_version() or 'n/a'}: {names}")

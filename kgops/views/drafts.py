@@ -15,7 +15,7 @@ from kgops.gpus.known import known_by_short_name
 from kgops.jobs import configurations
 from kgops.jobs.chunk_sizes import REGRESS_IMAGES
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from storage import runs
 from storage.database import Connection
 from storage.runs import Filter
@@ -89,13 +89,13 @@ PULLED: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """`fields` by name, empty for the default; `card` is `cpu`, an index here, or a known card's short name."""
+    """`fields` by name, empty for the default; `gpu` is `cpu`, an index here, or a known GPU's short name."""
 
     workload: str = "train"
     fields: Mapping[str, str] = field(default_factory=dict)
-    levers: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     profile: str | None = None
-    card: str | None = None
+    gpu: str | None = None
 
     def text(self, name: str) -> str:
         return self.fields.get(name, "")
@@ -108,32 +108,32 @@ class Draft:
     def with_field(self, name: str, text: str) -> Draft:
         return replace(self, fields={**self.fields, name: text})
 
-    def with_lever(self, name: str, value: Any) -> Draft:
+    def with_option(self, name: str, value: Any) -> Draft:
         """None leaves it to profile and planner."""
-        rest = {lever: v for lever, v in self.levers.items() if lever != name}
-        return replace(self, levers=rest if value is None else {**rest, name: value})
+        rest = {option: v for option, v in self.options.items() if option != name}
+        return replace(self, options=rest if value is None else {**rest, name: value})
 
 
 def is_what_if(draft: Draft) -> bool:
-    """Whether it is about a card that is known by name and not one of this machine's."""
-    return draft.card is not None and known_by_short_name(draft.card) is not None
+    """Whether it is about a GPU that is known by name and not one of this machine's."""
+    return draft.gpu is not None and known_by_short_name(draft.gpu) is not None
 
 
 def job_of(draft: Draft) -> Job:
     """The job as chosen. Raises BadField, which names the field to look at."""
-    levers = {name: v for name, v in draft.levers.items() if name in PULLED[draft.workload]}
+    options = {name: v for name, v in draft.options.items() if name in PULLED[draft.workload]}
     if draft.workload == "regress":
-        settings, levers = _regress(draft, levers)
+        settings, options = _regress(draft, options)
     else:
         settings = _SETTINGS[draft.workload](draft)
-    if draft.card == "cpu" and draft.workload != "exec":
+    if draft.gpu == "cpu" and draft.workload != "exec":
         settings["device"] = "cpu"
-    gpu = draft.card if draft.card != "cpu" and not is_what_if(draft) else None
+    gpu = draft.gpu if draft.gpu != "cpu" and not is_what_if(draft) else None
     table = {
         "workload": draft.workload,
         draft.workload: settings,
-        "levers": levers,
-        "card": {"wanted": gpu} if gpu else {},
+        "options": options,
+        "gpu": {"wanted": gpu} if gpu else {},
         **({"profile": draft.profile} if draft.profile else {}),
     }
     try:
@@ -237,8 +237,8 @@ def _tracin(draft: Draft) -> dict[str, Any]:
     return settings
 
 
-def _regress(draft: Draft, levers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings and levers of the configuration, with what was chosen in place of what it says."""
+def _regress(draft: Draft, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings and options of the configuration, with what was chosen in place of what it says."""
     config, folder = draft.text("config").strip(), draft.text("data_directory").strip()
     try:
         asked = configurations.read(config) if config else {}
@@ -252,13 +252,13 @@ def _regress(draft: Draft, levers: Mapping[str, Any]) -> tuple[dict[str, Any], d
             raise BadField("data_directory", f"there is no folder {folder}", "Tab completes a path")
         asked["data_directory"] = str(path)
     try:
-        table = configurations.job_table({**asked, **levers}, config or "this run")
+        table = configurations.job_table({**asked, **options}, config or "this run")
     except BadJob as error:
         raise _about_a_field(error, "regress") from error
     settings: dict[str, Any] = table["regress"]
     if not settings.get("data_directory"):
         settings.setdefault("image_size", REGRESS_IMAGES)
-    return settings, table["levers"]
+    return settings, table["options"]
 
 
 def _exec(draft: Draft) -> dict[str, Any]:
@@ -289,4 +289,4 @@ def _about_a_field(error: BadJob, workload: str) -> BadField:
     where, _, what = error.problems[0].partition(": ")
     name = where.rpartition(".")[2]
     fields = [field.name for field in FIELDS[workload]]
-    return BadField(name if name in LEVERS or name in fields else fields[0], what or where)
+    return BadField(name if name in OPTIONS or name in fields else fields[0], what or where)

@@ -92,7 +92,7 @@ def of_run(home: Home, number: int) -> Found:
 
 def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> str | None:
     """Where the rest is, if the record keeps less than was found: fewer test triples, or fewer than `top` of each."""
-    of: float = reports.figures(conn, run.id).get("tests", tests)
+    of: float = reports.metrics(conn, run.id).get("tests", tests)
     kept = []
     if of > tests >= TRACIN_TESTS_IN_RECORD:
         kept.append(f"the first {tests:,} of {of:,.0f} test triples")

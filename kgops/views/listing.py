@@ -15,7 +15,7 @@ from storage.database import Connection
 from storage.filters import Reading, Term
 from storage.runs import Run
 
-__all__ = ["BLOCK", "Deleted", "Listing", "Sort", "delete_marked", "sort_by", "strictly", "unknown_figures"]
+__all__ = ["BLOCK", "Deleted", "Listing", "Sort", "delete_marked", "sort_by", "strictly", "unknown_metrics"]
 
 BLOCK = 200
 _KEPT_MASKS = 32
@@ -23,10 +23,10 @@ _KEPT_ORDERS = 3
 
 
 class Sort(NamedTuple):
-    """By a column, or by a figure of the runs; what has nothing there comes last."""
+    """By a column, or by a metric of the runs; what has nothing there comes last."""
 
     by: str = "id"
-    figure: bool = False
+    metric: bool = False
     descending: bool = True
 
 
@@ -91,8 +91,8 @@ class Listing:
         found = {run.id: run for run in runs.of_numbers(self._conn, wanted)}
         return [found.get(number) for number in wanted]
 
-    def figures(self, first: int, name: str, size: int = BLOCK) -> dict[int, float]:
-        """One figure of the runs of a block, where they have it: a column beside those of the rows."""
+    def metrics(self, first: int, name: str, size: int = BLOCK) -> dict[int, float]:
+        """One metric of the runs of a block, where they have it: a column beside those of the rows."""
         return scores.of_runs(self._conn, list(self.numbers[max(first, 0) : max(first, 0) + size]), name)
 
     def position(self, number: int) -> int | None:
@@ -147,9 +147,9 @@ class Listing:
         return (number for number in self._all_sorted() if number < len(known) and known[number])
 
     def _all_sorted(self) -> Iterator[int]:
-        by, figure, descending = self.sort
-        if figure:
-            return runs.ordered(self._conn, figure=by, descending=descending)
+        by, metric, descending = self.sort
+        if metric:
+            return runs.ordered(self._conn, metric=by, descending=descending)
         return runs.ordered(self._conn, sort=by, descending=descending)
 
 
@@ -163,22 +163,22 @@ def strictly(text: str) -> tuple[Term, ...]:
 
 
 def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
-    """A column or a figure by its name. Raises Usage where there is neither."""
+    """A column or a metric by its name. Raises Usage where there is neither."""
     if name in runs.SORTABLE:
         return Sort(name, descending=descending)
-    figures = scores.names(conn)
-    if scores.split(name)[1] not in figures:
-        raise Usage(f"cannot sort by {name!r:.60}{nearest(name, dict.fromkeys((*runs.COLUMNS, *figures)))}")
-    return Sort(name, figure=True, descending=descending)
+    metrics = scores.names(conn)
+    if scores.split(name)[1] not in metrics:
+        raise Usage(f"cannot sort by {name!r:.60}{nearest(name, dict.fromkeys((*runs.COLUMNS, *metrics)))}")
+    return Sort(name, metric=True, descending=descending)
 
 
-def unknown_figures(conn: Connection, terms: Iterable[Term]) -> list[str]:
-    """A sentence for each name in a filter that no run has a figure under."""
-    asked = [term.key for term in terms if term.kind == "figure"]
+def unknown_metrics(conn: Connection, terms: Iterable[Term]) -> list[str]:
+    """A sentence for each name in a filter that no run has a metric under."""
+    asked = [term.key for term in terms if term.kind == "metric"]
     known = dict.fromkeys(scores.names(conn)) if asked else {}
     plain = {name: scores.split(name)[1] for name in asked}
     return [
-        f"no run has a figure {name!r:.60}{nearest(plain[name], known)}"
+        f"no run has a metric {name!r:.60}{nearest(plain[name], known)}"
         for name in asked
         if plain[name] not in known
     ]

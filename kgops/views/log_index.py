@@ -67,14 +67,14 @@ class LogIndex:
         while self.advance():
             yield (self.end - self.base) / max(self.size - self.base, 1)
 
-    def advance(self, budget: int = PIECE) -> bool:
-        """Reads at most about `budget` bytes more; False once all is read."""
+    def advance(self, estimate: int = PIECE) -> bool:
+        """Reads at most about `estimate` bytes more; False once all is read."""
         with reading(self.path) as fd:
-            while fd is not None and budget > 0 and self.end < self.size:
+            while fd is not None and estimate > 0 and self.end < self.size:
                 done = self._count_on(fd)
                 if not done:
                     self.size = self.end  # it was cut just now
-                budget -= done
+                estimate -= done
         return not self.complete
 
     def _count_on(self, fd: int) -> int:

@@ -1,4 +1,4 @@
-"""What a console shows first: what runs, what waits for what, what ended lately, and what should worry somebody."""
+"""What a console shows first: what runs, what waits for what, what ended recently, and what should worry somebody."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from kgops.gpus.readings import CardReading
+from kgops.gpus.readings import GpuReading
 from kgops.jobs.numbers import mean
 from kgops.settings import Home
 from kgops.supervisor.on_gpus import Owners
 from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK
 from storage import attempts, reports, runs, series
 from storage.database import Connection
-from storage.reports import Lever
+from storage.reports import Option
 from storage.runs import Run
 from storage.series import Series
 
 __all__ = [
     "Alert",
-    "CardNow",
     "Ended",
     "Going",
+    "GpuNow",
     "Overview",
     "eta_s",
-    "is_ineffective",
-    "on_cards",
+    "is_unapplied",
+    "on_gpus",
     "overview",
 ]
 
-AlertKind = Literal["out of memory", "lever", "diverged", "disk"]
+AlertKind = Literal["out of memory", "option", "diverged", "disk"]
 
 _MIB = 1 << 20
 _NEARLY_FULL_MIB = 1024  # a checkpoint of a large model does not fit any more
@@ -61,7 +61,7 @@ class Going:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that ended lately; `steps` says what the ladder changed on the way."""
+    """A run that ended recently; `steps` says what the OOM fallbacks changed on the way."""
 
     run: Run
     steps: str | None
@@ -82,10 +82,10 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True)
-class CardNow:
-    """A card, the runs of ours that are on it, and what they have reserved."""
+class GpuNow:
+    """A GPU, the runs of ours that are on it, and what they have reserved."""
 
-    reading: CardReading
+    reading: GpuReading
     runs: tuple[int, ...]
     reserved_mib: int
 
@@ -117,28 +117,28 @@ def eta_s(run: Run) -> float | None:
     return (run.total - run.done) / rate if rate and rate > 0 else None
 
 
-def is_ineffective(lever: Lever) -> bool:
+def is_unapplied(option: Option) -> bool:
     """Somebody asked for something, and something else happened."""
-    if lever.requested in _UNDECIDED or lever.effective is None or lever.requested == lever.effective:
+    if option.requested in _UNDECIDED or option.applied is None or option.requested == option.applied:
         return False
-    return bool(lever.reason)
+    return bool(option.reason)
 
 
-def on_cards(
-    home: Home, conn: Connection | None, cards: Sequence[CardReading], going: Iterable[Run]
-) -> tuple[CardNow, ...]:
-    """The cards with whose they are; without a database nobody of ours is on them."""
+def on_gpus(
+    home: Home, conn: Connection | None, gpus: Sequence[GpuReading], going: Iterable[Run]
+) -> tuple[GpuNow, ...]:
+    """The GPUs with whose they are; without a database nobody of ours is on them."""
     if conn is None:
-        return tuple(CardNow(card, (), 0) for card in cards)
+        return tuple(GpuNow(gpu, (), 0) for gpu in gpus)
     active = tuple(going)
     owners = Owners(home, conn) if active else None
     return tuple(
-        CardNow(
-            card,
-            tuple(held.run for held in owners.on_card(card)) if owners is not None else (),
-            sum(run.reserved_mib or 0 for run in active if card.uuid in run.cards),
+        GpuNow(
+            gpu,
+            tuple(held.run for held in owners.on_gpu(gpu)) if owners is not None else (),
+            sum(run.reserved_mib or 0 for run in active if gpu.uuid in run.gpus),
         )
-        for card in cards
+        for gpu in gpus
     )
 
 
@@ -174,9 +174,9 @@ def _ended(conn: Connection, run: Run) -> Ended:
             stepped_down,
         )  # 2.6 MB of jobs and rules, and most runs need one attempt
 
-        rungs = runs.spec(conn, run.id).plan.get("ladder") or []
+        fallbacks = runs.spec(conn, run.id).plan.get("fallbacks") or []
         settings = [attempt.settings for attempt in attempts.of_run(conn, run.id)]
-        steps = stepped_down(settings, rungs)
+        steps = stepped_down(settings, fallbacks)
     curves = series.of_run(conn, run.id)
     libraries = next((one.last_value for one in curves if one.name == LIBRARIES), None)
     return Ended(run, steps, _alerts(conn, run, curves), libraries, _process_peak(conn, run, curves))
@@ -189,12 +189,12 @@ def _process_peak(conn: Connection, run: Run, curves: list[Series]) -> float | N
 
 
 def _alerts(conn: Connection, run: Run, curves: list[Series]) -> tuple[Alert, ...]:
-    return (*_of_memory(conn, run), *_of_levers(conn, run), *_of_curves(run, curves))
+    return (*_of_memory(conn, run), *_of_options(conn, run), *_of_curves(run, curves))
 
 
 def _of_memory(conn: Connection, run: Run) -> list[Alert]:
     if run.state == "out_of_memory":
-        return [Alert("out of memory", run.id, run.reason or "out of memory after the last rung")]
+        return [Alert("out of memory", run.id, run.reason or "out of memory after the last fallback")]
     if run.attempts < 2:
         return []
     made = attempts.of_run(conn, run.id)
@@ -206,23 +206,23 @@ def _of_memory(conn: Connection, run: Run) -> list[Alert]:
     return [Alert("out of memory", run.id, f"out of memory {often}, {now} attempt {run.attempts}")]
 
 
-def _of_levers(conn: Connection, run: Run) -> list[Alert]:
-    """Only what a person asked for: a profile asks for what a card may lack, and says so itself."""
-    reported = reports.levers(conn, run.id)
-    newest = max((lever.attempt for lever in reported), default=0)
-    ineffective = [lever for lever in reported if lever.attempt == newest and is_ineffective(lever)]
-    if not ineffective:
+def _of_options(conn: Connection, run: Run) -> list[Alert]:
+    """Only what a person asked for: a profile asks for what a GPU may lack, and says so itself."""
+    reported = reports.options(conn, run.id)
+    newest = max((option.attempt for option in reported), default=0)
+    unapplied = [option for option in reported if option.attempt == newest and is_unapplied(option)]
+    if not unapplied:
         return []
     choices = runs.spec(conn, run.id).plan.get("choices") or []
-    by = {choice["lever"]: choice["chosen_by"] for choice in choices}
+    by = {choice["option"]: choice["chosen_by"] for choice in choices}
     return [
         Alert(
-            "lever",
+            "option",
             run.id,
-            f"{lever.name} {lever.requested} asked, {lever.effective} effective: {lever.reason}",
+            f"{option.name} {option.requested} asked, {option.applied} effective: {option.reason}",
         )
-        for lever in ineffective
-        if by.get(lever.name, lever.chosen_by) == "person"
+        for option in unapplied
+        if by.get(option.name, option.chosen_by) == "person"
     ]
 
 

@@ -54,8 +54,8 @@ def draw(curve: Curve, clock: Clock) -> str:
     caption = f"{curve.name}: {short(low)} to {short(high)}, last {short(curve.last)}, {curve.n:,} points"
     name = _text(curve.name)
     return (
-        f"<figure><figcaption>{_text(caption)}</figcaption>"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg></figure>'
+        f"<metric><figcaption>{_text(caption)}</figcaption>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg></metric>'
     )
 
 

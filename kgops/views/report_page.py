@@ -33,7 +33,7 @@ th { text-align: left; color: #555; font-weight: 500; border-bottom: 1px solid #
 td, th { padding: .15rem .8rem .15rem 0; vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 tr.differs td { font-weight: 600; } pre { font-size: .8rem; overflow-x: auto; background: #f6f6f6; padding: .6rem; }
-figure { display: inline-block; width: 47%; margin: 0 2% 1rem 0; break-inside: avoid; } figure.whole { width: 100%; }
+metric { display: inline-block; width: 47%; margin: 0 2% 1rem 0; break-inside: avoid; } metric.whole { width: 100%; }
 figcaption { font-size: .85rem; color: #555; } svg { display: block; width: 100%; }
 svg text { font: 10px system-ui, sans-serif; fill: #555; } .dim { color: #666; } .note { white-space: pre-line; }
 @media print { pre { white-space: pre-wrap; } body { margin: 0; } }
@@ -60,10 +60,10 @@ def page(
         _section("Memory", _memory(found, forecast)),
         _section("Curves", _curves(found)),
         _section(
-            "Figures", _table(("figure", "value"), [(n, short(v)) for n, v in found.figures], right=(1,))
+            "Metrics", _table(("metric", "value"), [(n, short(v)) for n, v in found.metrics], right=(1,))
         ),
         _section("Test triples, and what made the model predict them", traces(traced) if traced else ""),
-        _section("Levers", _levers(found)),
+        _section("Options", _options(found)),
         _section("Attempts", _attempts(found)),
         _section(
             "What the worker said", _table(("at", ""), [(_moment(at), text) for at, text in found.said])
@@ -78,7 +78,7 @@ def page(
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n{body}\n"
         f'<p class="dim">Written by kgops {__version__}, {_moment(time.time())}. '
-        f"Every figure was measured by the run or its supervisor; a prediction is called one.</p>\n</body></html>\n"
+        f"Every metric was measured by the run or its supervisor; a prediction is called one.</p>\n</body></html>\n"
     )
 
 
@@ -103,7 +103,7 @@ def _when(found: Dossier) -> str:
     if run.started_at is not None and run.ended_at is not None:
         told.append(f"took {run.ended_at - run.started_at:,.1f} s")
     told.append(f"profile {run.profile or 'none'}")
-    told.append(f"card {run.card}" if run.card else "no card")
+    told.append(f"GPU {run.gpu}" if run.gpu else "no GPU")
     return " · ".join(told)
 
 
@@ -123,14 +123,14 @@ def _tags_and_notes(found: Dossier) -> Iterable[str]:
 def _memory(found: Dossier, forecast: Mapping[str, Any] | None) -> str:
     run = found.run
     rows = [("peak of host memory, measured", _mib(run.peak_host_mib))]
-    rows.append(("peak on the card, measured", _mib(run.peak_card_mib)))
+    rows.append(("peak on the GPU, measured", _mib(run.peak_gpu_mib)))
     if run.predicted_mib is not None:
-        of = "on the card" if forecast and forecast.get("on_card") else "of tensors"
+        of = "on the GPU" if forecast and forecast.get("on_gpu") else "of tensors"
         of = of if found.process is None else "of the process"
         if found.process is not None:
             rows[0] = ("peak of the process, measured", _mib(found.process_mib))
         rows.append((f"predicted {of}", _mib(run.predicted_mib)))
-    parts = (forecast or {}).get("budget", {}).get("parts_mib", {})
+    parts = (forecast or {}).get("estimate", {}).get("parts_mib", {})
     told = _table(("", "MiB"), rows, right=(1,))
     return told + (_bar(parts) if parts else "")
 
@@ -150,8 +150,8 @@ def _bar(parts: Mapping[str, float]) -> str:
     label = 'role="img" aria-label="predicted memory by part"'
     view = f'viewBox="0 0 {_WIDTH} 16" height="16" preserveAspectRatio="none"'
     return (
-        f'<figure class="whole"><svg {view} {label}>{"".join(pieces)}</svg>'
-        f"<figcaption>predicted by part, MiB: {_text(' · '.join(names))}</figcaption></figure>"
+        f'<metric class="whole"><svg {view} {label}>{"".join(pieces)}</svg>'
+        f"<figcaption>predicted by part, MiB: {_text(' · '.join(names))}</figcaption></metric>"
     )
 
 
@@ -165,11 +165,11 @@ def _curves(found: Dossier) -> str:
     return drawn + (f'<p class="dim">constant: {_text(told)}</p>' if told else "")
 
 
-def _levers(found: Dossier) -> str:
-    rows = [(one.name, one.asked, one.effective, one.kind, one.by, one.why) for one in found.levers]
+def _options(found: Dossier) -> str:
+    rows = [(one.name, one.asked, one.applied, one.kind, one.by, one.why) for one in found.options]
     # What did not take effect as asked stands out.
-    marked = [one.asked not in (None, "auto", one.effective) for one in found.levers]
-    return _table(("lever", "asked", "effective", "kind", "by", "why"), rows, marked=marked)
+    marked = [one.asked not in (None, "auto", one.applied) for one in found.options]
+    return _table(("option", "asked", "applied", "kind", "by", "why"), rows, marked=marked)
 
 
 def _attempts(found: Dossier) -> str:
@@ -179,13 +179,13 @@ def _attempts(found: Dossier) -> str:
             one.outcome or "going on",
             "" if one.ended_at is None else f"{one.ended_at - one.started_at:,.1f}",
             _mib(one.peak_host_mib),
-            _mib(one.peak_card_mib),
+            _mib(one.peak_gpu_mib),
             ", ".join(f"{name} {value}" for name, value in one.settings.items()),
             one.reason or "",
         )
         for one in found.attempts
     ]
-    heads = ("attempt", "outcome", "seconds", "host MiB", "card MiB", "settings", "why")
+    heads = ("attempt", "outcome", "seconds", "host MiB", "GPU MiB", "settings", "why")
     return _table(heads, rows, right=(2, 3, 4))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.events import NOTE, PREDICTED
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from kgops.jobs.text import from_bytes, one_line
 from kgops.settings import Home
 from kgops.supervisor import line_reader
@@ -17,7 +17,7 @@ from kgops.supervisor.run_folder import RunFolder
 from storage import attempts, reports, runs, series
 from storage.attempts import Attempt
 from storage.database import Connection
-from storage.reports import Artifact, Event, Lever, Note
+from storage.reports import Artifact, Event, Note, Option
 from storage.runs import Run
 from storage.series import Bucket
 
@@ -25,10 +25,10 @@ __all__ = [
     "LIBRARIES",
     "Curve",
     "Dossier",
-    "LeverRow",
     "LogTail",
+    "OptionRow",
     "dossier",
-    "lever_rows",
+    "option_rows",
     "said_by_worker",
     "worker_prediction",
 ]
@@ -42,12 +42,12 @@ _SAID = 30  # of what a worker says in words; one that says more repeats itself
 
 
 @dataclass(frozen=True, slots=True)
-class LeverRow:
+class OptionRow:
     """What was asked, what took effect, and why; None where nobody has said yet."""
 
     name: str
     asked: str | None
-    effective: str | None
+    applied: str | None
     kind: str
     by: str
     why: str
@@ -67,9 +67,9 @@ class Dossier:
     path: Path
     attempts: tuple[Attempt, ...]
     steps: tuple[Event, ...]  # what happened between attempts
-    levers: tuple[LeverRow, ...]
+    options: tuple[OptionRow, ...]
     curves: tuple[Curve, ...]
-    figures: tuple[tuple[str, float], ...]
+    metrics: tuple[tuple[str, float], ...]
     artifacts: tuple[Artifact, ...]
     tags: tuple[str, ...]
     notes: tuple[Note, ...]
@@ -96,7 +96,7 @@ class Dossier:
     def above_start_mib(self) -> float | None:
         """That the process grew by from its start to its peak; None unless it is one of ours on a CPU."""
         peak, start = self.process_mib, self.libraries_mib
-        if peak is None or start is None or (self.process is None and self._is_on_card is not False):
+        if peak is None or start is None or (self.process is None and self._is_on_gpu is not False):
             return None
         return peak - start
 
@@ -109,19 +109,19 @@ class Dossier:
         return predicted - float(self.process["start_mib"])
 
     @property
-    def _is_on_card(self) -> bool | None:
-        return (self.forecast or {}).get("on_card")
+    def _is_on_gpu(self) -> bool | None:
+        return (self.forecast or {}).get("on_gpu")
 
-    def budget_mib(self, curve: str) -> float | None:
+    def estimate_mib(self, curve: str) -> float | None:
         """What that curve should not exceed; in old records tensors were predicted to come on top of libraries."""
-        predicted, on_card = self.run.predicted_mib, self._is_on_card
+        predicted, on_gpu = self.run.predicted_mib, self._is_on_gpu
         if curve == "host_memory_mib" and self.process is not None:
             return predicted
-        if predicted is None or on_card is None:
+        if predicted is None or on_gpu is None:
             return None
-        if curve == "host_memory_mib" and not on_card and self.libraries_mib is not None:
+        if curve == "host_memory_mib" and not on_gpu and self.libraries_mib is not None:
             return self.libraries_mib + predicted
-        return predicted if curve == "card_memory_mib" and on_card else None
+        return predicted if curve == "gpu_memory_mib" and on_gpu else None
 
 
 def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) -> Dossier | None:
@@ -136,14 +136,14 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
         path=home.runs / run.folder,
         attempts=tuple(attempts.of_run(conn, number)),
         steps=tuple(event for event in told if event.kind in _STEPS),
-        levers=tuple(lever_rows(run, reports.levers(conn, number), spec.plan.get("choices") or [])),
+        options=tuple(option_rows(run, reports.options(conn, number), spec.plan.get("choices") or [])),
         curves=tuple(
             Curve(
                 one.name, one.n, one.last_value, tuple(series.curve(conn, number, one.name, at_most=points))
             )
             for one in series.of_run(conn, number)
         ),
-        figures=tuple(reports.figures(conn, number).items()),
+        metrics=tuple(reports.metrics(conn, number).items()),
         artifacts=tuple(reports.artifacts(conn, number)),
         tags=tuple(reports.tags(conn, number)),
         notes=tuple(reports.notes(conn, number)),
@@ -172,40 +172,40 @@ def worker_prediction(conn: Connection, number: int, plan: Mapping[str, Any]) ->
     return told[-1].body if told else None
 
 
-def lever_rows(run: Run, reported: list[Lever], choices: list[dict[str, Any]]) -> list[LeverRow]:
+def option_rows(run: Run, reported: list[Option], choices: list[dict[str, Any]]) -> list[OptionRow]:
     """As the newest attempt reported them, with who chose them and what rules had changed before."""
-    newest = max((lever.attempt for lever in reported), default=0)
-    said = {lever.name: lever for lever in reported if lever.attempt == newest}
-    chosen = {choice["lever"]: choice for choice in choices}
+    newest = max((option.attempt for option in reported), default=0)
+    said = {option.name: option for option in reported if option.attempt == newest}
+    chosen = {choice["option"]: choice for choice in choices}
     # Of what nobody chose there is nothing to tell before the worker has spoken.
     named = {name for name, choice in chosen.items() if choice["chosen_by"] != "default"}
-    return [_lever_row(name, said.get(name), chosen.get(name), run) for name in sorted({*said, *named})]
+    return [_option_row(name, said.get(name), chosen.get(name), run) for name in sorted({*said, *named})]
 
 
-def _lever_row(name: str, lever: Lever | None, choice: dict[str, Any] | None, run: Run) -> LeverRow:
-    asked = lever.requested if lever else None
+def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None, run: Run) -> OptionRow:
+    asked = option.requested if option else None
     if choice:
         asked = None if choice["requested"] is None else _shown(choice["requested"])
-    effective = lever.effective if lever else None
-    reasons = [lever.reason if lever else None]
+    applied = option.applied if option else None
+    reasons = [option.reason if option else None]
     if choice is not None and (is_settled := _is_settled(name, choice, run)):
         reasons.insert(0, choice["reason"])
-    if lever is None and choice is not None:
+    if option is None and choice is not None:
         if is_settled:
-            effective = _shown(choice["effective"])
+            applied = _shown(choice["applied"])
         elif run.ended:
             reasons.append("the worker said nothing of it")
-    kind = lever.kind if lever else LEVERS[name].kind if name in LEVERS else ""
-    by = lever.chosen_by if lever and lever.chosen_by else choice["chosen_by"] if choice else ""
+    kind = option.kind if option else OPTIONS[name].kind if name in OPTIONS else ""
+    by = option.chosen_by if option and option.chosen_by else choice["chosen_by"] if choice else ""
     said = (part for reason in reasons if reason for part in reason.split("; "))
-    return LeverRow(name, asked, effective, kind, by, "; ".join(dict.fromkeys(said)))
+    return OptionRow(name, asked, applied, kind, by, "; ".join(dict.fromkeys(said)))
 
 
 def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:
     """Before any worker: by a rule, by the planner, or because no worker will speak of it. What else the plan says of
     an option is what the worker was expected to say."""
     by_planner = choice["chosen_by"] == "planner"
-    return bool(choice.get("source")) or by_planner or run.workload == "exec" or name not in LEVERS
+    return bool(choice.get("source")) or by_planner or run.workload == "exec" or name not in OPTIONS
 
 
 def _shown(value: Any) -> str:

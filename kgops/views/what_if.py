@@ -13,7 +13,7 @@ from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.known import short_names
 from kgops.jobs import configurations
 from kgops.jobs.job import Job
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from kgops.jobs.tracin import DATA
 from kgops.planning import profiles
 from kgops.planning.graph_counts import counts_of
@@ -21,7 +21,7 @@ from kgops.planning.planner import suggest
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import resolve
 from kgops.planning.stage_sizes import Shape
-from kgops.planning.targets import Target, cards_here, find_targets, processor
+from kgops.planning.targets import Target, find_targets, gpus_here, processor
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 from kgops.settings import Home, make_home
@@ -42,7 +42,7 @@ from kgops.views.training_run import names_a_run, with_run
 from storage.database import Connection, open_reader
 from storage.errors import DatabaseMissing, StorageError
 
-__all__ = ["Answer", "Lever", "Need", "Offers", "Trouble", "WhatIf", "startable", "step"]
+__all__ = ["Answer", "Need", "Offers", "Option", "Trouble", "WhatIf", "startable", "step"]
 
 _COUNTS: dict[str, tuple[int, ...]] = {
     "batch_size": tuple(1 << n for n in range(15)),
@@ -84,12 +84,12 @@ class Need(NamedTuple):
     why_not: str | None = None
 
 
-class Lever(NamedTuple):
+class Option(NamedTuple):
     """As it will be pulled. `number` is what a worker makes of `auto`; `asked` None was left alone."""
 
     name: str
     asked: Any
-    effective: Any
+    applied: Any
     number: int | None
     by: str
     why: str
@@ -99,10 +99,10 @@ class Lever(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What can be chosen from: cards here with their titles, known cards, profiles, data and runs of before; for a
+    """What can be chosen from: GPUs here with their titles, known GPUs, profiles, data and runs of before; for a
     regression its configurations and folders of flights."""
 
-    cards: tuple[tuple[str, str], ...] = ()
+    gpus: tuple[tuple[str, str], ...] = ()
     known: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     data: tuple[str, ...] = BUNDLED
@@ -119,17 +119,17 @@ class Answer:
     asked: Job | None = None
     placed: Placed | None = None
     planned: Planned | None = None
-    levers: Mapping[str, Lever] | None = None
+    options: Mapping[str, Option] | None = None
     refusal: WontFit | None = None
     trouble: Trouble | None = None
 
 
 class WhatIf:
-    """Asked from one thread at a time; cards are looked at once, what runs have taught each time."""
+    """Asked from one thread at a time; GPUs are looked at once, what runs have taught each time."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._cards: list[Target] | None = None
+        self._gpus: list[Target] | None = None
         self._counting: list[subprocess.Popen[str]] = []
         self._counted: set[str] = set()
         self._closed = False
@@ -149,10 +149,10 @@ class WhatIf:
         finally:
             if conn is not None:
                 conn.close()
-        if self._cards is None:
-            self._cards = cards_here()
+        if self._gpus is None:
+            self._gpus = gpus_here()
         return Offers(
-            tuple((card.gpu_name or "", card.title) for card in self._cards),
+            tuple((gpu.gpu_name or "", gpu.title) for gpu in self._gpus),
             tuple(short_names()),
             tuple(profiles.names()),
             tuple(dict.fromkeys((*data, *BUNDLED))),
@@ -176,13 +176,13 @@ class WhatIf:
             if conn is not None:
                 conn.close()
 
-    def needs(self, answer: Answer, lever: str) -> tuple[Need, ...]:
+    def needs(self, answer: Answer, option: str) -> tuple[Need, ...]:
         """Of the next smaller and the next larger value; nothing where nothing can be predicted."""
-        now = (answer.levers or {}).get(lever)
+        now = (answer.options or {}).get(option)
         if now is None or answer.planned is None or answer.planned.suggestion is None:
             return ()
         values = dict.fromkeys(step(now, by) for by in (-1, 1))
-        return tuple(self._need(answer, lever, value) for value in values if value != now.effective)
+        return tuple(self._need(answer, option, value) for value in values if value != now.applied)
 
     def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
         asked = job = job_of(draft)
@@ -201,8 +201,8 @@ class WhatIf:
             refusal = None
         except WontFit as error:
             refusal = error
-        levers = {lever.name: lever for lever in _levers(draft, planned)}
-        return Answer(draft, asked, placed, planned, levers, refusal)
+        options = {option.name: option for option in _options(draft, planned)}
+        return Answer(draft, asked, placed, planned, options, refusal)
 
     def _count_elsewhere(self, job: Job) -> None:
         """Large files once, in a process of its own: a thread that counts keeps keys waiting for the interpreter."""
@@ -225,13 +225,13 @@ class WhatIf:
             raise Usage("nobody waits for this plan any more")
         self._counted.add(key)
 
-    def _need(self, answer: Answer, lever: str, value: Any) -> Need:
+    def _need(self, answer: Answer, option: str, value: Any) -> Need:
         planned = answer.planned
         assert planned is not None and planned.suggestion is not None
         before = planned.resolved or planned.job
-        job = replace(before, levers={**before.levers, lever: value})
+        job = replace(before, options={**before.options, option: value})
         with_it = resolve(job, lambda _: planned.target.facts)
-        corrected = next((c for c in with_it.choices if c.lever == lever and c.is_corrected), None)
+        corrected = next((c for c in with_it.choices if c.option == option and c.is_corrected), None)
         if corrected is not None:
             return Need(value, None, False, corrected.reason)
         subject = replace(planned.suggestion.subject, job=with_it.job)
@@ -241,16 +241,16 @@ class WhatIf:
 
     def _target(self, draft: Draft) -> Target | None:
         """None: what this machine would give it now."""
-        if draft.card == "cpu":
+        if draft.gpu == "cpu":
             return processor()
         if is_what_if(draft):
-            return find_targets(draft.card)[0]
-        if draft.card is None:
+            return find_targets(draft.gpu)[0]
+        if draft.gpu is None:
             return None
-        if self._cards is None:
-            self._cards = cards_here()
-        if not any(draft.card in (card.gpu_name, card.uuid) for card in self._cards):
-            raise BadField("card", f"this machine has no card {draft.card}")
+        if self._gpus is None:
+            self._gpus = gpus_here()
+        if not any(draft.gpu in (gpu.gpu_name, gpu.uuid) for gpu in self._gpus):
+            raise BadField("gpu", f"this machine has no GPU {draft.gpu}")
         return None
 
     def _record(self) -> Connection | None:
@@ -264,8 +264,8 @@ def startable(home: Home, conn: Connection, draft: Draft) -> Job:
     """What the draft asks for on this machine. Raises Usage for a what-if."""
     if is_what_if(draft):
         raise Usage(
-            f"this is a what-if: the {draft.card} is not known to be in this machine",
-            "choose a card of this machine to start, or copy the command to where that card is",
+            f"this is a what-if: the {draft.gpu} is not known to be in this machine",
+            "choose a GPU of this machine to start, or copy the command to where that GPU is",
         )
     if draft.workload == "regress" and not draft.text("data_directory").strip():
         raise BadField("data_directory", "no flights are named: this is a plan without data", _MAKES_FLIGHTS)
@@ -273,21 +273,21 @@ def startable(home: Home, conn: Connection, draft: Draft) -> Job:
     return with_run(home, conn, job) if names_a_run(job) else job
 
 
-def _values(lever: str, target: Target) -> tuple[Any, ...]:
-    named = [value for value in LEVERS[lever].values if value is not int]
-    if lever in ("precision", "gram_precision") and not target.on_card:
-        named = [value for value in named if value not in ("tf32", "fp16")]  # a processor has neither
+def _values(option: str, target: Target) -> tuple[Any, ...]:
+    named = [value for value in OPTIONS[option].values if value is not int]
+    if option in ("precision", "gram_precision") and not target.on_gpu:
+        named = [value for value in named if value not in ("tf32", "fp16")]  # a CPU has neither
     if named == [True, False]:
         return (False, True)
-    if lever in _COUNTS:
-        return (*(value for value in named if value != "auto"), *_COUNTS[lever])
+    if option in _COUNTS:
+        return (*(value for value in named if value != "auto"), *_COUNTS[option])
     return tuple(named)
 
 
-def step(lever: Lever, by: int) -> Any:
+def step(option: Option, by: int) -> Any:
     """The neighbour of what would be pulled; the same at either end."""
-    values = lever.values
-    now = lever.number if lever.number is not None else lever.effective
+    values = option.values
+    now = option.number if option.number is not None else option.applied
     if now in values:
         return values[min(max(values.index(now) + by, 0), len(values) - 1)]
     if isinstance(now, int):
@@ -296,30 +296,30 @@ def step(lever: Lever, by: int) -> Any:
     return values[0]
 
 
-def _levers(draft: Draft, planned: Planned) -> list[Lever]:
+def _options(draft: Draft, planned: Planned) -> list[Option]:
     shapes = (
-        planned.suggestion.subject.shapes(planned.job.levers, planned.target.facts)
+        planned.suggestion.subject.shapes(planned.job.options, planned.target.facts)
         if planned.suggestion
         else []
     )
-    chosen = {choice.lever: choice for choice in planned.choices}
+    chosen = {choice.option: choice for choice in planned.choices}
     found = []
     for name in PULLED[draft.workload]:
         choice, taken = chosen.get(name), _taken(name, shapes)
         values = _values(name, planned.target)
         usual = taken if taken is not None else _USUAL.get(name, values[0])
-        effective = planned.job.levers.get(name, usual)
+        applied = planned.job.options.get(name, usual)
         number = taken if isinstance(taken, int) and not isinstance(taken, bool) else None
-        why = (choice.reason if choice is not None else None) or LEVERS[name].summary
+        why = (choice.reason if choice is not None else None) or OPTIONS[name].summary
         by = choice.chosen_by if choice is not None else "default"
         corrected = choice is not None and choice.is_corrected
-        asked = draft.levers.get(name)
-        found.append(Lever(name, asked, effective, number, by, why, corrected, values))
+        asked = draft.options.get(name)
+        found.append(Option(name, asked, applied, number, by, why, corrected, values))
     return found
 
 
 def _taken(name: str, shapes: list[Shape]) -> Any:
-    """What a worker makes of a lever that nobody set, or of its `auto`."""
+    """What a worker makes of an option that nobody set, or of its `auto`."""
     shape = shapes[0] if shapes else None
     if shape is None:
         return None

@@ -18,7 +18,7 @@ _NAME = "memory_cleanup"
 
 def cleanup_for(job: Job, device: torch.device) -> MemoryCleanup:
     """For a process that reports nothing of it. On unless somebody disabled it, as in the group's scripts."""
-    if device.type != "cuda" or not job.levers.get(_NAME, True):
+    if device.type != "cuda" or not job.options.get(_NAME, True):
         return OFF
     return MemoryCleanup(CudaAccounts(device))
 
@@ -28,15 +28,15 @@ def memory_cleanup(
     job: Job, device: torch.device, report: Reporter, *, whose: str | None = None
 ) -> Iterator[MemoryCleanup]:
     """For as long as this lasts. `whose`: which process the counts are of, where there are several."""
-    asked = job.levers.get(_NAME, "auto")
+    asked = job.options.get(_NAME, "auto")
     if not asked or device.type != "cuda":
-        report.lever(_NAME, asked, "off", "no CUDA device" if asked else None)
+        report.option(_NAME, asked, "off", "no CUDA device" if asked else None)
         yield OFF
         return
-    report.lever(_NAME, asked, "on", None)
+    report.option(_NAME, asked, "on", None)
 
     def tell(summary: str) -> None:
-        report.lever(_NAME, asked, "on", f"{summary} ({whose})" if whose else summary)
+        report.option(_NAME, asked, "on", f"{summary} ({whose})" if whose else summary)
 
     # Told the first time too: of a worker that is killed later nobody else would hear it.
     cleanup = MemoryCleanup(CudaAccounts(device), when_first=tell)

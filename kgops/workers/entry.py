@@ -16,7 +16,7 @@ from typing import NoReturn
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job_file
 from kgops.jobs.keys import nearest
-from kgops.jobs.options import LEVERS
+from kgops.jobs.options import OPTIONS
 from kgops.training.out_of_memory import (
     describe,
     host_memory_mib,
@@ -128,11 +128,13 @@ def _fail(error: KgopsError, reporter: Reporter) -> NoReturn:
 
 
 def _with_settings(job: Job, reporter: Reporter) -> Job:
-    """The job with what the ladder changed for this attempt."""
+    """The job with what the OOM fallbacks changed for this attempt."""
     changed = json.loads(os.environ.get("KGOPS_SETTINGS", "{}"))
-    unknown = [name for name in changed if name not in LEVERS]
+    unknown = [name for name in changed if name not in OPTIONS]
     if unknown:
-        raise KgopsError(f"the ladder changes {unknown[0]!r}, which is no lever{nearest(unknown[0], LEVERS)}")
-    reporter.asked = job.levers
-    reporter.stepped_down = {name: job.levers.get(name, "auto") for name in changed}
-    return replace(job, levers={**job.levers, **changed})
+        raise KgopsError(
+            f"the OOM fallbacks changes {unknown[0]!r}, which is no option{nearest(unknown[0], OPTIONS)}"
+        )
+    reporter.asked = job.options
+    reporter.stepped_down = {name: job.options.get(name, "auto") for name in changed}
+    return replace(job, options={**job.options, **changed})

@@ -28,7 +28,7 @@ _KINDS = {
     "config.json": "config",
     "training_history.json": "history",
 }
-_KINDS_BY_SUFFIX = {".pt": "checkpoint", ".json": "figures", ".sha256": "digest"}
+_KINDS_BY_SUFFIX = {".pt": "checkpoint", ".json": "metrics", ".sha256": "digest"}
 _TO_RESUME = "resume_*"
 _MODELS = (
     "best_model.pt",
@@ -59,7 +59,7 @@ def make_output_folder(job: Job) -> None:
 def write_config(
     job: Job, results: Path, model: dict[str, Any], training: dict[str, Any], report: Reporter
 ) -> None:
-    """`config.json`, with what was asked of every lever and what came of it."""
+    """`config.json`, with what was asked of every option and what came of it."""
     body = {
         "engine": job.settings["engine"],
         "model": model,
@@ -72,16 +72,16 @@ def write_config(
 
 
 def applied_options(job: Job, report: Reporter) -> dict[str, Any]:
-    """The booleans that the group's scripts wrote, as it went; and of each lever what was asked and applied, and why.
+    """The booleans that the group's scripts wrote, as it went; and of each option what was asked and applied, and why.
 
-    Asked is what the person or the profile did, None where nobody did: not what the ladder made of it.
+    Asked is what the person or the profile did, None where nobody did: not what the OOM fallbacks made of it.
     """
-    asked = job.levers if report.asked is None else report.asked
-    levers = {name: {**told, "asked": asked.get(name)} for name, told in sorted(report.levers.items())}
-    return {**booleans(report.levers, asked), **levers}
+    asked = job.options if report.asked is None else report.asked
+    options = {name: {**told, "asked": asked.get(name)} for name, told in sorted(report.options.items())}
+    return {**booleans(report.options, asked), **options}
 
 
-def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], report: Reporter) -> None:
+def hand_in(job: Job, folder: Path, results: Path, metrics: dict[str, float], report: Reporter) -> None:
     """The manifest comes last: with it the run has succeeded, whatever happens to this process."""
     fence.check()
     begin = time.monotonic()
@@ -94,16 +94,16 @@ def hand_in(job: Job, folder: Path, results: Path, figures: dict[str, float], re
                 f"{removed} models and checkpoints that an earlier run had copied to {wanted} were removed there."
             )
     described = manifest.describe(folder, named)
-    if "writing_s" in figures:  # what was written is not done before it was copied and checked
-        figures = figures | {"writing_s": figures["writing_s"] + time.monotonic() - begin}
-        figures["written_mib"] = (sum(file.bytes for file in described) + copied) / 2**20
-    beside = figures.get("index_mib", 0.0)  # an index stands where a person named it
-    figures = figures | {"disk_mib": (_bytes_below(folder) + copied) / 2**20 + beside}
-    report.result(figures)
+    if "writing_s" in metrics:  # what was written is not done before it was copied and checked
+        metrics = metrics | {"writing_s": metrics["writing_s"] + time.monotonic() - begin}
+        metrics["written_mib"] = (sum(file.bytes for file in described) + copied) / 2**20
+    beside = metrics.get("index_mib", 0.0)  # an index stands where a person named it
+    metrics = metrics | {"disk_mib": (_bytes_below(folder) + copied) / 2**20 + beside}
+    report.result(metrics)
     report.sync()
-    manifest.write(results / "manifest.json", described, figures)
-    if "KGOPS_EVENTS" in os.environ:  # else these lines are the events, and the figures stand among them
-        told = [f"{name} {value:.4g}" for name, value in figures.items()]
+    manifest.write(results / "manifest.json", described, metrics)
+    if "KGOPS_EVENTS" in os.environ:  # else these lines are the events, and the metrics stand among them
+        told = [f"{name} {value:.4g}" for name, value in metrics.items()]
         print(" · ".join(told[:_MOST_TOLD] + ["…"] * (len(told) > _MOST_TOLD)), flush=True)
 
 
@@ -162,7 +162,7 @@ def _copy_asked(job: Job, results: Path, report: Reporter) -> int:
 
 
 def _files_named(job: Job, results: Path) -> list[tuple[Path, Path]]:
-    """`--output` and `--csv-output` of a tracing, alone or after a training."""
+    """`--output` and `--csv-output` of a TracIn run, alone or after a training."""
     settings = _stages(job)[-1]
     wanted = [(settings.get("output"), ".json"), (settings.get("csv_output"), ".csv")]
     stem = "self_influence" if settings.get("self_influence") else "tracin"

@@ -40,7 +40,7 @@ BATCH_SIZE = 256
 _LOSSES = {"kvsall-bce": "bcewithlogits", "kvsall-ce": "crossentropy"}
 _NEED_INVERSES = ("ConvE", "CompGCN", "NodePiece")
 _MRR = "both.realistic.inverse_harmonic_mean_rank"
-_FIGURES = {
+_METRICS = {
     "count": "count",
     "mrr": "inverse_harmonic_mean_rank",
     "mean_rank": "arithmetic_mean_rank",
@@ -86,21 +86,21 @@ def train(
         }
         tell_prediction(pieces, device, report)
         done = _run(pieces, settings, device, report)
-    test = {side: _figures(done.metric_results, side) for side in ("both", "head", "tail")}
+    test = {side: _metrics(done.metric_results, side) for side in ("both", "head", "tail")}
     best = done.stopper.best_epoch if hasattr(done.stopper, "best_epoch") else None
-    figures = {
+    metrics = {
         "epochs": float(len(done.losses)),
         "train_s": telling.seconds,
         **{f"test_{name}": value for name, value in test["both"].items() if name != "count"},
     }
     if best is not None:
-        figures |= {"best_epoch": float(best), "best_valid_mrr": float(done.stopper.best_metric)}
-    report.metric("test_mrr", figures["test_mrr"], len(done.losses))
+        metrics |= {"best_epoch": float(best), "best_valid_mrr": float(done.stopper.best_metric)}
+    report.metric("test_mrr", metrics["test_mrr"], len(done.losses))
     (checkpoints / f"{_CHECKPOINT}.before").unlink(missing_ok=True)
     _write(done, results, test, settings, report)
     facts = {name: value for name, value in asdict(recipe).items() if name != "kwargs"}
     write_config(job, results, {**facts, **shape}, _told(settings), report)
-    return figures
+    return metrics
 
 
 def _run(pieces: dict[str, Any], settings: dict[str, Any], device: torch.device, report: Reporter) -> Any:
@@ -209,11 +209,11 @@ def _training(job: Job, checkpoints: Path, callbacks: list[TrainingCallback]) ->
     more: dict[str, Any] = {}
     if settings["loss"] is not None:
         more["label_smoothing"] = settings["label_smoothing"]
-    if job.levers.get("num_workers"):
-        more["num_workers"] = job.levers["num_workers"]
+    if job.options.get("num_workers"):
+        more["num_workers"] = job.options["num_workers"]
     return {
         "num_epochs": settings["num_epochs"],
-        "batch_size": job.levers.get("batch_size", BATCH_SIZE),
+        "batch_size": job.options.get("batch_size", BATCH_SIZE),
         "callbacks": callbacks,
         "checkpoint_directory": checkpoints,
         "checkpoint_name": _CHECKPOINT,
@@ -305,8 +305,8 @@ class _Tracker(ResultTracker):  # type: ignore[misc]
         self._report.metric("valid_mrr", metrics[_MRR], step)
 
 
-def _figures(found: Any, side: str) -> dict[str, float]:
-    return {name: float(found.get_metric(f"{side}.realistic.{far}")) for name, far in _FIGURES.items()}
+def _metrics(found: Any, side: str) -> dict[str, float]:
+    return {name: float(found.get_metric(f"{side}.realistic.{far}")) for name, far in _METRICS.items()}
 
 
 def _write(
@@ -324,7 +324,7 @@ def _write(
         (results / "final_model.pt", "model"),
         (results / "pykeen" / "trained_model.pkl", "model"),
         (results / "training_history.json", "history"),
-        (results / "test_results.json", "figures"),
+        (results / "test_results.json", "metrics"),
     ):
         if path.exists():
             report.artifact(path, kind)

@@ -1,9 +1,9 @@
 """What one step of PyKEEN's training loop will hold, by a trace on the `meta` device before the first step.
 
-The model is built once more without memory and stepped as PyKEEN's own loop steps it; on a processor triples are
-ranked as well, which often takes more. On a card PyKEEN ranks as many at a time as fit, so there only a step can be
+The model is built once more without memory and stepped as PyKEEN's own loop steps it; on a CPU triples are
+ranked as well, which often takes more. On a GPU PyKEEN ranks as many at a time as fit, so there only a step can be
 told. What is predicted are tensors that live, weights and the optimizer's state among them: not the triples a run
-has read, not a card's context or its allocator's rounding. See `meta_trace` for what a trace cannot see.
+has read, not a GPU's context or its allocator's rounding. See `meta_trace` for what a trace cannot see.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Untraceable", "predict_ranking", "predict_step", "tell_prediction"]
 
 _LOOK_AT_GRAPH = ("CompGCN", "NodePiece", "RGCN")
 _NEGATIVES = 1  # a triple: PyKEEN's default, and the pipeline is told nothing else
-_RANKED = 32  # triples at a time: PyKEEN's choice on a processor, and the pipeline is told nothing else
+_RANKED = 32  # triples at a time: PyKEEN's choice on a CPU, and the pipeline is told nothing else
 _MIB = 1 << 20
 _Cached = type(lru_cache(lambda: None))
 
@@ -71,7 +71,7 @@ def predict_step(pieces: Mapping[str, Any], device: torch.device) -> Traced:
 
 
 def predict_ranking(pieces: Mapping[str, Any], device: torch.device) -> Traced | None:
-    """The most that lives while test or validation triples are ranked, beside what training leaves; None on a card."""
+    """The most that lives while test or validation triples are ranked, beside what training leaves; None on a GPU."""
     if device.type != "cpu":
         return None
     ranked = [len(pieces[name].mapped_triples) for name in ("testing", "validation") if name in pieces]
@@ -121,7 +121,7 @@ def _ranked(pieces: Mapping[str, Any], rows: int, known: int) -> None:
 def _two_steps(pieces: Mapping[str, Any], device: torch.device, rows: int, against_all: bool) -> None:
     """As `TrainingLoop._train_epoch` and its optimizer's callback go: those also read values, which `meta` lacks."""
     model, training = _model(pieces).train(), pieces["training"]
-    # On cards torch updates all tensors at a time unasked, elsewhere one after another.
+    # On GPUs torch updates all tensors at a time unasked, elsewhere one after another.
     optimizer = _optimizer(pieces, model, {"foreach": True} if device.type == "cuda" else {})
     smoothing = pieces["training_kwargs"].get("label_smoothing", 0.0)
     loader = _kept_by_loader(training, device, against_all)

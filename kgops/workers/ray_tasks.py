@@ -1,4 +1,4 @@
-"""`--on ray`: the pieces of a tracing as tasks of a Ray cluster, retried by Ray where a node of it dies.
+"""`--on ray`: the pieces of a TracIn run as tasks of a Ray cluster, retried by Ray where a node of it dies.
 
 The nodes share the run's folder with this machine, as Slurm's do. Without an address a local cluster is started, bound
 to loopback, with a token of its own, and ended again with the run.
@@ -42,8 +42,8 @@ def shared_by_ray(work: Work, pieces: Pieces, device: str) -> Iterator[SpreadSco
     _connect(ray, work.job.on)
     try:
         nodes = sum(bool(node["Alive"]) for node in ray.nodes())
-        cards = device.startswith("cuda")
-        asked = {"num_gpus": 1} if cards else {"num_cpus": 1}
+        gpus = device.startswith("cuda")
+        asked = {"num_gpus": 1} if gpus else {"num_cpus": 1}
         task = ray.remote(_do_piece).options(max_retries=_RETRIES, **asked)
         left = [piece for piece in pieces if not pieces.is_published(piece)]
         refs = [task.remote(str(work.folder), str(pieces.folder), device, piece.name) for piece in left]

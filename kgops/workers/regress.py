@@ -45,14 +45,14 @@ def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     results = folder / "results"
     results.mkdir(exist_ok=True)
     flights = load_flights(job, report)
-    config = config_of(job.settings, job.levers, flights[0].image_size)
+    config = config_of(job.settings, job.options, flights[0].image_size)
     settings = regression_settings(job)
     if works_without(job, place_of(device)):
         settings = dataclasses.replace(settings, compile="off")
     choose_threads(step_gflop(config, settings.at_once), "a step", device, report)
     # Convolutions that add up in whatever order comes first would end the promise of equal numbers.
     torch.backends.cudnn.deterministic = True
-    report_levers(job, device, settings, report)
+    report_options(job, device, settings, report)
     resume = (results / "checkpoints").exists()
     with memory_cleanup(job, device, report) as cleanup:
         done = regress(
@@ -60,15 +60,15 @@ def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
         )
     if done.stopped == "requested":
         raise Stopped
-    figures = headline(done)
+    metrics = headline(done)
     for name in ("test_mae", "test_r2"):
-        if name in figures:
-            report.metric(name, figures[name], done.epochs)
+        if name in metrics:
+            report.metric(name, metrics[name], done.epochs)
     write_results(job, results, flights, config, settings, done, report)
     if "KGOPS_EVENTS" in os.environ:  # else the verdicts stand among the events
         for found in done.reports.values():
             print(found.verdict[0].upper() + found.verdict[1:])
-    hand_in(job, folder, results, figures, report)
+    hand_in(job, folder, results, metrics, report)
 
 
 def load_flights(job: Job, report: Reporter) -> list[Flight]:
@@ -78,7 +78,7 @@ def load_flights(job: Job, report: Reporter) -> list[Flight]:
         raise Usage("no folder of flights is named.", hint="--data-directory DIR")
     for left_out in job.settings["left_out"]:
         report.note(f"left out of the configuration: {left_out}.")
-    flights = read_flights(Path(where), job.levers.get("temporal_frames", REGRESS_FRAMES))
+    flights = read_flights(Path(where), job.options.get("temporal_frames", REGRESS_FRAMES))
     size, named = flights[0].image_size, image_size(job.settings)
     if named is not None and named != size:
         shown = " and ".join("x".join(map(str, one)) for one in (named, size))
@@ -96,14 +96,14 @@ def load_flights(job: Job, report: Reporter) -> list[Flight]:
 
 
 def regression_settings(job: Job) -> RegressionSettings:
-    settings, levers = job.settings, job.levers
-    microbatch = levers.get("microbatch", "auto")
+    settings, options = job.settings, job.options
+    microbatch = options.get("microbatch", "auto")
     return RegressionSettings(
-        batch_size=levers.get("batch_size", REGRESS_BATCH),
+        batch_size=options.get("batch_size", REGRESS_BATCH),
         microbatch=None if microbatch == "auto" else microbatch,
-        precision=levers.get("precision", "fp32"),
-        gradient_checkpointing=levers.get("gradient_checkpointing", False),
-        compile=levers.get("compile", "off"),
+        precision=options.get("precision", "fp32"),
+        gradient_checkpointing=options.get("gradient_checkpointing", False),
+        compile=options.get("compile", "off"),
         loss=settings["loss_type"],
         patience=settings["early_stopping_patience"],
         min_delta=settings["early_stopping_min_delta"],
@@ -122,16 +122,16 @@ def step_gflop(config: RegressionConfig, windows: int) -> float:
     return 6 * windows * config.temporal_frames * a_frame / 1e9
 
 
-def report_levers(job: Job, device: torch.device, settings: RegressionSettings, report: Reporter) -> None:
-    """The levers that training itself does not speak of: none is dropped in silence."""
+def report_options(job: Job, device: torch.device, settings: RegressionSettings, report: Reporter) -> None:
+    """The options that training itself does not speak of: none is dropped in silence."""
     spoken_of = {"precision", "batch_size", "microbatch", "temporal_frames", "gradient_checkpointing"}
     spoken_of |= {"memory_cleanup", *({"compile"} if settings.compile != "off" else ())}
     tell_applied(job, of_regression(job, place_of(device)), report, spoken_of)
 
 
 def headline(done: Regression) -> dict[str, float]:
-    """The figures of the run's record: of the flight held out, the mean predictor's beside them."""
-    figures: dict[str, float | None] = {
+    """The metrics of the run's record: of the flight held out, the mean predictor's beside them."""
+    metrics: dict[str, float | None] = {
         "epochs": done.epochs,
         "train_s": done.seconds,
         "windows_per_s": done.windows / done.seconds if done.seconds else None,
@@ -142,14 +142,14 @@ def headline(done: Regression) -> dict[str, float]:
     if first is not None:
         for prefix, heights in (("test", first.model), ("mean_predictor", first.mean_predictor)):
             named = heights.to_dict()
-            figures |= {f"{prefix}_{name}": named[name] for name in named if name != "count"}
+            metrics |= {f"{prefix}_{name}": named[name] for name in named if name != "count"}
     folds = [report for name, report in done.reports.items() if name.startswith("loo ")]
     for name in ("mae", "rmse", "mape", "r2"):
         for prefix, chosen in (("loo", "model"), ("loo_mean_predictor", "mean_predictor")):
             values = [getattr(getattr(fold, chosen), name) for fold in folds]
             if values and None not in values:
-                figures[f"{prefix}_{name}"] = statistics.fmean(values)
-    return {name: float(value) for name, value in figures.items() if value is not None}
+                metrics[f"{prefix}_{name}"] = statistics.fmean(values)
+    return {name: float(value) for name, value in metrics.items() if value is not None}
 
 
 def write_results(
@@ -172,7 +172,7 @@ def write_results(
     files = (
         ("config.json", "config", body),
         ("training_history.json", "history", done.history),
-        ("test_results.json", "figures", judged),
+        ("test_results.json", "metrics", judged),
     )
     for name, kind, content in files:
         write_json(results / name, content)

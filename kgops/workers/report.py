@@ -20,10 +20,12 @@ class Reporter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.levers: dict[str, dict[str, Any]] = {}  # as last told of, for the file of results
-        self.earlier: dict[str, dict[str, Any]] = {}  # what the stage before this one told of its levers
-        self.stepped_down: dict[str, Any] = {}  # what was asked for of levers that the ladder has changed
-        self.asked: Mapping[str, Any] | None = None  # the job's levers, before the ladder changed any
+        self.options: dict[str, dict[str, Any]] = {}  # as last told of, for the file of results
+        self.earlier: dict[str, dict[str, Any]] = {}  # what the stage before this one told of its options
+        self.stepped_down: dict[
+            str, Any
+        ] = {}  # what was asked for of options that the OOM fallbacks has changed
+        self.asked: Mapping[str, Any] | None = None  # the job's options, before the OOM fallbacks changed any
         self.libraries_mib: float | None = None  # of host memory, before any data was read
         self._logged: dict[str, str] = {}  # by option, of this stage
         path = os.environ.get("KGOPS_EVENTS")
@@ -50,24 +52,24 @@ class Reporter:
         if self.libraries_mib is not None:
             self.memory(libraries=self.libraries_mib)
 
-    def lever(
-        self, name: str, requested: Any, effective: Any, reason: str | None, chosen_by: str | None = None
+    def option(
+        self, name: str, requested: Any, applied: Any, reason: str | None, chosen_by: str | None = None
     ) -> None:
         if name in self.stepped_down:
-            requested, chosen_by = self.stepped_down[name], "ladder"
+            requested, chosen_by = self.stepped_down[name], "fallbacks"
             reason = "; ".join(filter(None, ["an earlier attempt ran out of memory", reason]))
-        self._log(name, option_line(name, requested, effective, reason))
+        self._log(name, option_line(name, requested, applied, reason))
         if name in self.earlier:
-            # A stage is not always told of every lever, so only the first one knows what was asked for.
+            # A stage is not always told of every option, so only the first one knows what was asked for.
             requested = self.earlier[name]["asked"]
             before = self.earlier[name]
-            effective, reason = one_after_the_other(
-                Applied(name, before["effective"], before["reason"]), Applied(name, effective, reason)
+            applied, reason = one_after_the_other(
+                Applied(name, before["applied"], before["reason"]), Applied(name, applied, reason)
             )
-        self.levers[name] = {"asked": requested, "effective": effective, "reason": reason}
+        self.options[name] = {"asked": requested, "applied": applied, "reason": reason}
         fields = {"reason": reason, "chosen_by": chosen_by}
         known = {field: value for field, value in fields.items() if value is not None}
-        self.send(events.LEVER, name=name, requested=requested, effective=effective, **known)
+        self.send(events.OPTION, name=name, requested=requested, applied=applied, **known)
 
     def _log(self, name: str, line: str) -> None:
         """For whoever searches logs, unless stdout has the event itself; the same again is not repeated."""
@@ -77,8 +79,8 @@ class Reporter:
         print(f"TracIn: {line}" if self.earlier else line, flush=True)
 
     def next_stage(self) -> None:
-        """What is told of a lever from here on stands beside what was told before, not in its place."""
-        self.earlier = dict(self.levers)
+        """What is told of an option from here on stands beside what was told before, not in its place."""
+        self.earlier = dict(self.options)
         self._logged = {}
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
@@ -106,8 +108,8 @@ class Reporter:
     def note(self, text: str) -> None:
         self.send(events.NOTE, text=text)
 
-    def result(self, figures: dict[str, float]) -> None:
-        self.send(events.RESULT, figures=figures)
+    def result(self, metrics: dict[str, float]) -> None:
+        self.send(events.RESULT, metrics=metrics)
 
     def out_of_memory(self, detail: str) -> None:
         self.send(events.OUT_OF_MEMORY, detail=detail)
@@ -120,7 +122,7 @@ def tell_applied(job: Job, found: Iterable[Applied], report: Reporter, but: Coll
     """Each option as the device takes it, beside what was asked; `but` those that somebody else speaks of."""
     for option, value, reason in found:
         if option not in but:
-            report.lever(option, job.levers.get(option, _UNASKED.get(option, value)), value, reason)
+            report.option(option, job.options.get(option, _UNASKED.get(option, value)), value, reason)
 
 
 # What stands for an option that nobody named.

@@ -34,7 +34,7 @@ from kgops.workers.tracin_agreement import report_agreement
 from kgops.workers.tracin_index import built, from_index
 from kgops.workers.tracin_options import (
     filters,
-    report_levers,
+    report_options,
     spread_over,
     tests_at_once,
 )
@@ -48,14 +48,14 @@ from kgops.workers.train import find_device
 
 
 def tracin(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
-    figures = trace_job(job, folder, report, stop)
-    hand_in(job, folder, folder / "results", figures, report)
+    metrics = trace_job(job, folder, report, stop)
+    hand_in(job, folder, folder / "results", metrics, report)
     for name in ("parts", "pieces"):  # only going on needs them
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def trace_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
-    """Everything but the manifest; what the run found, as figures."""
+    """Everything but the manifest; what the run found, as metrics."""
     device = find_device(job.settings["device"])
     report.started(device=str(device), torch=torch.__version__)
     make_output_folder(job)
@@ -80,7 +80,7 @@ def trace_graph(
     try:
         with memory_cleanup(job, device, report, whose=_shared_with(job, device)) as cleanup:
             if job.settings["skip_tracin"]:
-                report_levers(job, device, report)
+                report_options(job, device, report)
                 return work.traced(None)
             return work.whole(device, cleanup, makes_copies)
     except Interrupted as error:
@@ -88,7 +88,7 @@ def trace_graph(
 
 
 def _makes_copies(job: Job, device: torch.device) -> bool:
-    """Whether processes that are copies of this one are to share the tracing."""
+    """Whether processes that are copies of this one are to share the TracIn run."""
     by_others = job.on.where == "ray" or MERGE in os.environ
     return not by_others and spread_over(job, device)[0].count("cpu") > 1
 
@@ -106,7 +106,7 @@ class _Run(Work):
         """From loading the checkpoints on."""
         job, report = self.job, self.report
         loaded = self.load(device, cleanup)
-        report_levers(job, device, report, loaded[0].point.model)
+        report_options(job, device, report, loaded[0].point.model)
         scoring = self.scoring(loaded, device, cleanup)
         if not makes_copies:
             self.choose_threads(scoring)
@@ -114,14 +114,14 @@ class _Run(Work):
             return self.with_itself(scoring)
         if job.settings["build_index"]:
             return built(scoring, self.graph.train, Path(job.settings["build_index"]), report, self.stop)
-        figures = self.traced(scoring)
+        metrics = self.traced(scoring)
         cleanup.between_phases()
         if makes_copies:  # and they are gone
             self.choose_threads(scoring)
-        figures |= self.agreement(scoring)
+        metrics |= self.agreement(scoring)
         if job.settings["validate"]:
-            figures |= self.validated(scoring, loaded[-1])
-        return figures
+            metrics |= self.validated(scoring, loaded[-1])
+        return metrics
 
     def traced(self, scoring: Scoring | None) -> dict[str, float]:
         report = self.report
@@ -152,7 +152,7 @@ class _Run(Work):
             raise BadInput(
                 f"none of the {failed:,} test triples could be traced: {next(iter(parts)).trouble}."
             )
-        figures: dict[str, float] = {
+        metrics: dict[str, float] = {
             "tests": len(tests),
             "failed_tests": failed,
             "checkpoints": 0 if scoring is None else len(scoring.points),
@@ -160,8 +160,8 @@ class _Run(Work):
             "writing_s": writing_s,
         }
         if pairs:
-            figures |= {"scored_pairs": pairs, "tracin_s": seconds, "pairs_per_s": pairs / seconds}
-        return figures
+            metrics |= {"scored_pairs": pairs, "tracin_s": seconds, "pairs_per_s": pairs / seconds}
+        return metrics
 
     @contextmanager
     def _scorer(

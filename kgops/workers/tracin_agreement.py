@@ -28,7 +28,7 @@ def report_agreement(
     report: Reporter,
     stop: Callable[[], bool],
 ) -> dict[str, float]:
-    """Each lever that changes scores beside the exact scores; nothing where none does."""
+    """Each option that changes scores beside the exact scores; nothing where none does."""
     settings = scoring.settings
     exact = replace(settings, precision=None, gram_dtype=None, projection_dim=None)
     ways: list[tuple[str, str, Scoring]] = []
@@ -48,14 +48,14 @@ def report_agreement(
     some = train[torch.randperm(len(train), generator=draw)[:MOST_TRAINS]]
     asked = tests[torch.linspace(0, len(tests) - 1, min(MOST_TESTS, len(tests))).long()]
     ours = _scores(scoring, some, asked, stop)
-    figures: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name, what, exact_way in ways:
         found = compare(_scores(exact_way, some, asked, stop), ours)
         report.note(f"{what}, {found.sentence()}")
-        figures |= found.figures(name)
+        metrics |= found.metrics(name)
         for one in _measured(name, what, found):
             report.send(events.MEASURED, **one)
-    return figures
+    return metrics
 
 
 def _scores(

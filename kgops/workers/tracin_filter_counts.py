@@ -21,7 +21,7 @@ MOST_TESTS = 64  # evenly spread over all of them
 
 def main() -> None:
     job = read_job(json.load(sys.stdin), "the job to plan")
-    job = replace(job, levers={**job.levers, "filtering": True})
+    job = replace(job, options={**job.options, "filtering": True})
     graph = load_graph(job.settings)
     work = Work(job, graph, Path(), Reporter(Path()), StopRequest())
     tests = [test for test in work.tests if test.ids is not None]

@@ -1,7 +1,7 @@
 """A copy of this process as a hand: it has all that was loaded and read here, in the same memory, and begins at once.
 
-A copy has none of the threads of what it was copied from, and no card that was in use there: what waits for one of
-those would wait for ever. So it is made of a process that has no other thread, for work on the processor.
+A copy has none of the threads of what it was copied from, and no GPU that was in use there: what waits for one of
+those would wait for ever. So it is made of a process that has no other thread, for work on the CPU.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Copy:
 
 
 class Copying:
-    """Makes copies that do the pieces of a tracing, where this process can be copied."""
+    """Makes copies that do the pieces of a TracIn run, where this process can be copied."""
 
     def __init__(self, work: Work, scoring: Scoring, pieces: Pieces) -> None:
         self._work, self._scoring, self._pieces = work, scoring, pieces

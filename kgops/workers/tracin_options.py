@@ -1,4 +1,4 @@
-"""The levers of a TracIn run: what was asked, what came of it, and why; none is dropped in silence."""
+"""The options of a TracIn run: what was asked, what came of it, and why; none is dropped in silence."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from kgops.training.precision import place_of
 from kgops.workers.devices import devices_for
 from kgops.workers.report import Reporter, tell_applied
 
-__all__ = ["chosen_names", "filters", "report_levers", "scoring_settings", "spread_over", "tests_at_once"]
+__all__ = ["chosen_names", "filters", "report_options", "scoring_settings", "spread_over", "tests_at_once"]
 
 _FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def filters(job: Job) -> bool:
     """Whether each test triple is scored on its neighbourhood alone; a batch is, unless told otherwise."""
-    return bool(job.levers.get("filtering", bool(job.settings["test_triples"])))
+    return bool(job.options.get("filtering", bool(job.settings["test_triples"])))
 
 
 def scoring_settings(
     job: Job, both_directions: bool, model: torch.nn.Module, device: torch.device
 ) -> Settings:
     factored = isinstance(model, ConvE)
-    chunk = job.levers.get("entity_chunk", "auto")
+    chunk = job.options.get("entity_chunk", "auto")
     plain = Settings()
-    asked = precision_of_products(job.levers.get("precision", "fp32"), place_of(device))
+    asked = precision_of_products(job.options.get("precision", "fp32"), place_of(device))
     return Settings(
-        block=job.levers.get("block", plain.block),
+        block=job.options.get("block", plain.block),
         chunk=plain.chunk if chunk == "auto" else chunk,
         tests_at_once=tests_at_once(job),
         both_directions=both_directions,
         projection_dim=job.settings["projection_dim"],
         seed=job.settings["seed"],
-        gram_dtype=_FORMATS[job.levers.get("gram_precision", "fp32")] if factored else None,
+        gram_dtype=_FORMATS[job.options.get("gram_precision", "fp32")] if factored else None,
         precision=_FORMATS[asked[0]] if factored else None,
     )
 
 
 def tests_at_once(job: Job) -> int | None:
     """None: as many as fit beside each other in a fixed share of memory."""
-    asked = job.levers.get("tests_at_once", "auto")
+    asked = job.options.get("tests_at_once", "auto")
     return None if asked == "auto" else int(asked)
 
 
 def spread_over(job: Job, device: torch.device) -> tuple[list[str], str | None]:
     """The devices of the processes that share the work, one for each, and why they are not what was asked."""
-    asked, alone = job.levers.get("devices", 1), [str(device)]
+    asked, alone = job.options.get("devices", 1), [str(device)]
     if asked == 1:
         return alone, None
     why = alone_in_tracing(job.settings)
@@ -63,11 +63,11 @@ def chosen_names(job: Job, model: torch.nn.Module) -> Collection[str] | None:
     """The parameters that take part; None: all of them."""
     if job.settings["layers"]:
         return chosen_parameters(model, job.settings["layers"])
-    count = job.levers.get("last_layers", False)
+    count = job.options.get("last_layers", False)
     return last_layers(model, count) if count else None
 
 
-def report_levers(
+def report_options(
     job: Job, device: torch.device, report: Reporter, model: torch.nn.Module | None = None
 ) -> None:
     """Without a model, where the run only filters."""
@@ -77,4 +77,4 @@ def report_levers(
     )
     # Within a pipeline the training has spoken of it.
     spoken_of = {"memory_cleanup", *({"gradient_checkpointing"} if report.earlier else ())}
-    tell_applied(job, found, report, spoken_of - job.levers.keys() | {"memory_cleanup"})
+    tell_applied(job, found, report, spoken_of - job.options.keys() | {"memory_cleanup"})

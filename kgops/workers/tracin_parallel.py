@@ -1,4 +1,4 @@
-"""A tracing spread over several processes of this machine: who works, who died, and what they have found so far."""
+"""A TracIn run spread over several processes of this machine: who works, who died, and what they have found so far."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class _Child:
 
 
 class LocalHands:
-    """A process for each device; on the processor they share its cores. Ends them on the way out.
+    """A process for each device; on the CPU they share its cores. Ends them on the way out.
 
     They are copies of this one where `copying` can make them, and else begin from nothing.
     """

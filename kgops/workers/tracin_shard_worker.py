@@ -1,4 +1,4 @@
-"""One process at work on the pieces of a tracing."""
+"""One process at work on the pieces of a TracIn run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a tracing is cut into pieces: the same whoever cuts it, so that many can begin without asking each other."""
+"""How a TracIn run is cut into pieces: the same whoever cuts it, so that many can begin without asking each other."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def planned_pieces(work: Work, tests: Sequence[TestTriple], parts: Parts) -> Pie
         if any(test.ids is not None for test in tile)
     ]
     shares = shares_for(trains, max((len(tile.numbers) for tile in told), default=1))
-    meaning = json.dumps([[tile.digest for tile in told], shares, top_k, work.job.levers], default=str)
+    meaning = json.dumps([[tile.digest for tile in told], shares, top_k, work.job.options], default=str)
     folder = work.folder / "pieces" / hashlib.sha256(meaning.encode()).hexdigest()[:16]
-    # What was cut otherwise, or under other levers, is of no use any more.
+    # What was cut otherwise, or under other options, is of no use any more.
     for other in folder.parent.glob("*"):
         if other != folder:
             shutil.rmtree(other, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""`python -m kgops.workers.tracin_shards job.toml`: does pieces of a tracing until none is left, or those it is given.
+"""`python -m kgops.workers.tracin_shards job.toml`: does shards of a TracIn run until none is left, or given ones.
 
 What it says goes to a file of its own, which whoever started it reads.
 """

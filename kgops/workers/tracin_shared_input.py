@@ -1,6 +1,6 @@
-"""What every process that works on a tracing's pieces is given, published once beside them.
+"""What every process that works on a TracIn run's pieces is given, published once beside them.
 
-The job is as the coordinating process has it: within a pipeline, or after the ladder, it is not the job of the run.
+The job is as the coordinating process has it: within a pipeline, or after an OOM fallback, it is not the run's job.
 The graph is as that process read it: numbers, which each maps into memory, instead of text, which each would parse.
 """
 
@@ -53,4 +53,4 @@ def ordered_graph(folder: Path) -> Graph:
         train, valid, test = told["triples"]
         return Graph(train, valid, test, Vocabulary.of(told["entities"]), Vocabulary.of(told["relations"]))
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path} is no graph that a tracing works on.") from error
+        raise BadInput(f"{path} is no graph that a TracIn run works on.") from error

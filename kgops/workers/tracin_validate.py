@@ -71,15 +71,15 @@ def validate_found(
     given: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}
     deleted = validate(graph, tests, found, k, again, folder / JOURNAL, **given)
     results = folder / "results"
-    body, figures, measured = deleted.to_dict(), deleted.figures(), deleted.measurements()
+    body, metrics, measured = deleted.to_dict(), deleted.metrics(), deleted.measurements()
     if len(graph.train) <= SMALL_GRAPH:
         modelled = linear_datamodeling_score(graph, tests, found, again, folder / JOURNAL, **given)
         body["linear_datamodeling"] = modelled.to_dict()
-        figures |= modelled.figures()
+        metrics |= modelled.metrics()
         measured += modelled.measurements()
     else:
         report.note(f"no linear datamodeling score: more than {SMALL_GRAPH:,} training triples.")
     write_json(results / "validation.json", body)
     for one in measured:
         report.send(events.MEASURED, **{name: value for name, value in one.items() if value is not None})
-    return figures
+    return metrics

@@ -86,7 +86,7 @@ class Work:
         loss, both = self._loss(loaded)
         points = [one.point for one in loaded]
         model = points[0].model
-        asked = self.job.levers.get("precision", "fp32")
+        asked = self.job.options.get("precision", "fp32")
         low, _ = precision_of_products(asked, place_of(device))
         torch.backends.cuda.matmul.allow_tf32 = low == "tf32"
         names = chosen_names(self.job, model)
@@ -154,11 +154,13 @@ class Work:
         return torch.tensor([test.ids for test in self.tests if test.ids is not None])
 
     def parts(self) -> Parts:
-        """What an earlier attempt finished, unless the ladder has since changed what scores mean."""
-        meaning = {"last_layers": self.job.levers.get("last_layers", False), "filtering": filters(self.job)}
+        """What an earlier attempt finished, unless the OOM fallbacks has since changed what scores mean."""
+        meaning = {"last_layers": self.job.options.get("last_layers", False), "filtering": filters(self.job)}
         parts, dropped = parts_meaning(meaning, self.folder / "parts")
         if dropped:
-            self.report.note("the ladder changed what scores mean: what was traced before is traced again.")
+            self.report.note(
+                "the OOM fallbacks changed what scores mean: what was traced before is traced again."
+            )
         return parts
 
     def top_k(self) -> int | None:

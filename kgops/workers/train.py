@@ -38,13 +38,13 @@ LOSS = "kvsall-bce"
 
 
 def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
-    figures = train_job(job, folder, report, stop)
-    hand_in(job, folder, folder / "results", figures, report)
+    metrics = train_job(job, folder, report, stop)
+    hand_in(job, folder, folder / "results", metrics, report)
 
 
 def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
-    """Everything but the manifest; what the training found, as figures."""
-    if problems := spread_problems(job.settings, job.levers):
+    """Everything but the manifest; what the training found, as metrics."""
+    if problems := spread_problems(job.settings, job.options):
         raise BadJob("the job", problems)
     device = find_device(job.settings["device"])
     train_pykeen = _pykeen(report) if job.settings["engine"] == "pykeen" else None
@@ -53,7 +53,7 @@ def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     # `results/` is the output folder as the group's scripts write it, checkpoints included.
     results = folder / "results"
     results.mkdir(exist_ok=True)
-    devices, _ = devices_for(job.levers.get("devices", 1), device)
+    devices, _ = devices_for(job.options.get("devices", 1), device)
     if len(devices) > 1:
         return train_together(job, folder, report, stop, devices)
     graph = load_graph(job.settings)
@@ -81,7 +81,7 @@ def train_conve(
     stop: Callable[[], bool],
     group: Alone | None = None,
 ) -> dict[str, float]:
-    """What the training found, as figures. Of a `group` each process calls this, and the first writes."""
+    """What the training found, as metrics. Of a `group` each process calls this, and the first writes."""
     group = group or Alone()
     torch.manual_seed(job.settings["seed"])
     config = model_config(job.settings, graph)
@@ -93,7 +93,7 @@ def train_conve(
     gflop = step_gflop(config, settings.batch_size // group.of)
     choose_threads(gflop, "a step", device, report, processes=group.of)
     model = ConvE(config).to(device)
-    report_levers(job, device, settings, report, group)
+    report_options(job, device, settings, report, group)
     resume = (results / "checkpoints").exists()
     whose = f"in the first of {group.of} processes" if group.of > 1 else None
     with memory_cleanup(job, device, report, whose=whose) as cleanup:
@@ -102,22 +102,22 @@ def train_conve(
             raise Stopped
         cleanup.between_phases()
         test = evaluate(model, graph, results, device, report, stop, group)
-    figures = headline(done, test)
+    metrics = headline(done, test)
     if not group.is_first:
-        return figures
-    if "test_mrr" in figures:
-        report.metric("test_mrr", figures["test_mrr"], done.epochs)
+        return metrics
+    if "test_mrr" in metrics:
+        report.metric("test_mrr", metrics["test_mrr"], done.epochs)
     write_config(job, results, config.to_dict(), settings.to_dict(), report)
     write_json(results / "training_history.json", done.history)
     report.artifact(results / "training_history.json", "history")
     if test is not None:
         write_json(results / "test_results.json", test.to_dict())
-        report.artifact(results / "test_results.json", "figures")
-    return figures
+        report.artifact(results / "test_results.json", "metrics")
+    return metrics
 
 
 def find_device(wanted: str) -> torch.device:
-    """Who asks for a card and has none is told so; `auto` takes what there is."""
+    """Who asks for a GPU and has none is told so; `auto` takes what there is."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if wanted.startswith("cuda"):
@@ -150,20 +150,20 @@ def model_config(settings: dict[str, Any], graph: Graph) -> ConvEConfig:
 
 
 def train_settings(job: Job) -> TrainSettings:
-    settings, levers = job.settings, job.levers
-    chunk = levers.get("entity_chunk", "auto")
+    settings, options = job.settings, job.options
+    chunk = options.get("entity_chunk", "auto")
     same = (
         *("label_smoothing", "optimizer", "learning_rate", "weight_decay", "schedule", "schedule_factor"),
         *("schedule_patience", "warmup_epochs", "seed", "validate_every", "patience"),
     )
     return TrainSettings(
         epochs=settings["num_epochs"],
-        batch_size=levers.get("batch_size", BATCH_SIZE),
-        precision=levers.get("precision", "fp32"),
+        batch_size=options.get("batch_size", BATCH_SIZE),
+        precision=options.get("precision", "fp32"),
         entity_chunk=None if chunk == "auto" else chunk,
-        gradient_checkpointing=levers.get("gradient_checkpointing", False),
-        compile=levers.get("compile", "off"),
-        cuda_graphs=levers.get("cuda_graphs", False),
+        gradient_checkpointing=options.get("gradient_checkpointing", False),
+        compile=options.get("compile", "off"),
+        cuda_graphs=options.get("cuda_graphs", False),
         checkpoint_every=settings["checkpoint_frequency"],
         loss=settings["loss"] or LOSS,
         resume_every_s=settings["resume_every"],
@@ -171,15 +171,15 @@ def train_settings(job: Job) -> TrainSettings:
     )
 
 
-def report_levers(
+def report_options(
     job: Job, device: torch.device, settings: TrainSettings, report: Reporter, group: Alone
 ) -> None:
-    """The levers that training itself does not speak of, of which more is known once they were tried: none is
+    """The options that training itself does not speak of, of which more is known once they were tried: none is
     dropped in silence."""
     spoken_of = {"precision", "batch_size", "entity_chunk", "gradient_checkpointing", "memory_cleanup"}
     spoken_of |= {"compile"} if settings.compile != "off" else set()
     spoken_of |= {"cuda_graphs"} if settings.cuda_graphs else set()
-    _, why = devices_for(job.levers.get("devices", 1), device)
+    _, why = devices_for(job.options.get("devices", 1), device)
     tell_applied(job, of_training(job, place_of(device), group.of, why), report, spoken_of)
 
 
@@ -208,8 +208,8 @@ def evaluate(
 
 
 def headline(done: FitResult, test: Evaluation | None) -> dict[str, float]:
-    """The figures of the run's record."""
-    figures: dict[str, float | None] = {
+    """The metrics of the run's record."""
+    metrics: dict[str, float | None] = {
         "epochs": done.epochs,
         "train_s": done.seconds,
         "best_valid_mrr": done.best_mrr,
@@ -217,8 +217,8 @@ def headline(done: FitResult, test: Evaluation | None) -> dict[str, float]:
         "fp16_overflows": done.overflows,
     }
     if test is not None:
-        figures |= {f"test_{name}": value for name, value in test.both.to_dict().items() if name != "count"}
-    return {name: float(value) for name, value in figures.items() if value is not None}
+        metrics |= {f"test_{name}": value for name, value in test.both.to_dict().items() if name != "count"}
+    return {name: float(value) for name, value in metrics.items() if value is not None}
 
 
 if __name__ == "__main__":

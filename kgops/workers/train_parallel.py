@@ -28,19 +28,19 @@ __all__ = ["train_together", "who_was_lost"]
 
 _LOOK_S = 0.05
 _AGAIN = 3  # times that all begin again because one was lost
-_GRACE_S = 10.0  # for those who miss one that is gone to notice it; on cards they may wait for ever
+_GRACE_S = 10.0  # for those who miss one that is gone to notice it; on GPUs they may wait for ever
 _STOPPING_S = 20.0
 
 
 def train_together(
     job: Job, folder: Path, report: Reporter, stop: Callable[[], bool], devices: Sequence[str]
 ) -> dict[str, float]:
-    """What the training has found, as figures. Where a process is lost, all of them go on from the last point to
+    """What the training has found, as metrics. Where a process is lost, all of them go on from the last point to
     resume from."""
     place = folder / PLACE
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    write_durably(place / "job.toml", _before_the_ladder(job, report).as_toml().encode())
+    write_durably(place / "job.toml", _before_the_fallbacks(job, report).as_toml().encode())
     for again in range(_AGAIN + 1):
         with _Together(place, devices, again) as together:
             codes = together.wait(stop)
@@ -53,18 +53,18 @@ def train_together(
             raise KgopsError(f"{lost}, for the {again + 1}th time.", hint="`kgops logs` has their words.")
         report.note(f"{lost}: all begin again from the last point to resume from.")
     found = json.loads((place / FOUND).read_text())
-    report.levers |= found["levers"]
+    report.options |= found["options"]
     shutil.rmtree(place)
-    figures: dict[str, float] = found["figures"]
-    return figures
+    metrics: dict[str, float] = found["metrics"]
+    return metrics
 
 
-def _before_the_ladder(job: Job, report: Reporter) -> Job:
+def _before_the_fallbacks(job: Job, report: Reporter) -> Job:
     """As this process has it, for within a pipeline it is not the job of the run; each process then makes the
-    ladder's changes for itself, and so can tell what was asked for."""
-    asked = {**job.levers, **report.stepped_down}
+    OOM fallbacks's changes for itself, and so can tell what was asked for."""
+    asked = {**job.options, **report.stepped_down}
     changed = report.stepped_down
-    return replace(job, levers={k: v for k, v in asked.items() if not (k in changed and v == "auto")})
+    return replace(job, options={k: v for k, v in asked.items() if not (k in changed and v == "auto")})
 
 
 def who_was_lost(place: Path, codes: Sequence[int]) -> str:

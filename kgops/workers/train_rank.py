@@ -58,7 +58,7 @@ def train_part(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> N
     try:
         device = find_device(seat.device)
         group = Processes(seat.which, seat.of, seat.meeting, device)
-        if problems := spread_problems(job.settings, {**job.levers, "devices": seat.of}):
+        if problems := spread_problems(job.settings, {**job.options, "devices": seat.of}):
             raise BadJob("the job", problems)
         if by_torchrun and group.is_first:
             report.started(device=str(device), torch=torch.__version__)
@@ -67,12 +67,12 @@ def train_part(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> N
         graph = load_graph(job.settings)
         for note in graph.notes:
             report.note(note)
-        figures = train_conve(job, graph, device, folder / "results", report, stops, group)
+        metrics = train_conve(job, graph, device, folder / "results", report, stops, group)
         if group.is_first:
             if by_torchrun:
-                hand_in(job, folder, folder / "results", figures, report)
+                hand_in(job, folder, folder / "results", metrics, report)
             else:
-                write_json(folder / PLACE / FOUND, {"figures": figures, "levers": report.levers})
+                write_json(folder / PLACE / FOUND, {"metrics": metrics, "options": report.options})
         group.leave()
     except Stopped:
         raise

@@ -1,4 +1,4 @@
-"""A card's memory as a bar: what is used, what our runs have reserved beyond it, and where that ends."""
+"""A GPU's memory as a bar: what is used, what our runs have reserved beyond it, and where that ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TIGHT = 0.92  # of what there is: the next tensor may not fit
 
 
 def memory_bar(used: float | None, reserved: float, total: float | None, width: int) -> list[Piece]:
-    """`width` columns: ▇ used, ░ reserved and not used yet, ▏ where that ends, │ where the card does."""
+    """`width` columns: ▇ used, ░ reserved and not used yet, ▏ where that ends, │ where the GPU does."""
     if used is None or not total or width < 1:
         return [Piece(" " * width, "dim")]
     full = _columns(used, total, width)

@@ -1,4 +1,4 @@
-"""A run's curves beside each other: loss, metrics, pace, and memory with the predicted budget as a line."""
+"""A run's curves beside each other: loss, metrics, pace, and memory with the memory estimate as a line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AXIS = 8
 _NARROWEST = 34
 _MOST = 8
 _QUIET = ("learning_rate",)  # seldom worth a look
-_BUDGET = "─"
+_ESTIMATE = "─"
 
 
 def panels(known: Dossier, width: int) -> list[Row]:
@@ -35,7 +35,7 @@ def panels(known: Dossier, width: int) -> list[Row]:
     out = [said("CURVES", width, "head")]
     for start in range(0, len(curves), across):
         drawn = [
-            _panel(curve, known.budget_mib(curve.name), each) for curve in curves[start : start + across]
+            _panel(curve, known.estimate_mib(curve.name), each) for curve in curves[start : start + across]
         ]
         out += [BLANK] if start else []
         for together in zip(*drawn, strict=True):
@@ -55,7 +55,7 @@ def _chosen(known: Dossier) -> list[Curve]:
 def _is_still(curve: Curve, known: Dossier) -> bool:
     """A loss that stays the same is news, and so is memory beside its prediction."""
     is_news = curve.name in ("loss", known.run.metric) and curve.name not in _QUIET
-    if is_news or (curve.last and known.budget_mib(curve.name) is not None):
+    if is_news or (curve.last and known.estimate_mib(curve.name) is not None):
         return False
     least = {bucket.min for bucket in curve.buckets}
     return len(least) == 1 and least == {bucket.max for bucket in curve.buckets} and None not in least
@@ -74,38 +74,38 @@ def _rank(name: str, known: Dossier) -> tuple[int, str]:
         return 0, name
     if name == known.run.metric or name.endswith("_mrr"):
         return 1, name
-    if name == "card_memory_mib" or (name == "host_memory_mib" and known.run.card is None):
+    if name == "gpu_memory_mib" or (name == "host_memory_mib" and known.run.gpu is None):
         return 2, name
     if name.endswith(("_per_s", "_seconds")):
         return 3, name
     return (6 if name in _QUIET else 5 if name.endswith("_mib") else 4), name
 
 
-def _panel(curve: Curve, budget: float | None, width: int) -> list[list[Piece]]:
+def _panel(curve: Curve, estimate: float | None, width: int) -> list[list[Piece]]:
     """A heading and the lines of the chart, all of them `width` wide."""
     values = [bucket.mean for bucket in curve.buckets]
     known = [value for value in values if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
     if curve.name.endswith("_mib"):
         low, high = 0.0, max(high, 1.0)  # memory is read from the ground up
-    if budget is not None:
-        high = max(high, budget) * 1.02
+    if estimate is not None:
+        high = max(high, estimate) * 1.02
     inner = width - _AXIS - 1
     lines = braille(values, inner, _HEIGHT, low, high)
-    at = None if budget is None else _HEIGHT - 1 - level_of(budget, low, high, 4 * _HEIGHT) // 4
-    out = [_heading(curve, budget, width)]
+    at = None if estimate is None else _HEIGHT - 1 - level_of(estimate, low, high, 4 * _HEIGHT) // 4
+    out = [_heading(curve, estimate, width)]
     for y, line in enumerate(lines):
         label = short_amount(high) if y == 0 else short_amount(low) if y == _HEIGHT - 1 and high > low else ""
         axis = Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim")
-        out.append([axis, *(_with_budget(line) if y == at else [Piece(line, "accent")])])
+        out.append([axis, *(_with_estimate(line) if y == at else [Piece(line, "accent")])])
     return out
 
 
-def _heading(curve: Curve, budget: float | None, width: int) -> list[Piece]:
+def _heading(curve: Curve, estimate: float | None, width: int) -> list[Piece]:
     last, called = short_amount(curve.last), _called(curve.name)
-    beside = "" if budget is None else f" ─ predicted {budget:,.0f}"
+    beside = "" if estimate is None else f" ─ predicted {estimate:,.0f}"
     if len(called) + len(beside) + len(last) >= width:
-        beside = beside.replace("predicted", "budget")
+        beside = beside.replace("predicted", "estimate")
     name = fitted(called, max(width - len(last) - len(beside) - 1, 4))
     gap = max(width - len(name) - len(beside) - len(last), 1)
     return [
@@ -123,10 +123,10 @@ def _called(name: str) -> str:
     return one_line(name).replace("_", " ")
 
 
-def _with_budget(line: str) -> list[Piece]:
+def _with_estimate(line: str) -> list[Piece]:
     """The line of the prediction shows wherever the curve does not pass."""
-    filled = line.replace(" ", _BUDGET)
+    filled = line.replace(" ", _ESTIMATE)
     return [
-        Piece("".join(group), "warn" if is_budget else "accent")
-        for is_budget, group in groupby(filled, key=lambda char: char == _BUDGET)
+        Piece("".join(group), "warn" if is_estimate else "accent")
+        for is_estimate, group in groupby(filled, key=lambda char: char == _ESTIMATE)
     ]

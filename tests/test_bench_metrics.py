@@ -1,4 +1,4 @@
-"""What was measured can be browsed, compared and written out, and figures of different machines are never mixed."""
+"""What was measured can be browsed, compared and written out, and values of different machines are never mixed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage import benches, measurements
 from storage.benches import Pair
 from storage.measurements import Measurement, Wanted
 
-HERE = {"machine": {"host": "a", "processor": "P", "cores": 2}, "cards": None, "packages": {"torch": "2"}}
+HERE = {"machine": {"host": "a", "processor": "P", "cores": 2}, "gpus": None, "packages": {"torch": "2"}}
 THERE = {**HERE, "packages": {"torch": "3"}}
 
 
@@ -39,7 +39,7 @@ def _held(conn: sqlite3.Connection, times: dict[str, list[float]], machine: dict
     return number
 
 
-def _figure(i: int, machine: dict[str, Any] = HERE) -> Measurement:
+def _metric(i: int, machine: dict[str, Any] = HERE) -> Measurement:
     return Measurement(
         f"name {i % 7}", f"subject {i}", None, float(i), None, None, 3, "ms", "cmd", machine, 1e9 + i
     )
@@ -63,31 +63,31 @@ def test_two_benchmarks_agree_where_each_median_lies_in_the_quartiles_of_the_oth
     assert run_cli("bench", "show", "9").code == 2
 
 
-def test_a_name_of_a_machine_or_a_card_changes_no_fingerprint_and_everything_else_does() -> None:
+def test_a_name_of_a_machine_or_a_gpu_changes_no_fingerprint_and_everything_else_does() -> None:
     key = measurements.fingerprint_key
     assert key({**HERE, "machine": {**HERE["machine"], "host": "b"}}) == key(HERE)  # type: ignore[dict-item]
     assert key(THERE) != key(HERE)
-    assert key({**HERE, "cards": [{"name": "T4", "uuid": "x"}]}) == key(
-        {**HERE, "cards": [{"name": "T4", "uuid": "y"}]}
+    assert key({**HERE, "gpus": [{"name": "T4", "uuid": "x"}]}) == key(
+        {**HERE, "gpus": [{"name": "T4", "uuid": "y"}]}
     )
-    assert key({**HERE, "cards": [{"name": "T4"}]}) != key({**HERE, "cards": [{"name": "L4"}]})
+    assert key({**HERE, "gpus": [{"name": "T4"}]}) != key({**HERE, "gpus": [{"name": "L4"}]})
 
 
-def test_figures_are_filtered_sorted_and_marked_where_machines_differ(
+def test_metrics_are_filtered_sorted_and_marked_where_machines_differ(
     run_cli: Console, conn: sqlite3.Connection
 ) -> None:
-    measurements.add_all(conn, [_figure(i, THERE if i == 8 else HERE) for i in range(20)])
-    done = run_cli("bench", "show", "--figures", "NAME", "1", "--sort", "value", "--json")
+    measurements.add_all(conn, [_metric(i, THERE if i == 8 else HERE) for i in range(20)])
+    done = run_cli("bench", "show", "--metrics", "NAME", "1", "--sort", "value", "--json")
     assert [m["value"] for m in done.json()] == [19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 8, 1]
-    page = run_cli("bench", "show", "--figures", "--limit", "5", "--skip", "10")
+    page = run_cli("bench", "show", "--metrics", "--limit", "5", "--skip", "10")
     assert "subject 9" in page.out and "subject 10" not in page.out
     assert "2 fingerprints: do not compare across" in page.err
     assert "15 of 20" in page.err
     one = measurements.fingerprint_key(THERE)[:8]
     assert [
-        m["subject"] for m in run_cli("bench", "show", "--figures", "--fingerprint", one, "--json").json()
+        m["subject"] for m in run_cli("bench", "show", "--metrics", "--fingerprint", one, "--json").json()
     ] == ["subject 8"]
-    assert run_cli("bench", "show", "--figures", "--since", "soon").code == 2
+    assert run_cli("bench", "show", "--metrics", "--since", "soon").code == 2
 
 
 def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
@@ -102,7 +102,7 @@ def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
     assert "`kgops bench matrix j.toml`" in paper and "torch 2" in paper
     exact = 0.1 + 0.2
     measurements.add_all(
-        conn, [_figure(1), Measurement("x", "=1+1", "y", exact, exact, 1e300, 3, "é", "c", HERE, 1.5)]
+        conn, [_metric(1), Measurement("x", "=1+1", "y", exact, exact, 1e300, 3, "é", "c", HERE, 1.5)]
     )
     kept = measurements.page(conn, descending=False)
     json_out = run_cli("bench", "export", "--to", "json").json()
@@ -111,7 +111,7 @@ def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
     rows = list(csv.DictReader(io.StringIO(run_cli("bench", "export", "--to", "csv").out)))
     assert float(rows[1]["value"]) == exact and rows[1]["subject"] == "'=1+1"
     assert json.loads(rows[1]["fingerprint"]) == HERE
-    path = tmp_path / "figures.parquet"
+    path = tmp_path / "metrics.parquet"
     assert run_cli("bench", "export", "--to", "parquet", "--out", path).code == 0
     pq = pytest.importorskip("pyarrow.parquet")
     read = pq.read_table(path).to_pylist()
@@ -123,20 +123,20 @@ def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
 
 
 @pytest.mark.slow
-def test_a_page_of_100_000_figures_looks_at_each_once_at_most(conn: sqlite3.Connection) -> None:
-    measurements.add_all(conn, [_figure(i) for i in range(100_000)])
+def test_a_page_of_100_000_metrics_looks_at_each_once_at_most(conn: sqlite3.Connection) -> None:
+    measurements.add_all(conn, [_metric(i) for i in range(100_000)])
     looked = [
         instructions_of(conn, lambda: measurements.page(conn, limit=50)),
         instructions_of(conn, lambda: measurements.page(conn, sort="value", limit=50)),
         instructions_of(conn, lambda: measurements.page(conn, Wanted(words=("subject", "99")), limit=50)),
         instructions_of(conn, lambda: measurements.count(conn, Wanted(words=("subject 99",)))),
     ]
-    # Where the order is that of an index, a page of them; else less than twenty-five for each figure.
+    # Where the order is that of an index, a page of them; else less than twenty-five for each value.
     most = [10_000, 2_500_000, 10_000, 2_500_000]
     assert all(found < bound for found, bound in zip(looked, most, strict=True)), looked
 
 
-def test_the_document_has_each_figure_with_its_command_and_fingerprint(conn: sqlite3.Connection) -> None:
+def test_the_document_has_each_metric_with_its_command_and_fingerprint(conn: sqlite3.Connection) -> None:
     number = _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})
     conn.execute("UPDATE bench SET name = 'claims b (quick): x', command = 'kgops bench claims --quick'")
     step = Measurement(

@@ -1,4 +1,4 @@
-"""What rules are told of a card is what the driver and the installed torch say, without importing torch."""
+"""What rules are told of a GPU is what the driver and the installed torch say, without importing torch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nvml_standin import Card, Machine, Slice, StandIn, a100, ask_child, h200, t4
+from nvml_standin import Gpu, Machine, Slice, StandIn, a100, ask_child, h200, t4
 
-from kgops.gpus.facts import CardFacts, TorchBuild, facts_here, torch_build
+from kgops.gpus.facts import GpuFacts, TorchBuild, facts_here, torch_build
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def standin(tmp_path: Path) -> StandIn:
     return StandIn(tmp_path)
 
 
-def see(gpu: str | None) -> tuple[CardFacts | None, bool]:
+def see(gpu: str | None) -> tuple[GpuFacts | None, bool]:
     return facts_here(gpu), "torch" in sys.modules
 
 
@@ -29,7 +29,7 @@ def see(gpu: str | None) -> tuple[CardFacts | None, bool]:
         *((None, "Tesla T4"), ("auto", "Tesla T4")),
     ],
 )
-def test_the_card_is_the_one_asked_for_or_the_least_capable_of_those_it_may_become(
+def test_the_gpu_is_the_one_asked_for_or_the_least_capable_of_those_it_may_become(
     standin: StandIn, gpu: str | None, name: str
 ) -> None:
     standin.show(Machine((h200(), a100(), t4())))
@@ -43,15 +43,15 @@ def test_the_card_is_the_one_asked_for_or_the_least_capable_of_those_it_may_beco
 SLICED = replace(h200(), mig=True, slices=(Slice(0, "NVIDIA H200 MIG 1g.18gb", "MIG-a", 16384),))
 
 
-@pytest.mark.parametrize(("card", "is_slice"), [(SLICED, True), (h200(), False), (t4(), False)])
-def test_a_sliced_card_is_told_from_a_whole_one(standin: StandIn, card: Card, is_slice: bool) -> None:
-    standin.show(Machine((card,)))
+@pytest.mark.parametrize(("gpu", "is_slice"), [(SLICED, True), (h200(), False), (t4(), False)])
+def test_a_sliced_gpu_is_told_from_a_whole_one(standin: StandIn, gpu: Gpu, is_slice: bool) -> None:
+    standin.show(Machine((gpu,)))
     found, _ = standin.ask(see, None)
     assert found is not None
     assert found.is_slice is is_slice
 
 
-def test_a_lost_card_is_none_to_choose_and_one_that_does_not_tell_its_capability_is_unknown(
+def test_a_lost_gpu_is_none_to_choose_and_one_that_does_not_tell_its_capability_is_unknown(
     standin: StandIn,
 ) -> None:
     standin.show(Machine((replace(t4(), lost=15), a100())))

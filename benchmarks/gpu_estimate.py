@@ -1,6 +1,6 @@
-"""What only a card can show of plans: predicted memory beside torch's own counts, and a T4 on a larger card.
+"""What only a GPU can show of plans: predicted memory beside torch's own counts, and a T4 on a larger GPU.
 
-`benchmarks.gpu` runs these among its figures. A small card is emulated by the memory that torch may take of a
+`benchmarks.gpu` runs these among its values. A small GPU is emulated by the memory that torch may take of a
 large one: its capacity, not its speed, and without the context.
 """
 
@@ -18,10 +18,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.budget import Mapped, Outcome, Place, Quiet, Work, compare_tracin, compare_train
-from benchmarks.budget_settings import TracinSetting, TrainSetting, draw_tracin, draw_train
+from benchmarks.estimate import Mapped, Outcome, Place, Quiet, Work, compare_tracin, compare_train
+from benchmarks.estimate_settings import TracinSetting, TrainSetting, draw_tracin, draw_train
 from benchmarks.measure import Line
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvEConfig
@@ -36,7 +36,7 @@ from kgops.trials.train_step import synthetic
 from kgops.workers.entry import StopRequest
 from kgops.workers.train import train_conve
 
-__all__ = ["compare_drawn", "largest", "on_card", "predictions", "small_card"]
+__all__ = ["compare_drawn", "largest", "on_gpu", "predictions", "small_gpu"]
 
 MIB = 1 << 20
 _SEED = 9_500_000  # no formula was tuned on settings from here on
@@ -47,10 +47,10 @@ _CONTEXT = 400.0  # MiB, as predicted
 _MORE = 1.02  # batches are bisected to this
 
 
-def on_card() -> Place:
-    """The first card, measured by torch's own counters."""
-    card = CardFacts(torch.cuda.get_device_name(), torch.cuda.get_device_capability())
-    return Place(torch.device("cuda"), card, _measured)
+def on_gpu() -> Place:
+    """The first GPU, measured by torch's own counters."""
+    gpu = GpuFacts(torch.cuda.get_device_name(), torch.cuda.get_device_capability())
+    return Place(torch.device("cuda"), gpu, _measured)
 
 
 def _measured(work: Work, mapped: Mapped) -> tuple[int, int]:
@@ -70,7 +70,7 @@ def _forget() -> None:
 
 
 def compare_drawn(number: int, place: Place) -> Outcome:
-    """Two trainings, then a tracing."""
+    """Two trainings, then a TracIn run."""
     setting = _drawn(number)
     if isinstance(setting, TrainSetting):
         return compare_train(setting, number, place)
@@ -83,12 +83,12 @@ def _drawn(number: int) -> TrainSetting | TracinSetting:
     if number % 3 == 2:
         return draw_tracin(rng, least_entities=14_000, most_entities=200_000, flop=_FLOP)
     setting = draw_train(rng, least_entities=14_000, most_entities=1_000_000, flop=_FLOP)
-    return replace(setting, levers={**setting.levers, "precision": rng.choice(_FORMATS)})
+    return replace(setting, options={**setting.options, "precision": rng.choice(_FORMATS)})
 
 
 def predictions(seconds: float) -> list[Line]:
     """Predicted beside measured, over settings drawn at random, as many as there is time for."""
-    place, begun = on_card(), time.monotonic()
+    place, begun = on_gpu(), time.monotonic()
     outcomes: list[Outcome] = []
     for number in range(_SETTINGS):
         if time.monotonic() - begun > seconds:
@@ -109,12 +109,12 @@ def predictions(seconds: float) -> list[Line]:
     told = tuple(_told(one, context) for one in outcomes)
     many = f"of {len(outcomes)} settings"
     return [
-        Line("gpu_budget_settings", "settings predicted and run", "settings", (len(outcomes),), 60, at_least=True),
-        Line("gpu_budget_live", f"allocated: median error {many}", "%", live, 3),
-        Line("gpu_budget_reserved", f"reserved: worst error {many}", "%", reserved, 10, max(reserved)),
-        Line("gpu_budget_under", f"furthest predicted under {many}", "%", under, 0, max(under)),
-        Line("gpu_budget_context", "CUDA context and libraries (400 predicted)", "MiB", (context,)),
-        Line("gpu_budget_total", f"with context: worst error beyond 5 % {many}", "MiB", told, 300, max(told)),
+        Line("gpu_estimate_settings", "settings predicted and run", "settings", (len(outcomes),), 60, at_least=True),
+        Line("gpu_estimate_live", f"allocated: median error {many}", "%", live, 3),
+        Line("gpu_estimate_reserved", f"reserved: worst error {many}", "%", reserved, 10, max(reserved)),
+        Line("gpu_estimate_under", f"furthest predicted under {many}", "%", under, 0, max(under)),
+        Line("gpu_estimate_context", "CUDA context and libraries (400 predicted)", "MiB", (context,)),
+        Line("gpu_estimate_total", f"with context: worst error beyond 5 % {many}", "MiB", told, 300, max(told)),
     ]  # fmt: skip
 
 
@@ -125,10 +125,10 @@ def _told(one: Outcome, context: float) -> float:
     return missed if missed > 0.05 * measured else 0.0
 
 
-def small_card(graph: Graph, card: str = "t4") -> list[Line]:
-    """With no more memory than this card: what the group's settings do, what the profile does, and how much of
+def small_gpu(graph: Graph, gpu: str = "t4") -> list[Line]:
+    """With no more memory than this GPU: what the group's settings do, what the profile does, and how much of
     the largest batch that fits is suggested."""
-    target = find_targets(card)[0]
+    target = find_targets(gpu)[0]
     assert target.usable_mib is not None
     with _at_most(target.usable_mib - _CONTEXT):
         lines = [_group_settings(graph, 1024)] if find_spec("pykeen") is not None else []
@@ -136,21 +136,21 @@ def small_card(graph: Graph, card: str = "t4") -> list[Line]:
         train = [(h, r, t) for h, r, t in wide.train.tolist()]
         counts = count_triples(train, [], [], wide.num_entities, wide.num_relations)
         table = {"dataset": "made", "num_epochs": 1, "checkpoint_frequency": 0}
-        job = profiles.apply(read_job({"workload": "train", "profile": card, "train": table}, "a check"))
+        job = profiles.apply(read_job({"workload": "train", "profile": gpu, "train": table}, "a check"))
         job = resolve(job, lambda _: target.facts).job
         suggested = suggest(Subject(job, counts, job, None, None), target)
         assert suggested is not None and suggested.largest_batch is not None
         batch = suggested.largest_batch
         finished = _fits(job, wide, batch)
         # Compiling each batch anew would take minutes, and asks for no more memory.
-        plain = replace(job, levers={**job.levers, "compile": "off"})
+        plain = replace(job, options={**job.options, "compile": "off"})
         low = batch if _fits(plain, wide, batch) else 1
         most = largest(lambda many: _fits(plain, wide, many), low, batch * 4)
     return [
         *lines,
-        Line(f"gpu_{card}_fits", f"--profile {card}, largest batch suggested ({batch:,}): finished", "runs",
+        Line(f"gpu_{gpu}_fits", f"--profile {gpu}, largest batch suggested ({batch:,}): finished", "runs",
              (float(finished),), 1, at_least=True),
-        Line(f"gpu_{card}_share", f"suggested batch / largest that fits ({most:,})", "×",
+        Line(f"gpu_{gpu}_share", f"suggested batch / largest that fits ({most:,})", "×",
              (batch / most,), 0.9, at_least=True),
     ]  # fmt: skip
 
@@ -170,7 +170,7 @@ def _group_settings(graph: Graph, batch: int) -> Line:
 
 def _fits(job: Job, graph: Graph, batch: int) -> bool:
     """Whether an epoch in batches of so many ends."""
-    one = replace(job, levers={**job.levers, "batch_size": batch})
+    one = replace(job, options={**job.options, "batch_size": batch})
     _forget()
     with tempfile.TemporaryDirectory() as folder:
         try:

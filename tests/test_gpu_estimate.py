@@ -1,16 +1,16 @@
-"""On a card as much memory is reserved as was predicted, or less; a small card's largest batch is found by halving."""
+"""On a GPU as much memory is reserved as was predicted, or less; a small GPU's largest batch is found by halving."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.gpu_budget import compare_drawn, largest, on_card
+from benchmarks.gpu_estimate import compare_drawn, largest, on_gpu
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("number", range(6))
-def test_a_card_reserves_no_more_than_was_predicted_and_not_much_less(number: int) -> None:
-    found = compare_drawn(number, on_card())
+def test_a_gpu_reserves_no_more_than_was_predicted_and_not_much_less(number: int) -> None:
+    found = compare_drawn(number, on_gpu())
     assert found.reserved_error >= 0, found
     assert found.reserved_error <= 0.10, found
     assert abs(found.error) <= 0.05, found

@@ -1,4 +1,4 @@
-"""The screen of benchmarks on a terminal: from a key to what it shows, among as many figures as years leave behind."""
+"""The screen of benchmarks on a terminal: from a key to what it shows, among as many values as years leave behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage import measurements, metric_query
 from storage.database import open_reader, open_writer, transaction
 from storage.measurements import Measurement
 
-__all__ = ["figures_screen"]
+__all__ = ["metrics_screen"]
 
 _TYPED = ("memory store 2", "loss variant 3", "tracin paint", "page quick 1")
 _NAMES = ("loss", "memory", "first paint", "page", "key", "tracin", "evaluation")
@@ -25,7 +25,7 @@ _OPEN = b"--store --quick"  # shows in the row of every benchmark
 _ORDERED, _ORDERS = b"\xe2\x96", 4  # an arrow in the heading, up or down; columns to sort by
 
 
-def figures_screen(home: Home, count: int, rounds: int = 7) -> list[Line]:
+def metrics_screen(home: Home, count: int, rounds: int = 7) -> list[Line]:
     """Each opening in a process of its own, with all that it imports for the first time."""
     fill(home, count)
     opened: list[Took] = []
@@ -48,19 +48,19 @@ def figures_screen(home: Home, count: int, rounds: int = 7) -> list[Line]:
         orders = [until_shown(screen, b">", _ORDERED) for _ in range(_ORDERS)]
         keys = list(_typed(home, screen))
         rss = screen.rss_mb
-    called = "figures_screen"
+    called = "metrics_screen"
     return [
-        *lines_of("open", f"screen of {count:,} figures: b, a first time", opened, 100, screen=called),
-        *lines_of("turn", "screen: from benchmarks to every figure", turned, 100, screen=called),
-        *lines_of("page", "screen: another page of figures, or either end", pages, 50, screen=called),
-        *lines_of("order", "screen: figures in another order, a first time", orders, 100, screen=called),
-        *lines_of("key", "screen: a key of a filter of figures", keys, 35, screen=called),
+        *lines_of("open", f"screen of {count:,} values: b, a first time", opened, 100, screen=called),
+        *lines_of("turn", "screen: from benchmarks to every value", turned, 100, screen=called),
+        *lines_of("page", "screen: another page of values, or either end", pages, 50, screen=called),
+        *lines_of("order", "screen: values in another order, a first time", orders, 100, screen=called),
+        *lines_of("key", "screen: a key of a filter of values", keys, 35, screen=called),
         Line(f"{called}_rss", "screen: memory after all that", "MB", (rss,), 60),
     ]
 
 
 def fill(home: Home, count: int) -> None:
-    """Figures of this machine and, a quarter of them, of another one."""
+    """Values of this machine and, a quarter of them, of another one."""
     make_home(home)
     rng = random.Random(1)
     machines: list[dict[str, Any]] = [{"machine": {"host": platform.node()}}, {"machine": {"cores": 1}}]
@@ -68,11 +68,11 @@ def fill(home: Home, count: int) -> None:
     with transaction(conn):
         for first in range(0, count, _AT_ONCE):
             numbers = range(first, min(first + _AT_ONCE, count))
-            measurements.add_all(conn, [_figure(rng, i, count, machines[i % 4 == 0]) for i in numbers])
+            measurements.add_all(conn, [_metric(rng, i, count, machines[i % 4 == 0]) for i in numbers])
     conn.close()
 
 
-def _figure(rng: random.Random, number: int, count: int, machine: dict[str, Any]) -> Measurement:
+def _metric(rng: random.Random, number: int, count: int, machine: dict[str, Any]) -> Measurement:
     kind, value = rng.randrange(_KINDS), rng.random() * 10
     name, command = f"bench.{_NAMES[kind % 7]}", f"kgops bench {_NAMES[kind % 7]} --store --quick {kind % 3}"
     subject, at = f"{_NAMES[kind % 5]} of variant {kind}", time.time() - (count - number) * 60
@@ -88,7 +88,7 @@ def _opened(screen: Screen) -> Took:
 
 
 def _typed(home: Home, screen: Screen) -> Iterator[Took]:
-    """Each key that changes how many figures are shown, until their count shows."""
+    """Each key that changes how many values are shown, until their count shows."""
     conn = open_reader(home.database)
     known, machine = metric_query.known(conn), metric_query.newest_machine(conn, platform.node())
     conn.close()

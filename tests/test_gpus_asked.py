@@ -1,4 +1,4 @@
-"""What a run asks of the machine's cards, and what the devices it is spread over make of that."""
+"""What a run asks of the machine's GPUs, and what the devices it is spread over make of that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kgops.jobs.gpu_request import CardsAsked, asked_with_devices
+from kgops.jobs.gpu_request import WantedGpus, asked_with_devices
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from kgops.jobs.gpu_request import CardsAsked, asked_with_devices
         ("0,1", "all", "0,1"),
     ],
 )
-def test_a_run_over_several_devices_asks_for_as_many_cards_unless_it_names_them(
+def test_a_run_over_several_devices_asks_for_as_many_gpus_unless_it_names_them(
     gpu: str | None, devices: Any, asked: str
 ) -> None:
     assert asked_with_devices(gpu, devices) == asked
@@ -36,10 +36,10 @@ def test_a_run_over_several_devices_asks_for_as_many_cards_unless_it_names_them(
         ("0,GPU-b", None, ["0", "GPU-b"], ["1", "GPU-a"]),
     ],
 )
-def test_what_is_asked_says_which_cards_and_how_many(
+def test_what_is_asked_says_which_gpus_and_how_many(
     text: str | None, many: int | None, includes: list[str], leaves_out: list[str]
 ) -> None:
-    asked = CardsAsked.read(text)
+    asked = WantedGpus.read(text)
     assert asked.many == many
     assert all(asked.includes(name) for name in includes)
     assert not any(asked.includes(name) for name in leaves_out)

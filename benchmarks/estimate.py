@@ -1,6 +1,6 @@
 """Predicted peak memory beside measured, over settings drawn at random.
 
-    python -m benchmarks.budget [--settings N] [--seed S] [--only train|tracin|other|regress]
+    python -m benchmarks.estimate [--settings N] [--seed S] [--only train|tracin|other|regress]
 
 Each setting is run by the workers' own functions, and the most that torch's CPU allocator had handed out at
 one moment is compared with the prediction. The formula was tuned on seeds below 1000.
@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 
-from benchmarks import budget_regress
-from benchmarks.budget_settings import TracinSetting, TrainSetting, draw_other, draw_tracin, draw_train
+from benchmarks import estimate_regress
 from benchmarks.entry import run
-from kgops.gpus.facts import CardFacts
+from benchmarks.estimate_settings import TracinSetting, TrainSetting, draw_other, draw_tracin, draw_train
+from kgops.gpus.facts import GpuFacts
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.job import Job
@@ -66,10 +66,10 @@ Mapped = Callable[[], list[int]]
 
 @dataclass(frozen=True)
 class Place:
-    """Where settings run, and how their peak is measured: bytes alive, and on a card those reserved, too."""
+    """Where settings run, and how their peak is measured: bytes alive, and on a GPU those reserved, too."""
 
     device: torch.device
-    card: CardFacts | None
+    gpu: GpuFacts | None
     measure: Callable[[Work, Mapped], tuple[int, int]]
 
 
@@ -85,8 +85,8 @@ PROCESSOR = Place(torch.device("cpu"), None, _on_processor)
 class Outcome:
     """`phase` is the one of the predicted peak; errors are relative, negative where too little was predicted.
 
-    On a card `reserved` is what the allocator holds for what is alive; elsewhere it is that. `least` is predicted where
-    a library takes nothing inside its operators: how much it does depends on the processor, `predicted` has the most.
+    On a GPU `reserved` is what the allocator holds for what is alive; elsewhere it is that. `least` is predicted where
+    a library takes nothing inside its operators: how much it does depends on the CPU, `predicted` has the most.
     """
 
     kind: str
@@ -122,7 +122,7 @@ def compare_train(setting: TrainSetting, seed: int, place: Place = PROCESSOR) ->
         with tempfile.TemporaryDirectory() as folder:
             train_conve(job, _copy(graph), place.device, Path(folder), Quiet(), StopRequest())
 
-    shape = train_shape(job, counts, place.card)
+    shape = train_shape(job, counts, place.gpu)
     assert shape is not None
     return _compared("train", seed, shape, work, setting, place)
 
@@ -148,7 +148,7 @@ def compare_tracin(
         trained = {**_training(setting).to_dict(), "loss": setting.trained_loss}
         tests, checkpoints = len(graph.test), setting.checkpoints
         shape = tracin_shape(
-            job, counts, place.card, setting.config(), trained=trained, checkpoints=checkpoints, tests=tests
+            job, counts, place.gpu, setting.config(), trained=trained, checkpoints=checkpoints, tests=tests
         )
 
         def mapped() -> list[int]:
@@ -157,14 +157,14 @@ def compare_tracin(
         return _compared(kind, seed, shape, work, setting, place, mapped)
 
 
-def compare_regress(setting: budget_regress.RegressSetting, seed: int, place: Place = PROCESSOR) -> Outcome:
+def compare_regress(setting: estimate_regress.RegressSetting, seed: int, place: Place = PROCESSOR) -> Outcome:
     """One regression over flights of noise."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        budget_regress.write_flights(setting, folder, seed)
+        estimate_regress.write_flights(setting, folder, seed)
         job = setting.job(folder)
-        work = budget_regress.work_of(job, folder, place.device, Quiet())
-        shape = budget_regress.shape_of(job, folder, place.card)
+        work = estimate_regress.work_of(job, folder, place.device, Quiet())
+        shape = estimate_regress.shape_of(job, folder, place.gpu)
         return _compared("regress", seed, shape, work, setting, place)
 
 
@@ -192,16 +192,16 @@ def _compared(
     mapped: Mapped = list,
 ) -> Outcome:
     started = time.perf_counter()
-    budget = predict(shape, place.card)
-    # What numpy allocates the profiler does not see; `tests/test_budget.py` compares that with tracemalloc.
-    predicted = budget.live if shape.on_card else peak_live(shape, without=("graph",))
+    estimate = predict(shape, place.gpu)
+    # What numpy allocates the profiler does not see; `tests/test_estimate.py` compares that with tracemalloc.
+    predicted = estimate.live if shape.on_gpu else peak_live(shape, without=("graph",))
     took = 1e6 * (time.perf_counter() - started)
-    least = peak_live(shape, place.card, without=("graph", "workspace"))
+    least = peak_live(shape, place.gpu, without=("graph", "workspace"))
     gc.collect()  # what an earlier setting left behind would be freed in the middle, and counted below nothing
     live, reserved = place.measure(work, mapped)
-    told = budget.phase, took, str(setting), least
+    told = estimate.phase, took, str(setting), least
     return Outcome(
-        kind, seed, predicted, live, budget.reserved if shape.on_card else predicted, reserved, *told
+        kind, seed, predicted, live, estimate.reserved if shape.on_gpu else predicted, reserved, *told
     )
 
 
@@ -277,13 +277,13 @@ def _outcomes(kinds: list[str], settings: int, seed: int) -> Iterator[Outcome]:
         elif kind == "tracin":
             yield compare_tracin(draw_tracin(random.Random(draw)), draw)
         elif kind == "regress":
-            yield compare_regress(budget_regress.draw_regress(random.Random(draw)), draw)
+            yield compare_regress(estimate_regress.draw_regress(random.Random(draw)), draw)
         else:
             yield compare_tracin(draw_other(random.Random(draw)), draw, kind)
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.budget", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.estimate", description=__doc__)
     parser.add_argument("--settings", type=int, default=200, help="how many, as many of each kind")
     parser.add_argument("--seed", type=int, default=1000, help="of the first setting; the next has one more")
     parser.add_argument("--only", choices=_KINDS, help="one kind")
@@ -305,8 +305,8 @@ def main(argv: list[str] | None = None) -> int:
     if args.json:
         print(json.dumps({"outcomes": [asdict(one) for one in outcomes], "summary": found}))
         return 0
-    for kind, figures in found.items():
-        print(f"{kind:6} " + "  ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+    for kind, metrics in found.items():
+        print(f"{kind:6} " + "  ".join(f"{name} {value:.4g}" for name, value in metrics.items()))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Every figure that was ever kept is found by its words, sorted by any column, and told with all its times."""
+"""Every metric that was ever kept is found by its words, sorted by any column, and told with all its times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from storage.database import Connection
 from storage.measurements import Wanted
 
 
-def test_a_filter_of_figures_finds_what_the_command_finds(home: Path, conn: Connection) -> None:
+def test_a_filter_of_metrics_finds_what_the_command_finds(home: Path, conn: Connection) -> None:
     add_many(conn, 2_000)
     there = key_of(THERE)
     typed = ("memory", "only variant", "loss 3", f"on:{there[:6]} paint", "nothing like this")
@@ -35,7 +35,7 @@ def test_a_filter_of_figures_finds_what_the_command_finds(home: Path, conn: Conn
     async def story(seen: Seen) -> None:
         await opened(seen)
         await seen.press("F")
-        await seen.until_shows("every figure", f"1,500 on {HOST}")
+        await seen.until_shows("every metric", f"1,500 on {HOST}")
         for text in typed:
             words = tuple(word for word in text.split() if not word.startswith("on:"))
             wanted = Wanted(words, machine=there if "on:" in text else key_of(HERE))
@@ -55,7 +55,7 @@ def test_a_filter_of_figures_finds_what_the_command_finds(home: Path, conn: Conn
     look(home, story)
 
 
-def test_figures_are_sorted_by_each_column_and_read_wherever_one_goes(home: Path, conn: Connection) -> None:
+def test_metrics_are_sorted_by_each_column_and_read_wherever_one_goes(home: Path, conn: Connection) -> None:
     add_many(conn, 3_000)
     wanted = Wanted(machine=key_of(HERE))
     by_value = measurements.page(conn, wanted, sort="value")
@@ -63,7 +63,7 @@ def test_figures_are_sorted_by_each_column_and_read_wherever_one_goes(home: Path
     async def story(seen: Seen) -> None:
         await opened(seen)
         await seen.press("F")
-        await seen.until_shows("every figure", "2,250 on")
+        await seen.until_shows("every metric", "2,250 on")
         await seen.press("less_than_sign", "less_than_sign")  # measured, n, value
         await seen.until_shows("value▼")
         await seen.press("G")
@@ -80,7 +80,7 @@ def test_figures_are_sorted_by_each_column_and_read_wherever_one_goes(home: Path
     look(home, story)
 
 
-def test_figures_of_a_benchmark_say_what_they_are_of(home: Path, conn: Connection) -> None:
+def test_metrics_of_a_benchmark_say_what_they_are_of(home: Path, conn: Connection) -> None:
     add_claims(conn)
     bench = benches.newest(conn, limit=1)[0]
     measurements.replace_of_bench(conn, bench.id, as_measurements(conn, bench))
@@ -88,14 +88,14 @@ def test_figures_of_a_benchmark_say_what_they_are_of(home: Path, conn: Connectio
     async def story(seen: Seen) -> None:
         await opened(seen)
         await seen.press("F")
-        await seen.until_shows("every figure", "27.4", "×")
+        await seen.until_shows("every metric", "27.4", "×")
         rows = [line.split() for line in seen.lines() if line.startswith("kgops ")]
         assert [row[1] for row in rows[:4]] == ["memory_mib", "seconds", "memory", "speed"]
 
     look(home, story, (80, 24))
 
 
-def test_a_figure_shows_every_time_it_was_measured_here(home: Path, conn: Connection) -> None:
+def test_a_metric_shows_every_time_it_was_measured_here(home: Path, conn: Connection) -> None:
     add_own(conn, times=6)
     add_own(conn, THERE, times=3)
 

@@ -26,11 +26,11 @@ class TrainSetting:
     valid: int
     test: int
     settings: dict[str, Any]
-    levers: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     def job(self) -> Job:
         table = {"dataset": "drawn", "num_epochs": 2, "checkpoint_frequency": 1, **self.settings}
-        return read_job({"workload": "train", "train": table, "levers": self.levers}, "a drawn setting")
+        return read_job({"workload": "train", "train": table, "options": self.options}, "a drawn setting")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class TracinSetting:
     smoothing: float
     both_directions: bool
     top_k: int | None
-    levers: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)  # of the job's settings
     asks_index: bool = False
 
@@ -74,7 +74,7 @@ class TracinSetting:
         table |= {"use_index": index} if self.asks_index else {}
         table |= {"build_index": index} if table.get("build_index") else {}
         table |= {} if self.top_k is None else {"top_k": self.top_k}
-        return read_job({"workload": "tracin", "tracin": table, "levers": self.levers}, "a drawn setting")
+        return read_job({"workload": "tracin", "tracin": table, "options": self.options}, "a drawn setting")
 
 
 def draw_train(
@@ -100,14 +100,14 @@ def draw_train(
             "relation_dropout": rng.choice((0.0, 0.0, 0.1)),
             "validate_every": rng.choice((0, 1, 1)),
         }
-        levers: dict[str, Any] = {
+        options: dict[str, Any] = {
             "batch_size": batch,
             "precision": rng.choice(("fp32", "fp32", "bf16")),
             "gradient_checkpointing": rng.random() < 0.3,
         }
         if rng.random() < 0.5:
-            levers["entity_chunk"] = rng.choice((64, 500, 1024, 4096, 50_000))
-        setting = TrainSetting(entities, relations, train, valid, test, settings, levers)
+            options["entity_chunk"] = rng.choice((64, 500, 1024, 4096, 50_000))
+        setting = TrainSetting(entities, relations, train, valid, test, settings, options)
         if _train_flop(setting) <= flop:
             return setting
 
@@ -117,11 +117,11 @@ def draw_tracin(
 ) -> TracinSetting:
     while True:
         inverse = rng.random() < 0.6
-        levers: dict[str, Any] = {"gram_precision": rng.choice(("fp32", "fp32", "bf16", "fp16"))}
+        options: dict[str, Any] = {"gram_precision": rng.choice(("fp32", "fp32", "bf16", "fp16"))}
         if rng.random() < 0.5:
-            levers["block"] = rng.choice((64, 256, 512, 1000))
+            options["block"] = rng.choice((64, 256, 512, 1000))
         if rng.random() < 0.5:
-            levers["entity_chunk"] = rng.choice((500, 2048, 8192))
+            options["entity_chunk"] = rng.choice((500, 2048, 8192))
         setting = TracinSetting(
             entities=round(_between(rng, least_entities, most_entities)),
             relations=rng.choice((1, 3, 20, 150)),
@@ -138,7 +138,7 @@ def draw_tracin(
             smoothing=rng.choice((0.0, 0.1)),
             both_directions=inverse and rng.random() < 0.4,
             top_k=rng.choice((None, 1, 10, 100)),
-            levers=levers,
+            options=options,
         )
         if _tracin_flop(setting) <= flop:
             return setting
@@ -149,14 +149,14 @@ def draw_other(rng: random.Random, *, most_entities: int = 20_000, flop: float =
     training triples themselves, or validated."""
     plain = draw_tracin(rng, most_entities=most_entities, flop=flop)
     kind = rng.choice(("precision", "projection", "layers", "build", "ask", "filter", "self", "validate"))
-    levers: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     more: dict[str, Any] = {}
     if kind == "precision" or rng.random() < 0.3:
-        levers["precision"] = rng.choice(("bf16", "fp16"))
+        options["precision"] = rng.choice(("bf16", "fp16"))
     if kind == "projection" or (kind in ("build", "ask") and rng.random() < 0.5):
         more["projection_dim"] = rng.choice((16, 64, 256))
     if kind == "layers":
-        levers["last_layers"] = rng.choice((1, 2, 3, 5))
+        options["last_layers"] = rng.choice((1, 2, 3, 5))
     elif kind == "self":
         more["self_influence"] = True
     elif kind == "build":
@@ -167,11 +167,11 @@ def draw_other(rng: random.Random, *, most_entities: int = 20_000, flop: float =
         small = draw_tracin(rng, most_entities=min(most_entities, 2000), flop=max(flop / 50, _LEAST_FLOP))
         plain = replace(small, test=rng.randint(1, 5), checkpoints=1)
     elif kind == "filter":
-        levers["filtering"] = True
+        options["filtering"] = True
         # Everything within the hops: what filtering leaves is taken for all there is.
         plain = replace(plain, entities=rng.randint(60, 600), test=rng.randint(1, 40))
         more["n_hops"] = 4
-    return replace(plain, levers=plain.levers | levers, more=more, asks_index=kind == "ask")
+    return replace(plain, options=plain.options | options, more=more, asks_index=kind == "ask")
 
 
 def _between(rng: random.Random, low: float, high: float) -> float:
@@ -187,8 +187,8 @@ def _train_flop(s: TrainSetting) -> float:
     queries = 2 * s.train * (2 if inverse else 1)
     ranked = 2 * (s.valid + s.test)
     encoded = ranked if inverse else 2 * min(s.relations, ranked) * s.entities
-    chunk: int = s.levers.get("entity_chunk", s.entities)
-    batch: int = s.levers["batch_size"]
+    chunk: int = s.options.get("entity_chunk", s.entities)
+    batch: int = s.options["batch_size"]
     many_small = 1e8 * max(1, s.entities / chunk) * queries / batch
     return (
         6 * queries * (a_query + s.entities * dim)

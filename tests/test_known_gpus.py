@@ -1,4 +1,4 @@
-"""Cards are known by the name NVML gives them and by the one people type, and no card is taken for another."""
+"""GPUs are known by the name NVML gives them and by the one people type, and no GPU is taken for another."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("name", "short"), NAMES.items())
-def test_a_card_is_known_by_the_name_that_nvml_gives_it(name: str, short: str) -> None:
-    card = known.known_by_name(name)
-    assert card is not None
-    assert card.short_name == short
-    assert card is known.known_by_short_name(short)
+def test_a_gpu_is_known_by_the_name_that_nvml_gives_it(name: str, short: str) -> None:
+    gpu = known.known_by_name(name)
+    assert gpu is not None
+    assert gpu.short_name == short
+    assert gpu is known.known_by_short_name(short)
 
 
-def test_every_known_card_has_an_nvml_name_and_every_promised_short_name_is_there() -> None:
+def test_every_known_gpu_has_an_nvml_name_and_every_promised_short_name_is_there() -> None:
     assert set(NAMES.values()) == set(known.short_names())
     promised = "t4 v100 a10 l4 rtx-2080ti rtx-3090 rtx-4090 a100-40 a100-80 l40s h100 h200 b200"
     promised += " gtx-1080 gtx-1080ti v100-32 rtx-2080 rtx-3080 rtx-4080"
@@ -92,7 +92,7 @@ def test_every_known_card_has_an_nvml_name_and_every_promised_short_name_is_ther
         "NVIDIA",
     ],
 )
-def test_a_card_of_other_figures_is_not_taken_for_a_known_one(name: str) -> None:
+def test_a_gpu_of_other_metrics_is_not_taken_for_a_known_one(name: str) -> None:
     assert known.known_by_name(name) is None
 
 
@@ -101,17 +101,17 @@ def test_short_names_are_read_as_people_type_them(typed: str) -> None:
     assert known.known_by_short_name(typed) is not None
 
 
-def test_an_unknown_short_name_is_no_card() -> None:
+def test_an_unknown_short_name_is_no_gpu() -> None:
     assert known.known_by_short_name("t400") is None
 
 
 def test_bf16_is_offered_only_where_tensor_cores_have_it() -> None:
     for short in known.short_names():
-        card = known.known_by_short_name(short)
-        assert card is not None
-        assert ("bf16" in card.tensor_core_dtypes) == (card.compute_capability >= (8, 0))
-        assert ("tf32" in card.tensor_core_dtypes) == (card.tf32_tflops is not None)
-        assert bool(card.tensor_core_dtypes) == (card.compute_capability >= (7, 0))
+        gpu = known.known_by_short_name(short)
+        assert gpu is not None
+        assert ("bf16" in gpu.tensor_core_dtypes) == (gpu.compute_capability >= (8, 0))
+        assert ("tf32" in gpu.tensor_core_dtypes) == (gpu.tf32_tflops is not None)
+        assert bool(gpu.tensor_core_dtypes) == (gpu.compute_capability >= (7, 0))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_bf16_is_offered_only_where_tensor_cores_have_it() -> None:
         ("NVIDIA A100-SXM4-80GB MIG 1g.20gb", 19968),
     ],
 )
-def test_a_slice_has_its_share_of_its_card(name: str, real_mib: int) -> None:
+def test_a_slice_has_its_share_of_its_gpu(name: str, real_mib: int) -> None:
     part, whole = known.known_by_name(name), known.known_by_name(name.split(" MIG ")[0])
     assert part is not None
     assert whole is not None
@@ -133,5 +133,5 @@ def test_a_slice_has_its_share_of_its_card(name: str, real_mib: int) -> None:
     assert (part.compute_capability, part.short_name) == (whole.compute_capability, whole.short_name)
 
 
-def test_a_slice_of_an_unknown_card_is_unknown() -> None:
+def test_a_slice_of_an_unknown_gpu_is_unknown() -> None:
     assert known.known_by_name("NVIDIA Z999 MIG 1g.10gb") is None

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from counting import calls_of
 
-from benchmarks.budget import Outcome, compare_tracin, compare_train
-from benchmarks.budget_settings import draw_other, draw_tracin, draw_train
-from kgops.gpus.facts import CardFacts
+from benchmarks.estimate import Outcome, compare_tracin, compare_train
+from benchmarks.estimate_settings import draw_other, draw_tracin, draw_train
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import read_job
@@ -27,8 +27,8 @@ from kgops.planning.memory_estimate import peak_live, predict
 from kgops.planning.neighbourhood_memory import walk_graph
 from kgops.planning.train_sizes import TrainShape, train_shape
 
-H200 = CardFacts("NVIDIA H200", (9, 0))
-T4 = CardFacts("Tesla T4", (7, 5))
+H200 = GpuFacts("NVIDIA H200", (9, 0))
+T4 = GpuFacts("Tesla T4", (7, 5))
 LARGE = Counts(
     100_000,
     200,
@@ -40,16 +40,16 @@ LARGE = Counts(
 )
 
 
-def shape_of(levers: dict[str, Any], card: CardFacts | None = None, **settings: Any) -> TrainShape:
-    table = {"workload": "train", "train": {"dataset": "x", **settings}, "levers": levers}
-    shape = train_shape(read_job(table, "test"), LARGE, card)
+def shape_of(options: dict[str, Any], gpu: GpuFacts | None = None, **settings: Any) -> TrainShape:
+    table = {"workload": "train", "train": {"dataset": "x", **settings}, "options": options}
+    shape = train_shape(read_job(table, "test"), LARGE, gpu)
     assert shape is not None
     return shape
 
 
 def judge(outcomes: list[Outcome]) -> None:
-    """Never much less than was taken on any processor. Never much more either, but for what a library takes inside its
-    operators: of that a prediction has as much as the processor that needs most, which is another than this one."""
+    """Never much less than was taken on any CPU. Never much more either, but for what a library takes inside its
+    operators: of that a prediction has as much as the CPU that needs most, which is another than this one."""
     errors = [outcome.error for outcome in outcomes]
     worst = min(outcomes, key=lambda outcome: outcome.error)
     assert worst.error > -0.02, worst
@@ -72,7 +72,7 @@ def test_tracin_in_other_ways_takes_what_was_predicted() -> None:
         (seed, draw_other(random.Random(seed), most_entities=3000, flop=3e8))
         for seed in range(850_000, 850_016)
     ]
-    # A validation is thirty trainings: `python -m benchmarks.budget --only other` has those.
+    # A validation is thirty trainings: `python -m benchmarks.estimate --only other` has those.
     quick = [(setting, seed) for seed, setting in drawn if "validate" not in setting.more]
     outcomes = [compare_tracin(setting, seed, "other") for setting, seed in quick]
     errors = [outcome.error for outcome in outcomes]
@@ -170,17 +170,17 @@ def test_predicting_is_a_walk_of_some_thousand_calls() -> None:
 
 
 def test_parts_are_those_of_one_moment_and_sum_to_the_total() -> None:
-    for card in (None, T4, H200):
-        budget = predict(shape_of({"batch_size": 512}, card), card)
-        assert sum(budget.parts.values()) == budget.live == budget.phases[budget.phase]
-        assert sum(row.size for row in budget.explain()) == budget.total
-        assert budget.live <= budget.reserved <= budget.total
+    for gpu in (None, T4, H200):
+        estimate = predict(shape_of({"batch_size": 512}, gpu), gpu)
+        assert sum(estimate.parts.values()) == estimate.live == estimate.phases[estimate.phase]
+        assert sum(row.size for row in estimate.explain()) == estimate.total
+        assert estimate.live <= estimate.reserved <= estimate.total
 
 
 def test_searching_finds_what_predicting_finds() -> None:
-    for card in (None, T4):
-        shape = shape_of({"batch_size": 512}, card)
-        assert peak_live(shape, card) == pytest.approx(predict(shape, card).live, rel=1e-3)
+    for gpu in (None, T4):
+        shape = shape_of({"batch_size": 512}, gpu)
+        assert peak_live(shape, gpu) == pytest.approx(predict(shape, gpu).live, rel=1e-3)
 
 
 def test_only_what_was_measured_is_called_measured() -> None:
@@ -202,7 +202,7 @@ def test_a_resumed_training_reads_its_checkpoint_beside_the_model() -> None:
     assert predict(shape, resumed=True).phase == "resuming"
 
 
-def test_a_profile_s_precision_is_what_the_card_makes_of_it() -> None:
+def test_a_profile_s_precision_is_what_the_gpu_makes_of_it() -> None:
     assert shape_of({"precision": "auto"}, T4).precision == "fp16"
     assert shape_of({"precision": "auto"}, H200).precision == "bf16"
     assert shape_of({"precision": "bf16"}, T4).precision == "fp32"
@@ -255,7 +255,7 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
     assert agreement == (chunk_sizes.TRACIN_AGREEMENT_TESTS, chunk_sizes.TRACIN_AGREEMENT_TRAINS)
     assert evaluate._QUERIES_AT_ONCE == chunk_sizes.EVALUATION_QUERIES
     assert evaluate._ENCODED_AT_ONCE == chunk_sizes.EVALUATION_ENCODED
-    assert set(optimizers.OPTIMIZERS) == {"adam", "adamw", "adagrad", "sgd"}  # what a budget knows
+    assert set(optimizers.OPTIMIZERS) == {"adam", "adamw", "adagrad", "sgd"}  # what a memory estimate knows
     for batch in (1, 256, 10_000):
         for device in ("cpu", "cuda"):
             own = TrainSettings(batch_size=batch).chunk_for(torch.device(device))
@@ -265,7 +265,7 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
 MIB = 1 << 20
 
 
-def test_the_allocator_of_cards_is_replayed() -> None:
+def test_the_allocator_of_gpus_is_replayed() -> None:
     assert reserved_bytes([(1, 512)]) == 2 * MIB
     assert reserved_bytes([(1, 2 * MIB)]) == 20 * MIB
     assert reserved_bytes([(1, 11 * MIB)]) == 12 * MIB
@@ -286,9 +286,9 @@ def test_too_low_predictions_are_raised_and_high_ones_lowered_with_more_runs() -
     assert low is not None and low.factor == pytest.approx(1.1) and low.samples == 5
     few, many = learn([Pair(100, 80)] * 3), learn([Pair(100, 80)] * 50)
     assert few is not None and many is not None and 0.8 < many.factor < few.factor < 1
-    budget = predict(shape_of({}), correction=low)
-    assert budget.total == round(1.1 * (budget.reserved + budget.context))
-    assert "5 runs" in budget.explain()[-1].says
+    estimate = predict(shape_of({}), correction=low)
+    assert estimate.total == round(1.1 * (estimate.reserved + estimate.context))
+    assert "5 runs" in estimate.explain()[-1].says
 
 
 def test_one_odd_run_does_not_move_a_correction_far() -> None:

@@ -1,4 +1,4 @@
-"""Regressions drawn at random, small enough to be run in a second or two, for `benchmarks.budget`."""
+"""Regressions drawn at random, small enough to be run in a second or two, for `benchmarks.estimate`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from kgops.errors import KgopsError
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.regress import config_of
 from kgops.planning.flight_files import flights_in
-from kgops.planning.number_formats import effective_precision
+from kgops.planning.number_formats import applied_precision
 from kgops.planning.regress_sizes import RegressShape, regress_shape
 from kgops.regression.flights import read_flights
 from kgops.regression.loop import regress
@@ -38,19 +38,19 @@ class RegressSetting:
     frames: int
     integers: bool  # frames are bytes, as cameras give them
     settings: dict[str, Any]
-    levers: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     def job(self, folder: Path = Path("drawn")) -> Job:
         own = {"data_directory": str(folder), "epochs": 2, "pretrain": False, "device": "cpu"}
         return read_job(
-            {"workload": "regress", "regress": {**own, **self.settings}, "levers": self.levers}, "drawn"
+            {"workload": "regress", "regress": {**own, **self.settings}, "options": self.options}, "drawn"
         )
 
 
 def draw_regress(rng: random.Random, *, gflop: float = _GFLOP) -> RegressSetting:
     while True:
         length, batch = rng.randint(1, 8), rng.choice((1, 2, 4, 8, 12, 16, 20, 32))
-        levers: dict[str, Any] = {
+        options: dict[str, Any] = {
             "batch_size": batch,
             "temporal_frames": length,
             "memory_optimized": rng.random() < 0.6,
@@ -58,7 +58,7 @@ def draw_regress(rng: random.Random, *, gflop: float = _GFLOP) -> RegressSetting
             "gradient_checkpointing": rng.random() < 0.4,
         }
         if rng.random() < 0.3:
-            levers["microbatch"] = rng.choice((1, 2, 3, 8))
+            options["microbatch"] = rng.choice((1, 2, 3, 8))
         settings: dict[str, Any] = {
             "architecture": rng.choice(("transformer", "gnn", "ssm", "cnn")),
             "angles_mode": rng.choice(("both", "both", "sza_only", "saa_only", "none")),
@@ -72,7 +72,7 @@ def draw_regress(rng: random.Random, *, gflop: float = _GFLOP) -> RegressSetting
         }
         frames = length - 1 + max(2, round(batch * rng.uniform(0.6, 3)))
         size = [round(16 * (224 / 16) ** rng.random()) for _ in ("height", "width")]
-        setting = RegressSetting(size[0], size[1], frames, rng.random() < 0.7, settings, levers)
+        setting = RegressSetting(size[0], size[1], frames, rng.random() < 0.7, settings, options)
         if _gflop(setting) <= gflop:
             return setting
 
@@ -93,18 +93,18 @@ def write_flights(setting: RegressSetting, folder: Path, seed: int) -> None:
         )
 
 
-def shape_of(job: Job, folder: Path, card: CardFacts | None) -> RegressShape:
+def shape_of(job: Job, folder: Path, gpu: GpuFacts | None) -> RegressShape:
     """As a planner has it."""
     flights = flights_in(folder)
     if isinstance(flights, str):
         raise KgopsError(flights)
-    return regress_shape(job, flights, card, effective_precision(job.levers.get("precision", "fp32"), card))
+    return regress_shape(job, flights, gpu, applied_precision(job.options.get("precision", "fp32"), gpu))
 
 
 def work_of(job: Job, folder: Path, device: torch.device, report: Reporter) -> Callable[[], None]:
     """The training that the worker starts, with its results beside the flights."""
-    flights = read_flights(folder, job.levers["temporal_frames"])
-    config = config_of(job.settings, job.levers, flights[0].image_size)
+    flights = read_flights(folder, job.options["temporal_frames"])
+    config = config_of(job.settings, job.options, flights[0].image_size)
     settings = regression_settings(job)
 
     def work() -> None:
@@ -115,6 +115,6 @@ def work_of(job: Job, folder: Path, device: torch.device, report: Reporter) -> C
 
 def _gflop(setting: RegressSetting) -> float:
     """Of two epochs on one flight, and what is validated and held out."""
-    config = config_of(setting.job().settings, setting.levers, (setting.height, setting.width))
+    config = config_of(setting.job().settings, setting.options, (setting.height, setting.width))
     windows = setting.frames - config.temporal_frames + 1
-    return step_gflop(config, windows) * (3 if setting.levers["gradient_checkpointing"] else 2.5)
+    return step_gflop(config, windows) * (3 if setting.options["gradient_checkpointing"] else 2.5)

@@ -1,4 +1,4 @@
-"""The ladder: what gives way after an out-of-memory, in which order, and never without leave what changes results."""
+"""The OOM fallbacks: what is changed after an out-of-memory, in which order; results only with leave."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from kgops.gpus.facts import CardFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.options import LEVERS, kind_of
+from kgops.jobs.options import OPTIONS, kind_of
 from kgops.planning.fallback_options import SMALLEST_CHUNK
 from kgops.planning.oom_fallbacks import oom_fallbacks, stepped_down, told
 from kgops.tracin.blocks import Settings
@@ -19,15 +19,15 @@ from kgops.training.resume import MAY_DIFFER
 from kgops.training.settings import TrainSettings
 from kgops.workers import train as train_worker
 
-T4 = CardFacts("Tesla T4", (7, 5))
-A100 = CardFacts("A100", (8, 0))
-P100 = CardFacts("P100", (6, 0))
+T4 = GpuFacts("Tesla T4", (7, 5))
+A100 = GpuFacts("A100", (8, 0))
+P100 = GpuFacts("P100", (6, 0))
 ORDER = ("exact", "numeric", "approximate")
 TRACED: dict[str, Any] = {"model_path": "m.pt", "dataset": "nations"}
 
 
 def job(
-    workload: str = "train", settings: dict[str, Any] | None = None, allow: bool = False, **levers: Any
+    workload: str = "train", settings: dict[str, Any] | None = None, allow: bool = False, **options: Any
 ) -> Job:
     default: dict[str, dict[str, Any]] = {
         "train": {"dataset": "nations"},
@@ -37,35 +37,35 @@ def job(
     table = {
         "workload": workload,
         workload: {**default[workload], **(settings or {})},
-        "levers": levers,
+        "options": options,
         "limits": {"allow_approximate": allow},
     }
     return read_job(table, "a test")
 
 
-def changed(job: Job, card: CardFacts | None = None) -> list[str]:
-    return [str(change) for rung in oom_fallbacks(job, card) for change in rung.changes]
+def changed(job: Job, gpu: GpuFacts | None = None) -> list[str]:
+    return [str(change) for fallback in oom_fallbacks(job, gpu) for change in fallback.changes]
 
 
 @pytest.mark.parametrize("workload", ["train", "tracin", "pipeline"])
-@pytest.mark.parametrize("card", [None, P100, T4, A100])
+@pytest.mark.parametrize("gpu", [None, P100, T4, A100])
 @pytest.mark.parametrize("allow", [False, True])
-def test_every_rung_changes_something_keeps_what_came_before_and_comes_in_its_order(
-    workload: str, card: CardFacts | None, allow: bool
+def test_every_fallback_changes_something_keeps_what_came_before_and_comes_in_its_order(
+    workload: str, gpu: GpuFacts | None, allow: bool
 ) -> None:
-    rungs = oom_fallbacks(job(workload, allow=allow, cuda_graphs=True, compile="default"), card)
-    assert rungs
+    fallbacks = oom_fallbacks(job(workload, allow=allow, cuda_graphs=True, compile="default"), gpu)
+    assert fallbacks
     so_far: dict[str, Any] = {}
-    for rung in rungs:
-        assert rung.reason and rung.changes
-        assert all(change.before != change.after for change in rung.changes)
-        so_far |= {change.lever: change.after for change in rung.changes}
-        assert rung.settings == so_far
-        assert all(LEVERS[name].trouble(value) is None for name, value in rung.settings.items())
-        assert all(ORDER.index(kind_of(c.lever)) <= ORDER.index(rung.kind) for c in rung.changes)
-    kinds = [ORDER.index(rung.kind) for rung in rungs]
+    for fallback in fallbacks:
+        assert fallback.reason and fallback.changes
+        assert all(change.before != change.after for change in fallback.changes)
+        so_far |= {change.option: change.after for change in fallback.changes}
+        assert fallback.settings == so_far
+        assert all(OPTIONS[name].trouble(value) is None for name, value in fallback.settings.items())
+        assert all(ORDER.index(kind_of(c.option)) <= ORDER.index(fallback.kind) for c in fallback.changes)
+    kinds = [ORDER.index(fallback.kind) for fallback in fallbacks]
     assert kinds == sorted(kinds)
-    assert any(rung.kind == "approximate" for rung in rungs) == allow
+    assert any(fallback.kind == "approximate" for fallback in fallbacks) == allow
 
 
 def test_training_on_a_cpu_scores_fewer_entities_and_then_keeps_no_activations() -> None:
@@ -75,17 +75,19 @@ def test_training_on_a_cpu_scores_fewer_entities_and_then_keeps_no_activations()
     ]
 
 
-def test_a_lever_that_is_there_already_is_no_rung() -> None:
+def test_a_option_that_is_there_already_is_no_fallback() -> None:
     assert changed(job(entity_chunk=256, gradient_checkpointing=True)) == []
     assert changed(job("tracin", block=16, entity_chunk=100, tests_at_once=1)) == []
 
 
-def test_precision_is_a_rung_only_on_a_card_that_has_the_format() -> None:
-    def formats(card: CardFacts | None) -> list[Any]:
-        found = [c for rung in oom_fallbacks(job(), card) for c in rung.changes if c.lever == "precision"]
+def test_precision_is_a_fallback_only_on_a_gpu_that_has_the_format() -> None:
+    def formats(gpu: GpuFacts | None) -> list[Any]:
+        found = [
+            c for fallback in oom_fallbacks(job(), gpu) for c in fallback.changes if c.option == "precision"
+        ]
         return [change.after for change in found]
 
-    assert [formats(card) for card in (None, P100, T4, A100)] == [[], [], ["fp16"], ["bf16"]]
+    assert [formats(gpu) for gpu in (None, P100, T4, A100)] == [[], [], ["fp16"], ["bf16"]]
     assert "precision fp32 → bf16" not in changed(job(settings={"device": "cpu"}), A100)
     assert "precision" not in "".join(changed(job(precision="auto"), A100))
 
@@ -110,9 +112,9 @@ def test_what_changes_results_gives_way_in_small_steps_and_with_leave_alone() ->
 
 
 def test_a_pipeline_lowers_both_its_stages_at_once() -> None:
-    rungs = oom_fallbacks(job("pipeline"), None)
-    assert {change.lever for change in rungs[0].changes} == {"entity_chunk", "tests_at_once"}
-    chunks = [c.after for rung in rungs for c in rung.changes if c.lever == "entity_chunk"]
+    fallbacks = oom_fallbacks(job("pipeline"), None)
+    assert {change.option for change in fallbacks[0].changes} == {"entity_chunk", "tests_at_once"}
+    chunks = [c.after for fallback in fallbacks for c in fallback.changes if c.option == "entity_chunk"]
     assert chunks == sorted(chunks, reverse=True)
 
 
@@ -123,57 +125,57 @@ def test_one_test_triple_is_not_traced_in_fewer_at_a_time() -> None:
     ]
 
 
-def test_pykeens_engine_has_no_rung_but_a_smaller_batch() -> None:
+def test_pykeens_engine_has_no_fallback_but_a_smaller_batch() -> None:
     settings = {"engine": "pykeen", "model": "TransE"}
     assert changed(job(settings=settings)) == []
     assert changed(job(settings=settings, allow=True))[0] == "batch_size 256 → 128"
 
 
-def test_a_command_of_ones_own_has_no_ladder_here() -> None:
+def test_a_command_of_ones_own_has_no_fallbacks_here() -> None:
     assert oom_fallbacks(read_job({"workload": "exec", "exec": {"command": ["true"]}}, "a test"), A100) == ()
 
 
 def test_a_chunk_of_more_entities_than_there_are_counts_as_all_of_them() -> None:
-    rungs = oom_fallbacks(job(entity_chunk=1_000_000), None, entities=3000)
-    assert str(rungs[0].changes[0]) == "entity_chunk 3000 → 512"
+    fallbacks = oom_fallbacks(job(entity_chunk=1_000_000), None, entities=3000)
+    assert str(fallbacks[0].changes[0]) == "entity_chunk 3000 → 512"
 
 
 @pytest.mark.parametrize("batch", [1, 100, 256, 1000, 4096])
-def test_the_ladder_starts_from_what_workers_take_unasked(batch: int) -> None:
-    for device, card in (("cpu", None), ("cuda", A100)):
+def test_the_fallbacks_starts_from_what_workers_take_unasked(batch: int) -> None:
+    for device, gpu in (("cpu", None), ("cuda", A100)):
         taken = TrainSettings(batch_size=batch).chunk_for(torch.device(device))
-        first = next((c for r in oom_fallbacks(job(batch_size=batch), card) for c in r.changes), None)
-        before = first.before if first is not None and first.lever == "entity_chunk" else None
+        first = next((c for r in oom_fallbacks(job(batch_size=batch), gpu) for c in r.changes), None)
+        before = first.before if first is not None and first.option == "entity_chunk" else None
         assert before == (taken if taken > SMALLEST_CHUNK else None)
     assert chunk_sizes.TRAIN_BATCH == train_worker.BATCH_SIZE
     assert (Settings().block, Settings().chunk) == (chunk_sizes.TRACIN_BLOCK, chunk_sizes.TRACIN_CHUNK)
 
 
-def test_a_checkpoint_may_differ_in_all_the_ladder_changes_of_a_training_and_in_nothing_that_is_no_lever() -> (
+def test_a_checkpoint_may_differ_in_all_the_fallbacks_changes_of_a_training_and_in_nothing_that_is_no_option() -> (
     None
 ):
-    levers = {
-        c.lever
-        for card in (None, T4, A100)
-        for rung in oom_fallbacks(job(allow=True, cuda_graphs=True, compile="max-autotune"), card)
-        for c in rung.changes
+    options = {
+        c.option
+        for gpu in (None, T4, A100)
+        for fallback in oom_fallbacks(job(allow=True, cuda_graphs=True, compile="max-autotune"), gpu)
+        for c in fallback.changes
     }
-    assert levers <= MAY_DIFFER
+    assert options <= MAY_DIFFER
     patience = {"epochs", "patience", "validate_every", "checkpoint_every", "resume_every_s", "loss_every"}
-    assert levers | patience == MAY_DIFFER
+    assert options | patience == MAY_DIFFER
 
 
 def test_a_summary_says_what_gave_way_from_where_to_where() -> None:
-    rungs = [rung.as_table() for rung in oom_fallbacks(job(entity_chunk=8192), None)]
-    assert stepped_down([{}], rungs) is None
-    assert told(rungs[-1]) == (
+    fallbacks = [fallback.as_table() for fallback in oom_fallbacks(job(entity_chunk=8192), None)]
+    assert stepped_down([{}], fallbacks) is None
+    assert told(fallbacks[-1]) == (
         "gradient_checkpointing off → on (exact: activations are computed again instead of kept)"
     )
-    assert stepped_down([{}, {"entity_chunk": 2048}], rungs) == (
+    assert stepped_down([{}, {"entity_chunk": 2048}], fallbacks) == (
         "stepped down once: entity_chunk 8192 → 2048 (exact)"
     )
     lost = [{}, {"entity_chunk": 2048}, {"entity_chunk": 2048}, {"entity_chunk": 512}]
-    assert stepped_down(lost, rungs) == "stepped down twice: entity_chunk 8192 → 2048 → 512 (exact)"
+    assert stepped_down(lost, fallbacks) == "stepped down twice: entity_chunk 8192 → 2048 → 512 (exact)"
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:

@@ -1,4 +1,4 @@
-"""Which figures there are is known without reading all of them again."""
+"""Which metrics there are is known without reading all of them again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage.database import Connection
 from storage.measurements import Measurement, Wanted
 
 
-def test_figures_that_came_or_went_are_known_without_reading_all_again(conn: Connection) -> None:
+def test_metrics_that_came_or_went_are_known_without_reading_all_again(conn: Connection) -> None:
     add_many(conn, 400)
     known = metric_query.known(conn)
     assert list(known.numbers) == list(range(1, 401))
@@ -57,14 +57,14 @@ def test_what_came_last_is_found_at_once_and_the_rest_counted(conn: Connection) 
     )
     assert sorted(everything) == sorted(map(tuple, by_hand))
     assert "benchmarks.console" not in {one.command for one in late}
-    assert sum(one.figures for one in everything) == 1_006
+    assert sum(one.metrics for one in everything) == 1_006
     assert {one[:2] for one in late} <= {one[:2] for one in everything}
 
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("sort", metric_query.WORDS)
 @pytest.mark.parametrize("machine", [None, key_of(HERE), key_of(THERE), "nobody"])
-def test_by_words_figures_stand_as_the_database_would_sort_them(
+def test_by_words_metrics_stand_as_the_database_would_sort_them(
     conn: Connection, sort: str, descending: bool, machine: str | None
 ) -> None:
     add_many(conn, 300)

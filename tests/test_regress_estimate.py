@@ -1,4 +1,4 @@
-"""The budget of a regression: beside what its training really allocates, by part, and quickly."""
+"""The memory estimate of a regression: beside what its training really allocates, by part, and quickly."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 import torch
 from counting import calls_of
 
-from benchmarks.budget import Outcome, compare_regress
-from benchmarks.budget_regress import draw_regress
-from kgops.gpus.facts import CardFacts
+from benchmarks.estimate import Outcome, compare_regress
+from benchmarks.estimate_regress import draw_regress
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import read_job
 from kgops.jobs.regress import OPTIMIZERS
@@ -24,7 +24,7 @@ from kgops.planning.flight_files import Flights
 from kgops.planning.job_size import subject_of
 from kgops.planning.ledger import Ledger
 from kgops.planning.memory_estimate import peak_live, predict
-from kgops.planning.number_formats import effective_precision
+from kgops.planning.number_formats import applied_precision
 from kgops.planning.planner import suggest
 from kgops.planning.regress_memory import walk_step
 from kgops.planning.regress_sizes import RegressShape, regress_shape
@@ -32,40 +32,42 @@ from kgops.planning.regress_weight_memory import MOMENTS
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import find_targets
 
-T4 = CardFacts("Tesla T4", (7, 5))
+T4 = GpuFacts("Tesla T4", (7, 5))
 MIB = 1 << 20
 
 
 def shape_of(
-    card: CardFacts | None = None, size: int = 224, levers: dict[str, Any] | None = None, **settings: Any
+    gpu: GpuFacts | None = None, size: int = 224, options: dict[str, Any] | None = None, **settings: Any
 ) -> RegressShape:
-    table = {"workload": "regress", "regress": {"image_size": str(size), **settings}, "levers": levers or {}}
+    table = {
+        "workload": "regress",
+        "regress": {"image_size": str(size), **settings},
+        "options": options or {},
+    }
     job = read_job(table, "test")
     flights = Flights(size, size, 1, {"a": 500, "b": 400, "c": 300})
-    return regress_shape(
-        job, flights, card, effective_precision((levers or {}).get("precision", "fp32"), card)
-    )
+    return regress_shape(job, flights, gpu, applied_precision((options or {}).get("precision", "fp32"), gpu))
 
 
-def need(**levers: Any) -> int:
-    return predict(shape_of(T4, levers=levers), T4).total
+def need(**options: Any) -> int:
+    return predict(shape_of(T4, options=options), T4).total
 
 
 def test_a_format_that_two_cpus_have_is_predicted_alike_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
     def predicted(precision: str, *flags: str) -> int:
         monkeypatch.setattr(number_formats, "_cpu_flags", lambda: frozenset(flags))
-        return predict(shape_of(size=32, levers={"precision": precision, "batch_size": 1})).total
+        return predict(shape_of(size=32, options={"precision": precision, "batch_size": 1})).total
 
     assert predicted("bf16", "avx512_bf16", "amx_bf16") == predicted("bf16", "avx512_bf16")
     assert predicted("fp32", "avx512_bf16", "amx_bf16") == predicted("fp32", "avx2")
 
 
 def test_what_a_processor_can_do_is_read_on_x86_and_on_arm() -> None:
-    assert number_formats.flags_in("processor\t: 0\nflags\t\t: fpu avx512_bf16\nvmx flags\t: vnmi\n") == {
+    assert number_formats.flags_in("CPU\t: 0\nflags\t\t: fpu avx512_bf16\nvmx flags\t: vnmi\n") == {
         "fpu",
         "avx512_bf16",
     }
-    assert number_formats.flags_in("processor\t: 0\nFeatures\t: asimd svebf16\nCPU part\t: 0xd4f\n") == {
+    assert number_formats.flags_in("CPU\t: 0\nFeatures\t: asimd svebf16\nCPU part\t: 0xd4f\n") == {
         "asimd",
         "svebf16",
     }
@@ -115,9 +117,9 @@ def test_so_they_do_frame_by_frame_piece_by_piece_and_in_fewer_bits() -> None:
     outcomes = []
     for number, way in enumerate(ways):
         drawn = draw_regress(random.Random(711_000 + number), gflop=3)
-        levers = {"temporal_frames": 3, "batch_size": 8, "memory_optimized": True, **way}
+        options = {"temporal_frames": 3, "batch_size": 8, "memory_optimized": True, **way}
         outcomes.append(
-            compare_regress(replace(drawn, height=24, width=28, frames=20, levers=levers), number)
+            compare_regress(replace(drawn, height=24, width=28, frames=20, options=options), number)
         )
     judge(outcomes)
 
@@ -125,15 +127,15 @@ def test_so_they_do_frame_by_frame_piece_by_piece_and_in_fewer_bits() -> None:
 @pytest.mark.parametrize(
     "architecture", ["transformer", "gnn", "cnn"]
 )  # the other's trace needs sizes of tensors
-@pytest.mark.parametrize("levers", [{}, {"gradient_checkpointing": True}, {"precision": "fp16"}], ids=str)
-def test_a_step_on_a_card_agrees_with_a_trace_without_one(architecture: str, levers: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True}, {"precision": "fp16"}], ids=str)
+def test_a_step_on_a_gpu_agrees_with_a_trace_without_one(architecture: str, options: dict[str, Any]) -> None:
     """What autocast keeps in float32 there is counted by another hand."""
     import torch
 
     from kgops.regression.network import RegressionModel
     from kgops.training.meta_trace import trace_step
 
-    shape = shape_of(T4, 96, {"batch_size": 6, "temporal_frames": 4, **levers}, architecture=architecture)
+    shape = shape_of(T4, 96, {"batch_size": 6, "temporal_frames": 4, **options}, architecture=architecture)
     config = shape.model
 
     def loss(model: torch.nn.Module) -> torch.Tensor:
@@ -150,7 +152,7 @@ def test_a_step_on_a_card_agrees_with_a_trace_without_one(architecture: str, lev
     assert ledger.peak.live == pytest.approx(traced.peak, rel=0.01)
 
 
-def test_a_budget_knows_the_training_that_it_follows() -> None:
+def test_a_estimate_knows_the_training_that_it_follows() -> None:
     """Numbers that two rooms hold, since this one loads no torch."""
     from kgops.regression import batches
     from kgops.regression import settings as regression_settings
@@ -163,41 +165,41 @@ def test_a_budget_knows_the_training_that_it_follows() -> None:
 # ---- by part ----
 
 
-def test_parts_sum_to_the_total_and_a_card_adds_its_own() -> None:
-    for card in (None, T4):
-        budget = predict(shape_of(card), card)
-        assert sum(row.size for row in budget.explain()) == budget.total
-        assert {"weights", "gradients", "optimizer", "activations"} <= budget.parts.keys()
-        assert ("context" in {row.part for row in budget.explain()}) == (card is not None)
-        assert budget.live == peak_live(shape_of(card), card) or card is not None  # rounded on a card
-        assert {"loading", "step", "validation", "test"} <= budget.phases.keys()
+def test_parts_sum_to_the_total_and_a_gpu_adds_its_own() -> None:
+    for gpu in (None, T4):
+        estimate = predict(shape_of(gpu), gpu)
+        assert sum(row.size for row in estimate.explain()) == estimate.total
+        assert {"weights", "gradients", "optimizer", "activations"} <= estimate.parts.keys()
+        assert ("context" in {row.part for row in estimate.explain()}) == (gpu is not None)
+        assert estimate.live == peak_live(shape_of(gpu), gpu) or gpu is not None  # rounded on a GPU
+        assert {"loading", "step", "validation", "test"} <= estimate.phases.keys()
 
 
-def test_every_lever_of_memory_needs_less() -> None:
+def test_every_option_of_memory_needs_less() -> None:
     usual = need(batch_size=16)
-    for lever in (
+    for option in (
         {"gradient_checkpointing": True},
         {"microbatch": 4},
         {"temporal_frames": 3},
         {"memory_optimized": True},
         {"batch_size": 8},
     ):
-        assert need(**{"batch_size": 16, **lever}) < 0.8 * usual, lever
+        assert need(**{"batch_size": 16, **option}) < 0.8 * usual, option
     # The maps of a frame in work, and of the last frame's way back: not those of five.
     assert need(gradient_checkpointing=True) < 0.45 * usual
 
 
 def test_a_smaller_piece_does_what_a_smaller_batch_does() -> None:
-    piece = predict(shape_of(levers={"batch_size": 32, "microbatch": 4}))
-    batch = predict(shape_of(levers={"batch_size": 4}))
+    piece = predict(shape_of(options={"batch_size": 32, "microbatch": 4}))
+    batch = predict(shape_of(options={"batch_size": 4}))
     frames = 32 * 5 * 224 * 224 * 4
     assert batch.live <= piece.live <= batch.live + 4 * frames
 
 
 def test_the_original_settings_hardly_fit_a_t4_and_the_shipped_ones_do() -> None:
     """Batches of 20 windows of 224 pixels: their guide says 14-15 GB before, 9-10 GB after."""
-    before = predict(shape_of(T4, levers={"batch_size": 20}), T4)
-    after = predict(shape_of(T4, levers={"batch_size": 20, "gradient_checkpointing": True}), T4)
+    before = predict(shape_of(T4, options={"batch_size": 20}), T4)
+    after = predict(shape_of(T4, options={"batch_size": 20, "gradient_checkpointing": True}), T4)
     assert 11_000 < before.total_mib < 16_000
     assert after.total_mib < 0.45 * before.total_mib
 
@@ -214,7 +216,11 @@ def test_windows_are_split_as_training_splits_them() -> None:
         frames = np.zeros((count, 8, 8), np.uint8)
         flight = Flight("a", None, frames, column, column, column, np.arange(count, dtype=float), survey)  # type: ignore[arg-type]
         split = Training.of([flight], length)
-        table = {"workload": "regress", "regress": {"image_size": "8"}, "levers": {"temporal_frames": length}}
+        table = {
+            "workload": "regress",
+            "regress": {"image_size": "8"},
+            "options": {"temporal_frames": length},
+        }
         found = regress_shape(read_job(table, "test"), Flights(8, 8, 1, {"a": count, "b": 50}), None, "fp32")
         assert (found.train, found.valid) == (len(split.train), len(split.valid)), (count, length)
         assert found.held_out == 50 - length + 1
@@ -223,16 +229,16 @@ def test_windows_are_split_as_training_splits_them() -> None:
 # ---- fast, and of use ----
 
 
-def test_a_budget_is_a_walk_of_some_thousand_calls() -> None:
-    for shape in (shape_of(T4), shape_of(T4, levers={"gradient_checkpointing": True, "microbatch": 1})):
+def test_a_estimate_is_a_walk_of_some_thousand_calls() -> None:
+    for shape in (shape_of(T4), shape_of(T4, options={"gradient_checkpointing": True, "microbatch": 1})):
         assert calls_of(partial(predict, shape, T4)) < 25_000  # milliseconds
 
 
 def test_checkpointing_costs_time_and_fewer_bits_and_channels_save_it() -> None:
     rates = rates_of(find_targets("t4")[0])
 
-    def pace(**levers: Any) -> float:
-        return seconds(shape_of(T4, levers=levers), rates)
+    def pace(**options: Any) -> float:
+        return seconds(shape_of(T4, options=options), rates)
 
     assert (
         pace(gradient_checkpointing=True)

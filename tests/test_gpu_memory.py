@@ -1,0 +1,95 @@
+"""A run's share of a GPU: by its processes where the driver names them, else by what the GPU gained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kgops.gpus.processes import Held, TreeMemory, Way
+from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading, Snapshot, silent_gpu
+
+PIDS = {10, 11}
+BORN = 1000.0
+NONE = NvmlProblem("other", "", "")
+BY_CHANGE: Way = "memory change"
+
+
+def gpu(uuid: str, used_mib: int | None, *processes: tuple[int, int | None]) -> GpuReading:
+    listed = tuple(ProcessReading(pid, mib) for pid, mib in processes)
+    return replace(silent_gpu(0, uuid, NONE), problem=None, memory_used_mib=used_mib, processes=listed)
+
+
+def at(seconds: float, *gpus: GpuReading) -> Snapshot:
+    return Snapshot(1, BORN + seconds, 0.0, gpus, None, None, None)
+
+
+BEFORE = at(0.1, gpu("GPU-a", 300, (99, 200)))
+
+
+def test_named_processes_are_believed_whatever_the_gpu_gained() -> None:
+    tree = TreeMemory(("GPU-a",), BORN)
+    tree.of(BEFORE, PIDS, host_pids=True)
+    now = at(5, gpu("GPU-a", 9000, (10, 100), (11, 50), (99, 200)), gpu("GPU-b", 7))
+    assert tree.of(now, PIDS, host_pids=True) == Held(150, "processes")
+
+
+def test_outside_a_container_a_tree_that_is_not_listed_holds_nothing() -> None:
+    tree = TreeMemory(("GPU-a",), BORN)
+    tree.of(BEFORE, PIDS, host_pids=True)
+    assert tree.of(at(5, gpu("GPU-a", 9000, (99, 200))), PIDS, host_pids=True) == Held(0, "processes")
+
+
+def test_in_a_container_a_tree_holds_what_its_own_gpu_gained_since_before_it() -> None:
+    tree = TreeMemory(("GPU-a",), BORN)
+    assert tree.of(BEFORE, PIDS, host_pids=False) == Held(0, BY_CHANGE)
+    now = at(5, gpu("GPU-a", 5300, (99, 200), (4711, 5000)), gpu("GPU-b", 7777))
+    assert tree.of(now, PIDS, host_pids=False) == Held(5000, BY_CHANGE)
+
+
+def test_where_the_driver_hides_each_processs_memory_the_change_says_more() -> None:
+    tree = TreeMemory(("GPU-a",), BORN)
+    tree.of(BEFORE, PIDS, host_pids=True)
+    now = at(5, gpu("GPU-a", 5300, (10, None), (99, 200)))
+    assert tree.of(now, PIDS, host_pids=True) == Held(5000, BY_CHANGE)
+
+
+UNKNOWN = Held(None, None)
+
+
+@pytest.mark.parametrize(
+    ("own_gpu", "born_at", "before", "now"),
+    [
+        (None, BORN, BEFORE, at(5, gpu("GPU-a", 5300))),
+        ("GPU-a", None, BEFORE, at(5, gpu("GPU-a", 5300, (99, 200)))),
+        ("GPU-a", BORN, at(3, gpu("GPU-a", 900)), at(5, gpu("GPU-a", 5300))),
+        ("GPU-a", BORN, BEFORE, at(5, gpu("GPU-a", 5300))),
+        ("GPU-a", BORN, BEFORE, at(5, gpu("GPU-a", None, (99, 200)))),
+        ("GPU-a", BORN, BEFORE, at(5, gpu("GPU-b", 5300))),
+    ],
+    ids=["shared GPU", "adopted", "seen too late", "somebody left", "unreadable", "another GPU"],
+)
+def test_a_change_that_may_be_somebody_elses_is_unknown_not_guessed(
+    own_gpu: str | None, born_at: float | None, before: Snapshot, now: Snapshot
+) -> None:
+    tree = TreeMemory((own_gpu,) if own_gpu else (), born_at)
+    tree.of(before, PIDS, host_pids=False)
+    assert tree.of(now, PIDS, host_pids=False) == UNKNOWN
+
+
+def test_a_late_first_look_is_not_made_good_by_a_later_one() -> None:
+    tree = TreeMemory(("GPU-a",), BORN)
+    tree.of(at(3, gpu("GPU-a", 900)), PIDS, host_pids=False)
+    tree.of(BEFORE, PIDS, host_pids=False)
+    assert tree.of(at(9, gpu("GPU-a", 5300, (99, 200))), PIDS, host_pids=False) == UNKNOWN
+
+
+def test_of_several_gpus_the_fullest_says_whether_a_run_fits() -> None:
+    listed = TreeMemory(("GPU-a", "GPU-b"), BORN)
+    now = at(5, gpu("GPU-a", 100, (10, 100)), gpu("GPU-b", 170, (10, 20), (11, 150)))
+    assert listed.of(now, PIDS, host_pids=True) == Held(170, "processes")
+    hidden = TreeMemory(("GPU-a", "GPU-b"), BORN)
+    hidden.of(at(0.1, gpu("GPU-a", 10), gpu("GPU-b", 300)), PIDS, host_pids=False)
+    now = at(5, gpu("GPU-a", 510), gpu("GPU-b", 900))
+    assert hidden.of(now, PIDS, host_pids=False) == Held(600, BY_CHANGE)
+    assert hidden.of(at(6, gpu("GPU-a", 510)), PIDS, host_pids=False) == UNKNOWN
