@@ -4,8 +4,8 @@
 
 DIR has train.txt and test.txt. The ways take turns; each is a worker as a supervisor starts it, from nothing to its
 manifest, so loading counts. The third is two TracIn runs that know nothing of each other, each on a core of its own:
-where those slow each other down, no way of sharing the work can be twice as fast. The model is not trained: what a TracIn run
-costs does not ask what was learned.
+where those slow each other down, no way of sharing the work can be twice as fast. The model is not trained: the cost of
+a TracIn run does not depend on what was learned.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from storage.errors import DatabaseMissing, StorageError
 
 if TYPE_CHECKING:
     from screens.feed import Moment, Wanted
-    from storage.influences import Influence, Traced
+    from storage.influences import Influence, TestTriple
     from storage.runs import Run
 
 __all__ = ["TRACES", "Influences"]
@@ -124,7 +124,7 @@ class Influences(Place):
     # --- the triple under the cursor ---
 
     @property
-    def test(self) -> Traced | None:
+    def test(self) -> TestTriple | None:
         key = self.query_one("#body", Lines).key
         tests = self._found.tests if self._found is not None else ()
         return next((one for one in tests if one.test == key), None)

@@ -15,7 +15,7 @@ from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.views.influences import Found, Step
 from screens.rows import Column, Columns, Piece, Row, said
-from storage.influences import Influence, Traced
+from storage.influences import Influence, TestTriple
 
 __all__ = ["Narrowed", "as_tables", "found_rows", "path_rows", "test_rows", "write"]
 
@@ -31,13 +31,13 @@ class Narrowed:
     relation: str | None = None
     words: str = ""
 
-    def of(self, found: Found, test: Traced) -> list[Influence]:
+    def of(self, found: Found, test: TestTriple) -> list[Influence]:
         return [one for one in found.found.get(test.test, ()) if self._has(found, one)]
 
     def other_side(self) -> Narrowed:
         return replace(self, side=_SIDES[(_SIDES.index(self.side) + 1) % len(_SIDES)])
 
-    def next_relation(self, found: Found, test: Traced) -> Narrowed:
+    def next_relation(self, found: Found, test: TestTriple) -> Narrowed:
         """One after the other of those found for the test triple, then all of them again."""
         known = [None, *sorted({one.relation for one in found.found.get(test.test, ())})]
         at = known.index(self.relation) + 1 if self.relation in known else 0
@@ -87,7 +87,7 @@ def _wrapped(text: str, width: int) -> list[Row]:
     return [said(line, width, "dim") for line in textwrap.wrap(text, max(width, 20))]
 
 
-def found_rows(found: Found | None, test: Traced | None, narrowed: Narrowed, width: int) -> list[Row]:
+def found_rows(found: Found | None, test: TestTriple | None, narrowed: Narrowed, width: int) -> list[Row]:
     """The strongest of one test triple. A bar to the right speaks for it, to the left against."""
     if found is None or test is None:
         return []
@@ -136,7 +136,7 @@ def path_rows(found: Found, path: Sequence[Step], width: int) -> list[Row]:
     return [*rows, said(line, width)]
 
 
-def as_tables(found: Found, test: Traced, shown: Sequence[Influence]) -> list[dict[str, object]]:
+def as_tables(found: Found, test: TestTriple, shown: Sequence[Influence]) -> list[dict[str, object]]:
     """Labels as the run knows them, with what people call them beside."""
     tested = {"test_head": test.head, "test_relation": test.relation, "test_tail": test.tail}
     return [

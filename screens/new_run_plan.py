@@ -16,7 +16,7 @@ from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.targets import Target
-from kgops.supervisor.plan_job import EFFECTS, told
+from kgops.supervisor.plan_job import told
 from kgops.supervisor.plan_per_gpu import Placed
 from kgops.views.drafts import PULLED, is_what_if
 from kgops.views.what_if import Answer, Need
@@ -236,14 +236,14 @@ def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
 def _starts_now(near: Candidate | None) -> str:
     if near is None:
         return "no option kgops could set makes it fit now"
-    return f"fits now with {told(near.changes)} ({EFFECTS[near.kind]}), {near.need_mib:,.0f} MiB"
+    return f"fits now with {told(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"
 
 
 def _way_out(suggestion: Suggestion) -> str:
     near = suggestion.nearest
     if near is None:
         return "no setting kgops knows of would fit; fewer dimensions need less · X starts it anyway"
-    return f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.kind}) · X starts it anyway"
+    return f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect}) · X starts it anyway"
 
 
 def _command(answer: Answer, width: int) -> list[Row]:

@@ -34,7 +34,7 @@ def option_table(known: Dossier, width: int) -> list[Row]:
             Column("applied", values),
             Column(_WHY, 20, grows=True),
             Column("by", 14),
-            Column("kind", 11),
+            Column("effect", 15),
         ),
         min(width, _WIDEST),
     )
@@ -49,7 +49,7 @@ def _option(option: OptionRow, columns: Columns) -> list[Row]:
         Piece(option.asked or UNKNOWN),
         Piece(option.applied or UNKNOWN, "warn" if changed else "text"),
     )
-    after = Piece(option.by, "dim"), Piece(option.kind, "dim")
+    after = Piece(option.by, "dim"), Piece(option.effect, "dim")
     if changed:
         return _to_its_end(option.why, columns, before, after)
     return [columns.row((*before, Piece(option.why, "dim"), *after))]

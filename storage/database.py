@@ -26,7 +26,7 @@ from storage.errors import (
     StorageError,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 Connection = sqlite3.Connection  # so that no other room has to name SQLite
 BUSY_TIMEOUT_S = 30.0
 _OLDEST_LIBRARY = (3, 37, 0)  # STRICT tables

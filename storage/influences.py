@@ -20,7 +20,7 @@ class Influence:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class TestTriple:
     """A test triple; `trouble` says why it has no scores, `found` are its strongest."""
 
     test: int
@@ -33,13 +33,13 @@ class Traced:
     names: dict[str, str] = field(default_factory=dict)  # label → what people call it
 
 
-def add(conn: sqlite3.Connection, run: int, traced: Iterable[Traced]) -> None:
+def add(conn: sqlite3.Connection, run: int, traced: Iterable[TestTriple]) -> None:
     """A resumed run writes a test triple again: the newer word replaces the older."""
     with transaction(conn):
         for one in traced:
             conn.execute("DELETE FROM influence WHERE run = ? AND test = ?", (run, one.test))
             conn.execute(
-                "INSERT OR REPLACE INTO traced (run, test, head, relation, tail, candidates, trouble)"
+                "INSERT OR REPLACE INTO test_triple (run, test, head, relation, tail, candidates, trouble)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (run, one.test, one.head, one.relation, one.tail, one.candidates, one.trouble),
             )
@@ -54,13 +54,13 @@ def add(conn: sqlite3.Connection, run: int, traced: Iterable[Traced]) -> None:
             )
 
 
-def tests_of(conn: sqlite3.Connection, run: int) -> list[Traced]:
+def tests_of(conn: sqlite3.Connection, run: int) -> list[TestTriple]:
     """The run's test triples in their order, without what was found."""
     rows = conn.execute(
-        "SELECT test, head, relation, tail, candidates, trouble FROM traced WHERE run = ? ORDER BY test",
+        "SELECT test, head, relation, tail, candidates, trouble FROM test_triple WHERE run = ? ORDER BY test",
         (run,),
     )
-    return [Traced(*row) for row in rows]
+    return [TestTriple(*row) for row in rows]
 
 
 def of_test(conn: sqlite3.Connection, run: int, test: int) -> list[Influence]:

@@ -51,11 +51,11 @@ class Batch:
     progress: Progress | None = None
     metric: tuple[str, float | None] | None = None
     predicted_mib: float | None = None  # by the worker: kept where no formula had said anything
-    traced: list[influences.Traced] = field(default_factory=list)
+    test_triples: list[influences.TestTriple] = field(default_factory=list)
     measured: list[measurements.Measurement] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        many = (self.points, self.events, self.options, self.artifacts, self.traced, self.measured)
+        many = (self.points, self.events, self.options, self.artifacts, self.test_triples, self.measured)
         return any(many) or bool(self.progress or self.metric)  # a prediction is one of the events
 
 
@@ -77,7 +77,7 @@ def take_in(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, upto
         )
         reports.write_options(conn, run, batch.options)
         reports.write_artifacts(conn, run, batch.artifacts)
-        influences.add(conn, run, batch.traced)
+        influences.add(conn, run, batch.test_triples)
         for measurement in batch.measured:
             measurements.add(conn, measurement)
         if batch.progress is not None:

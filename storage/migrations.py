@@ -12,7 +12,8 @@ from pathlib import Path
 
 from sqlite_utils import Database, Migrations
 
-from storage import measurements, scores
+from storage import old_words
+from storage.released_schema import BENCHMARKS, MEASUREMENT, RUNS, SCORES, TRACED, keep_machine, settle_all
 
 migrations = Migrations("kgops")
 
@@ -32,259 +33,113 @@ def migrate(path: Path, busy_timeout_s: float, version: int) -> None:
 
 @migrations(name="001_runs")
 def runs_and_what_they_report(db: Database) -> None:
-    for statement in _RUNS:
+    for statement in RUNS:
         db.execute(statement)
 
 
 @migrations(name="002_traced")
 def test_triples_of_tracin_runs(db: Database) -> None:
-    for statement in _TRACED:
+    for statement in TRACED:
         db.execute(statement)
 
 
 @migrations(name="003_scores")
 def figures_by_the_names_people_use(db: Database) -> None:
-    for statement in _SCORES:
+    for statement in SCORES:
         db.execute(statement)
-    conn = db.conn
-    for (run,) in conn.execute(f"SELECT id FROM run WHERE state IN ({_ENDED})").fetchall():
-        scores.settle(conn, run)
+    settle_all(db.conn)
 
 
 @migrations(name="004_benchmarks")
 def pairs_of_runs_and_the_machines_of_figures(db: Database) -> None:
     conn = db.conn
-    for statement in _BENCHMARKS:
+    for statement in BENCHMARKS:
         conn.execute(statement)
     kept = "id, run, name, subject, against, value, low, high, n, unit, command, at"
     before = conn.execute(f"SELECT {kept}, fingerprint FROM measurement").fetchall()
     conn.execute("DROP TABLE measurement")
-    for statement in _MEASUREMENT:
+    for statement in MEASUREMENT:
         conn.execute(statement)
     for *row, body in before:
-        machine = measurements.keep_fingerprint(conn, json.loads(body))
+        machine = keep_machine(conn, json.loads(body))
         conn.execute(
             f"INSERT INTO measurement ({kept}, fingerprint) VALUES ({', '.join('?' * 13)})", (*row, machine)
         )
 
 
-_RUNS = (
+@migrations(name="005_words")
+def the_words_of_the_field(db: Database) -> None:
+    conn = db.conn
+    for statement in _WORDS:
+        conn.execute(statement)
+    for run, *texts in conn.execute("SELECT run, job, plan, environment FROM run_spec").fetchall():
+        now = [_in_todays_words(text) for text in texts]
+        conn.execute("UPDATE run_spec SET job = ?, plan = ?, environment = ? WHERE run = ?", (*now, run))
+    for number, kind, body in conn.execute("SELECT id, kind, body FROM event").fetchall():
+        kind, told = old_words.renamed_event(kind, json.loads(body))
+        conn.execute("UPDATE event SET kind = ?, body = ? WHERE id = ?", (kind, json.dumps(told), number))
+    for number, plan in conn.execute("SELECT id, plan FROM bench").fetchall():
+        conn.execute("UPDATE bench SET plan = ? WHERE id = ?", (_in_todays_words(plan), number))
+    for *key, baseline, measured in conn.execute(
+        "SELECT bench, round, variant, baseline, measured FROM pair"
+    ).fetchall():
+        conn.execute(
+            "UPDATE pair SET baseline = ?, measured = ? WHERE bench = ? AND round = ? AND variant = ?",
+            (_in_todays_words(baseline), _in_todays_words(measured), *key),
+        )
+    _rename_machines(conn)
+
+
+def _in_todays_words(text: str) -> str:
+    return json.dumps(old_words.renamed(json.loads(text)))
+
+
+def _rename_machines(conn: sqlite3.Connection) -> None:
+    """A fingerprint's key is a digest of its body, which has other names now."""
+    for old, text in conn.execute("SELECT key, body FROM fingerprint").fetchall():
+        body = old_words.renamed(json.loads(text))
+        key = old_words.machine_key(body)
+        conn.execute(
+            "INSERT INTO fingerprint (key, body) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET body = excluded.body",
+            (key, json.dumps(body, sort_keys=True)),
+        )
+        for table in ("bench", "measurement"):
+            conn.execute(f"UPDATE {table} SET fingerprint = ? WHERE fingerprint = ?", (key, old))
+        if key != old:
+            conn.execute("DELETE FROM fingerprint WHERE key = ?", (old,))
+
+
+_WORDS = (
+    "DROP VIEW run_summary",
+    "ALTER TABLE run RENAME COLUMN gpu TO gpu_request",
+    "ALTER TABLE run RENAME COLUMN card TO gpu",
+    "ALTER TABLE run RENAME COLUMN peak_card_mib TO peak_gpu_mib",
+    "ALTER TABLE attempt RENAME COLUMN card TO gpu",
+    "ALTER TABLE attempt RENAME COLUMN peak_card_mib TO peak_gpu_mib",
+    "ALTER TABLE figure RENAME TO metric",
+    "ALTER TABLE card RENAME TO gpu",
+    "ALTER TABLE traced RENAME TO test_triple",
     """
-    CREATE TABLE run (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,  -- a number is never given twice
-        workload TEXT NOT NULL,
-        label TEXT NOT NULL,
-        profile TEXT,
-        state TEXT NOT NULL CHECK (state IN (
-            'queued', 'starting', 'running',
-            'succeeded', 'failed', 'out_of_memory', 'cancelled', 'interrupted')),
-        reason TEXT,              -- why it ended so, or what it waits for
-        folder TEXT NOT NULL UNIQUE,
-        submitted_at REAL NOT NULL,
-        started_at REAL,
-        ended_at REAL,
-        exit_code INTEGER,
-        attempts INTEGER NOT NULL DEFAULT 0,
-        gpu TEXT,                 -- asked for: NULL none, 'auto', an index or a UUID
-        card TEXT,                -- given: a UUID
-        reserved_mib INTEGER,     -- held on that card while the run is starting or running
-        exclusive INTEGER NOT NULL DEFAULT 0,
-        predicted_mib REAL,
-        peak_card_mib REAL,
-        peak_host_mib REAL,
-        phase TEXT,
-        done REAL,
-        total REAL,
-        unit TEXT,
-        rate REAL,
-        reported_at REAL,
-        metric TEXT,              -- the newest one reported
-        metric_value REAL
-    ) STRICT
-    """,
-    "CREATE INDEX run_unfinished ON run (state, id) WHERE state IN ('queued', 'starting', 'running')",
-    "CREATE INDEX run_state ON run (state, id)",
-    "CREATE INDEX run_workload ON run (workload, id)",
-    "CREATE INDEX run_label ON run (label, id)",
-    "CREATE INDEX run_submitted ON run (submitted_at, id)",
-    "CREATE INDEX run_ended ON run (ended_at, id)",
-    """
-    CREATE TABLE run_spec (
-        run INTEGER PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
-        job TEXT NOT NULL CHECK (json_valid(job)),
-        plan TEXT NOT NULL CHECK (json_valid(plan)),
-        environment TEXT NOT NULL CHECK (json_valid(environment))
-    ) STRICT
-    """,
-    """
-    CREATE TABLE intake (  -- how far the run's files have been taken in
-        run INTEGER PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
-        events_offset INTEGER NOT NULL DEFAULT 0,
-        log_offset INTEGER NOT NULL DEFAULT 0
-    ) STRICT
-    """,
-    """
-    CREATE TABLE attempt (
-        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-        number INTEGER NOT NULL,
-        outcome TEXT,             -- NULL while it goes on
-        reason TEXT,
-        settings TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(settings)),  -- what the ladder changed
-        card TEXT,
-        boot_id TEXT,
-        worker_pid INTEGER,
-        worker_started INTEGER,   -- clock ticks since boot: with boot_id and pid, an identity
-        supervisor_pid INTEGER,
-        adoptions INTEGER NOT NULL DEFAULT 0,
-        started_at REAL NOT NULL,
-        ended_at REAL,
-        exit_code INTEGER,
-        signal INTEGER,
-        peak_card_mib REAL,
-        peak_host_mib REAL,
-        cpu_s REAL,
-        PRIMARY KEY (run, number)
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE lever (
+    CREATE TABLE option (
         run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
         attempt INTEGER NOT NULL,
         name TEXT NOT NULL,
-        kind TEXT NOT NULL CHECK (kind IN ('exact', 'numeric', 'approximate')),
+        effect TEXT NOT NULL CHECK (effect IN ('exact', 'rounding', 'changes results')),
         requested TEXT,
-        effective TEXT,
+        applied TEXT,
         reason TEXT,
         chosen_by TEXT,
         PRIMARY KEY (run, attempt, name)
     ) STRICT, WITHOUT ROWID
     """,
     """
-    CREATE TABLE series (
-        id INTEGER PRIMARY KEY,
-        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-        name TEXT NOT NULL,
-        n INTEGER NOT NULL DEFAULT 0,
-        last_step REAL,
-        last_value REAL,
-        last_at REAL,
-        UNIQUE (run, name)
-    ) STRICT
+    INSERT INTO option (run, attempt, name, effect, requested, applied, reason, chosen_by)
+    SELECT run, attempt, name,
+           CASE kind WHEN 'numeric' THEN 'rounding' WHEN 'approximate' THEN 'changes results' ELSE kind END,
+           requested, effective, reason, chosen_by
+    FROM lever
     """,
-    """
-    CREATE TABLE point (  -- nth point of its series as it came in: a resumed run may report a step again
-        series INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
-        n INTEGER NOT NULL,
-        step REAL NOT NULL,
-        value REAL,               -- NULL: the worker reported NaN or infinity
-        at REAL NOT NULL,
-        PRIMARY KEY (series, n)
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE rollup (  -- kept in the transaction that writes the points
-        series INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
-        width INTEGER NOT NULL,   -- points in a full bucket
-        bucket INTEGER NOT NULL,
-        n INTEGER NOT NULL,
-        min REAL,
-        max REAL,
-        sum REAL,
-        first_step REAL NOT NULL,
-        last_step REAL NOT NULL,
-        PRIMARY KEY (series, width, bucket)
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE event (
-        id INTEGER PRIMARY KEY,
-        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-        attempt INTEGER NOT NULL,
-        at REAL NOT NULL,
-        kind TEXT NOT NULL,
-        body TEXT NOT NULL CHECK (json_valid(body))
-    ) STRICT
-    """,
-    "CREATE INDEX event_run ON event (run, id)",
-    """
-    CREATE TABLE artifact (
-        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-        path TEXT NOT NULL,       -- inside the run's folder
-        kind TEXT NOT NULL,
-        sha256 TEXT,
-        bytes INTEGER,
-        at REAL NOT NULL,
-        PRIMARY KEY (run, path)
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE figure (  -- what a run says it found, from its result manifest
-        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-        name TEXT NOT NULL,
-        value REAL NOT NULL,
-        PRIMARY KEY (run, name)
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE measurement (
-        id INTEGER PRIMARY KEY,
-        run INTEGER REFERENCES run (id) ON DELETE SET NULL,
-        name TEXT NOT NULL,
-        subject TEXT NOT NULL,    -- what was measured
-        against TEXT,             -- for a ratio: beside what, in the same run
-        value REAL NOT NULL,      -- the median
-        low REAL,                 -- first quartile
-        high REAL,                -- third quartile
-        n INTEGER NOT NULL,
-        unit TEXT NOT NULL,
-        command TEXT NOT NULL,    -- repeats it
-        fingerprint TEXT NOT NULL CHECK (json_valid(fingerprint)),
-        at REAL NOT NULL
-    ) STRICT
-    """,
-    "CREATE INDEX measurement_name ON measurement (name, subject, id)",
-    """
-    CREATE TABLE claim (
-        id INTEGER PRIMARY KEY,
-        name TEXT NOT NULL UNIQUE,
-        said_by TEXT NOT NULL,
-        source TEXT NOT NULL,
-        text TEXT NOT NULL,
-        low REAL,
-        high REAL,
-        unit TEXT NOT NULL
-    ) STRICT
-    """,
-    """
-    CREATE TABLE influence (
-        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-        test INTEGER NOT NULL,    -- nth test triple of the run
-        rank INTEGER NOT NULL,    -- 1, 2, … proponents; -1, -2, … opponents
-        head TEXT NOT NULL,
-        relation TEXT NOT NULL,
-        tail TEXT NOT NULL,
-        score REAL NOT NULL,
-        PRIMARY KEY (run, test, rank)
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE tag (
-        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-        tag TEXT NOT NULL,
-        PRIMARY KEY (run, tag)
-    ) STRICT, WITHOUT ROWID
-    """,
-    "CREATE INDEX tag_name ON tag (tag, run)",
-    """
-    CREATE TABLE note (
-        id INTEGER PRIMARY KEY,
-        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-        at REAL NOT NULL,
-        text TEXT NOT NULL
-    ) STRICT
-    """,
-    "CREATE INDEX note_run ON note (run, id)",
-    "CREATE VIRTUAL TABLE run_text USING fts5 (words, tokenize = 'trigram')",
+    "DROP TABLE lever",
     """
     CREATE VIEW run_summary AS
     SELECT run.id, workload, label, profile, state, reason, attempts,
@@ -292,120 +147,9 @@ _RUNS = (
            datetime(started_at, 'unixepoch') AS started,
            datetime(ended_at, 'unixepoch') AS ended,
            round(coalesce(ended_at, (julianday('now') - 2440587.5) * 86400) - started_at, 1) AS seconds,
-           exit_code, peak_host_mib, peak_card_mib, predicted_mib, metric, metric_value,
+           exit_code, peak_host_mib, peak_gpu_mib, predicted_mib, metric, metric_value,
            (SELECT group_concat(tag, ' ') FROM tag WHERE tag.run = run.id) AS tags,
            folder
     FROM run
     """,
-)
-
-_TRACED = (
-    """
-    CREATE TABLE traced (         -- the test triples of a TracIn run; what was found for each is in influence
-        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-        test INTEGER NOT NULL,    -- nth test triple of the run
-        head TEXT NOT NULL,
-        relation TEXT NOT NULL,
-        tail TEXT NOT NULL,
-        candidates INTEGER,       -- training triples it was scored against
-        trouble TEXT,             -- why it has no scores
-        PRIMARY KEY (run, test)
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE readable (       -- what people call the entities and relations of those triples
-        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
-        label TEXT NOT NULL,
-        name TEXT NOT NULL,
-        PRIMARY KEY (run, label)
-    ) STRICT, WITHOUT ROWID
-    """,
-)
-
-_ENDED = "'succeeded', 'failed', 'out_of_memory', 'cancelled', 'interrupted'"
-_SCORES = (
-    """
-    CREATE TABLE score (          -- of ended runs; no reference to run: checking it would need a second index
-        name TEXT NOT NULL,
-        run INTEGER NOT NULL,
-        value REAL,               -- final, or else last
-        final REAL,
-        last REAL,
-        best REAL,
-        PRIMARY KEY (name, run)
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE card (           -- what cards are called that runs were given
-        uuid TEXT PRIMARY KEY,
-        name TEXT NOT NULL
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    INSERT OR IGNORE INTO card (uuid, name)
-    SELECT found.value ->> 'uuid', found.value ->> 'name'
-    FROM run_spec, json_each(run_spec.environment, '$.cards') AS found
-    WHERE found.type = 'object' AND json_type(found.value, '$.uuid') = 'text'
-        AND json_type(found.value, '$.name') = 'text'
-    """,
-)
-
-_BENCHMARKS = (
-    """
-    CREATE TABLE fingerprint (    -- processor, cards, driver, versions, commit: what figures belong to
-        key TEXT PRIMARY KEY,     -- digest of the body, without names that change nothing
-        body TEXT NOT NULL CHECK (json_valid(body))
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE bench (          -- a set of runs that take turns, to be compared pair by pair
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        name TEXT NOT NULL,
-        plan TEXT NOT NULL CHECK (json_valid(plan)),  -- variants with their jobs, the baseline first; rounds
-        plan_key TEXT NOT NULL,   -- digest of the plan: the same command finds its unfinished benchmark again
-        command TEXT NOT NULL,    -- repeats it
-        fingerprint TEXT NOT NULL REFERENCES fingerprint (key),
-        begun_at REAL NOT NULL,
-        ended_at REAL
-    ) STRICT
-    """,
-    "CREATE INDEX bench_plan ON bench (plan_key, fingerprint)",
-    """
-    CREATE TABLE pair (           -- a run of the baseline and one of a variant, in the same round
-        bench INTEGER NOT NULL REFERENCES bench (id) ON DELETE CASCADE,
-        round INTEGER NOT NULL,
-        variant TEXT NOT NULL,
-        baseline_run INTEGER,     -- no reference: figures outlive the runs they were read from
-        variant_run INTEGER,
-        baseline TEXT NOT NULL CHECK (json_valid(baseline)),
-        measured TEXT NOT NULL CHECK (json_valid(measured)),
-        busy REAL,                -- share of the processors that others used just before
-        noted TEXT NOT NULL CHECK (json_valid(noted)),  -- what else was not quiet
-        at REAL NOT NULL,
-        PRIMARY KEY (bench, round, variant)
-    ) STRICT, WITHOUT ROWID
-    """,
-)
-
-_MEASUREMENT = (
-    """
-    CREATE TABLE measurement (
-        id INTEGER PRIMARY KEY,
-        run INTEGER REFERENCES run (id) ON DELETE SET NULL,
-        bench INTEGER REFERENCES bench (id) ON DELETE SET NULL,
-        name TEXT NOT NULL,
-        subject TEXT NOT NULL,    -- what was measured
-        against TEXT,             -- for a ratio: beside what, in the same benchmark
-        value REAL NOT NULL,      -- the median
-        low REAL,                 -- first quartile
-        high REAL,                -- third quartile
-        n INTEGER NOT NULL,
-        unit TEXT NOT NULL,
-        command TEXT NOT NULL,    -- repeats it
-        fingerprint TEXT NOT NULL REFERENCES fingerprint (key),
-        at REAL NOT NULL
-    ) STRICT
-    """,
-    "CREATE INDEX measurement_name ON measurement (name, subject, id)",
-    "CREATE INDEX measurement_bench ON measurement (bench)",
 )

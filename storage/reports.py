@@ -26,7 +26,7 @@ class Event:
 class Option:
     attempt: int
     name: str
-    kind: str
+    effect: str
     requested: str | None
     applied: str | None
     reason: str | None
@@ -71,7 +71,7 @@ def events(conn: sqlite3.Connection, run: int, *, kinds: tuple[str, ...] = ()) -
 def options(conn: sqlite3.Connection, run: int) -> list[Option]:
     """As each attempt reported them, newest attempt last."""
     rows = conn.execute(
-        "SELECT attempt, name, kind, requested, applied, reason, chosen_by FROM option"
+        "SELECT attempt, name, effect, requested, applied, reason, chosen_by FROM option"
         " WHERE run = ? ORDER BY attempt, name",
         (run,),
     )
@@ -88,9 +88,9 @@ def artifacts(conn: sqlite3.Connection, run: int) -> list[Artifact]:
 def write_options(conn: sqlite3.Connection, run: int, options: list[Option]) -> None:
     """The newest word on an option of an attempt replaces the one before."""
     conn.executemany(
-        "INSERT OR REPLACE INTO option (run, attempt, name, kind, requested, applied, reason, chosen_by)"
+        "INSERT OR REPLACE INTO option (run, attempt, name, effect, requested, applied, reason, chosen_by)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [(run, r.attempt, r.name, r.kind, r.requested, r.applied, r.reason, r.chosen_by) for r in options],
+        [(run, r.attempt, r.name, r.effect, r.requested, r.applied, r.reason, r.chosen_by) for r in options],
     )
 
 

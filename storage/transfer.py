@@ -25,7 +25,7 @@ TABLES = {
     "artifact": "path",
     "tag": "tag",
     "note": "id",
-    "traced": "test",
+    "test_triple": "test",
     "influence": "test, rank",
     "readable": "label",
     "measurement": "id",

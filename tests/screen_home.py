@@ -17,7 +17,7 @@ from kgops.supervisor import locks
 from kgops.supervisor.run_folder import RunFolder, folder_name
 from storage import attempts, influences, reports, runs
 from storage.database import Connection, transaction
-from storage.influences import Influence, Traced
+from storage.influences import Influence, TestTriple
 from storage.intake import Batch, Offsets, Progress, take_in
 from storage.reports import Artifact, Option
 from storage.series import Point
@@ -93,7 +93,7 @@ def _nations(conn: Connection, home: Path, number: int, *, batch: int, mrr: floa
     begun = NOW - ago
     _begin(conn, home, number, "train", "nations", begun, job, gpu=_T4[0], predicted=405.0)
     curve = _curves(number, 100, begun, 0.4, floor=0.21, best=mrr)
-    told = ("batch_size", "approximate", str(batch), None), ("compile", "numeric", "default", None)
+    told = ("batch_size", "changes results", str(batch), None), ("compile", "rounding", "default", None)
     found = Batch(points=curve, options=_options(told), metric=("valid_mrr", mrr))
     found.progress = Progress("epoch", 100, 100, "epochs", 2.5, begun + 40)
     _end(conn, number, found, begun + 41.5 - number, peak_gpu=412.0, peak_host=2_310.0)
@@ -121,9 +121,11 @@ def _tracing(conn: Connection, home: Path) -> None:
     one = tuple(Influence(1, rank, *triple) for rank, triple in ranked)
     names = {"burma": "Myanmar", "intergovorgs": "meets in organisations", "usa": "United States"}
     traced = [
-        Traced(1, "burma", "ngo", "indonesia", 1592, None, one, names),
-        Traced(2, "egypt", "treaties", "usa", 1592, None, (Influence(2, 1, "egypt", "ngo", "usa", 0.125),)),
-        Traced(3, "atlantis", "ngo", "usa", None, "atlantis is not in the training triples"),
+        TestTriple(1, "burma", "ngo", "indonesia", 1592, None, one, names),
+        TestTriple(
+            2, "egypt", "treaties", "usa", 1592, None, (Influence(2, 1, "egypt", "ngo", "usa", 0.125),)
+        ),
+        TestTriple(3, "atlantis", "ngo", "usa", None, "atlantis is not in the training triples"),
     ]
     influences.add(conn, 3, traced)
     progress = Progress("block", 31, 31, "blocks", 3.1, begun + 62)
@@ -137,7 +139,7 @@ def _diverged(conn: Connection, home: Path) -> None:
     job = {"workload": "train", "train": {"train": "robokop/train.txt", "num_epochs": 100}}
     _begin(conn, home, 4, "train", "robokop fp16, no scaler", begun, job, gpu=_T4[0], predicted=None)
     points = [Point("loss", n, 0.5 + n * n / 40 if n < 12 else None, begun + n) for n in range(1, 13)]
-    off = ("compile", "numeric", "default", "capability 6.1 < 7.0")
+    off = ("compile", "rounding", "default", "capability 6.1 < 7.0")
     found = Batch(points=points, options=_options((off,)), metric=("loss", None))
     found.progress = Progress("epoch", 12, 100, "epochs", 0.8, begun + 15)
     why = "the loss is no number any more, in epoch 12"
@@ -150,7 +152,7 @@ def _stepped_down(conn: Connection, home: Path) -> None:
     change = {"option": "microbatch", "before": 20, "after": 10}
     fallback = {
         "changes": [change],
-        "kind": "numeric",
+        "kind": "rounding",
         "reason": "a step adds up the gradients of two halves",
     }
     _begin(
@@ -205,10 +207,10 @@ def _training(conn: Connection, home: Path) -> None:
     label = "robokop-conve"
     _begin(conn, home, 7, "train", label, begun, job, gpu=_T4[0], plan=plan, predicted=11_050.0, profile="t4")
     told = (
-        ("batch_size", "approximate", "512", None),
-        ("precision", "numeric", "fp16", None),
+        ("batch_size", "changes results", "512", None),
+        ("precision", "rounding", "fp16", None),
         ("entity_chunk", "exact", "8192", None),
-        ("compile", "numeric", "default", None),
+        ("compile", "rounding", "default", None),
         ("gradient_checkpointing", "exact", "on", None),
     )
     points = _curves(7, 37, begun, 40.0, floor=0.0021, best=0.287)

@@ -53,7 +53,7 @@ FIELDS = (
 )
 MORE_FIELDS = (
     *("total", "unit", "rate", "kind", "sha256", "requested"),
-    *("test", "triple", "candidates", "trouble", "found", "names", "subject", "n", "low"),
+    *("test", "triple", "candidates", "trouble", "influences", "names", "subject", "n", "low"),
 )
 NEARLY = st.builds(
     lambda kind, fields: json.dumps({"event": kind, **fields}).encode(),
@@ -81,11 +81,11 @@ HARD = [
     b'{"event": "note", "text": "x", "at": 1' + b"0" * 400 + b"}",
     b'{"event": "progress", "done": 1' + b"0" * 400 + b"}",
     b'{"event": "option", "name": "x", "effective": {"a": [1e999]}, "chosen_by": [1]}',
-    b'{"event": "traced", "test": 1' + b"0" * 300 + b', "triple": ["a", "b", "c"]}',
-    b'{"event": "traced", "test": 1, "triple": ["a", "b"], "found": [[1]]}',
-    b'{"event": "traced", "test": 1, "triple": ["a", "b", "c"], "found": [[1, "a", "b", "c", 1e999]]}',
-    b'{"event": "traced", "test": 1, "triple": ["a", "b", "c"], "found": [[[], "a", "b", "c", 1]]}',
-    b'{"event": "traced", "test": 1, "triple": ["a", "b", "c"], "candidates": -1, "names": {"a": 1}}',
+    b'{"event": "attribution", "test": 1' + b"0" * 300 + b', "triple": ["a", "b", "c"]}',
+    b'{"event": "attribution", "test": 1, "triple": ["a", "b"], "influences": [[1]]}',
+    b'{"event": "attribution", "test": 1, "triple": ["a", "b", "c"], "influences": [[1, "a", "b", "c", 1e999]]}',
+    b'{"event": "attribution", "test": 1, "triple": ["a", "b", "c"], "influences": [[[], "a", "b", "c", 1]]}',
+    b'{"event": "attribution", "test": 1, "triple": ["a", "b", "c"], "candidates": -1, "names": {"a": 1}}',
     b'{"event": "measured", "name": "a", "subject": "b", "value": 1, "n": 1e300, "unit": "s"}',
     b"\xef\xbb\xbf{}",
     b"\x00",
@@ -295,20 +295,26 @@ def test_test_triples_and_measurements_become_rows_once_and_wrong_ones_stay_even
     empty_database: Path,
 ) -> None:
     found = [[1, "a", "r", "b", 0.5], [-1, "c", "r", "d", -0.25]]
-    good = {"test": 3, "triple": ["h", "r", "t"], "candidates": 9, "found": found, "names": {"a": "aspirin"}}
+    good = {
+        "test": 3,
+        "triple": ["h", "r", "t"],
+        "candidates": 9,
+        "influences": found,
+        "names": {"a": "aspirin"},
+    }
     metric = {"name": "lds", "subject": "nations", "value": 0.25, "low": 0.125, "n": 7, "unit": "rho"}
     wrong: list[tuple[str, dict[str, Any]]] = [
-        (events.TRACED, good | {"triple": ["h", 1, "t"]}),
-        (events.TRACED, good | {"found": [[0, "a", "r", "b", 0.5]]}),
-        (events.TRACED, good | {"found": [[1e300, "a", "r", "b", 0.5]]}),
-        (events.TRACED, good | {"test": -1}),
+        (events.ATTRIBUTION, good | {"triple": ["h", 1, "t"]}),
+        (events.ATTRIBUTION, good | {"influences": [[0, "a", "r", "b", 0.5]]}),
+        (events.ATTRIBUTION, good | {"influences": [[1e300, "a", "r", "b", 0.5]]}),
+        (events.ATTRIBUTION, good | {"test": -1}),
         (events.MEASURED, metric | {"n": 1e300}),
     ]
     with a_run(empty_database) as (conn, folder):
-        told = [(events.TRACED, good), (events.MEASURED, metric), *wrong]
+        told = [(events.ATTRIBUTION, good), (events.MEASURED, metric), *wrong]
         folder.events.write_bytes(b"".join(events.write(kind, NOW, **fields) for kind, fields in told))
         intake_of(conn, folder).take_all(1, final=True)
-        assert influences.tests_of(conn, 1) == [influences.Traced(3, "h", "r", "t", 9)]
+        assert influences.tests_of(conn, 1) == [influences.TestTriple(3, "h", "r", "t", 9)]
         assert [(i.rank, i.head, i.score) for i in influences.of_test(conn, 1, 3)] == [
             (1, "a", 0.5),
             (-1, "c", -0.25),

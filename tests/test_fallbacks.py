@@ -10,7 +10,7 @@ import torch
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.options import OPTIONS, kind_of
+from kgops.jobs.options import OPTIONS, effect_of
 from kgops.planning.fallback_options import SMALLEST_CHUNK
 from kgops.planning.oom_fallbacks import oom_fallbacks, stepped_down, told
 from kgops.tracin.blocks import Settings
@@ -22,7 +22,7 @@ from kgops.workers import train as train_worker
 T4 = GpuFacts("Tesla T4", (7, 5))
 A100 = GpuFacts("A100", (8, 0))
 P100 = GpuFacts("P100", (6, 0))
-ORDER = ("exact", "numeric", "approximate")
+ORDER = ("exact", "rounding", "changes results")
 TRACED: dict[str, Any] = {"model_path": "m.pt", "dataset": "nations"}
 
 
@@ -62,10 +62,10 @@ def test_every_fallback_changes_something_keeps_what_came_before_and_comes_in_it
         so_far |= {change.option: change.after for change in fallback.changes}
         assert fallback.settings == so_far
         assert all(OPTIONS[name].trouble(value) is None for name, value in fallback.settings.items())
-        assert all(ORDER.index(kind_of(c.option)) <= ORDER.index(fallback.kind) for c in fallback.changes)
-    kinds = [ORDER.index(fallback.kind) for fallback in fallbacks]
+        assert all(ORDER.index(effect_of(c.option)) <= ORDER.index(fallback.effect) for c in fallback.changes)
+    kinds = [ORDER.index(fallback.effect) for fallback in fallbacks]
     assert kinds == sorted(kinds)
-    assert any(fallback.kind == "approximate" for fallback in fallbacks) == allow
+    assert any(fallback.effect == "changes results" for fallback in fallbacks) == allow
 
 
 def test_training_on_a_cpu_scores_fewer_entities_and_then_keeps_no_activations() -> None:

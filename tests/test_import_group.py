@@ -113,11 +113,11 @@ def test_documented_booleans_are_read_wherever_a_config_has_them(
     one = import_from(conn, home, theirs)
     assert one.number is not None
     found = {
-        option.name: (option.requested, option.applied, option.kind)
+        option.name: (option.requested, option.applied, option.effect)
         for option in reports.options(conn, one.number)
     }
     assert found == {
-        "use_mixed_precision": ("on", None, "numeric"),
+        "use_mixed_precision": ("on", None, "rounding"),
         "use_gradient_checkpointing": ("off", None, "exact"),
         "enable_memory_cleanup": ("on", None, "exact"),
     }
@@ -165,7 +165,7 @@ def test_a_training_folder_becomes_a_run_with_its_curves_metrics_options_and_fil
     assert (options["compile"].requested, options["compile"].applied) == ("default", "off")
     asked = options["use_mixed_precision"]
     assert (asked.requested, asked.applied) == ("on", None) and "nothing says" in (asked.reason or "")
-    assert asked.kind == "numeric"
+    assert asked.effect == "rounding"
     spec = runs.spec(conn, run.id)
     assert spec.job["train"] == {
         "embedding_dim": 200,

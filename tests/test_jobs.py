@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kgops.errors import BadJob, Usage
 from kgops.jobs import secrets, toml
 from kgops.jobs.job import LARGEST_JOB_FILE, GpuRequest, Job, Limits, read_job, read_job_file
-from kgops.jobs.options import OPTIONS, kind_of
+from kgops.jobs.options import OPTIONS, effect_of
 from kgops.jobs.placeholders import attempt_settings, fill_in
 from kgops.jobs.text import lines, one_line
 
@@ -287,13 +287,13 @@ def test_fallbacks_of_a_command_are_bounded_in_all() -> None:
 def test_every_option_says_what_it_does_to_the_numbers() -> None:
     for name, option in OPTIONS.items():
         assert option.name == name
-        assert option.kind in ("exact", "numeric", "approximate")
+        assert option.effect in ("exact", "rounding", "changes results")
         assert option.summary
-    kinds = {name: kind_of(name) for name in ("entity_chunk", "gradient_checkpointing", "memory_cleanup")}
+    kinds = {name: effect_of(name) for name in ("entity_chunk", "gradient_checkpointing", "memory_cleanup")}
     assert set(kinds.values()) == {"exact"}
-    assert {kind_of(name) for name in ("precision", "compile", "devices")} == {"numeric"}
-    assert {kind_of(name) for name in ("batch_size", "filtering", "last_layers", "nobody knows")} == {
-        "approximate"
+    assert {effect_of(name) for name in ("precision", "compile", "devices")} == {"rounding"}
+    assert {effect_of(name) for name in ("batch_size", "filtering", "last_layers", "nobody knows")} == {
+        "changes results"
     }
 
 

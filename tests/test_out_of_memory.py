@@ -228,7 +228,7 @@ def test_a_dry_run_shows_the_fallbacks_and_only_with_leave_what_changes_results(
         "entity_chunk 2048" not in plain
     )  # Nations has fourteen entities, and fewer at a time would save nothing
     assert "batch_size 256 →" not in plain
-    assert "# after an out-of-memory: batch_size 256 → 128 (approximate:" in allowed
+    assert "# after an out-of-memory: batch_size 256 → 128 (changes results:" in allowed
     assert "allow_approximate = true" in allowed
 
 

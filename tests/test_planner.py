@@ -68,7 +68,7 @@ def test_what_is_chosen_fits_with_its_margin_changes_nothing_but_exact_options_a
         assert found.nearest is None or found.nearest.need_mib <= room
         return
     assert found.chosen.estimate.total_mib * (1 + MARGIN) <= room
-    assert found.chosen.kind == "exact"
+    assert found.chosen.effect == "exact"
     assert (
         not {option for option, value in job.options.items() if value != "auto"} & found.chosen.changes.keys()
     )
@@ -76,7 +76,7 @@ def test_what_is_chosen_fits_with_its_margin_changes_nothing_but_exact_options_a
     shown = [found.chosen, *found.others]
     for option in found.others:
         better = [one for one in shown if one.need_mib <= option.need_mib and one.seconds < option.seconds]
-        assert option.kind != "exact" or not better
+        assert option.effect != "exact" or not better
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -150,7 +150,7 @@ def test_the_nearest_change_is_the_first_fallback_that_fits_even_if_it_changes_r
     )
     assert not found.fits
     assert found.nearest is not None
-    assert found.nearest.kind == "approximate"
+    assert found.nearest.effect == "changes results"
     assert found.nearest.changes["batch_size"] < 65536
     assert found.nearest.need_mib <= room < found.asked.need_mib
 

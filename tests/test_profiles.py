@@ -226,7 +226,7 @@ def test_a_option_that_a_worker_is_silent_about_is_shown_as_such(run_cli: Consol
         conn.execute("UPDATE run_spec SET plan = json_set(plan, '$.choices', json(?))", (choices,))
     (row,) = [line for line in run_cli("show", "1").out.splitlines() if line.startswith("precision")]
     asked, applied, kind, by, why = re.split(r"\s{2,}", row)[1:]
-    assert (asked, applied, kind, by) == ("fp16", "n/a", "numeric", "profile t4")
+    assert (asked, applied, kind, by) == ("fp16", "n/a", "rounding", "profile t4")
     assert why == "the worker said nothing of it"
 
 

@@ -1,4 +1,4 @@
-"""A TracIn run's influences are shown by readable names, narrowed by keys, with the path it lies on, and written to files."""
+"""A TracIn run's influences are shown by readable names, narrowed by keys, with a path, and written to files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kgops.views.influences import Found, Neighbours, Step, path_through, traini
 from screens.influences_page import Narrowed, as_tables, write
 from storage import influences, runs
 from storage.database import Connection
-from storage.influences import Influence, Traced
+from storage.influences import Influence, TestTriple
 
 ODD = "[bold]x[/] \x1b[31m蛋白质 \u202eسلام"
 
@@ -37,8 +37,8 @@ def traced(conn: Connection, dataset: str = "nations") -> None:
         conn,
         1,
         [
-            Traced(1, "burma", "ngo", "indonesia", 1592, None, found, names),
-            Traced(2, "atlantis", "ngo", "usa", None, "atlantis is not in the training triples"),
+            TestTriple(1, "burma", "ngo", "indonesia", 1592, None, found, names),
+            TestTriple(2, "atlantis", "ngo", "usa", None, "atlantis is not in the training triples"),
         ],
     )
     runs.end(conn, 1, state="succeeded", reason=None, exit_code=0, ended_at=time.time())

@@ -81,11 +81,11 @@ def test_newest_word_on_a_option_an_artifact_or_an_influence_replaces_the_older(
 ) -> None:
     add(conn, 1)
     for word in ("old", "new"):
-        option = reports.Option(1, "precision", "numeric", word, word, None, None)
+        option = reports.Option(1, "precision", "rounding", word, word, None, None)
         artifact = reports.Artifact("results/a", word, None, None, 1.0)
         intake.take_in(conn, 1, 1, intake.Batch(options=[option], artifacts=[artifact]), intake.Offsets())
         found = (influences.Influence(0, 1, "a", word, "b", 0.5),)
-        influences.add(conn, 1, [influences.Traced(0, "a", word, "c", found=found, names={"a": word})])
+        influences.add(conn, 1, [influences.TestTriple(0, "a", word, "c", found=found, names={"a": word})])
         reports.record_result(conn, 1, [], {"mrr": 0.25 if word == "old" else 0.5})
     assert [one.requested for one in reports.options(conn, 1)] == ["new"]
     assert [one.kind for one in reports.artifacts(conn, 1)] == ["new"]
@@ -257,7 +257,7 @@ def test_deleted_run_leaves_no_row_and_its_number_is_never_given_again(conn: sql
     reports.change_tags(conn, 2, add=["t"], remove=[])
     reports.add_note(conn, 2, 1.0, "n")
     found = (influences.Influence(0, 1, "a", "r", "b", 0.5),)
-    influences.add(conn, 2, [influences.Traced(0, "a", "r", "c", found=found, names={"a": "A"})])
+    influences.add(conn, 2, [influences.TestTriple(0, "a", "r", "c", found=found, names={"a": "A"})])
     assert not runs.delete(conn, 2)  # it has not ended
     runs.end(conn, 2, state="failed", reason=None, exit_code=1, ended_at=5.0)
     assert runs.delete(conn, 2)

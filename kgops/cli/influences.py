@@ -12,7 +12,7 @@ from kgops.errors import Usage
 from kgops.jobs.text import one_line
 from kgops.views.influences import rest_of
 from storage import influences, reports
-from storage.influences import Influence, Traced
+from storage.influences import Influence, TestTriple
 from storage.runs import Run
 
 _ITSELF = "self_influence"
@@ -63,7 +63,7 @@ def _instead(session: Session, run: Run) -> str | None:
     )
 
 
-def page(session: Session, run: Run, test: Traced, top: int) -> list[str]:
+def page(session: Session, run: Run, test: TestTriple, top: int) -> list[str]:
     """One test triple and its strongest, as people call them."""
     names = influences.names(session.conn, run.id)
     found = _strongest(influences.of_test(session.conn, run.id, test.test), top)
@@ -80,7 +80,7 @@ def page(session: Session, run: Run, test: Traced, top: int) -> list[str]:
     ]
 
 
-def _overview(session: Session, run: Run, tests: list[Traced]) -> list[str]:
+def _overview(session: Session, run: Run, tests: list[TestTriple]) -> list[str]:
     names = influences.names(session.conn, run.id)
     rows = []
     for test in tests:
@@ -107,7 +107,7 @@ def _words(names: dict[str, str], *labels: str) -> str:
     return " · ".join(one_line(names.get(label, label)) for label in labels)
 
 
-def _as_table(session: Session, run: Run, test: Traced, top: int) -> dict[str, object]:
+def _as_table(session: Session, run: Run, test: TestTriple, top: int) -> dict[str, object]:
     found = _strongest(influences.of_test(session.conn, run.id, test.test), top)
     names = influences.names(session.conn, run.id)
     return {**asdict(test), "found": [asdict(one) for one in found], "names": names}

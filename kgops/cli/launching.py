@@ -26,7 +26,7 @@ from kgops.slurm.submission import sbatch_lines
 from kgops.streams import tolerate_output_trouble
 from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch, must_be_possible
 from kgops.supervisor.pending import folders_past_the_record
-from kgops.supervisor.plan_job import EFFECTS, Planned, refuse_what_cannot_fit, told
+from kgops.supervisor.plan_job import Planned, refuse_what_cannot_fit, told
 from kgops.supervisor.plan_per_gpu import Placed, plan_here
 from kgops.views.training_run import names_a_run, with_run
 from storage import reports, runs
@@ -244,9 +244,7 @@ def _now(placed: Placed) -> list[str]:
         return []
     near = placed.nearest_now
     with_it = (
-        f"; fits now with {told(near.changes)} ({EFFECTS[near.kind]}), {near.need_mib:,.0f} MiB"
-        if near
-        else ""
+        f"; fits now with {told(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB" if near else ""
     )
     return [f"{placed.fit.words}{with_it}"]
 

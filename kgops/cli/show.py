@@ -173,7 +173,7 @@ def _options(session: Session, run: Run) -> list[str]:
     """As the newest attempt reported them, with who chose them and what rules had changed before."""
     choices = runs.spec(session.conn, run.id).plan.get("choices", [])
     rows = [
-        (row.name, row.asked or UNKNOWN, row.applied or UNKNOWN, row.kind, row.by, row.why)
+        (row.name, row.asked or UNKNOWN, row.applied or UNKNOWN, row.effect, row.by, row.why)
         for row in option_rows(run, reports.options(session.conn, run.id), choices)
     ]
     return ["", *table(("OPTION", "ASKED", "APPLIED", "KIND", "BY", "WHY"), rows)] if rows else []

@@ -24,7 +24,7 @@ from kgops.planning.resolve import Choice
 from kgops.supervisor.disk_space import in_bytes
 from kgops.supervisor.filtering_preview import Filtered
 from kgops.supervisor.launch import as_recorded
-from kgops.supervisor.plan_job import EFFECTS, Planned, told
+from kgops.supervisor.plan_job import Planned, told
 from kgops.supervisor.plan_per_gpu import Placed
 from storage.predictions import Forecast
 
@@ -74,7 +74,7 @@ def _now(placed: Placed) -> list[str]:
     """What would start at once, where the plan itself would wait."""
     near = placed.nearest_now
     if near is not None:
-        return [f"fits now with {told(near.changes)} ({EFFECTS[near.kind]}), {near.need_mib:,.0f} MiB"]
+        return [f"fits now with {told(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"]
     has_to_wait = placed.fit.state == "later" and placed.planned.target.on_gpu
     return ["no option kgops could set makes it fit now"] if has_to_wait else []
 
@@ -363,7 +363,7 @@ def _more(suggestion: Suggestion) -> list[str]:
     if not suggestion.others:
         return []
     rows = [
-        (told(one.changes) or "as asked", one.kind, f"{one.need_mib:,.0f}", _ratio(one, suggestion))
+        (told(one.changes) or "as asked", one.effect, f"{one.need_mib:,.0f}", _ratio(one, suggestion))
         for one in suggestion.others
     ]
     heads = ("ALSO FITS", "KIND", "MIB", "PACE")
@@ -371,7 +371,7 @@ def _more(suggestion: Suggestion) -> list[str]:
 
 
 def _line(candidate: Candidate) -> str:
-    return f"{told(candidate.changes)} ({candidate.kind}), {candidate.need_mib:,.0f} MiB"
+    return f"{told(candidate.changes)} ({candidate.effect}), {candidate.need_mib:,.0f} MiB"
 
 
 def _ratio(candidate: Candidate, suggestion: Suggestion) -> str:
@@ -381,7 +381,7 @@ def _ratio(candidate: Candidate, suggestion: Suggestion) -> str:
 def _option(candidate: Candidate, suggestion: Suggestion) -> dict[str, Any]:
     return {
         "changes": candidate.changes,
-        "kind": candidate.kind,
+        "effect": candidate.effect,
         "need_mib": candidate.need_mib,
         "modelled_pace": suggestion.best.seconds / candidate.seconds if candidate.seconds else None,
     }

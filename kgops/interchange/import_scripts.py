@@ -24,7 +24,7 @@ from kgops.jobs.files import NotAFile
 from kgops.jobs.foreign_json import read_any, read_table
 from kgops.jobs.job import LONGEST_LABEL
 from kgops.jobs.option_lines import DOCUMENTED
-from kgops.jobs.options import kind_of
+from kgops.jobs.options import effect_of
 from kgops.jobs.text import one_line
 from storage.transfer import TABLES, Curve, Rows
 
@@ -147,7 +147,7 @@ class _Found:
         tables["metric"] = [{"name": name, "value": value} for name, value in sorted(self.metrics.items())]
         tables["artifact"] = artifacts
         tables["option"] = self._options()
-        tables["traced"], tables["influence"] = traced, influence
+        tables["test_triple"], tables["influence"] = traced, influence
         names = sorted(self.scores.kept_names().items())
         tables["readable"] = [{"label": label, "name": name} for label, name in names]
         asked = {"train": self._settings()} if self.workload == "pipeline" else self._settings()
@@ -235,8 +235,8 @@ def _told_of_options(config: dict[str, Any]) -> dict[str, Any]:
 
 def _option(name: str, value: Any) -> dict[str, Any]:
     """In our own words with what came of it, or as the group's scripts wrote it: asked for, and no more."""
-    kind = kind_of(DOCUMENTED.get(name, name))
-    row = {"attempt": 0, "name": name, "kind": kind, "chosen_by": None}
+    effect = effect_of(DOCUMENTED.get(name, name))
+    row = {"attempt": 0, "name": name, "effect": effect, "chosen_by": None}
     if isinstance(value, dict) and "applied" in value:
         reason = value.get("reason")
         told = {"requested": _shown(value.get("asked")), "applied": _shown(value["applied"])}

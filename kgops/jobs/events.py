@@ -26,7 +26,7 @@ RESULT = "result"
 OUT_OF_MEMORY = "out_of_memory"
 FAILED = "failed"
 NOTE = "note"
-TRACED = "traced"  # a test triple and the strongest training triples found for it
+ATTRIBUTION = "attribution"  # a test triple and the strongest training triples found for it
 MEASURED = "measured"  # a metric worth keeping beyond this run, with its spread
 LOG = "log"  # never written by a worker: a line of its events file that was no event
 
@@ -60,12 +60,12 @@ _FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
     OUT_OF_MEMORY: {"detail": (str, False)},
     FAILED: {"reason": (str, True)},
     NOTE: {"text": (str, True)},
-    TRACED: {
+    ATTRIBUTION: {
         "test": (float, True),
         "triple": (list, True),  # labels: head, relation, tail
         "candidates": (float, False),
         "trouble": (str, False),
-        "found": (list, False),  # [rank, head, relation, tail, score]
+        "influences": (list, False),  # [rank, head, relation, tail, score]
         "names": (dict, False),  # label → what people call it
     },
     MEASURED: {

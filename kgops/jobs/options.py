@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["exact", "numeric", "approximate"]
+Effect = Literal["exact", "rounding", "changes results"]
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One optimization. `exact` gives the same numbers, `numeric` the same up to rounding,
-    `approximate` different ones."""
+    """One optimization. `exact` gives the same numbers, `rounding` the same up to rounding,
+    `changes results` different ones."""
 
     name: str
-    kind: Kind
+    effect: Effect
     summary: str
     values: tuple[Any, ...] = ()  # what it may be set to; int stands for any whole number from 1 on
     pattern: str | None = None  # a text may look like this as well
@@ -46,16 +46,18 @@ _COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
 OPTIONS: dict[str, Option] = {
     option.name: option
     for option in (
-        Option("precision", "numeric", "number format of the heavy products", ("auto", *_FORMATS)),
-        Option("batch_size", "approximate", "examples per step; changes the result", (int,)),
+        Option("precision", "rounding", "number format of the heavy products", ("auto", *_FORMATS)),
+        Option("batch_size", "changes results", "examples per step; changes the result", (int,)),
         Option(
             "microbatch",
-            "numeric",
+            "rounding",
             "examples at a time; gradients add up",
             ("auto", int),
         ),
-        Option("temporal_frames", "approximate", "frames of a window; fewer: less memory", (int,)),
-        Option("memory_optimized", "approximate", "half the channels of the image network", (True, False)),
+        Option("temporal_frames", "changes results", "frames of a window; fewer: less memory", (int,)),
+        Option(
+            "memory_optimized", "changes results", "half the channels of the image network", (True, False)
+        ),
         Option("block", "exact", "training triples scored at a time", (int,)),
         Option("tests_at_once", "exact", "test triples kept at a time", ("auto", int)),
         Option("entity_chunk", "exact", "entities at once: fewer, less memory", ("auto", int)),
@@ -66,13 +68,13 @@ OPTIONS: dict[str, Option] = {
             (True, False),
         ),
         Option("memory_cleanup", "exact", "give back cached memory when short", (True, False)),
-        Option("compile", "numeric", "let torch.compile generate the kernels", _COMPILE_MODES),
+        Option("compile", "rounding", "let torch.compile generate the kernels", _COMPILE_MODES),
         Option("cuda_graphs", "exact", "replay a whole step as one launch", (True, False)),
-        Option("filtering", "approximate", "only the test triple's neighbourhood", (True, False)),
-        Option("last_layers", "approximate", "gradients of the last layers only", (False, int)),
+        Option("filtering", "changes results", "only the test triple's neighbourhood", (True, False)),
+        Option("last_layers", "changes results", "gradients of the last layers only", (False, int)),
         Option(
             "gram_precision",
-            "numeric",
+            "rounding",
             "number format of the largest products",
             ("fp32", "fp16", "bf16"),
         ),
@@ -82,17 +84,17 @@ OPTIONS: dict[str, Option] = {
         Option("test_gradient_caching", "exact", "test triples' gradients computed once", (True, False)),
         Option(
             "devices",
-            "numeric",  # a TracIn run is the same byte for byte; a training's sums are rounded in another order
+            "rounding",  # a TracIn run is the same byte for byte; a training's sums are rounded in another order
             "GPUs, or processes on the CPU, that a run is spread over",
             ("all", int),
             r"\d+(,\d+)+",
             "GPUs as in 0,1",
         ),
         Option(
-            "optimizer_kernel", "numeric", "one fused kernel for the optimizer's step", ("fused", "plain")
+            "optimizer_kernel", "rounding", "one fused kernel for the optimizer's step", ("fused", "plain")
         ),
         Option(
-            "scale_gradients", "numeric", "scale losses so that fp16 gradients do not vanish", (True, False)
+            "scale_gradients", "rounding", "scale losses so that fp16 gradients do not vanish", (True, False)
         ),
         Option("num_workers", "exact", "processes that load data; data lives on the device here", (0, int)),
     )
@@ -111,7 +113,7 @@ def option_problems(options: Mapping[Any, Any], *, path: str = "options") -> lis
     return unknown_names(path, options, OPTIONS, "option") + troubles
 
 
-def kind_of(name: str) -> Kind:
-    """An option nobody declared may change anything: it counts as approximate."""
+def effect_of(name: str) -> Effect:
+    """An option nobody declared may change anything: it counts as changing results."""
     option = OPTIONS.get(name)
-    return option.kind if option else "approximate"
+    return option.effect if option else "changes results"

@@ -10,7 +10,7 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Place, works_without
-from kgops.jobs.options import Kind
+from kgops.jobs.options import Effect
 
 __all__ = ["SMALLEST_CHUNK", "Stage", "Step", "stages_of"]
 
@@ -46,7 +46,7 @@ def stages_of(job: Job, gpu: GpuFacts | None) -> Iterator[Stage]:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One of the job: where its options stand at the `start`, and the `steps` of one kind from where they are `now`."""
+    """One of the job: its options at the `start`, and the `steps` of one effect from where they are `now`."""
 
     job: Job
     settings: Mapping[str, Any]  # of this stage alone
@@ -55,7 +55,7 @@ class Stage:
     def start(self, entities: int | None) -> dict[str, Any]:
         raise NotImplementedError
 
-    def steps(self, kind: Kind, now: Mapping[str, Any]) -> Iterator[Step]:
+    def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
         raise NotImplementedError
 
     @property
@@ -87,13 +87,13 @@ class _Train(Stage):
             "precision": self._precision(),
         }
 
-    def steps(self, kind: Kind, now: Mapping[str, Any]) -> Iterator[Step]:
-        if kind == "exact":
+    def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
+        if effect == "exact":
             yield from _smaller_chunks(now)
             yield {"cuda_graphs": False}, "a captured step keeps its memory for itself"
             if now["compile"] not in _GRAPH_MODES:
                 yield {"gradient_checkpointing": True}, "activations are computed again instead of kept"
-        elif kind == "numeric":
+        elif effect == "rounding":
             if now["compile"] in _GRAPH_MODES and self.gpu:
                 yield {"compile": "default"}, "without the memory that captured graphs keep"
                 yield {"gradient_checkpointing": True}, "activations are computed again instead of kept"
@@ -110,8 +110,8 @@ class _PyKEEN(Stage):
     def start(self, entities: int | None) -> dict[str, Any]:
         return {"batch_size": self.job.options.get("batch_size", chunk_sizes.TRAIN_BATCH)}
 
-    def steps(self, kind: Kind, now: Mapping[str, Any]) -> Iterator[Step]:
-        if kind == "approximate":
+    def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
+        if effect == "changes results":
             yield from _halved("batch_size", now["batch_size"], SMALLEST_BATCH, "fewer examples in a step")
 
 
@@ -131,12 +131,12 @@ class _Regress(Stage):
             "precision": self._precision(),
         }
 
-    def steps(self, kind: Kind, now: Mapping[str, Any]) -> Iterator[Step]:
+    def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
         again = {"gradient_checkpointing": True}, "activations of one frame at a time are kept"
         graphs = now["compile"] in _GRAPH_MODES
-        if kind == "exact" and not graphs:
+        if effect == "exact" and not graphs:
             yield again
-        elif kind == "numeric":
+        elif effect == "rounding":
             if graphs:
                 yield {"compile": "default"}, "without the memory that captured graphs keep"
                 yield again
@@ -144,7 +144,7 @@ class _Regress(Stage):
                 yield {"microbatch": windows}, "fewer windows at a time, for the same step"
             yield {"compile": "off"}, "compiling takes memory of its own"
             yield from self._lower_precision(now)
-        elif kind == "approximate":
+        elif effect == "changes results":
             for frames in range(now["temporal_frames"] - 1, FEWEST_FRAMES - 1, -1):
                 yield {"temporal_frames": frames}, "fewer frames in a window"
             yield {"memory_optimized": True}, "half the channels"
@@ -168,14 +168,14 @@ class _Tracin(Stage):
         asked = self.settings
         return bool(asked["test_triple"] or asked["self_influence"] or asked["build_index"])
 
-    def steps(self, kind: Kind, now: Mapping[str, Any]) -> Iterator[Step]:
-        if kind == "exact":
+    def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
+        if effect == "exact":
             for tests in _FEWER_TESTS:
                 yield {"tests_at_once": tests}, "what is kept of fewer test triples at a time"
             for block in _sizes(now["block"], SMALLEST_BLOCK):
                 yield {"block": block}, "fewer training triples at a time"
             yield from _smaller_chunks(now)
-        elif kind == "numeric":
+        elif effect == "rounding":
             yield from self._lower_precision(now)
             half = _half(self.gpu)
             if half is not None and now["gram_precision"] == "fp32":

@@ -13,13 +13,13 @@ from typing import Any
 
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
-from kgops.jobs.options import Kind, kind_of
+from kgops.jobs.options import Effect, effect_of
 from kgops.planning.fallback_options import Step, stages_of
 from kgops.planning.rules import shown
 
 __all__ = ["Change", "Fallback", "last_resort", "oom_fallbacks", "passed_over", "stepped_down", "told"]
 
-_KINDS: tuple[Kind, ...] = ("exact", "numeric", "approximate")
+_EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "changes results")
 _OFF = (False, "off")
 
 
@@ -28,7 +28,7 @@ class Change:
     option: str
     before: Any
     after: Any
-    kind: Kind
+    effect: Effect
 
     def __str__(self) -> str:
         return f"{self.option} {_word(self.before)} → {_word(self.after)}"
@@ -38,7 +38,7 @@ class Change:
 class Fallback:
     """What one step down changes; `settings` is all that has been changed by then."""
 
-    kind: Kind
+    effect: Effect
     reason: str
     changes: tuple[Change, ...]
     settings: dict[str, Any]
@@ -65,11 +65,11 @@ def oom_fallbacks(job: Job, gpu: GpuFacts | None, entities: int | None = None) -
     now = _merged([stage.start(entities) for stage in stages])
     settings: dict[str, Any] = {}
     fallbacks = []
-    for kind in _KINDS:
-        if kind == "approximate" and not job.limits.allow_approximate:
+    for effect in _EFFECTS:
+        if effect == "changes results" and not job.limits.allow_approximate:
             break
         # Nobody knows which stage of a pipeline ran out: a fallback lowers both.
-        for together in zip_longest(*(stage.steps(kind, now) for stage in stages)):
+        for together in zip_longest(*(stage.steps(effect, now) for stage in stages)):
             steps = [step for step in together if step is not None]
             changes = _changes(now, steps)
             if not changes:
@@ -77,14 +77,14 @@ def oom_fallbacks(job: Job, gpu: GpuFacts | None, entities: int | None = None) -
             now |= {change.option: change.after for change in changes}
             settings = settings | {change.option: change.after for change in changes}
             reasons = dict.fromkeys(why for made, why in steps if any(c.option in made for c in changes))
-            fallbacks.append(Fallback(kind, "; ".join(reasons), changes, settings))
+            fallbacks.append(Fallback(effect, "; ".join(reasons), changes, settings))
     return tuple(fallbacks)
 
 
 def told(fallback: Mapping[str, Any]) -> str:
     """`entity_chunk 2048 → 512 (exact: fewer entities scored at a time)`, of a fallback as a plan keeps it."""
     changes = [f"{c['option']} {_word(c['before'])} → {_word(c['after'])}" for c in fallback["changes"]]
-    return f"{', '.join(changes)} ({fallback['kind']}: {fallback['reason']})"
+    return f"{', '.join(changes)} ({fallback['effect']}: {fallback['reason']})"
 
 
 def passed_over(fallbacks: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -127,7 +127,9 @@ def stepped_down(attempts: Sequence[Mapping[str, Any]], fallbacks: Sequence[Mapp
             chain = chains.setdefault(option, [first[option]] if option in first else [])
             if not chain or chain[-1] != value:
                 chain.append(value)
-    changes = [f"{name} {' → '.join(map(_word, chain))} ({kind_of(name)})" for name, chain in chains.items()]
+    changes = [
+        f"{name} {' → '.join(map(_word, chain))} ({effect_of(name)})" for name, chain in chains.items()
+    ]
     often = {1: "once", 2: "twice"}.get(times, f"{times} times")
     return f"stepped down {often}: {', '.join(changes)}"
 
@@ -146,7 +148,7 @@ def _changes(now: Mapping[str, Any], steps: Sequence[Step]) -> tuple[Change, ...
     """What these steps make less; who has it already, or less than that, is left alone."""
     wanted = _merged(made for made, _ in steps)
     return tuple(
-        Change(name, now[name], value, kind_of(name))
+        Change(name, now[name], value, effect_of(name))
         for name, value in wanted.items()
         if now[name] != value and not (_counts(now[name]) and _counts(value) and now[name] < value)
     )

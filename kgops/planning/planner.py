@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from kgops.jobs.options import Kind, kind_of
+from kgops.jobs.options import Effect, effect_of
 from kgops.planning import rules
 from kgops.planning.corrections import Correction
 from kgops.planning.job_size import Subject
@@ -34,7 +34,7 @@ MARGIN = 0.10
 _OTHERS = 3
 _ALIKE = 3  # of what is looked at for these, so many may be much the same as another
 _LARGEST_BATCH = 1 << 20
-_ORDER: tuple[Kind, ...] = ("exact", "numeric", "approximate")
+_ORDER: tuple[Effect, ...] = ("exact", "rounding", "changes results")
 _TRAIN_CHUNKS = (512, 2048, 8192, 32768)
 _TRACIN_CHUNKS = (512, 1024, 8192, 32768)
 _BLOCKS = (32, 64, 128, 512, 1024)
@@ -51,11 +51,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`changes` are the options that differ from what was asked, `kind` the strongest of what they change.
+    """`changes` are the options that differ from what was asked, `effect` the strongest of what they change.
     `seconds` is modelled: of an epoch, or of the whole tracing."""
 
     changes: dict[str, Any]
-    kind: Kind
+    effect: Effect
     estimate: MemoryEstimate
     seconds: float
 
@@ -143,9 +143,9 @@ class _Search:
         if not shapes:
             return None
         estimate = max((self._estimate(shape) for shape in shapes), key=lambda one: one.total)
-        kinds: list[Kind] = ["exact", *(kind_of(name) for name in changes)]
-        kind = max(kinds, key=_ORDER.index)
-        return Candidate(dict(changes), kind, estimate, sum(seconds(shape, self.rates) for shape in shapes))
+        effects: list[Effect] = ["exact", *(effect_of(name) for name in changes)]
+        effect = max(effects, key=_ORDER.index)
+        return Candidate(dict(changes), effect, estimate, sum(seconds(shape, self.rates) for shape in shapes))
 
     def by_pace(self, wanted: Iterable[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
         """Modelled seconds with each of these changes that rules let stand, the fastest first; of those that a
@@ -266,7 +266,7 @@ def _different(candidates: Iterable[Candidate], best: Candidate) -> tuple[Candid
         is_beaten = any(
             candidate.need_mib >= one.need_mib and candidate.seconds >= one.seconds for one in (best, *found)
         )
-        if key in seen or (candidate.kind == "exact" and is_beaten):
+        if key in seen or (candidate.effect == "exact" and is_beaten):
             continue
         seen.add(key)
         found.append(candidate)

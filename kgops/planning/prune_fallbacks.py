@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.jobs.options import kind_of
+from kgops.jobs.options import effect_of
 from kgops.planning.memory_estimate import predict
 from kgops.planning.oom_fallbacks import Change, Fallback
 from kgops.planning.planner import Suggestion
@@ -54,7 +54,7 @@ def worth_an_attempt(
         then = predicted.mib(best.settings)
         if then >= need * _NOTICEABLY and predicted.knows(fallback, best.settings):
             left = Skipped(fallback, _beside(then, need))
-            (waiting if fallback.kind == "exact" and then <= need else skipped).append(left)
+            (waiting if fallback.effect == "exact" and then <= need else skipped).append(left)
             continue
         tried.append(best)
         need, settings = then, best.settings
@@ -96,9 +96,9 @@ class _Predicted:
 def _joined(fallbacks: Sequence[Fallback], now: Mapping[str, Any], settings: Mapping[str, Any]) -> Fallback:
     """All of these as one, from where options are `now`, of which `settings` were changed before."""
     after = {change.option: change.after for fallback in fallbacks for change in fallback.changes}
-    changes = tuple(Change(name, now[name], value, kind_of(name)) for name, value in after.items())
+    changes = tuple(Change(name, now[name], value, effect_of(name)) for name, value in after.items())
     reasons = dict.fromkeys(fallback.reason for fallback in fallbacks)
-    return Fallback(fallbacks[-1].kind, "; ".join(reasons), changes, {**settings, **after})
+    return Fallback(fallbacks[-1].effect, "; ".join(reasons), changes, {**settings, **after})
 
 
 def _beside(then: float, need: float) -> str:

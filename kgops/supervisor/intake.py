@@ -9,12 +9,12 @@ from typing import Any
 
 from kgops.jobs import events
 from kgops.jobs.files import read_table, size_of
-from kgops.jobs.options import kind_of
+from kgops.jobs.options import effect_of
 from kgops.jobs.text import from_bytes
 from kgops.supervisor import line_reader
 from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, estimate
 from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.worker_reports import measured_from, traced_from
+from kgops.supervisor.worker_reports import measured_from, test_triple_from
 from storage import intake as store
 from storage import reports, series
 from storage.database import Connection
@@ -157,8 +157,8 @@ class Intake:
                 at=event.at,
             )
             self._keep_rate(batch, event)
-        elif event.kind == events.TRACED and (traced := traced_from(fields)) is not None:
-            batch.traced.append(traced)
+        elif event.kind == events.ATTRIBUTION and (traced := test_triple_from(fields)) is not None:
+            batch.test_triples.append(traced)
         elif event.kind == events.MEASURED and (measured := self._measured(event)) is not None:
             batch.measured.append(measured)
         else:
@@ -170,7 +170,7 @@ class Intake:
                 Option(
                     attempt=attempt,
                     name=fields["name"],
-                    kind=kind_of(fields["name"]),
+                    effect=effect_of(fields["name"]),
                     requested=_shown(fields.get("requested")),
                     applied=_shown(fields.get("applied")),
                     reason=fields.get("reason"),

@@ -9,7 +9,7 @@ from typing import Any
 from kgops.errors import Unavailable
 from kgops.jobs.files import ABSENT, read_json, read_regular, write_durably, write_json
 from kgops.supervisor.run_folder import RunFolder
-from storage import runs
+from storage import old_words, runs
 from storage.database import Connection
 
 
@@ -109,6 +109,8 @@ def recorded_plan(conn: Connection, folder: RunFolder, number: int) -> Plan:
 
 
 def _plan_from(table: Any, folder: RunFolder) -> Plan:
+    if old_words.is_old_plan(table):
+        table = old_words.renamed(table)
     try:
         return Plan(**{name: value for name, value in table.items() if name in Plan.__dataclass_fields__})
     except (TypeError, AttributeError) as error:

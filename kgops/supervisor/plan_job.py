@@ -13,7 +13,6 @@ from kgops.errors import Unavailable, WontFit
 from kgops.gpus.facts import torch_build
 from kgops.jobs.gpu_request import asked_with_devices
 from kgops.jobs.job import Job
-from kgops.jobs.options import Kind
 from kgops.jobs.workloads import WORKLOADS
 from kgops.planning import corrections, time_corrections
 from kgops.planning.applied_options import as_applied
@@ -30,7 +29,6 @@ from storage import predictions
 from storage.database import Connection
 
 __all__ = [
-    "EFFECTS",
     "Planned",
     "known_of",
     "plan",
@@ -41,7 +39,6 @@ __all__ = [
 ]
 
 # What an option does to results, in words.
-EFFECTS: dict[Kind, str] = {"exact": "exact", "numeric": "rounding", "approximate": "changes results"}
 _MIB = 1 << 20
 _CUDA_BUILD = 4  # times the start of a build for the CPU alone; the first run here tells how much it is
 COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
@@ -255,7 +252,7 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
     smaller = "smaller frames" if planned.job.workload == "regress" else "a smaller model (--embedding-dim)"
     hint = f"no setting kgops knows of would fit; take {smaller}"
     if near is not None:
-        hint = f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.kind})"
+        hint = f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect})"
     raise WontFit(
         f"{planned.job.label} needs about {need:,.0f} MiB on {planned.target.title}, which has {room:,.0f} MiB",
         f"{hint}. --force tries as it is; `kgops suggest` shows more",

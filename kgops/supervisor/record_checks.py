@@ -15,7 +15,7 @@ __all__ = ["misfit"]
 
 
 _CHANGE = {"option": str, "before": ANY, "after": ANY}
-_FALLBACK = {"changes": [_CHANGE], "kind": str, "reason": str}
+_FALLBACK = {"changes": [_CHANGE], "effect": str, "reason": str}
 _CHOICE = {"option": str, "requested": ANY, "applied": ANY, "chosen_by": str, "reason": Maybe(str)}
 _FORECAST = {
     "on": str,

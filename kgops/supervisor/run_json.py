@@ -1,6 +1,6 @@
 """A run as JSON that has all of it, and the same read again: nothing is rounded, renamed or left out.
 
-`{"kgops_export": 1, "runs": [{"run": {…}, "job": {…}, …, "series": [{"name", "step", "value", "at"}]}]}`: keys
+`{"kgops_export": 2, "runs": [{"run": {…}, "job": {…}, …, "series": [{"name", "step", "value", "at"}]}]}`: keys
 are the database's tables and columns. JSON has no infinity: where a column holds one it is written as the text
 "Infinity" or "-Infinity". What a worker reported as NaN the record has as null.
 """
@@ -18,14 +18,15 @@ from kgops import __version__
 from kgops.errors import BadInput
 from kgops.jobs.destination import must_be_free, written
 from kgops.jobs.numbers import finite_json
-from storage import transfer
+from storage import old_words, transfer
 from storage.database import Connection
 from storage.runs import STATES
 from storage.transfer import Column, Curve, Rows
 
 __all__ = ["FORMAT", "IMPORTED", "NotOne", "read_runs", "write_json", "write_runs"]
 
-FORMAT = 1
+FORMAT = 2
+_OLD_FORMAT = 1  # of kgops 0.1.0, with other names
 IMPORTED = "imported"  # event of a run that came from elsewhere: it says from where
 _SPEC = ("job", "plan", "environment")
 _CURVE = ("step", "value", "at")
@@ -65,6 +66,13 @@ def read_runs(conn: Connection, text: bytes, source: str) -> list[Rows]:
         whole = json.loads(text.decode("utf-8"), parse_constant=_no_constant)
         if not isinstance(whole, dict) or "kgops_export" not in whole:
             raise NotOne("it has no `kgops_export`: this is no export of kgops")
+        if whole["kgops_export"] == _OLD_FORMAT:
+            found = [one for one in _list(whole, "runs", "") if isinstance(one, dict)]
+            whole = {
+                **whole,
+                "kgops_export": FORMAT,
+                "runs": [old_words.renamed_export(one) for one in found],
+            }
         if whole["kgops_export"] != FORMAT:
             raise NotOne(f"its format is {whole['kgops_export']!r:.20}; this kgops reads {FORMAT}")
         return [_from_table(conn, table, f"runs[{i}]") for i, table in enumerate(_list(whole, "runs", ""))]

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from kgops.jobs.events import is_metric
-from storage.influences import Influence, Traced
+from storage.influences import Influence, TestTriple
 from storage.measurements import Measurement
 
 _MOST_FOUND = 1000  # of one test triple: the files of the run have the rest
 
 
-def traced_from(fields: dict[str, Any]) -> Traced | None:
+def test_triple_from(fields: dict[str, Any]) -> TestTriple | None:
     test, triple = _whole(fields["test"]), fields["triple"]
     if test is None or not _texts(triple, 3):
         return None
     head, relation, tail = triple
-    found = [_influence(test, row) for row in (fields.get("found") or [])[:_MOST_FOUND]]
+    found = [_influence(test, row) for row in (fields.get("influences") or [])[:_MOST_FOUND]]
     if None in found:
         return None
     names = (fields.get("names") or {}).items()
-    return Traced(
+    return TestTriple(
         test,
         head,
         relation,

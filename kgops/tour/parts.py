@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgops.jobs.options import kind_of
+from kgops.jobs.options import effect_of
 from kgops.planning.oom_fallbacks import Change, Fallback
 from kgops.tour.curves import Shape
 from kgops.tour.story import MADE_UP, Asked
-from storage.influences import Influence, Traced
+from storage.influences import Influence, TestTriple
 
 __all__ = ["REGRESS", "TRACIN", "TRAIN", "fallback", "mib", "traced", "training", "with_"]
 
@@ -44,9 +44,9 @@ def with_(options: tuple[Asked, ...], *other: Asked) -> tuple[Asked, ...]:
 
 
 def fallback(option: str, before: Any, after: Any, why: str, above: Fallback | None = None) -> Fallback:
-    kind = kind_of(option)
+    effect = effect_of(option)
     settings = {**(above.settings if above else {}), option: after}
-    return Fallback(kind, why, (Change(option, before, after, kind),), settings)
+    return Fallback(effect, why, (Change(option, before, after, effect),), settings)
 
 
 def training(
@@ -100,12 +100,12 @@ _FOUND = (
 _TESTS = (("ex:1", "treats", "ex:11"), ("ex:2", "treats", "ex:12"), ("ex:3", "treats", "ex:13"))
 
 
-def traced(scale: float = 1.0, *, trouble_at: int | None = None) -> tuple[Traced, ...]:
+def traced(scale: float = 1.0, *, trouble_at: int | None = None) -> tuple[TestTriple, ...]:
     """Three test triples of a graph that there is not, with fictional names."""
     return tuple(
-        Traced(n, *test, candidates=12_408, trouble=f"its tail is not in the vocabulary ({MADE_UP})")
+        TestTriple(n, *test, candidates=12_408, trouble=f"its tail is not in the vocabulary ({MADE_UP})")
         if n == trouble_at
-        else Traced(n, *test, 12_408, None, _influences(n, scale), _NAMES)
+        else TestTriple(n, *test, 12_408, None, _influences(n, scale), _NAMES)
         for n, test in enumerate(_TESTS, 1)
     )
 

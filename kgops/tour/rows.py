@@ -9,7 +9,7 @@ from typing import Any
 
 from kgops.jobs import events
 from kgops.jobs.job import read_job
-from kgops.jobs.options import kind_of
+from kgops.jobs.options import effect_of
 from kgops.planning.oom_fallbacks import Fallback
 from kgops.supervisor.run_folder import RunFolder
 from kgops.tour.curves import wobble
@@ -175,7 +175,7 @@ def _options(story: Story) -> Iterator[dict[str, Any]]:
         if one.name in taken:
             applied, why = _shown(taken[one.name]), "after out of memory, by the OOM fallbacks"
         told = {"requested": one.asked, "applied": applied, "reason": why, "chosen_by": one.by}
-        yield {"attempt": len(story.attempts), "name": one.name, "kind": kind_of(one.name), **told}
+        yield {"attempt": len(story.attempts), "name": one.name, "effect": effect_of(one.name), **told}
 
 
 def _events(story: Story, begun: float) -> Iterator[dict[str, Any]]:
@@ -219,7 +219,7 @@ def _found(story: Story) -> dict[str, list[dict[str, Any]]]:
         ]
         names |= one.names
     readable = [{"label": label, "name": name} for label, name in names.items()]
-    return {"traced": traced, "influence": influence, "readable": readable}
+    return {"test_triple": traced, "influence": influence, "readable": readable}
 
 
 def _curves(story: Story, begun: float) -> Iterator[Curve]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kgops.planning.oom_fallbacks import Fallback
 from kgops.tour.curves import Shape
-from storage.influences import Traced
+from storage.influences import TestTriple
 
 __all__ = ["GPU", "MADE_UP", "MADE_UP_TAG", "MARK", "Asked", "Story", "Try", "environment"]
 
@@ -58,7 +58,7 @@ class Story:
     parts_mib: dict[str, float] = field(default_factory=dict)  # what was predicted of its memory
     took_mib: float | None = None  # of the GPU, or of the host where it used none
     on_gpu: bool = True
-    traced: Sequence[Traced] = ()
+    traced: Sequence[TestTriple] = ()
     progress: tuple[str, float, float, str] | None = None  # phase, done, of, unit
     tags: Sequence[str] = ()
     notes: Sequence[str] = ()

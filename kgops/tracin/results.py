@@ -133,7 +133,7 @@ def found_events(table: Table, test: TestTriple, part: Part, most: int) -> dict[
         "triple": list(test.labels),
         "candidates": part.candidates,
         "trouble": part.trouble,
-        "found": found,
+        "influences": found,
         "names": table.names.known([test.labels, *labels]),
     }
 

@@ -19,7 +19,7 @@ from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
 from storage import influences, reports, runs
 from storage.database import Connection, open_reader
-from storage.influences import Influence, Traced
+from storage.influences import Influence, TestTriple
 from storage.runs import Run
 
 __all__ = [
@@ -57,7 +57,7 @@ class Found:
     """A run's test triples, each with all that was found for it, strongest proponent first."""
 
     run: Run
-    tests: tuple[Traced, ...]
+    tests: tuple[TestTriple, ...]
     found: dict[int, tuple[Influence, ...]]
     names: dict[str, str]
     rest: str | None = None  # where the test triples are that the record does not have

@@ -6,7 +6,7 @@ import html
 
 from kgops.jobs.text import one_line
 from kgops.views.influences import Found
-from storage.influences import Influence, Traced
+from storage.influences import Influence, TestTriple
 
 __all__ = ["traces"]
 
@@ -22,7 +22,7 @@ def traces(found: Found) -> str:
     return "\n".join([*shown, more]) if shown else ""
 
 
-def _test(found: Found, test: Traced) -> str:
+def _test(found: Found, test: TestTriple) -> str:
     against = f", against {test.candidates:,} training triples" if test.candidates is not None else ""
     head = f"test {test.test} · {_triple(found, test.head, test.relation, test.tail)}{against}"
     if test.trouble is not None:

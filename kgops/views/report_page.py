@@ -166,10 +166,10 @@ def _curves(found: Dossier) -> str:
 
 
 def _options(found: Dossier) -> str:
-    rows = [(one.name, one.asked, one.applied, one.kind, one.by, one.why) for one in found.options]
+    rows = [(one.name, one.asked, one.applied, one.effect, one.by, one.why) for one in found.options]
     # What did not take effect as asked stands out.
     marked = [one.asked not in (None, "auto", one.applied) for one in found.options]
-    return _table(("option", "asked", "applied", "kind", "by", "why"), rows, marked=marked)
+    return _table(("option", "asked", "applied", "effect", "by", "why"), rows, marked=marked)
 
 
 def _attempts(found: Dossier) -> str:

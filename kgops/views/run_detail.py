@@ -48,7 +48,7 @@ class OptionRow:
     name: str
     asked: str | None
     applied: str | None
-    kind: str
+    effect: str
     by: str
     why: str
 
@@ -195,10 +195,10 @@ def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None,
             applied = _shown(choice["applied"])
         elif run.ended:
             reasons.append("the worker said nothing of it")
-    kind = option.kind if option else OPTIONS[name].kind if name in OPTIONS else ""
+    effect = option.effect if option else OPTIONS[name].effect if name in OPTIONS else ""
     by = option.chosen_by if option and option.chosen_by else choice["chosen_by"] if choice else ""
     said = (part for reason in reasons if reason for part in reason.split("; "))
-    return OptionRow(name, asked, applied, kind, by, "; ".join(dict.fromkeys(said)))
+    return OptionRow(name, asked, applied, effect, by, "; ".join(dict.fromkeys(said)))
 
 
 def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:

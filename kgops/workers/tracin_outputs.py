@@ -63,7 +63,7 @@ class Outputs:
             test = self._tests[part.number]
             if test.number <= TRACIN_TESTS_IN_RECORD:
                 self._report.send(
-                    events.TRACED, **found_events(self._table, test, part, TRACIN_FOUND_IN_RECORD)
+                    events.ATTRIBUTION, **found_events(self._table, test, part, TRACIN_FOUND_IN_RECORD)
                 )
             if self._formats.own_files:
                 self._write_own_files(test, part)

@@ -1,0 +1,403 @@
+"""The statements and steps of released migrations, 001 to 004. Frozen: nothing here ever changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from typing import Any
+
+__all__ = ["BENCHMARKS", "MEASUREMENT", "RUNS", "SCORES", "TRACED", "keep_machine", "settle_all"]
+
+
+def settle_all(conn: sqlite3.Connection) -> None:
+    """003: the scores of every run that had ended."""
+    for (run,) in conn.execute(f"SELECT id FROM run WHERE state IN ({_ENDED})").fetchall():
+        _settle(conn, run)
+
+
+def _settle(conn: sqlite3.Connection, run: int) -> None:
+    rows: dict[str, tuple[float | None, float | None, float | None, float | None]] = {}
+    curves = conn.execute(
+        "SELECT name, last_value, (SELECT min(min) FROM rollup WHERE series = series.id AND width = 4096),"
+        " (SELECT max(max) FROM rollup WHERE series = series.id AND width = 4096) FROM series WHERE run = ?",
+        (run,),
+    )
+    less = ("loss", "error", "rank", "seconds", "nll", "perplexity", "mse", "mae")
+    for name, last, least, most in curves:
+        rows[name] = (last, None, last, least if any(word in name for word in less) else most)
+    for name, final in conn.execute("SELECT name, value FROM figure WHERE run = ?", (run,)):
+        _, _, last, best = rows.get(name, (None, None, None, None))
+        rows[name] = (final, final, last, best)
+    for prefix in ("test_", "valid_"):
+        for name in [name for name in rows if name.startswith(prefix)]:
+            rows.setdefault(name.removeprefix(prefix), rows[name])
+    conn.executemany(
+        "INSERT INTO score (name, run, value, final, last, best) VALUES (?, ?, ?, ?, ?, ?)",
+        [(name, run, *row) for name, row in rows.items()],
+    )
+
+
+def keep_machine(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
+    """004: a fingerprint, kept once under its digest."""
+
+    def without(table: Any, name: str) -> Any:
+        return (
+            {key: value for key, value in table.items() if key != name} if isinstance(table, dict) else table
+        )
+
+    cards = body.get("cards")
+    told = {
+        **body,
+        "machine": without(body.get("machine"), "host"),
+        "cards": [without(card, "uuid") for card in cards] if isinstance(cards, list) else cards,
+    }
+    key = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    conn.execute(
+        "INSERT INTO fingerprint (key, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (key, json.dumps(body, sort_keys=True)),
+    )
+    return key
+
+
+RUNS = (
+    """
+    CREATE TABLE run (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,  -- a number is never given twice
+        workload TEXT NOT NULL,
+        label TEXT NOT NULL,
+        profile TEXT,
+        state TEXT NOT NULL CHECK (state IN (
+            'queued', 'starting', 'running',
+            'succeeded', 'failed', 'out_of_memory', 'cancelled', 'interrupted')),
+        reason TEXT,              -- why it ended so, or what it waits for
+        folder TEXT NOT NULL UNIQUE,
+        submitted_at REAL NOT NULL,
+        started_at REAL,
+        ended_at REAL,
+        exit_code INTEGER,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        gpu TEXT,                 -- asked for: NULL none, 'auto', an index or a UUID
+        card TEXT,                -- given: a UUID
+        reserved_mib INTEGER,     -- held on that card while the run is starting or running
+        exclusive INTEGER NOT NULL DEFAULT 0,
+        predicted_mib REAL,
+        peak_card_mib REAL,
+        peak_host_mib REAL,
+        phase TEXT,
+        done REAL,
+        total REAL,
+        unit TEXT,
+        rate REAL,
+        reported_at REAL,
+        metric TEXT,              -- the newest one reported
+        metric_value REAL
+    ) STRICT
+    """,
+    "CREATE INDEX run_unfinished ON run (state, id) WHERE state IN ('queued', 'starting', 'running')",
+    "CREATE INDEX run_state ON run (state, id)",
+    "CREATE INDEX run_workload ON run (workload, id)",
+    "CREATE INDEX run_label ON run (label, id)",
+    "CREATE INDEX run_submitted ON run (submitted_at, id)",
+    "CREATE INDEX run_ended ON run (ended_at, id)",
+    """
+    CREATE TABLE run_spec (
+        run INTEGER PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
+        job TEXT NOT NULL CHECK (json_valid(job)),
+        plan TEXT NOT NULL CHECK (json_valid(plan)),
+        environment TEXT NOT NULL CHECK (json_valid(environment))
+    ) STRICT
+    """,
+    """
+    CREATE TABLE intake (  -- how far the run's files have been taken in
+        run INTEGER PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
+        events_offset INTEGER NOT NULL DEFAULT 0,
+        log_offset INTEGER NOT NULL DEFAULT 0
+    ) STRICT
+    """,
+    """
+    CREATE TABLE attempt (
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        outcome TEXT,             -- NULL while it goes on
+        reason TEXT,
+        settings TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(settings)),  -- what the ladder changed
+        card TEXT,
+        boot_id TEXT,
+        worker_pid INTEGER,
+        worker_started INTEGER,   -- clock ticks since boot: with boot_id and pid, an identity
+        supervisor_pid INTEGER,
+        adoptions INTEGER NOT NULL DEFAULT 0,
+        started_at REAL NOT NULL,
+        ended_at REAL,
+        exit_code INTEGER,
+        signal INTEGER,
+        peak_card_mib REAL,
+        peak_host_mib REAL,
+        cpu_s REAL,
+        PRIMARY KEY (run, number)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE lever (
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        attempt INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        kind TEXT NOT NULL CHECK (kind IN ('exact', 'numeric', 'approximate')),
+        requested TEXT,
+        effective TEXT,
+        reason TEXT,
+        chosen_by TEXT,
+        PRIMARY KEY (run, attempt, name)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE series (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        n INTEGER NOT NULL DEFAULT 0,
+        last_step REAL,
+        last_value REAL,
+        last_at REAL,
+        UNIQUE (run, name)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE point (  -- nth point of its series as it came in: a resumed run may report a step again
+        series INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
+        n INTEGER NOT NULL,
+        step REAL NOT NULL,
+        value REAL,               -- NULL: the worker reported NaN or infinity
+        at REAL NOT NULL,
+        PRIMARY KEY (series, n)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE rollup (  -- kept in the transaction that writes the points
+        series INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
+        width INTEGER NOT NULL,   -- points in a full bucket
+        bucket INTEGER NOT NULL,
+        n INTEGER NOT NULL,
+        min REAL,
+        max REAL,
+        sum REAL,
+        first_step REAL NOT NULL,
+        last_step REAL NOT NULL,
+        PRIMARY KEY (series, width, bucket)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE event (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        attempt INTEGER NOT NULL,
+        at REAL NOT NULL,
+        kind TEXT NOT NULL,
+        body TEXT NOT NULL CHECK (json_valid(body))
+    ) STRICT
+    """,
+    "CREATE INDEX event_run ON event (run, id)",
+    """
+    CREATE TABLE artifact (
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        path TEXT NOT NULL,       -- inside the run's folder
+        kind TEXT NOT NULL,
+        sha256 TEXT,
+        bytes INTEGER,
+        at REAL NOT NULL,
+        PRIMARY KEY (run, path)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE figure (  -- what a run says it found, from its result manifest
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        value REAL NOT NULL,
+        PRIMARY KEY (run, name)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE measurement (
+        id INTEGER PRIMARY KEY,
+        run INTEGER REFERENCES run (id) ON DELETE SET NULL,
+        name TEXT NOT NULL,
+        subject TEXT NOT NULL,    -- what was measured
+        against TEXT,             -- for a ratio: beside what, in the same run
+        value REAL NOT NULL,      -- the median
+        low REAL,                 -- first quartile
+        high REAL,                -- third quartile
+        n INTEGER NOT NULL,
+        unit TEXT NOT NULL,
+        command TEXT NOT NULL,    -- repeats it
+        fingerprint TEXT NOT NULL CHECK (json_valid(fingerprint)),
+        at REAL NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX measurement_name ON measurement (name, subject, id)",
+    """
+    CREATE TABLE claim (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        said_by TEXT NOT NULL,
+        source TEXT NOT NULL,
+        text TEXT NOT NULL,
+        low REAL,
+        high REAL,
+        unit TEXT NOT NULL
+    ) STRICT
+    """,
+    """
+    CREATE TABLE influence (
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        test INTEGER NOT NULL,    -- nth test triple of the run
+        rank INTEGER NOT NULL,    -- 1, 2, … proponents; -1, -2, … opponents
+        head TEXT NOT NULL,
+        relation TEXT NOT NULL,
+        tail TEXT NOT NULL,
+        score REAL NOT NULL,
+        PRIMARY KEY (run, test, rank)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE tag (
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        tag TEXT NOT NULL,
+        PRIMARY KEY (run, tag)
+    ) STRICT, WITHOUT ROWID
+    """,
+    "CREATE INDEX tag_name ON tag (tag, run)",
+    """
+    CREATE TABLE note (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        at REAL NOT NULL,
+        text TEXT NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX note_run ON note (run, id)",
+    "CREATE VIRTUAL TABLE run_text USING fts5 (words, tokenize = 'trigram')",
+    """
+    CREATE VIEW run_summary AS
+    SELECT run.id, workload, label, profile, state, reason, attempts,
+           datetime(submitted_at, 'unixepoch') AS submitted,
+           datetime(started_at, 'unixepoch') AS started,
+           datetime(ended_at, 'unixepoch') AS ended,
+           round(coalesce(ended_at, (julianday('now') - 2440587.5) * 86400) - started_at, 1) AS seconds,
+           exit_code, peak_host_mib, peak_card_mib, predicted_mib, metric, metric_value,
+           (SELECT group_concat(tag, ' ') FROM tag WHERE tag.run = run.id) AS tags,
+           folder
+    FROM run
+    """,
+)
+
+TRACED = (
+    """
+    CREATE TABLE traced (         -- the test triples of a TracIn run; what was found for each is in influence
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        test INTEGER NOT NULL,    -- nth test triple of the run
+        head TEXT NOT NULL,
+        relation TEXT NOT NULL,
+        tail TEXT NOT NULL,
+        candidates INTEGER,       -- training triples it was scored against
+        trouble TEXT,             -- why it has no scores
+        PRIMARY KEY (run, test)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE readable (       -- what people call the entities and relations of those triples
+        run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        label TEXT NOT NULL,
+        name TEXT NOT NULL,
+        PRIMARY KEY (run, label)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+_ENDED = "'succeeded', 'failed', 'out_of_memory', 'cancelled', 'interrupted'"
+SCORES = (
+    """
+    CREATE TABLE score (          -- of ended runs; no reference to run: checking it would need a second index
+        name TEXT NOT NULL,
+        run INTEGER NOT NULL,
+        value REAL,               -- final, or else last
+        final REAL,
+        last REAL,
+        best REAL,
+        PRIMARY KEY (name, run)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE card (           -- what cards are called that runs were given
+        uuid TEXT PRIMARY KEY,
+        name TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    INSERT OR IGNORE INTO card (uuid, name)
+    SELECT found.value ->> 'uuid', found.value ->> 'name'
+    FROM run_spec, json_each(run_spec.environment, '$.cards') AS found
+    WHERE found.type = 'object' AND json_type(found.value, '$.uuid') = 'text'
+        AND json_type(found.value, '$.name') = 'text'
+    """,
+)
+
+BENCHMARKS = (
+    """
+    CREATE TABLE fingerprint (    -- processor, cards, driver, versions, commit: what figures belong to
+        key TEXT PRIMARY KEY,     -- digest of the body, without names that change nothing
+        body TEXT NOT NULL CHECK (json_valid(body))
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE bench (          -- a set of runs that take turns, to be compared pair by pair
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL,
+        plan TEXT NOT NULL CHECK (json_valid(plan)),  -- variants with their jobs, the baseline first; rounds
+        plan_key TEXT NOT NULL,   -- digest of the plan: the same command finds its unfinished benchmark again
+        command TEXT NOT NULL,    -- repeats it
+        fingerprint TEXT NOT NULL REFERENCES fingerprint (key),
+        begun_at REAL NOT NULL,
+        ended_at REAL
+    ) STRICT
+    """,
+    "CREATE INDEX bench_plan ON bench (plan_key, fingerprint)",
+    """
+    CREATE TABLE pair (           -- a run of the baseline and one of a variant, in the same round
+        bench INTEGER NOT NULL REFERENCES bench (id) ON DELETE CASCADE,
+        round INTEGER NOT NULL,
+        variant TEXT NOT NULL,
+        baseline_run INTEGER,     -- no reference: figures outlive the runs they were read from
+        variant_run INTEGER,
+        baseline TEXT NOT NULL CHECK (json_valid(baseline)),
+        measured TEXT NOT NULL CHECK (json_valid(measured)),
+        busy REAL,                -- share of the processors that others used just before
+        noted TEXT NOT NULL CHECK (json_valid(noted)),  -- what else was not quiet
+        at REAL NOT NULL,
+        PRIMARY KEY (bench, round, variant)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+MEASUREMENT = (
+    """
+    CREATE TABLE measurement (
+        id INTEGER PRIMARY KEY,
+        run INTEGER REFERENCES run (id) ON DELETE SET NULL,
+        bench INTEGER REFERENCES bench (id) ON DELETE SET NULL,
+        name TEXT NOT NULL,
+        subject TEXT NOT NULL,    -- what was measured
+        against TEXT,             -- for a ratio: beside what, in the same benchmark
+        value REAL NOT NULL,      -- the median
+        low REAL,                 -- first quartile
+        high REAL,                -- third quartile
+        n INTEGER NOT NULL,
+        unit TEXT NOT NULL,
+        command TEXT NOT NULL,    -- repeats it
+        fingerprint TEXT NOT NULL REFERENCES fingerprint (key),
+        at REAL NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX measurement_name ON measurement (name, subject, id)",
+    "CREATE INDEX measurement_bench ON measurement (bench)",
+)
