@@ -5,7 +5,6 @@ Migration 005 calls this file, so it is as frozen as a released migration.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
@@ -109,4 +108,6 @@ def machine_key(body: dict[str, Any]) -> str:
         "machine": without(body.get("machine"), "host"),
         "gpus": [without(gpu, "uuid") for gpu in gpus] if isinstance(gpus, list) else gpus,
     }
+    import hashlib  # here: OpenSSL takes 3 MB, and supervisors do not need it
+
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]

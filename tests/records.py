@@ -23,7 +23,7 @@ def add(conn: sqlite3.Connection, number: int, **given: Any) -> None:
         "state": "queued",
         "folder": f"{number:04d}-exec",
         "submitted_at": 1000.0 + number,
-        "gpu": None,
+        "gpu_request": None,
         "reserved_mib": None,
         "exclusive": False,
         "predicted_mib": None,

@@ -272,7 +272,7 @@ def _begin(
     fallbacks: Sequence[dict[str, Any]] = (),
     **given: Any,
 ) -> None:
-    given |= {"gpu": None if gpu is None else str(_T4.index(gpu))}
+    given |= {"gpu_request": None if gpu is None else str(_T4.index(gpu))}
     given |= {"plan": {**(plan or {}), "fallbacks": list(fallbacks)}}
     _add(conn, home, number, workload, label, at - 3, job, **given)
     runs.claim(conn, number, gpu=gpu)

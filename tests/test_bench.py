@@ -78,7 +78,7 @@ def test_benchmarks_import_where_pykeen_is_missing() -> None:
 def test_a_folder_that_is_not_there_is_named_in_a_line_and_no_traceback(
     run_cli: Console, name: str, tmp_path: Path
 ) -> None:
-    done = run_cli("bench", name, "--data", str(tmp_path / "nowhere"))
+    done = run_cli.benchmark(name, "--data", str(tmp_path / "nowhere"))
     assert done.code in (1, 2) and "Traceback" not in done.err
     (error,) = (line for line in done.err.splitlines() if line.startswith("Error: "))
     assert "nowhere" in error and "cannot be read" in error

@@ -66,7 +66,7 @@ def key_of(table: str) -> Callable[[dict[str, Any]], Any]:
 def any_run(conn: sqlite3.Connection) -> st.SearchStrategy[Rows]:
     finite = st.floats(0, 4e9)
     fixed: dict[str, dict[str, Any]] = {
-        "option": {"kind": st.sampled_from(["exact", "rounding", "changes results"])},
+        "option": {"effect": st.sampled_from(["exact", "rounding", "changes results"])},
         "attempt": {"started_at": finite, "ended_at": st.none() | finite},
         "note": {"at": finite},
         "artifact": {"path": st.from_regex(r"results/[a-zé漢]{1,9}", fullmatch=True)},

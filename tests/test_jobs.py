@@ -163,7 +163,7 @@ def test_all_problems_are_told_at_once_with_path_and_nearest_key() -> None:
         "exec.comand: no such key; did you mean 'command'?",
         "exec.command: missing; expected a list of texts",
         *[line for line in found if line.startswith("exec.metric_regex: not a regular expression")],
-        "gpu.gpu: expected text, found the number 0",
+        "gpu.wanted: expected text, found the number 0",
         "gpu.memory_mib: must be at least 1, found 0",
         "gpu.exclusive: expected true or false, found the number 1",
         "limits.attempts: must be at least 1, found 0",

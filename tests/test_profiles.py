@@ -137,7 +137,7 @@ def test_a_check_tells_all_that_rules_would_change_on_each_gpu_of_the_profile(
 ) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(
-        'summary = "x"\ncards = ["t4", "p100"]\n[options]\nprecision = "bf16"\n'
+        'summary = "x"\ngpus = ["t4", "p100"]\n[options]\nprecision = "bf16"\n'
         'compile = "reduce-overhead"\ngradient_checkpointing = true\n'
     )
     told = run_cli("profiles", "check", str(mine))
@@ -151,7 +151,7 @@ def test_a_check_tells_all_that_rules_would_change_on_each_gpu_of_the_profile(
 
 def test_a_check_tells_every_mistake_of_the_file_at_once(run_cli: Console, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
-    mine.write_text('summary = "x"\ncards = ["t44"]\n[options]\nprecison = "bf16"\nblock = 0\n')
+    mine.write_text('summary = "x"\ngpus = ["t44"]\n[options]\nprecison = "bf16"\nblock = 0\n')
     told = run_cli("profiles", "check", str(mine))
     assert told.code == 2
     for problem in ("t44'; did you mean 't4'?", "precison: no such option", "options.block"):

@@ -29,7 +29,7 @@ def add_run(conn: Connection, *, forecast: dict[str, Any] | None = None, **given
         "state": "queued",
         "folder": "0001-train-nations",
         "submitted_at": time.time(),
-        "gpu": None,
+        "gpu_request": None,
         "reserved_mib": None,
         "exclusive": False,
         "predicted_mib": None,

@@ -1,4 +1,4 @@
-/* A stand-in for NVIDIA's driver library, for tests on machines without a card.
+/* A stand-in for NVIDIA's driver library, for tests on machines without a GPU.
  *
  * It has the SONAME and the calls of libnvidia-ml.so.1 that nvidia-ml-py, gpustat and nvitop make, and
  * answers each from a text file, read anew on every call, so that a test changes the machine by replacing
@@ -10,21 +10,21 @@
  *   cuda 12040
  *   delay_ms 200                        every call takes this long
  *   epoch 1                             another number than before makes every handle given out invalid
- *   log /tmp/calls                      one line per call: its name, card, and what it answered
- *   fail nvmlSystemGetDriverVersion 999 before the first card: for every card
- *   card                                begins a card; the lines below are its own
+ *   log /tmp/calls                      one line per call: its name, GPU, and what it answered
+ *   fail nvmlSystemGetDriverVersion 999 before the first GPU: for every GPU
+ *   gpu                                begins a GPU; the lines below are its own
  *   name NVIDIA H200
  *   uuid GPU-…
- *   lost 15                             every call about this card answers so
+ *   lost 15                             every call about this GPU answers so
  *   capability 9 0
  *   memory TOTAL RESERVED USED FREE     bytes
  *   utilization 37
  *   temperature 61
  *   power 70000                         milliwatts; also: limit
  *   process PID BYTES                   or: process PID hidden
- *   fail nvmlDeviceGetPowerUsage 3      this call answers so for this card
- *   mig 1                               the card can be sliced; 1: it is
- *   slice PLACE                         begins a MIG device of the card
+ *   fail nvmlDeviceGetPowerUsage 3      this call answers so for this GPU
+ *   mig 1                               the GPU can be sliced; 1: it is
+ *   slice PLACE                         begins a MIG device of the GPU
  *
  * A value that is not written answers NVML_ERROR_NOT_SUPPORTED (3). Compiled with -DOLD_DRIVER it lacks the
  * calls that old drivers lack, as missing symbols.
@@ -54,7 +54,7 @@ typedef const void *device_t;
 typedef struct { unsigned pid; u64 bytes; } process_t;
 typedef struct { char call[64]; int code; } failure_t;
 
-/* A card, or a slice of one: each answers the same questions. */
+/* A GPU, or a slice of one: each answers the same questions. */
 typedef struct {
     char name[96], uuid[96];
     int exists;
@@ -70,24 +70,24 @@ typedef struct {
 } part_t;
 
 typedef struct {
-    int init, cuda, delay_ms, epoch, cards, failures;
+    int init, cuda, delay_ms, epoch, gpus, failures;
     char driver[96], log[512];
     failure_t failure[MAX_FAILURES];
-    /* Of the card and the slice (place -1: the card itself) that a call is about, and of no others: a call
+    /* Of the GPU and the slice (place -1: the GPU itself) that a call is about, and of no others: a call
      * costs microseconds, so that what a test measures is its client. */
-    int card, place;
-    int lost, made; /* of the card; `made` has a bit for every place with a slice */
+    int gpu, place;
+    int lost, made; /* of the GPU; `made` has a bit for every place with a slice */
     part_t part;
 } machine_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int users, under_way;
 
-/* A handle is never looked into by a caller: it is a number, of card + 1, place + 1 and epoch. */
-static device_t handle_of(int card, int place, int epoch) {
-    return (device_t)(size_t)((card + 1) | (place + 1) << 8 | epoch << 16);
+/* A handle is never looked into by a caller: it is a number, of GPU + 1, place + 1 and epoch. */
+static device_t handle_of(int gpu, int place, int epoch) {
+    return (device_t)(size_t)((gpu + 1) | (place + 1) << 8 | epoch << 16);
 }
-static int card_of(device_t handle) { return (int)((size_t)handle & 0xFF) - 1; }
+static int gpu_of(device_t handle) { return (int)((size_t)handle & 0xFF) - 1; }
 static int place_of(device_t handle) { return (int)((size_t)handle >> 8 & 0xFF) - 1; }
 static int epoch_of(device_t handle) { return (int)((size_t)handle >> 16); }
 
@@ -119,21 +119,21 @@ static void note_process(part_t *part, const char *words) {
     part->process[part->processes++].bytes = strcmp(bytes, "hidden") ? strtoull(bytes, NULL, 10) : HIDDEN;
 }
 
-/* Where in the file a line stands: before the first card, in the part that was asked for, or elsewhere. */
+/* Where in the file a line stands: before the first GPU, in the part that was asked for, or elsewhere. */
 typedef enum { HEAD, HERE, ELSEWHERE } where_t;
 
 static where_t take_line(machine_t *machine, where_t where, const char *line) {
-    int this_card = machine->cards - 1 == machine->card;
-    if (!strncmp(line, "card", 4) && strchr("\n ", line[4])) {
-        machine->cards++;
-        if (machine->cards - 1 != machine->card || machine->place >= 0)
+    int this_gpu = machine->gpus - 1 == machine->gpu;
+    if (!strncmp(line, "gpu", 3) && strchr("\n ", line[3])) {
+        machine->gpus++;
+        if (machine->gpus - 1 != machine->gpu || machine->place >= 0)
             return ELSEWHERE;
         empty(&machine->part);
         return HERE;
     }
     if (!strncmp(line, "slice ", 6)) {
         int place = atoi(line + 6);
-        if (!this_card || place < 0 || place >= MAX_PLACES)
+        if (!this_gpu || place < 0 || place >= MAX_PLACES)
             return ELSEWHERE;
         machine->made |= 1 << place;
         if (place != machine->place)
@@ -141,7 +141,7 @@ static where_t take_line(machine_t *machine, where_t where, const char *line) {
         empty(&machine->part);
         return HERE;
     }
-    if (this_card && !strncmp(line, "lost ", 5))
+    if (this_gpu && !strncmp(line, "lost ", 5))
         machine->lost = atoi(line + 5);
     if (where == ELSEWHERE)
         return where;
@@ -177,9 +177,9 @@ static where_t take_line(machine_t *machine, where_t where, const char *line) {
     return where;
 }
 
-static void read_machine(machine_t *machine, int card, int place) {
+static void read_machine(machine_t *machine, int gpu, int place) {
     memset(machine, 0, sizeof *machine);
-    machine->card = card;
+    machine->gpu = gpu;
     machine->place = place;
     machine->init = DRIVER_NOT_LOADED;
     const char *path = getenv("KGOPS_NVML_STANDIN");
@@ -221,7 +221,7 @@ static call_t *begin(const char *name, about_t about, device_t handle) {
     call->handle = handle;
     call->part = &call->machine.part;
     call->early = SUCCESS;
-    read_machine(&call->machine, card_of(handle), place_of(handle));
+    read_machine(&call->machine, gpu_of(handle), place_of(handle));
     machine_t *machine = &call->machine;
 
     pthread_mutex_lock(&lock);
@@ -242,7 +242,7 @@ static call_t *begin(const char *name, about_t about, device_t handle) {
     if (about == A_DEVICE || about == A_NEW_DEVICE) {
         const part_t *part = call->part;
         int stale = about == A_DEVICE && epoch_of(handle) != machine->epoch;
-        if (stale || machine->card < 0 || machine->card >= machine->cards) {
+        if (stale || machine->gpu < 0 || machine->gpu >= machine->gpus) {
             call->early = INVALID_ARGUMENT;
             return call;
         }
@@ -269,7 +269,7 @@ static void write_log(const call_t *call, const char *format, ...) {
 }
 
 static int end(call_t *call, int answer) {
-    write_log(call, "%s %d %d\n", call->name, call->handle ? card_of(call->handle) : -1, answer);
+    write_log(call, "%s %d %d\n", call->name, call->handle ? gpu_of(call->handle) : -1, answer);
     pthread_mutex_lock(&lock);
     --under_way;
     pthread_mutex_unlock(&lock);
@@ -337,7 +337,7 @@ API int nvmlSystemGetCudaDriverVersion(int *version) {
 
 API int nvmlDeviceGetCount_v2(unsigned *count) {
     SYSTEM;
-    *count = (unsigned)call->machine.cards;
+    *count = (unsigned)call->machine.gpus;
     return end(call, SUCCESS);
 }
 
@@ -364,7 +364,7 @@ API int nvmlDeviceGetUUID(device_t handle, char *into, unsigned size) {
 API int nvmlDeviceGetIndex(device_t handle, unsigned *index) {
     DEVICE;
     (void)part;
-    *index = (unsigned)card_of(handle);
+    *index = (unsigned)gpu_of(handle);
     return end(call, SUCCESS);
 }
 
@@ -490,7 +490,7 @@ API int nvmlDeviceGetMigDeviceHandleByIndex(device_t handle, unsigned place, dev
         return end(call, INVALID_ARGUMENT);
     if (!(call->machine.made >> place & 1))
         return end(call, NOT_FOUND);
-    *into = handle_of(card_of(handle), (int)place, call->machine.epoch);
+    *into = handle_of(gpu_of(handle), (int)place, call->machine.epoch);
     return end(call, SUCCESS);
 }
 
@@ -504,7 +504,7 @@ API int nvmlDeviceIsMigDeviceHandle(device_t handle, unsigned *is) {
 API int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device_t handle, device_t *into) {
     DEVICE;
     (void)part;
-    *into = handle_of(card_of(handle), -1, call->machine.epoch);
+    *into = handle_of(gpu_of(handle), -1, call->machine.epoch);
     return end(call, SUCCESS);
 }
 
@@ -520,7 +520,7 @@ API int nvmlDeviceGetPciInfo_v3(device_t handle, pci_t *pci) {
     DEVICE;
     (void)part;
     memset(pci, 0, sizeof *pci);
-    pci->bus = (unsigned)card_of(handle) + 1;
+    pci->bus = (unsigned)gpu_of(handle) + 1;
     snprintf(pci->legacy, sizeof pci->legacy, "0000:%02X:00.0", pci->bus);
     snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", pci->bus);
     return end(call, SUCCESS);
