@@ -43,7 +43,7 @@ KEYS = {
     "metric": ("name",),
     "artifact": ("path",),
     "tag": ("tag",),
-    "traced": ("test",),
+    "test_triple": ("test",),
     "influence": ("test", "rank"),
     "readable": ("label",),
 }

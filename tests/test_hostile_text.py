@@ -32,7 +32,7 @@ def events_that_mean_harm() -> str:
         {"event": "note", "text": EVIL},
         {"event": "predicted", "mib": 1, "of": EVIL, "by": EVIL},
         {
-            "event": "traced",
+            "event": "attribution",
             "test": 1,
             "triple": [EVIL] * 3,
             "found": [[1, *[EVIL] * 3, 0.5]],

@@ -144,7 +144,7 @@ def test_batch_leaves_the_files_the_group_knows_and_a_failed_triple_stops_nobody
     assert (summary["total_triples"], summary["successful"], summary["failed"]) == (3, 2, 1)
     assert [line["success"] for line in summary["results"]] == [True, True, False]
     assert "'narnia'" in summary["results"][2]["error"]
-    told = events(results, "traced")
+    told = events(results, "attribution")
     assert [one["test"] for one in told] == [1, 2, 3]
     assert told[2]["trouble"] and not told[2]["found"]
 
@@ -281,7 +281,7 @@ def test_readable_names_stand_beside_labels_in_csv_json_and_record(trace: Trace,
     assert first["TestHead"] == head
     assert first["TestHead_label"] == 'Name, with "quotes"'
     assert first["TestRel_label"] == "treats (increased)"
-    told = events(results, "traced")[0]
+    told = events(results, "attribution")[0]
     assert told["names"][head] == 'Name, with "quotes"'
     body = json.loads((results / "tracin.json").read_text())
     assert body["results"][0]["test_triple"]["tail_label"] == "Tail"
