@@ -55,7 +55,7 @@ def _events() -> list[dict[str, object]]:
         option = {"requested": value, "applied": -value, "reason": "so"}
         out.append({"event": "option", "name": f"l{step}", **option})
         out.append({"event": "predicted", "mib": value, "of": "it", "by": "it", "step_mib": LEAST})
-        test = {"test": step, "triple": ["a", "b", "c"], "found": [[1, "a", "b", "c", value]]}
+        test = {"test": step, "triple": ["a", "b", "c"], "influences": [[1, "a", "b", "c", value]]}
         out.append({"event": "attribution", **test})
         metric = {"value": value, "low": -value, "high": value, "n": 3, "unit": "s"}
         out.append({"event": "measured", "name": "it", "subject": f"s{step}", **metric, "at": value})

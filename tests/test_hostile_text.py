@@ -35,7 +35,7 @@ def events_that_mean_harm() -> str:
             "event": "attribution",
             "test": 1,
             "triple": [EVIL] * 3,
-            "found": [[1, *[EVIL] * 3, 0.5]],
+            "influences": [[1, *[EVIL] * 3, 0.5]],
             "names": {EVIL: EVIL},
         },
         {"event": "measured", "name": EVIL, "subject": EVIL, "value": 1, "n": 3, "unit": EVIL},

@@ -146,7 +146,7 @@ def test_batch_leaves_the_files_the_group_knows_and_a_failed_triple_stops_nobody
     assert "'narnia'" in summary["results"][2]["error"]
     told = events(results, "attribution")
     assert [one["test"] for one in told] == [1, 2, 3]
-    assert told[2]["trouble"] and not told[2]["found"]
+    assert told[2]["trouble"] and not told[2]["influences"]
 
 
 def test_filtered_triple_is_scored_on_its_neighbourhood_with_the_scores_it_has_anywhere(
