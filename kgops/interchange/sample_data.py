@@ -1,4 +1,4 @@
-"""Runs that a tour made up: known by the mark that says where they came from, wherever they are exported to."""
+"""Sample data of a tour: runs known by their origin, wherever they are exported to."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.run_json import IMPORTED
 from storage.transfer import Rows
 
-__all__ = ["TOUR", "refuse_made_up", "refuse_made_up_folder"]
+__all__ = ["TOUR", "refuse_sample", "refuse_sample_folder"]
 
 TOUR = "tour"  # kind of the origin that such a run's mark tells
 
 
-def refuse_made_up(rows: Rows, source: str) -> None:
-    """A made-up run never becomes part of anybody's history."""
+def refuse_sample(rows: Rows, source: str) -> None:
+    """Sample data never becomes part of a person's history."""
     marks = (event["body"] for event in rows.tables["event"] if event["kind"] == IMPORTED)
     _refuse(marks, f"{source}: {one_line(rows.run['label'], 60)!r}")
 
 
-def refuse_made_up_folder(folder: RunFolder) -> None:
+def refuse_sample_folder(folder: RunFolder) -> None:
     """The same of a run's folder."""
     told = read_json(folder.origins)
     marks = [mark.get("body") for mark in told if isinstance(mark, dict)] if isinstance(told, list) else []
@@ -33,6 +33,6 @@ def refuse_made_up_folder(folder: RunFolder) -> None:
 def _refuse(marks: Iterable[Any], what: str) -> None:
     if any(isinstance(mark, dict) and mark.get("kind") == TOUR for mark in marks):
         raise Usage(
-            f"{what} was made up for a tour",
+            f"{what} is sample data of a tour",
             "a record holds what took place; `kgops demo --tour` makes another tour",
         )

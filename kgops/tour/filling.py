@@ -1,4 +1,4 @@
-"""Fills a home with a tour: what is made up through the door that imports use, what is real through the queue."""
+"""Fills a home with a tour: sample data is imported, real runs are queued."""
 
 from __future__ import annotations
 
@@ -7,32 +7,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from kgops.interchange.sample_data import TOUR
 from kgops.jobs.files import write_json
 from kgops.jobs.job import read_job
 from kgops.jobs.temporary_environment import lent
 from kgops.planning.resolve import resolve
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import wait_for_end
-from kgops.supervisor.import_record import origin, put_record
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import plan
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.run_json import IMPORTED
+from kgops.tour import MARK, SAMPLE_TAG
 from kgops.tour import home as homes
-from kgops.tour.benches import bench_stories, put_benches
-from kgops.tour.rows import put_files, rows_of
-from kgops.tour.stories import stories
-from kgops.tour.story import MADE_UP, MADE_UP_TAG, MARK, Story
+from kgops.tour.sample import mark, put_sample
 from storage import reports, runs
 from storage.database import Connection, open_writer
 from storage.runs import Run
 
-__all__ = ["REAL", "Tour", "fill", "put_stories"]
+__all__ = ["REAL", "Tour", "fill"]
 
 REAL_TAG = "real"
 REAL: tuple[dict[str, Any], ...] = (  # jobs that take place, each on one core
@@ -56,9 +50,9 @@ _LIVE_MINUTES = 15
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """The numbers of its runs: made up, really run, running now, waiting for that one."""
+    """The numbers of its runs: sample data, really run, running now, waiting for that one."""
 
-    made_up: tuple[int, ...]
+    sample: tuple[int, ...]
     real: tuple[Run, ...]
     running: int
     waiting: tuple[int, ...]
@@ -70,36 +64,17 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
     make_home(home)
     conn = open_writer(home.database)
     try:
-        told = [*stories(), *bench_stories()]
-        tell(f"Writing {len(told)} made-up runs of the last six weeks, and three made-up benchmarks …")
-        made_up = put_stories(home, conn, told)
+        tell("Writing sample runs of the last six weeks, and three sample benchmarks …")
+        sample = put_sample(home, conn)
         really = _run_really(home, conn, real, tell) if real else ()
         tell(
-            f"Starting one that reports a made-up curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
+            f"Starting one that reports a sample curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
         )
         running, *waiting = _start_live(home, conn)
     finally:
         conn.close()
     homes.finish(home)
-    return Tour(tuple(made_up), really, running, tuple(waiting))
-
-
-def put_stories(home: Home, conn: Connection, told: list[Story]) -> list[int]:
-    """In the order in which they were submitted, as a history has it; the numbers in the order of `told`."""
-    now = time.time()
-    marked = _mark()
-    numbers: dict[int, int] = {}
-    for i in sorted(range(len(told)), key=lambda i: -told[i].days):
-        rows = rows_of(conn, told[i], now)
-        numbers[i] = put_record(home, conn, rows, marked, partial(put_files, told[i]))
-    in_order = [numbers[i] for i in range(len(told))]
-    put_benches(conn, in_order[-len(bench_stories()) :], now)
-    return in_order
-
-
-def _mark() -> dict[str, Any]:
-    """What says of a run where it came from: nowhere."""
-    return {**origin(TOUR, Path(MADE_UP)), "on": MADE_UP}
+    return Tour(tuple(sample), really, running, tuple(waiting))
 
 
 def _run_really(
@@ -131,15 +106,13 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
             "gpu": {"exclusive": alone},
             "limits": {"grace_s": 2.0},
         }
-        number = _launch(home, conn, job, MADE_UP_TAG)
+        number = _launch(home, conn, job, SAMPLE_TAG)
         now, run = time.time(), runs.get(conn, number)
         assert run is not None
         # In its folder, too: that can be imported without the record.
-        write_json(RunFolder(home.runs / run.folder).origins, [{"at": now, "body": _mark()}])
-        reports.add_event(conn, number, 0, now, IMPORTED, _mark())
-        reports.add_note(
-            conn, number, now, "A real process that reports a made-up curve: nothing is trained."
-        )
+        write_json(RunFolder(home.runs / run.folder).origins, [{"at": now, "body": mark()}])
+        reports.add_event(conn, number, 0, now, IMPORTED, mark())
+        reports.add_note(conn, number, now, "A real process that reports a sample curve: nothing is trained.")
         yield number
 
 

@@ -72,7 +72,7 @@ def finish(home: Home) -> None:
 
 
 def _mark(home: Home, *, complete: bool) -> None:
-    told = "A tour of kgops: nearly all in this folder is made up. `kgops demo --remove-tour` removes it."
+    told = "A tour of kgops: nearly all in this folder is sample data. `kgops demo --remove-tour` removes it."
     write_json(home.path / _MARKER, {_WORD: 1, "what": told, "complete": complete})
 
 

@@ -1,14 +1,14 @@
-"""What runs while somebody looks at a tour: a process that reports a made-up curve, slowly, and does nothing else."""
+"""What runs while somebody looks at a tour: a process that slowly reports a sample curve, and does nothing else."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 
 from kgops.jobs import events
-from kgops.tour.curves import Shape
-from kgops.tour.story import MADE_UP
+from kgops.tour import SAMPLE
 
 _EVERY_S = 2.0
 
@@ -16,20 +16,13 @@ _EVERY_S = 2.0
 def main() -> None:
     """`python -m kgops.tour.live MINUTES`; its events go where a supervised command finds KGOPS_EVENTS."""
     points = max(int(float(sys.argv[1]) * 60 / _EVERY_S), 1)
-    loss = Shape("loss", 2.3, 0.41, points=points, steps=points, noise=0.08)
-    print(f"({MADE_UP}): nothing is trained here", flush=True)
+    print(f"({SAMPLE}): nothing is trained here", flush=True)
     with open(os.environ["KGOPS_EVENTS"], "ab", buffering=0) as file:  # noqa: PTH123 - unbuffered, to append
         for n in range(points):
-            now, value = time.time(), loss.value(n)
+            now, value = time.time(), 0.41 + 1.89 * math.exp(-4 * n / points) * (1 + 0.04 * math.sin(7 * n))
             file.write(events.write(events.METRIC, now, name="loss", value=value, step=n + 1))
-            progress = {
-                "phase": MADE_UP,
-                "done": n + 1,
-                "total": points,
-                "unit": "step",
-                "rate": 1 / _EVERY_S,
-            }
-            file.write(events.write(events.PROGRESS, now, **progress))
+            progress = {"done": n + 1, "total": points, "unit": "step", "rate": 1 / _EVERY_S}
+            file.write(events.write(events.PROGRESS, now, phase=SAMPLE, **progress))
             print(f"INFO step {n + 1} of {points}  loss {value:.4f}", flush=True)
             time.sleep(_EVERY_S)
 
