@@ -65,7 +65,7 @@ picture: $(VENV)/.ready-dev
 GPU_PYTHON ?= $(BIN)/python
 GPU_FLAGS ?= --store
 gpu-check:
-	@timeout 230 $(GPU_PYTHON) -m pytest -q -m gpu -r fE $$(grep -l 'mark\.gpu' tests/test_*.py); tests=$$?; \
+	@timeout 230 $(GPU_PYTHON) -m pytest -q -m gpu -r fE $$(grep -rl 'mark\.gpu' tests --include='test_*.py'); tests=$$?; \
 	timeout 300 $(GPU_PYTHON) -m benchmarks.gpu --seconds 200 $(GPU_FLAGS); figures=$$?; \
 	[ $$tests -eq 0 ] && [ $$figures -eq 0 ]
 

@@ -193,7 +193,7 @@ def _compared(
 ) -> Outcome:
     started = time.perf_counter()
     estimate = predict(shape, place.gpu)
-    # What numpy allocates the profiler does not see; `tests/test_estimate.py` compares that with tracemalloc.
+    # What numpy allocates the profiler does not see; `tests/planning/test_estimate.py` compares that with tracemalloc.
     predicted = estimate.live if shape.on_gpu else peak_live(shape, without=("graph",))
     took = 1e6 * (time.perf_counter() - started)
     least = peak_live(shape, place.gpu, without=("graph", "workspace"))

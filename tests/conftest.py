@@ -18,7 +18,7 @@ from storage.database import open_writer
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "write what tests/test_screens_snapshots.py draws over what it compares with"
+    told = "write what tests/screens/test_screens_snapshots.py draws over what it compares with"
     parser.addoption("--update-screens", action="store_true", help=told)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from test_train_loop import Recorder
+from recording import Recorder
 
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.regression.flights import Flight, read_flights

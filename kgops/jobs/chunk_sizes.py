@@ -1,6 +1,6 @@
 """How work is cut into pieces where a job does not say: what workers cut by, and what a memory estimate predicts with.
 
-`tests/test_estimate.py` holds these together with the workers' own, since this room loads no torch.
+`tests/planning/test_estimate.py` holds these together with the workers' own, since this room loads no torch.
 """
 
 from __future__ import annotations

@@ -1,0 +1,268 @@
+"""What a person types and what comes of it: help, every exit code, and how runs start."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+from driving import Console
+from parsing import parse
+
+from kgops.cli import COMMANDS, group
+from kgops.cli import main as kgops
+
+HEAVY = ("torch", "numpy", "pykeen", "pandas", "sqlite_utils", "textual", "scipy")
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [*([name] for name in COMMANDS), ["run", "exec"]], ids=" ".join)
+def test_every_command_has_help_that_ends_with_a_runnable_example(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert kgops([*words, "--help"]) == 0
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    start = max((i for i, line in enumerate(lines) if "Example:" in line), default=None)
+    assert start is not None, "no example"
+    example = shlex.split(" ".join(lines[start:]).partition("Example:")[2])
+    assert example[:2] == ["kgops", words[0]]
+    command = group.get_command(click.Context(group), words[0])
+    assert command is not None
+    parse(command, words[0], example[2:])
+
+
+def test_help_names_every_command_and_says_what_it_does(run_cli: Console) -> None:
+    shown = run_cli("--help")
+    assert shown.code == 0
+    for name, summary in COMMANDS.items():
+        assert f"\n  {name} " in shown.out
+        assert summary in shown.out
+    assert run_cli().out == shown.out
+
+
+def test_console_commands_load_nothing_heavy(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+    code = (
+        "import sys\nfrom kgops.cli import main\n"
+        "for args in (['--help'], ['runs'], ['runs', '--json'], ['show', '1'], ['logs', '1'], ['tag', '1', 'x']):\n"
+        "    assert main(args) == 0, args\n"
+        f"print('HEAVY', [m for m in {HEAVY!r} if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=run_cli.environment(),
+        cwd=run_cli.cwd,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.endswith("HEAVY []\n"), done.stdout + done.stderr
+
+
+def test_supervisor_loads_no_module_that_it_does_not_need() -> None:
+    """It idles for days: each of these is a half to three megabytes."""
+    root = Path(__file__).parents[2]
+    unwanted = (
+        "difflib",
+        "threading",
+        "hashlib",
+        "ctypes",
+        "subprocess",
+        "shutil",
+        "kgops.jobs.keys",
+        *HEAVY,
+    )
+    code = (
+        f"import sys; sys.path[:0] = [{str(root)!r}]; from kgops.supervisor import supervise; "
+        f"print([name for name in {unwanted!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
+# --- exit codes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "state", "reason"),
+    [
+        ("exit 0", 0, "succeeded", None),
+        ("exit 3", 1, "failed", "exit code 3"),
+        ("kill -SEGV $$", 1, "failed", "crashed: SIGSEGV"),
+        ("echo 'RuntimeError: CUDA out of memory.'; exit 1", 4, "out_of_memory", "CUDA out of memory"),
+        ("kill -KILL $$", 5, "interrupted", "SIGKILL, which kgops did not send"),
+        ("echo 'cp: No space left on device' >&2; exit 1", 1, "failed", "no space left on the disk"),
+    ],
+)
+def test_exit_code_says_how_the_run_ended(
+    run_cli: Console, script: str, code: int, state: str, reason: str | None
+) -> None:
+    done = run_cli("run", "exec", "--", "sh", "-c", script)
+    assert done.code == code, done.err
+    assert f"run 1 {state}" in done.out
+    run = run_cli.run(1)
+    assert run is not None
+    assert run.state == state
+    assert reason is None or reason in (run.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["rnu"], "did you mean 'run'?"),
+        (["run", "exce", "--", "true"], "did you mean 'exec'?"),
+        (["run", "missing.toml"], "cannot read the job file missing.toml"),
+        (["run", "exec", "--", "no-such-program-here"], "there is no program 'no-such-program-here'"),
+        (["run", "exec", "--cwd", "/no/such/folder", "--", "true"], "does not exist"),
+        (["run", "exec", "--gpu", "7", "--", "true"], "gpu"),
+        (["run", "exec", "--on-oom", "batch=64", "--", "true"], "the command has no {batch} to replace"),
+        (["run", "exec", "--metric-regex", "(", "--", "true"], "exec.metric_regex: not a regular expression"),
+        (["run", "exec", "--grace", "-1", "--", "true"], "grace"),
+        (["run", "exec", "--label", " ", "--", "true"], "label: must not be empty"),
+        (["run", "exec", "--label", "x" * 101, "--", "true"], "label: longer than 100 characters"),
+        (["run", "exec"], "Missing argument"),
+        (["runs", "--sort", "lable"], "did you mean 'label'?"),
+        (["runs", "--since", "yesterday"], "write 30m, 12h, 7d or 2w"),
+        (["show", "1"], "there is no run 1"),
+        (["show", "../../etc"], "is no run"),
+        (["logs", "last"], "there is no run last"),
+        (["stop", "99"], "there is no run 99"),
+        (["tag", "1", "two words"], "a tag is one word"),
+        (["note", "1", "  "], "the note is empty"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_mistakes_exit_2_with_a_message_and_record_nothing(
+    run_cli: Console, args: list[str], said: str
+) -> None:
+    done = run_cli(*args)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert list((run_cli.home / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["runs", "--after", "9" * 30],
+        ["runs", "--since", "9" * 400 + "w"],
+        ["runs", "--search", "\udcff"],
+        ["runs", "--tag", "\udcff"],
+        ["run", "exec", "--tag", "\udcff", "--", "true"],
+        ["run", "exec", "--tag", "two words", "--", "true"],
+        ["run", "exec", "--label", "\udcff", "--", "true"],
+        ["run", "exec", "--", "echo", "\udcff"],
+        ["run", "exec", "--grace", "inf", "--", "true"],
+        ["run", "exec", "--log-limit", "1e308", "--", "true"],
+    ],
+    ids=range(10),
+)
+def test_values_no_record_could_hold_are_mistakes_too(run_cli: Console, args: list[str]) -> None:
+    done = run_cli(*args)
+    assert done.code == 2, done.err
+    assert "Traceback" not in done.err
+    assert list((run_cli.home / "runs").iterdir()) == []
+
+
+# --- starting -------------------------------------------------------------------------------------
+
+
+def test_detached_run_prints_its_number_and_ends_by_itself(run_cli: Console) -> None:
+    done = run_cli("run", "exec", "--detach", "--", "sh", "-c", "echo out; echo err >&2")
+    assert (done.code, done.out) == (0, "1\n")
+    assert run_cli.ended(1).state == "succeeded"
+    assert run_cli("logs", "1").raw == b"out\nerr\n"
+
+
+def test_followed_run_shows_its_log_on_stderr_and_its_end_on_stdout(run_cli: Console) -> None:
+    done = run_cli("run", "exec", "--", "sh", "-c", "echo first; sleep 0.3; echo last")
+    assert done.err == "first\nlast\n"
+    assert done.out.startswith("run 1 succeeded")
+
+
+def test_run_gets_null_stdin_its_folder_and_its_number(run_cli: Console) -> None:
+    done = run_cli(
+        *(
+            "run",
+            "exec",
+            "--",
+            "sh",
+            "-c",
+            'cat; echo "$KGOPS_RUN $KGOPS_ATTEMPT"; echo "$KGOPS_RUN_FOLDER"; pwd',
+        ),
+        input=b"never read",
+    )
+    assert done.err == f"1 1\n{run_cli.folder(1)}\n{run_cli.cwd}\n"
+
+
+def test_dry_run_prints_a_job_that_can_be_run_and_records_nothing(run_cli: Console) -> None:
+    args = ("run", "exec", "--label", 'odd "label" \\', "--on-oom", "n=4,2", "--grace", "2.5")
+    shown = run_cli(*args, "--dry-run", "--", "echo", "{n}", "a b")
+    assert shown.code == 0
+    assert shown.out.endswith("# echo 4 'a b'\n")
+    assert not list((run_cli.home / "runs").iterdir())
+    table = tomllib.loads(shown.out)
+    assert table["label"] == 'odd "label" \\'
+    assert table["exec"]["on_oom"] == {"n": [4, 2]}
+    (run_cli.cwd / "job.toml").write_text(shown.out)
+    done = run_cli("run", "job.toml")
+    assert (done.code, done.err) == (0, "4 a b\n")
+    assert run_cli.show(1)["job"] == table
+
+
+def test_flags_before_and_after_the_workload_mean_the_same(run_cli: Console) -> None:
+    before = run_cli("run", "--label", "x", "--attempts", "3", "exec", "--dry-run", "--", "true")
+    after = run_cli("run", "exec", "--dry-run", "--attempts", "3", "--label", "x", "--", "true")
+    assert before.out == after.out
+    assert 'label = "x"' in before.out
+
+
+def test_job_file_of_this_folder_is_the_default_and_any_other_can_be_named(run_cli: Console) -> None:
+    (run_cli.cwd / "kgops.toml").write_text('workload = "exec"\n[exec]\ncommand = ["echo", "default"]\n')
+    (run_cli.cwd / "other.toml").write_text('workload = "exec"\n[exec]\ncommand = ["echo", "other"]\n')
+    assert run_cli("run").err == "default\n"
+    assert run_cli("run", "other.toml", "--label", "mine").err == "other\n"
+    assert [run["label"] for run in run_cli("runs", "--json").json()] == ["mine", "echo default"]
+
+
+def test_without_a_job_file_the_demo_is_the_default_job(run_cli: Console) -> None:
+    shown = run_cli("run", "--dry-run")
+    assert shown.code == 0
+    assert "this is the demo" in shown.err
+    assert tomllib.loads(shown.out)["workload"] in ("train", "pipeline")
+
+
+def test_again_repeats_the_job_where_it_ran_before(run_cli: Console, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (run_cli.cwd / "job.toml").write_text(
+        'workload = "exec"\n[exec]\ncommand = ["sh", "-c", "pwd; exit 7"]\n'
+    )
+    first = run_cli("run", "job.toml", "--label", "probe")
+    again = run_cli("run", "--again", "last", cwd=elsewhere)
+    assert (again.code, again.err) == (first.code, first.err) == (1, f"{run_cli.cwd}\n")
+    one, two = run_cli.show(1), run_cli.show(2)
+    assert one["job"] == two["job"]
+    assert two["label"] == "probe"
+
+
+def test_unstartable_program_fails_with_what_the_system_said(run_cli: Console) -> None:
+    program = run_cli.cwd / "broken"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    done = run_cli("run", "exec", "--", "./broken")
+    assert done.code == 1
+    assert "cannot start './broken'" in done.err
+
+
+def test_a_misspelt_file_of_triples_is_told_at_once_and_nothing_is_started(run_cli: Console) -> None:
+    done = run_cli("run", "train", "--train", "no-such-file.tsv")
+    assert done.code == 2
+    assert f"train.train: there is no file {run_cli.cwd / 'no-such-file.tsv'}" in done.err
+    assert run_cli.run(1) is None

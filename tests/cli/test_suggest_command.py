@@ -1,0 +1,235 @@
+"""`kgops suggest`, and a run that is planned before it starts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from driving import Console, wait_for
+from nvml_standin import Machine, StandIn, compiler, t4
+
+from kgops.cli import run_tracin, run_train
+from kgops.cli.command_line import as_command
+from kgops.gpus.facts import facts_of_known
+from kgops.gpus.known import known_by_short_name
+from kgops.jobs.job import Job, read_job
+from kgops.planning import profiles
+from kgops.planning.resolve import resolve
+from kgops.planning.targets import Target
+from kgops.settings import Home
+from kgops.supervisor.launch import launch
+from kgops.supervisor.plan_job import Planned, plan
+from storage.database import open_writer
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+TOO_LARGE = ("train", "--dataset", "umls", "--embedding-dim", "20000")
+
+
+def test_a_plan_names_each_option_with_who_chose_it_and_ends_with_the_command(run_cli: Console) -> None:
+    done = run_cli("suggest", "train", "--dataset", "umls", "--gpu", "t4", "--batch-size", "512", "--explain")
+    assert done.code == 0, done.err
+    assert done.out.startswith("train umls on Tesla T4 (14,909 MiB): fits an empty Tesla T4, ")
+    rows = {line.split()[0]: line for line in reversed(done.out.splitlines()) if line.strip()}
+    assert "person" in rows["batch_size"]
+    assert "fp16" in rows["precision"]
+    assert "profile t4" in rows["precision"]
+    assert "not yet" in rows["weights"]  # no metric of a GPU is claimed before it was measured
+    assert done.out.rstrip().endswith("--dataset umls --batch-size 512 --profile t4 --gpu t4")
+
+
+def test_json_has_the_same_and_the_parts_sum_to_the_total(run_cli: Console) -> None:
+    (found,) = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "a10", "--json").json()
+    estimate = found["estimate"]
+    assert sum(estimate["parts_mib"].values()) == pytest.approx(estimate["total_mib"])
+    assert found["fits"] is True
+    assert found["need_mib"] == pytest.approx(estimate["total_mib"] * (1 + found["margin"]))
+    assert found["expected_s"] is None
+    assert found["command"][:3] == ["kgops", "run", "train"]
+    options = {one["option"]: (one["applied"], one["chosen_by"]) for one in found["options"]}
+    assert options["precision"] == ("bf16", "profile a10")  # what `auto` means there
+    assert options["entity_chunk"] == (65536, "profile a10")  # as the worker reports it
+    assert options["batch_size"] == (256, "default")
+    assert all(one["reason"] for one in found["options"] if one["option"] != "expandable_segments")
+
+
+def test_of_several_devices_the_plan_says_that_its_memory_is_that_of_one_process(run_cli: Console) -> None:
+    asked = ("--dataset", "nations", "--batch-size", "512")
+    alone, shared = (run_cli("suggest", "train", *asked, *more).out for more in ((), ("--devices", "2")))
+    assert "of one process alone" in shared and "--devices 2" in shared
+    assert "of one process alone" not in alone
+
+
+def test_what_will_not_fit_ends_with_a_command_that_does(run_cli: Console) -> None:
+    size = ("--embedding-dim", "1000", "--output-channels", "200", "--batch-size", "9000")
+    kept = ("--checkpoint-frequency", "0")  # else the disk of the test has to take them
+    mine = run_cli.cwd / "mine.toml"
+    mine.write_text('summary = "x"\n[options]\nprecision = "fp16"\ngradient_checkpointing = false\n')
+    own = ("--profile", str(mine), "--gpu", "t4")
+    asked = ("train", "--dataset", "umls", "--loss", "1vsall-ce", *size, *kept, *own)
+    done = run_cli("suggest", *asked)
+    assert done.code == 3, done.out + done.err
+    assert "not needed: activations fit" not in done.out
+    assert "nearest that fits: gradient_checkpointing on (exact)" in done.out
+    again = shlex.split(done.out.splitlines()[-1])
+    assert again[:3] == ["kgops", "run", "train"]
+    fits = run_cli("suggest", *again[2:])
+    assert fits.code == 0, fits.out + fits.err
+
+
+def test_a_job_that_cannot_fit_is_refused_with_the_numbers_and_force_starts_it(run_cli: Console) -> None:
+    refused = run_cli("run", *TOO_LARGE)
+    assert refused.code == 3
+    assert "umls needs about" in refused.err
+    assert "--force" in refused.err
+    assert run_cli("runs", "--json").json() == []
+    # The limit ends it in a moment; what matters is that it was started.
+    forced = run_cli("run", *TOO_LARGE, "--force", "--memory-limit", "1500", env=ONE_THREAD)
+    assert forced.code == 4, forced.err
+    assert run_cli.show(1)["attempt"][0]["outcome"] == "out_of_memory"
+    told = run_cli("suggest", *TOO_LARGE)
+    assert told.code == 3
+    assert "does not fit: needs" in told.out
+
+
+def test_a_gpu_nobody_knows_and_a_machine_without_gpus_are_told(run_cli: Console) -> None:
+    unknown = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "a100-81")
+    assert unknown.code == 2
+    assert "did you mean 'a100-80'" in unknown.err
+    none = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "all")
+    assert none.code == 2
+    assert "this machine has no GPU" in none.err
+
+
+def test_what_cannot_be_predicted_says_why(run_cli: Console) -> None:
+    done = run_cli("suggest", "train", "--dataset", "nations", "--engine", "pykeen", "--model", "RotatE")
+    assert done.code == 0, done.err
+    assert "memory: not predicted: there is no formula for PyKEEN's own models" in done.out
+
+
+def test_each_run_is_scored_against_its_prediction(run_cli: Console) -> None:
+    assert "No run was predicted" in run_cli("suggest", "--accuracy").out
+    done = run_cli("run", "train", "--dataset", "nations", "--num-epochs", "2", env=ONE_THREAD)
+    assert done.code == 0, done.err
+    run = run_cli.show(1)
+    forecast = run["plan"]["forecast"]
+    assert run["predicted_mib"] == pytest.approx(forecast["predicted_mib"])
+    (row,) = run_cli("suggest", "--accuracy", "--json").json()
+    assert row["runs"] == 1
+    (told,) = run_cli("suggest", "train", "--dataset", "nations", "--json").json()
+    assert told["expected_s"]["runs"] == 1
+    measured = next(one for one in run["series"] if one["name"] == "epoch_seconds")["last_value"]
+    assert told["expected_s"]["s"] == pytest.approx(measured)
+
+
+def test_a_tracing_of_a_run_is_planned_from_what_that_run_left(run_cli: Console) -> None:
+    flags = ("--num-epochs", "2", "--embedding-dim", "32")
+    assert run_cli("run", "train", "--dataset", "nations", *flags, env=ONE_THREAD).code == 0
+    (found,) = run_cli("suggest", "tracin", "--run", "1", "--gpu", "h100", "--json").json()
+    assert found["unknown"] is None
+    assert found["estimate"]["parts_mib"]["factors"] > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "kgops run train --dataset umls --no-batch-norm --batch-size 64 --precision fp16 --use-gradient-checkpointing",
+        "kgops run train --train /a/x.txt --num-epochs 7 --disable-memory-cleanup --profile t4 --gpu 0 --exclusive",
+        "kgops run tracin --run 3 --top-k 5 --layers entity --layers conv --batch-size 32 --gram-precision bf16",
+        "kgops run tracin --checkpoint-dir /c --train /a/x.txt --test-triple 'a b c' --no-preserve-test-edges",
+    ],
+)
+def test_the_command_of_a_job_makes_that_job(words: str) -> None:
+    job = _job_of(shlex.split(words))
+    again = as_command(job)
+    assert again is not None
+    assert _job_of(again) == job
+
+
+def test_a_job_that_flags_cannot_say_wants_a_file() -> None:
+    job = read_job(
+        {"workload": "train", "train": {"dataset": "umls"}, "options": {"scale_gradients": True}}, "x"
+    )
+    assert as_command(job) is None
+    # The profile turns it on, the person off, and there is no flag for that.
+    table = {"workload": "train", "profile": "safe", "train": {"dataset": "umls"}}
+    assert profiles.find("safe").options["gradient_checkpointing"] is True
+    assert as_command(read_job({**table, "options": {"gradient_checkpointing": False}}, "x")) is None
+    assert as_command(read_job({**table, "options": {"gradient_checkpointing": True}}, "x")) is not None
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
+def test_two_trainings_share_a_gpu_by_prediction_and_a_third_starts_by_itself(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    driver = StandIn(tmp_path)
+    driver.show(Machine((t4(),)))
+    more = {**driver.environment(), **ONE_THREAD, "PYTHONPATH": str(Path(__file__).parents[1])}
+    code = "import test_suggest_command as here; here.launch_three()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=run_cli.environment(more),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    numbers = [int(word) for word in done.stdout.split()]
+    states = [run_cli.show(number) for number in numbers]
+    assert [run["gpu"] for run in states] == ["auto"] * 3
+    for run in states:
+        assert run["reserved_mib"] == pytest.approx(run["predicted_mib"] * 1.1, abs=1)
+    assert 5000 < states[0]["reserved_mib"] < 7454  # of 14,909 MiB: two fit, three do not
+    for number in numbers:
+        wait_for(partial(_has_succeeded, run_cli, number), f"run {number} to end")
+    first, second, third = (run_cli.show(number) for number in numbers)
+    assert second["started_at"] < first["ended_at"]
+    assert third["started_at"] >= min(first["ended_at"], second["ended_at"])
+
+
+def _has_succeeded(run_cli: Console, number: int) -> bool:
+    return bool(run_cli.show(number)["state"] == "succeeded")
+
+
+def launch_three() -> None:
+    """Each is predicted to take 6,000 MiB of a T4; what they really train on is this machine's CPU."""
+    home = Home(Path(os.environ["KGOPS_HOME"]))
+    conn = open_writer(home.database)
+    print(*(launch(home, conn, _on_gpu(home, mib=6000)) for _ in range(3)))
+
+
+def _on_gpu(home: Home, mib: int) -> Planned:
+    known = known_by_short_name("t4")
+    assert known is not None
+    target = Target(known.title, facts_of_known(known), known, 14909, 14909, "0")
+    settings = {"dataset": "nations", "num_epochs": 1, "validate_every": 0, "embedding_dim": 32}
+    job = read_job({"workload": "train", "train": settings}, "a test's job")
+    planned = plan(resolve(job, lambda _: None), home, None, target)
+    assert planned.suggestion is not None
+    asked = planned.suggestion.asked
+    # The width of a model that takes so much would take minutes to train here: only the prediction is large.
+    large = replace(asked, estimate=replace(asked.estimate, reserved=(mib << 20) - asked.estimate.context))
+    return replace(planned, suggestion=replace(planned.suggestion, asked=large, chosen=large))
+
+
+def _job_of(words: list[str]) -> Job:
+    """What the command makes of its flags, the common ones included."""
+    command = {"train": run_train.command, "tracin": run_tracin.command}[words[2]]
+    room = {"train": run_train, "tracin": run_tracin}[words[2]]
+    with command.make_context(words[2], words[3:], resilient_parsing=False) as ctx:
+        given = dict(ctx.params)
+        job = room.job_of(given)
+    from kgops.cli.launching import with_flags
+
+    return with_flags(job, {name: given.get(name) for name in _COMMON})
+
+
+_COMMON = (
+    *("profile", "label", "gpu", "gpu_memory", "exclusive", "attempts", "grace", "log_limit"),
+    *("memory_limit", "allow_approximate", "on", "partition", "time_limit", "gres", "cpus", "mem", "account"),
+    *("tasks", "sbatch", "address"),
+)

@@ -1,0 +1,294 @@
+"""The dashboard shows what is true, whatever runs are called, and moves only what moved."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from driving import Console
+from nvml_standin import Machine, StandIn, t4
+from records import add
+from screen_driving import Seen, look, shown_at
+
+from kgops.cli.output import width_of
+from storage import runs
+from storage.database import Connection
+
+WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
+REPORTS = (
+    'for i in 1 2 3; do echo \'{"event":"metric","name":"loss","value":\'$i\'.5,"step":\'$i\'}\''
+    ' >> "$KGOPS_EVENTS"; done;'
+    ' echo \'{"event":"progress","phase":"epoch","done":3,"total":10,"unit":"epochs","rate":2}\' >> "$KGOPS_EVENTS";'
+)
+OPTION = (
+    'echo \'{"event":"option","name":"compile","requested":"default","effective":"off",'
+    '"reason":"capability 6.1 < 7.0","chosen_by":"person"}\' >> "$KGOPS_EVENTS"'
+)
+
+
+def test_without_runs_it_says_what_to_do_first(kgops_home: Path) -> None:
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("No runs yet", "kgops run exec -- python train.py")
+        assert not kgops_home.exists()  # looking makes nothing
+
+    look(kgops_home, story, (80, 24))
+
+
+def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "fine", "--", "true")
+    run_cli("run", "exec", "--label", "broken", "--", "sh", "-c", "exit 3")
+    going = run_cli.detach("sh", "-c", REPORTS + WAITS, flags=("--label", "going"))
+    run_cli.running(going)
+    run_cli.detach("true", flags=("--label", "patient", "--exclusive"))
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("1 running · 1 waiting · 4 runs in all", "3/10")
+        row = seen.row_of("3 exec")
+        assert row.split()[2:7] == ["going", "epoch", "3/10", "0:03", "loss"]
+        assert "2.0 epochs/s" in row
+        assert "this machine's CPUs to itself (in use by 3)" in seen.row_of("4 exec")
+        assert "failed: exit code 3" in seen.row_of("2 exec")
+        assert "✓" in seen.row_of("1 exec")
+        headings = [line.split()[0] for line in seen.lines() if line[:1].isupper()]
+        assert headings == ["GPUS", "RUNNING", "WAITING", "LATELY"]
+
+    look(run_cli.home, story)
+
+
+def test_a_run_that_ends_moves_while_one_looks_and_the_next_takes_its_turn(run_cli: Console) -> None:
+    first = run_cli.detach("sh", "-c", WAITS)
+    run_cli.running(first)
+    run_cli.detach("sh", "-c", "echo over", flags=("--exclusive",))
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("1 running · 1 waiting")
+        (run_cli.cwd / "gate").touch()
+        await seen.until_shows("0 running · 2 runs in all")
+        assert "✓" in seen.row_of("2 exec")
+
+    look(run_cli.home, story, (80, 24))
+
+
+HOSTILE = "[bold red]x[/] \x1b[31m \u202eevil 日本 @click=app.quit"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_labels_are_drawn_as_text_and_columns_stay_aligned(run_cli: Console, width: int) -> None:
+    run_cli("run", "exec", "--label", HOSTILE, "--", "true")
+    run_cli("run", "exec", "--label", "plain", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("2 runs in all")
+        hostile, plain = seen.row_of("1 exec"), seen.row_of("2 exec")
+        assert "[bold red]" in hostile
+        assert "\x1b" not in seen.text
+        assert "\u202e" not in seen.text
+        assert width_of(hostile.partition("✓")[0]) == width_of(plain.partition("✓")[0])
+        assert max(width_of(line) for line in seen.lines()) <= width
+
+    look(run_cli.home, story, (width, 24))
+
+
+def test_what_should_worry_somebody_is_said_at_the_top(run_cli: Console) -> None:
+    oom = "echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1"
+    flags = ("--on-oom", "batch=64,32")
+    run_cli("run", "exec", *flags, "--", "sh", "-c", f"if [ {{batch}} = 64 ]; then {oom}; fi")
+    run_cli("run", "exec", "--", "sh", "-c", OPTION)
+    run_cli(
+        "run",
+        "exec",
+        "--",
+        "sh",
+        "-c",
+        'echo \'{"event":"metric","name":"loss","value":null,"step":1}\' >> "$KGOPS_EVENTS"',
+    )
+    run_cli("run", "exec", "--", "sh", "-c", oom)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("ALERTS")
+        alerts = [line for line in seen.lines() if line.startswith("! ")]
+        assert "run 4" in alerts[0]
+        assert alerts[1].endswith("diverged: loss is no number any more")
+        assert alerts[2].endswith("compile default asked, off effective: capability 6.1 < 7.0")
+        assert alerts[3].endswith("out of memory once, succeeded in attempt 2")
+        assert "batch 64 → 32" in seen.row_of("1 exec")
+        assert "▼" in seen.row_of("1 exec")
+
+    look(run_cli.home, story)
+
+
+def test_the_cursor_stays_with_its_run_when_another_comes_above_it(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "first", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until(lambda: seen.cursor_is_on(1), "the cursor")
+        run_cli("run", "exec", "--label", "second", "--", "true")
+        await seen.until_shows("second")
+        assert seen.cursor_is_on(1)
+        await seen.press("up")
+        assert seen.cursor_is_on(2)
+        await seen.press("enter")
+        await seen.until_shows("2 exec second  ✓ succeeded")
+        await seen.press("escape")
+        await seen.until_shows("LATELY")
+        assert seen.cursor_is_on(2)
+
+    look(run_cli.home, story, (80, 24))
+
+
+def test_columns_fall_away_from_the_right(run_cli: Console) -> None:
+    going = run_cli.detach("sh", "-c", REPORTS + WAITS)
+    run_cli.running(going)
+
+    async def wide(seen: Seen) -> None:
+        await seen.until_shows("RUNNING", "curve", "rate")
+
+    async def narrow(seen: Seen) -> None:
+        await seen.until_shows("RUNNING", "curve")
+        assert "rate" not in seen.row_of("RUNNING")
+
+    async def tiny(seen: Seen) -> None:
+        await seen.until_shows("RUNNING", "progress")
+        assert "curve" not in seen.row_of("RUNNING")
+
+    look(run_cli.home, wide, (120, 40))
+    look(run_cli.home, narrow, (80, 24))
+    look(run_cli.home, tiny, (50, 24))
+
+
+def test_a_paused_screen_looks_no_more(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("1 run in all")
+        await seen.press("p")
+        await seen.until_shows("paused")
+        run_cli("run", "exec", "--", "true")
+        await seen.wait(1.3)
+        assert "1 run in all" in seen.text
+        await seen.press("p")
+        await seen.until_shows("2 runs in all")
+
+    look(run_cli.home, story, (80, 24))
+
+
+def test_a_terminal_without_unicode_gets_ascii_alone(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "日本 · …", "--", "sh", "-c", REPORTS)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("1 run in all")
+        assert seen.text.isascii()
+        assert "???? -" in seen.row_of("1 exec")  # as wide as it was
+        await seen.press("enter")
+        await seen.until_shows("CURVES")
+        assert seen.text.isascii()
+
+    look(run_cli.home, story, (80, 24), unicode=False)
+
+
+def test_gpus_show_what_is_used_and_whose_they_are(run_cli: Console, tmp_path: Path) -> None:
+    standin = StandIn(tmp_path)
+    busy = replace(t4("GPU-a", used_mib=11_204), utilization=97, temperature=71, power_mw=68_000)
+    lost, idle = replace(t4("GPU-b"), lost=15), t4("GPU-c")
+    standin.show(Machine((t4("GPU-a"), lost, idle)))
+    environment = standin.environment()
+    number = run_cli.detach("sh", "-c", WAITS, flags=("--gpu", "0", "--gpu-memory", "12000"), env=environment)
+    run_cli.running(number)
+    standin.show(Machine((busy, lost, idle)))
+    lines = standin.ask(shown_at, str(run_cli.home), (120, 40), "11,204", "RUNNING")
+    row = next(line for line in lines if line.startswith("0 Tesla T4"))
+    assert row.split()[-6:] == ["11,204", "14,909", "97", "71", "68", "1"]
+    width = row.index("│") + 1 - row.index("▇")
+    assert row.count("▇") == round(11_204 / 14_909 * width)
+    assert row.index("▏") - row.index("▇") == round(12_000 / 14_909 * width)
+    assert "fallen off the bus" in next(line for line in lines if line.startswith("1 "))
+    unreserved = next(line for line in lines if line.startswith("2 Tesla T4"))
+    assert not {"▇", "░", "▏"} & set(unreserved)
+
+
+def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_path: Path) -> None:
+    run_cli("run", "exec", "--label", "there", "--", "true")
+    standin = StandIn(tmp_path)
+    standin.show(Machine((t4(), t4("GPU-b")), delay_ms=200))
+    lines = standin.ask(shown_at, str(run_cli.home), (80, 24), "there", "asking the driver")
+    assert any("LATELY" in line for line in lines)
+
+
+def test_screens_load_nothing_heavy(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from pathlib import Path\nfrom screen_driving import Seen, look\n"
+        "async def story(seen):\n"
+        "    await seen.until_shows('1 run in all')\n    await seen.press('enter')\n"
+        "    await seen.until_shows('JOB')\n    await seen.press('question_mark')\n"
+        "    await seen.until_shows('KEYS HERE')\n"
+        f"look(Path({str(run_cli.home)!r}), story)\n"
+        "print([m for m in ('torch', 'numpy', 'pykeen', 'pandas', 'scipy', 'sqlite_utils') if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=run_cli.environment(), capture_output=True, text=True
+    )
+    assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
+
+
+def test_a_disk_that_is_nearly_full_is_said_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "small"
+    home.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "kgops-test", home], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("cannot mount a small disk here")
+    try:
+        monkeypatch.setenv("KGOPS_HOME", str(home))
+        console = Console(home, tmp_path)
+        console("run", "exec", "--", "true")
+
+        async def story(seen: Seen) -> None:
+            await seen.until_shows("less than 256 MiB are left on the disk of")
+
+        look(home, story)
+        console.close()
+    finally:
+        subprocess.run(["umount", "--lazy", home], check=True)
+
+
+def test_a_database_that_cannot_be_read_is_named_with_what_to_do(home: Path) -> None:
+    (home / "kgops.db").write_bytes(b"no database at all " * 500)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("is damaged", "doctor --rebuild")
+        await seen.press("question_mark")
+        await seen.until_shows("KEYS HERE")
+
+    look(home, story, (300, 30))
+
+
+def test_a_run_opened_while_paused_is_shown_all_the_same(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY")
+        await seen.press("p", "enter")
+        await seen.until_shows("paused", "JOB")
+
+    look(run_cli.home, story)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_number_and_the_workload_of_a_run_are_whole_among_many(
+    home: Path, conn: Connection, width: int
+) -> None:
+    for number in (7, 123_456):
+        add(conn, number, workload="pipeline", label="nations " * 9, folder=f"{number}", submitted_at=1.0)
+        runs.end(conn, number, state="succeeded", reason=None, exit_code=0, ended_at=2.0)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("LATELY", "123456 pipeline  nations")
+        assert seen.row_of("7 pipeline").index("nations") == seen.row_of("123456").index("nations")
+
+    look(home, story, (width, 24))

@@ -1,0 +1,252 @@
+"""Every screen looks as it did when somebody last looked at it: text and tones, at two sizes.
+
+`pytest tests/screens/test_screens_snapshots.py --update-screens` draws the pictures anew; `git diff` then shows
+what changed, and a person says whether that is better.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import functools
+import os
+import platform
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from nvml_standin import StandIn
+from screen_benchmarks import add_claims
+from screen_driving import Seen
+from screen_home import ENVIRONMENT, GPUS, NOW, fill, hold
+from screen_picture import picture
+
+from kgops.settings import Home
+from screens.app import KgopsApp
+from storage.database import open_writer
+
+PICTURES = Path(__file__).parents[1] / "fixtures" / "screens"
+SIZES = ((80, 24), (120, 40))
+_STILL_S = 0.5  # so long a picture that is not the expected one has to stay as it is
+
+Story = Callable[[Seen], Awaitable[None]]
+
+
+# --- how a person comes to each screen, and what is drawn there last ---
+
+
+async def dashboard(seen: Seen) -> None:
+    await seen.until_shows("ALERTS", "11,204", "LATELY")
+
+
+async def empty(seen: Seen) -> None:
+    await seen.until_shows("No runs yet", "Tesla T4")
+
+
+async def run(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("home", "enter")
+    await seen.until_shows("7 train robokop-conve", "CURVES", "39 lines")
+
+
+async def run_ended(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("end", "up", "enter")
+    await seen.until_shows("2 train nations", "CURVES", "nothing was written")
+
+
+async def run_steps(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("end", "up", "up", "up", "up", "enter")
+    await seen.until_shows("5 regress flights-full", "ATTEMPT", "nothing was written")
+
+
+async def run_log(seen: Seen) -> None:
+    await run(seen)
+    await seen.press("l")
+    await seen.until_shows("epoch  22/100", "epoch  37/100")
+
+
+async def new_run(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("n")
+    await seen.until_shows("no file or folder")  # the newest run's data are gone
+    await seen.press("down", "right", *["down"] * 4, "right", *["down"] * 2)
+    await seen.until_shows("nations", "Tesla T4", "would wait now", "instead")
+
+
+async def new_run_trouble(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("n")
+    await seen.until_shows("no file or folder", "Tab completes")
+
+
+async def new_run_regress(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("n")
+    await seen.until_shows("no file or folder")
+    await seen.press("right", "right", "down", "right", "right", *["down"] * 5, "right", *["down"] * 2)
+    await seen.until_shows("colab_optimized", "Tesla T4", "would wait now", "instead")
+
+
+async def history(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("h")
+    await seen.until_shows("9 runs", "flights-full")
+
+
+async def compare(seen: Seen) -> None:
+    await history(seen)
+    await seen.press("end", "space", "up", "space", "equals_sign")
+    await seen.until_shows("SETTINGS", "METRICS", "batch_size")
+
+
+async def compare_unlike(seen: Seen) -> None:
+    await history(seen)
+    await seen.press("home", "down", "down", *["space"] * 4, "equals_sign")
+    await seen.until_shows("7, 6, 5, 4", "SETTINGS", "LEVERS IN EFFECT")
+
+
+async def influences(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("end", "up", "up", "i")
+    await seen.until_shows("TEST TRIPLES", "FOUND", "from head to tail")
+
+
+async def profiles(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("f")
+    await seen.until_shows("PROFILE", "any machine")
+
+
+async def benchmarks(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("b")
+    await seen.until_shows("WHAT TO DO", "kgops bench show claims")
+
+
+async def help_page(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("question_mark")
+    await seen.until_shows("KEYS HERE", "MOVING")
+
+
+STORIES: dict[str, Story] = {
+    "dashboard": dashboard,
+    "empty": empty,
+    "run": run,
+    "run-ended": run_ended,
+    "run-steps": run_steps,
+    "run-log": run_log,
+    "new-run": new_run,
+    "new-run-regress": new_run_regress,
+    "new-run-trouble": new_run_trouble,
+    "history": history,
+    "compare": compare,
+    "compare-unlike": compare_unlike,
+    "influences": influences,
+    "profiles": profiles,
+    "benchmarks": benchmarks,
+    "help": help_page,
+}
+NAMES = [f"{name}-{width}x{height}" for name in STORIES for width, height in SIZES]
+
+
+# --- the pictures, drawn in a child that sees two GPUs ---
+
+
+def draw(folder: Path, names: list[str], expected: dict[str, str]) -> dict[str, str]:
+    """Runs in the child: nothing that it changes here is seen by any other test."""
+    os.chdir(folder)
+    time.time = lambda: NOW
+    socket.gethostname = platform.node = lambda: "gpu-7"
+    roomy = os.statvfs_result((4096, 4096, 1 << 28, 1 << 27, 1 << 27, 1 << 24, 1 << 23, 1 << 23, 0, 255))
+    os.statvfs = lambda path: roomy
+    held = hold(folder / "home")
+    drawn = {name: asyncio.run(_draw(name, expected.get(name))) for name in names}
+    for fd in held:
+        os.close(fd)
+    return drawn
+
+
+async def _draw(name: str, expected: str | None) -> str:
+    story, _, size = name.rpartition("-")
+    width, height = map(int, size.split("x"))
+    # The home is named as seen from here: pictures show where a run's folder is.
+    app = KgopsApp(Home(Path("nothing" if story == "empty" else "home")), unicode=True)
+    async with app.run_test(size=(width, height)) as pilot:
+        seen = Seen(app, pilot)
+        try:
+            await STORIES[story](seen)
+        except AssertionError as error:
+            return f"{error}\n"
+        return await _settled(seen, expected)
+
+
+async def _settled(seen: Seen, expected: str | None) -> str:
+    """The expected picture as soon as it is there; else the one that stays."""
+    shown, since = picture(seen.app), time.monotonic()
+    while shown != expected and time.monotonic() - since < _STILL_S:
+        await seen.pilot.pause(0.02)
+        now = picture(seen.app)
+        if now != shown:
+            shown, since = now, time.monotonic()
+    return shown
+
+
+Drawn = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Drawn:
+    """The picture of that name; the first one asked for is drawn with all others of its size."""
+    folder = tmp_path_factory.mktemp("screens")
+    home = folder / "home"
+    for part in ("runs", "pending"):
+        (home / part).mkdir(parents=True)
+    home.chmod(0o700)
+    (home / "kgops.db").write_bytes(empty_database.read_bytes())
+    conn = open_writer(home / "kgops.db")
+    fill(conn, home)
+    add_claims(conn, ENVIRONMENT, NOW - 3 * 86_400)
+    conn.close()
+    standin = StandIn(folder)
+    standin.show(GPUS)
+    return functools.partial(_one_of, functools.cache(functools.partial(_all_of_size, standin, folder)))
+
+
+def _one_of(all_of_size: Callable[[str], dict[str, str]], name: str) -> str:
+    return all_of_size(name.rpartition("-")[2])[name]
+
+
+def _all_of_size(standin: StandIn, folder: Path, size: str) -> dict[str, str]:
+    names = [name for name in NAMES if name.endswith(f"-{size}")]
+    kept = {name: path.read_text("utf-8") for name in names if (path := _file(name)).exists()}
+    with pytest.MonkeyPatch.context() as surroundings:
+        surroundings.setenv("TZ", "UTC")
+        for variable in ("COLUMNS", "LINES", "NO_COLOR", "KGOPS_THEME"):
+            surroundings.delenv(variable, raising=False)
+        return standin.ask(draw, folder, names, kept)
+
+
+def _file(name: str) -> Path:
+    return PICTURES / f"{name}.txt"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_screen_looks_as_it_did(name: str, drawn: Drawn, request: pytest.FixtureRequest) -> None:
+    file, now = _file(name), drawn(name)
+    if request.config.getoption("--update-screens"):
+        file.write_text(now, "utf-8")
+    before = file.read_text("utf-8") if file.exists() else ""
+    if now != before:
+        changes = difflib.unified_diff(
+            before.splitlines(), now.splitlines(), f"{file.name} (kept)", "drawn now", lineterm=""
+        )
+        pytest.fail("\n".join(changes), pytrace=False)
+
+
+def test_no_picture_is_kept_of_a_screen_that_nobody_draws() -> None:
+    assert sorted(path.stem for path in PICTURES.iterdir()) == sorted(NAMES)

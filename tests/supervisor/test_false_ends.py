@@ -1,0 +1,140 @@
+"""Ends that would be lies: a result that belongs to another run, a kill for memory that hit somebody else."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from driving import Console
+
+from kgops.jobs import manifest
+from kgops.supervisor import oom_detection
+from kgops.supervisor.attempt_end import Seen, _was_killed
+from kgops.supervisor.gate import Exit
+from kgops.supervisor.run_folder import RunFolder
+
+_COPY = 'cp -r "$KGOPS_HOME"/runs/0001-*/results/. "$KGOPS_RUN_FOLDER/results/"; '
+
+
+@pytest.mark.parametrize(
+    ("then", "state", "reason"),
+    [("exit 1", "failed", "exit code 1"), ("kill -SEGV $$", "failed", "crashed: SIGSEGV")],
+)
+def test_manifest_that_was_copied_in_makes_no_success(
+    run_cli: Console, then: str, state: str, reason: str
+) -> None:
+    assert run_cli("run", "exec", "--", "true").code == 0
+    ended = run_cli("run", "exec", "--json", "--", "sh", "-c", _COPY + then).json()
+    assert (ended["state"], ended["reason"]) == (state, reason)
+
+
+def test_stopped_command_with_a_copied_manifest_is_cancelled(run_cli: Console) -> None:
+    assert run_cli("run", "exec", "--", "true").code == 0
+    number = run_cli.detach(
+        "sh", "-c", _COPY + "trap 'exit 0' TERM; touch ready; while :; do sleep 0.05; done"
+    )
+    run_cli.running(number)
+    assert run_cli("stop", str(number)).code == 0
+    assert run_cli.show(number)["state"] == "cancelled"
+
+
+def test_training_without_its_own_result_failed_whatever_lies_there(run_cli: Console, tmp_path: Path) -> None:
+    """A worker that ends well and writes nothing, in a folder with the result of a run before it."""
+    train = ("run", "train", "--dataset", "nations", "--num-epochs", "1", "--embedding-dim", "8", "--json")
+    first = run_cli(*train).json()
+    assert first["state"] == "succeeded"
+    folder = run_cli.folder(first["id"])
+    stale = json.loads((folder / "results" / "manifest.json").read_text())
+    spoiling = tmp_path / "spoiled"
+    spoiling.mkdir()
+    (spoiling / "sitecustomize.py").write_text(
+        textwrap.dedent(
+            f"""
+            import os, pathlib, shutil, sys
+            if "kgops.workers.train" in " ".join(sys.orig_argv):
+                shutil.copytree({str(folder / "results")!r}, os.environ["KGOPS_RUN_FOLDER"] + "/results",
+                                dirs_exist_ok=True)
+                os._exit(0)
+            """
+        )
+    )
+    second = run_cli(*train, env={"PYTHONPATH": f"{spoiling}:{Path(__file__).parents[2]}"}).json()
+    copied = json.loads((run_cli.folder(second["id"]) / "results" / "manifest.json").read_text())
+    assert copied == stale
+    assert (second["state"], second["reason"]) == (
+        "failed",
+        "the result manifest is of another run or attempt",
+    )
+
+
+def test_manifest_names_its_run_and_attempt(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    manifest.write(folder.manifest, [], {"x": 1.0}, written_by=manifest.owner("abc", 2))
+    assert manifest.read(folder.manifest, owners=frozenset({"abc#2"}))[0] is not None
+    for other in ("abc#1", "abd#2"):
+        assert manifest.read(folder.manifest, owners=frozenset({other})) == (
+            None,
+            "the result manifest is of another run or attempt",
+        )
+
+
+_CODE_1 = Exit(code=1, signal=None, at=0.0, peak_mib=None, asked_to_stop=False)
+
+
+@pytest.mark.parametrize(
+    ("left", "seen", "log", "killed"),
+    [
+        (_CODE_1, Seen(), b"ValueError: no", False),
+        (_CODE_1, Seen(), b"DataLoader worker (pid 7) is killed by signal: Killed.", True),
+        (_CODE_1, Seen(), b"subprocess.CalledProcessError: died with <Signals.SIGKILL: 9>.", True),
+        (_CODE_1, Seen(), b"bash: line 1:  4711 Killed                  python x.py", True),
+        (_CODE_1, Seen(), b"the chain of command was Killedoom", False),
+        (_CODE_1, Seen(orphan_killed=True), b"", True),
+        (Exit(137, None, 0.0, None, False), Seen(), b"", True),
+        (Exit(None, signal.SIGKILL, 0.0, None, False), Seen(), b"", True),
+        (Exit(None, signal.SIGSEGV, 0.0, None, False), Seen(), b"", False),
+        (Exit(0, None, 0.0, None, False), Seen(), b"a child was Killed by SIGKILL", False),
+        (None, Seen(gate_signal=signal.SIGKILL), b"", True),
+        (None, Seen(), b"", False),
+    ],
+)
+def test_only_a_sigkill_within_the_tree_can_be_the_kernels(
+    left: Exit | None, seen: Seen, log: bytes, killed: bool
+) -> None:
+    assert _was_killed(left, seen, log) is killed
+
+
+def test_words_about_killing_are_no_sign_of_memory() -> None:
+    assert oom_detection.sign_of_out_of_memory(b"Killed") is None
+
+
+def test_failing_command_is_no_out_of_memory_beside_a_kill_of_another(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    """Somebody else on the machine is killed for memory while an ordinary command fails."""
+    group = Path("/sys/fs/cgroup/memory/kgops-test-other")
+    limit = group / "memory.limit_in_bytes"
+    if not group.parent.is_dir():
+        group = Path("/sys/fs/cgroup/kgops-test-other")
+        limit = group / "memory.max"
+    try:
+        group.mkdir()
+        limit.write_text("60000000")
+    except OSError as error:
+        pytest.skip(f"cannot limit a memory cgroup here: {error}")
+    try:
+        eat = f"echo $$ > {group}/cgroup.procs; exec {sys.executable} -c 'x = bytearray(400 << 20)'"
+        # In a session of its own, and nobody's descendant: not of the run's tree.
+        other = run_cli.detach(
+            "sh", "-c", f"while [ ! -e eat ]; do sleep 0.05; done; {eat}", flags=("--attempts", "1")
+        )
+        failing = run_cli.detach("sh", "-c", "touch eat; sleep 2; exit 3", flags=("--attempts", "1"))
+        run_cli.ended(other)  # by the kernel, in a group of its own
+        ended = run_cli.ended(failing)
+        assert (ended.state, ended.reason) == ("failed", "exit code 3")
+    finally:
+        group.rmdir()
