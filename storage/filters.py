@@ -1,8 +1,8 @@
-"""The language runs are filtered by: `workload:train gpu:t4 mrr>0.3 tag:paper since:7d "two words" -tag:old`.
+"""Parse filters of runs: `workload:train gpu:t4 mrr>0.3 tag:paper since:7d "two words" -tag:old`.
 
-Terms are separated by blanks and must all hold; `-` before one turns it round. A term is a key with `:` and a
+Terms are separated by blanks and must all match; `-` before a term negates it. A term is a key with `:` and a
 value, a name with a comparison and a number, or a word that occurs anywhere in label, command, tags or notes.
-Reading never raises: what cannot be understood comes back as troubles that name their place.
+Parsing never raises: terms that cannot be parsed are returned as troubles with their position.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FIELDS: dict[str, Field] = {
     "rate": Field("number", "run.rate"),
     "done": Field("number", "run.done"),
     "total": Field("number", "run.total"),
-    # As the columns of `kgops runs --json` are called.
+    # The column names of `kgops runs --json`.
     "id": Field("number", "run.id"),
     "exit_code": Field("number", "run.exit_code"),
     "peak_gpu_mib": Field("number", "run.peak_gpu_mib", "mib"),
@@ -65,14 +65,14 @@ GROUPS = {
     "unfinished": UNFINISHED,
     "oom": ("out_of_memory",),
 }
-NONE = "none"  # `profile:none`: nothing in that column
+NONE = "none"  # `profile:none`: no value in that column
 
-Value = str | float | tuple[float, float]  # a pair is a range, both ends in it
+Value = str | float | tuple[float, float]  # a pair is a closed range
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One condition. `key` is a name of FIELDS, "words", or a metric's; `prefix`: its last value is half-typed."""
+    """One condition. `key` is in FIELDS, "words", or a metric's name; `prefix`: its last value is incomplete."""
 
     kind: Kind
     key: str
@@ -84,7 +84,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What cannot be understood, and where in the text it stands."""
+    """A part of the filter that cannot be parsed, with its position."""
 
     at: int
     length: int
@@ -94,7 +94,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`pending` is what somebody has only begun to type: left out of the terms, and no trouble."""
+    """A parsed filter. `pending` is an incomplete last term: neither applied nor an error."""
 
     terms: tuple[Term, ...]
     troubles: tuple[Trouble, ...] = ()
@@ -108,7 +108,7 @@ class _Bad(Exception):
 
 
 class _Begun(Exception):
-    """Typed so far, it may become a term."""
+    """The term is incomplete but may become valid."""
 
 
 _TOKEN = re.compile(r'(?:[^\s"]+|"[^"]*("|$))+')
@@ -121,7 +121,7 @@ _MIB = {"mib": 1, "m": 1, "gib": 1024, "g": 1024, "tib": 1 << 20, "t": 1 << 20}
 
 
 def read(text: str, *, now: float | None = None, typing: bool = False) -> Reading:
-    """`typing`: a last term that nothing follows may be half-typed; a value that is matches by its beginning."""
+    """Parses a filter. `typing`: the last term may be incomplete, and its value then matches as a prefix."""
     at = time.time() if now is None else now
     terms: list[Term] = []
     troubles: list[Trouble] = []
@@ -134,7 +134,7 @@ def read(text: str, *, now: float | None = None, typing: bool = False) -> Readin
             if begun:
                 pending = found[0]
                 continue
-            hint = "write the value right behind the sign, as in  tag:paper  or  mrr>0.3"
+            hint = "write the value directly after the sign, as in  tag:paper  or  mrr>0.3"
             troubles.append(_trouble(found, f"{found[0]!r:.60} has no value", hint))
         except _Bad as bad:
             troubles.append(_trouble(found, bad.message, bad.hint))
@@ -154,7 +154,7 @@ def _term(token: str, now: float, begun: bool) -> Term | None:
     if not body:
         raise _Begun
     if body.count('"') % 2 and not begun:
-        raise _Bad(f"the quote in {token!r:.60} is not closed", 'put a " behind the last word')
+        raise _Bad(f"the quote in {token!r:.60} is not closed", 'put a " after the last word')
     split = _TERM.fullmatch(body)
     if split is None:
         word = body.replace('"', "")
@@ -163,7 +163,7 @@ def _term(token: str, now: float, begun: bool) -> Term | None:
     value = split["value"].replace('"', "")
     if not value:
         raise _Begun
-    # What follows a closing quote or a blank is finished.
+    # A value is complete after a closing quote or a blank.
     prefix = begun and not (quoted and split["value"].endswith('"') and not body.count('"') % 2)
     field = FIELDS.get(key)
     if field is None:
@@ -190,7 +190,7 @@ def _choices(key: str, value: str, prefix: bool) -> tuple[str, ...]:
 
 
 def _states(wanted: list[str], prefix: bool) -> tuple[str, ...]:
-    """Written out: a half-typed one, or one that ends with `*`, may be several."""
+    """The full names of states; an incomplete one, or one that ends with `*`, may match several."""
     known = (*STATES, *GROUPS)
     out: list[str] = []
     for i, one in enumerate(name.lower() for name in wanted):
@@ -204,7 +204,7 @@ def _states(wanted: list[str], prefix: bool) -> tuple[str, ...]:
 
 
 def _metric(key: str, op: str, value: str, negated: bool, begun: bool) -> Term:
-    """Any name may be that of a metric: what a run reports has whatever name it gives."""
+    """A term for a metric, which may have any name."""
     is_range = op == ":" and re.match(r"[-+.\d]", value)
     if op == ":" and not is_range:
         raise _Bad(
@@ -236,14 +236,12 @@ def _number(key: str, text: str, unit: str, begun: bool) -> float:
         unit_begun or NONE.startswith(text) or re.fullmatch(r"[+-]?\.?|.*[\d.]e[+-]?", text.lower())
     ):
         raise _Begun
-    more = f", with {', '.join(units)} behind it if you like" if units else ""
-    raise _Bad(
-        f"{key} is compared with a number, not with {text!r:.60}", f"write a number, as in  {key}>0.3{more}"
-    )
+    more = f", optionally with a unit: {', '.join(units)}" if units else ""
+    raise _Bad(f"{key} needs a number, not {text!r:.60}", f"write a number, as in  {key}>0.3{more}")
 
 
 def _moment(key: str, value: str, now: float, begun: bool) -> float:
-    """A span ago, or a date in local time."""
+    """The time of a date (local time) or of a span before now."""
     span = _SPAN.fullmatch(value)
     if span:
         return now - int(span[1]) * SECONDS[span[2]]
@@ -260,7 +258,8 @@ def _moment(key: str, value: str, now: float, begun: bool) -> float:
     if begun and (re.fullmatch(r"[\d:T.+-]+", value) or any(name.startswith(value) for name in named)):
         raise _Begun
     raise _Bad(
-        f"{value!r:.60} is no moment", f"write {key}:30m, {key}:12h, {key}:7d, {key}:2w or {key}:2026-01-31"
+        f"{value!r:.60} is not a date or time span",
+        f"write {key}:30m, {key}:12h, {key}:7d, {key}:2w or {key}:2026-01-31",
     )
 
 

@@ -1,4 +1,4 @@
-"""Values kgops measured itself, each with all that is needed to repeat it."""
+"""Measurements: values with the command and the machine fingerprint needed to repeat them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Measurement:
 
     @property
     def machine(self) -> str:
-        """The key of its fingerprint: values of different keys are not to be mixed."""
+        """The fingerprint's key: values with different keys are not comparable."""
         return fingerprint_key(self.fingerprint)
 
 
@@ -39,7 +39,7 @@ SORTABLE = ("id", "name", "subject", "value", "n", "unit", "at", "bench")
 
 
 def fingerprint_key(body: dict[str, Any]) -> str:
-    """A digest of the fingerprint, without names of a machine and a GPU that change no value."""
+    """A digest of the fingerprint, without host name and GPU UUIDs, which do not affect values."""
     machine = body.get("machine")
     gpus = body.get("gpus")
     told = {
@@ -47,13 +47,13 @@ def fingerprint_key(body: dict[str, Any]) -> str:
         "machine": _without(machine, "host"),
         "gpus": [_without(gpu, "uuid") for gpu in gpus] if isinstance(gpus, list) else gpus,
     }
-    import hashlib  # here: OpenSSL takes 3 MB, and of all supervisors few need it
+    import hashlib  # here: OpenSSL takes 3 MB, and few supervisors need it
 
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def keep_fingerprint(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
-    """Its key; the body is kept once. Belongs inside the caller's transaction."""
+    """Stores the fingerprint once and returns its key. Belongs inside the caller's transaction."""
     key = fingerprint_key(body)
     conn.execute(
         "INSERT INTO fingerprint (key, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -84,24 +84,24 @@ def add_all(conn: sqlite3.Connection, found: list[Measurement]) -> None:
 
 
 def replace_of_bench(conn: sqlite3.Connection, bench: int, found: list[Measurement]) -> None:
-    """What a benchmark's pairs come to now, in place of what they came to before."""
+    """Replaces the measurements of a benchmark."""
     with transaction(conn):
         conn.execute("DELETE FROM measurement WHERE bench = ?", (bench,))
         add_all(conn, found)
 
 
 def named(conn: sqlite3.Connection, name: str) -> list[Measurement]:
-    """Oldest first."""
+    """Measurements of this name, oldest first."""
     return list(_read(conn, "WHERE name = ? ORDER BY measurement.id", (name,)))
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which measurements; every value is bound as a parameter."""
+    """A filter of measurements; every value is bound as a parameter."""
 
     words: tuple[str, ...] = ()  # in name, subject, unit or command
     bench: int | None = None
-    machine: str | None = None  # the beginning of a fingerprint's key
+    machine: str | None = None  # a prefix of the fingerprint's key
     since: float | None = None
 
 
@@ -118,7 +118,7 @@ def page(
         raise ValueError(f"cannot sort by {sort!r}")
     where, bound = _conditions(wanted)
     direction = "DESC" if descending else "ASC"
-    # The numbers first: ordering carries no text, and a page reads its own rows alone.
+    # IDs first: sorting carries no text, and only the page's rows are read.
     chosen = (
         f"WHERE measurement.id IN (SELECT id FROM measurement{where} ORDER BY {sort} {direction}, id {direction}"
         f" LIMIT ? OFFSET ?) ORDER BY measurement.{sort} {direction}, measurement.id {direction}"

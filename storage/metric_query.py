@@ -1,4 +1,4 @@
-"""Measured values and benchmarks as they are looked through: headings, numbers in order, rows by their number."""
+"""Query measured values and benchmarks for the results screen: headings, sorted IDs, rows by ID."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.measurements import SORTABLE
 
 
 class Metric(NamedTuple):
-    """A measurement without the body of its fingerprint."""
+    """A measurement with its fingerprint's key instead of the body."""
 
     number: int
     name: str
@@ -44,7 +44,7 @@ class Heading(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one command measured on one fingerprint, outside of a benchmark of pairs."""
+    """The values that one command measured on one machine, outside of benchmarks."""
 
     command: str
     machine: str
@@ -52,18 +52,18 @@ class Batch(NamedTuple):
     metrics: int
 
 
-Kind = tuple[str, str, str, str, str, int]  # name, subject, unit, command, machine; 1: of no benchmark
-WORDS = ("name", "subject", "unit")  # of a kind, by which values can be sorted
+Kind = tuple[str, str, str, str, str, int]  # name, subject, unit, command, machine; 1: outside of benchmarks
+WORDS = ("name", "subject", "unit")  # columns of a kind by which values can be sorted
 _MACHINE = 4
 
 
 class Known(NamedTuple):
-    """Every value there is, ascending, and of which kind each is; those of a kind have the same words."""
+    """The IDs of all values, ascending, with the kind of each; values of a kind share their texts."""
 
     numbers: array[int]
     kinds: array[int]
-    words: dict[Kind, int]  # and its number
-    last_at: float | None  # of the last value: a number may be given again once its value is gone
+    words: dict[Kind, int]  # kind → its index
+    last_at: float | None  # time of the last value: an ID may be reused after a deletion
 
 
 _COLUMNS = "id, name, subject, against, value, low, high, n, unit, command, fingerprint, at, bench"
@@ -71,7 +71,7 @@ _AT_ONCE = 500  # values that one statement binds
 
 
 def headings(conn: sqlite3.Connection) -> list[Heading]:
-    """Of all benchmarks, the newest first."""
+    """All benchmarks, newest first."""
     counted = "SELECT bench, count(*) AS metrics FROM measurement WHERE bench IS NOT NULL GROUP BY bench"
     with explained(None):
         rows = conn.execute(
@@ -82,7 +82,7 @@ def headings(conn: sqlite3.Connection) -> list[Heading]:
 
 
 def batches(conn: sqlite3.Connection, everything: Known) -> list[Batch]:
-    """The newest first. SQLite would sort all values to group them."""
+    """All batches, newest first. Grouped here, since SQLite would sort all values."""
     counts, last = Counter(everything.kinds), dict(zip(everything.kinds, everything.numbers, strict=True))
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for (*_, command, machine, alone), kind in everything.words.items():
@@ -99,7 +99,7 @@ def batches(conn: sqlite3.Connection, everything: Known) -> list[Batch]:
 
 
 def late_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
-    """Those of the values that came last, uncounted: at once, also where nothing is known yet."""
+    """The batches of the newest values, without counts: fast, and needs no index of the values."""
     late = "SELECT command, fingerprint, at FROM measurement WHERE bench IS NULL ORDER BY id DESC LIMIT ?"
     with explained(None):
         rows = conn.execute(
@@ -111,7 +111,7 @@ def late_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
 
 
 def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int = 500) -> list[Metric]:
-    """The newest of each value that this command measured there, in the order in which they came."""
+    """The newest measurement of each value by this command on this machine, in order of arrival."""
     return _read(
         conn,
         "WHERE id IN (SELECT max(id) FROM measurement WHERE command = ? AND fingerprint = ? AND bench IS NULL"
@@ -121,7 +121,7 @@ def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int =
 
 
 def over_time(conn: sqlite3.Connection, metric: Metric, limit: int = 1000) -> list[tuple[float, float]]:
-    """When it was measured on the same machine, and what came out: the newest so many, oldest first."""
+    """Times and values of the newest measurements of this kind on the same machine, oldest first."""
     with explained(None):
         rows = conn.execute(
             "SELECT at, value FROM measurement WHERE name = ? AND subject = ? AND fingerprint = ?"
@@ -132,13 +132,13 @@ def over_time(conn: sqlite3.Connection, metric: Metric, limit: int = 1000) -> li
 
 
 def newest_machine(conn: sqlite3.Connection, host: str) -> str | None:
-    """Of what was measured last on that host; where nothing ever was, of what was measured last at all."""
+    """The fingerprint key of the newest measurement on that host; without one, of the newest on any host."""
     here = "WHERE fingerprint IN (SELECT key FROM fingerprint WHERE body ->> '$.machine.host' = ?)"
     return _newest(conn, here, (host,)) or _newest(conn, "", ())
 
 
 def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Metric]:
-    """Those that are still there."""
+    """The values with these IDs that still exist."""
     found: dict[int, Metric] = {}
     for first in range(0, len(numbers), _AT_ONCE):
         some = tuple(numbers[first : first + _AT_ONCE])
@@ -150,7 +150,7 @@ def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Me
 def ordered(
     conn: sqlite3.Connection, machine: str | None = None, sort: str = "id", descending: bool = True
 ) -> array[int]:
-    """The numbers of all values, or of those of one machine."""
+    """The sorted IDs of all values, or of one machine's."""
     if sort not in SORTABLE:
         raise ValueError(f"cannot sort by {sort!r}")
     where, bound = ("", ()) if machine is None else (" WHERE fingerprint = ?", (machine,))
@@ -161,14 +161,14 @@ def ordered(
 
 
 def ordered_by_words(everything: Known, machine: str | None, sort: str, descending: bool) -> array[int]:
-    """What `ordered` finds by words: by kinds, which are few, where SQLite would sort every value."""
+    """Like `ordered` for a text column: sorts the few kinds, where SQLite would sort every value."""
     at = WORDS.index(sort)
     texts = sorted({kind[at] for kind in everything.words}, reverse=descending)
     ranks = {text: rank for rank, text in enumerate(texts)}
     of_kind = [
         ranks[kind[at]] if machine in (None, kind[_MACHINE]) else len(texts) for kind in everything.words
     ]
-    piles = [array("q") for _ in range(len(texts) + 1)]  # the last: of other machines
+    piles = [array("q") for _ in range(len(texts) + 1)]  # the last one: other machines
     numbers, kinds = everything.numbers, everything.kinds
     pairs = (
         zip(reversed(numbers), reversed(kinds), strict=True)
@@ -184,7 +184,7 @@ def ordered_by_words(everything: Known, machine: str | None, sort: str, descendi
 
 
 def those_of(order: array[int], shown: array[int]) -> array[int]:
-    """Those that are shown, in that order."""
+    """The IDs of `order` that are in `shown`."""
     is_shown = bytearray(1 + max(max(order, default=0), max(shown, default=0)))
     for number in shown:
         is_shown[number] = 1
@@ -192,7 +192,7 @@ def those_of(order: array[int], shown: array[int]) -> array[int]:
 
 
 def known(conn: sqlite3.Connection, before: Known | None = None) -> Known:
-    """With what `before` has, only what came since is read, unless something went away."""
+    """The index of all values. With `before`, reads only new values, unless some were deleted."""
     with explained(None):
         total: int = conn.execute("SELECT count(*) FROM measurement").fetchone()[0]
         if before is not None and _at(conn, before) == before.last_at:
@@ -205,7 +205,7 @@ def known(conn: sqlite3.Connection, before: Known | None = None) -> Known:
 
 
 def having(everything: Known, words: Sequence[str], machine: str | None) -> array[int]:
-    """The numbers of the values with all of these words, ascending; by the beginning of a machine's key."""
+    """The IDs of the values whose texts contain all words, ascending; `machine` is a prefix of the key."""
     wanted = [word.lower() for word in words]
     fits = bytes(
         key.startswith(machine or "") and all(word in " ".join(texts).lower() for word in wanted)
@@ -215,7 +215,7 @@ def having(everything: Known, words: Sequence[str], machine: str | None) -> arra
 
 
 def _take_in(conn: sqlite3.Connection, found: Known) -> None:
-    """What comes after the last one."""
+    """Appends the values after the last known one."""
     numbers, kinds, words, _ = found
     for number, *kind in conn.execute(
         "SELECT id, name, subject, unit, command, fingerprint, bench IS NULL FROM measurement WHERE id > ?"

@@ -256,7 +256,7 @@ def test_a_folder_whose_run_goes_on_is_left_alone(run_cli: Console, elsewhere: C
     run_cli.detach("sleep", "60")
     run_cli.running(1)
     done = elsewhere("import", run_cli.folder(1))
-    assert done.code == 2 and "still going on" in done.err
+    assert done.code == 2 and "still running" in done.err
     assert elsewhere("runs").out == ""
 
 

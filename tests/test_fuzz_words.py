@@ -113,7 +113,12 @@ def test_whatever_is_asked_of_slurm_is_one_option_on_one_line_or_refused(asked: 
 EVENT_LINES = [
     events.write("metric", 1.5, name="loss", value=0.25, step=3),
     events.write(
-        "attribution", 1.5, test=1, triple=["a", "r", "b"], influences=[[1, "a", "r", "c", -0.5]], names={"a": "é"}
+        "attribution",
+        1.5,
+        test=1,
+        triple=["a", "r", "b"],
+        influences=[[1, "a", "r", "c", -0.5]],
+        names={"a": "é"},
     ),
     events.write("memory", 1.5, mib={"device": 1.0}, more=[None, {"x": [True]}]),
 ]

@@ -1,4 +1,4 @@
-"""A tour has something for every screen, says of everything made up that it is, and touches nothing else."""
+"""A tour has something for every screen, marks all sample data, and touches nothing else."""
 
 from __future__ import annotations
 
@@ -114,12 +114,10 @@ def test_every_made_up_run_says_so_wherever_one_may_look(tour: Home, record: sql
             continue
         assert run.label.endswith(MARK), run
         assert len(run.label) <= _SHOWN_WHOLE or run.label.startswith("bench "), run.label
-        assert "made-up" in tags, run
-        assert any(
-            "made up" in note.text.lower().replace("-", " ") for note in reports.notes(record, run.id)
-        ), run
+        assert "sample-data" in tags, run
+        assert any("sample" in note.text.lower() for note in reports.notes(record, run.id)), run
         if "a real process" in reports.notes(record, run.id)[0].text.lower():
-            continue  # it really goes on here, and its curve is made up
+            continue  # it really goes on here, and its curve is sample data
         machine = runs.spec(record, run.id).environment["machine"]
         assert machine["host"] == machine["processor"] == MADE_UP
         assert reports.events(record, run.id, kinds=("imported",))[0].body["source"] == MADE_UP
@@ -151,7 +149,7 @@ def test_nothing_made_up_gets_into_another_record(run_cli: Console, tour: Home, 
     for path in (out, live, next(tour.runs.glob("0003-*")), waiting):
         done = run_cli("import", path)
         assert done.code == 2
-        assert "made up for a tour" in done.err
+        assert "sample data of a tour" in done.err
     assert run_cli("runs", "--json").json() == []
 
 

@@ -1,4 +1,4 @@
-"""A summary's test triples and the scores that were read, as the rows of a record."""
+"""Database rows of test triples and influences, from a TracIn summary and its score files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kgops.interchange.import_scores import Scores, Triple
 __all__ = ["traces", "trouble_of"]
 
 _PARTS = ("head", "relation", "tail")
-_NOT_THERE = "its scores are not in the folder"
+_NOT_THERE = "the folder has no scores of it"
 Row = dict[str, Any]
 
 
 def traces(listed: Sequence[Mapping[str, Any]], scores: Scores) -> tuple[list[Row], list[Row]]:
-    """Rows of `traced` and of `influence`, numbered as the summary does; what it does not list comes after."""
+    """Rows of `test_triple` and of `influence`, numbered as in the summary; unlisted test triples come last."""
     told = dict(_triples(listed))
     traced: list[Row] = []
     influence: list[Row] = []
@@ -34,7 +34,7 @@ def traces(listed: Sequence[Mapping[str, Any]], scores: Scores) -> tuple[list[Ro
 
 
 def trouble_of(line: Mapping[str, Any]) -> str | None:
-    """Why a test triple has no scores, in the group's words or in ours."""
+    """Why a test triple has no scores: the summary's message, or a default one."""
     if isinstance(line.get("error"), str):
         return str(line["error"])
     for name, what in (("filtering_success", "filtering failed"), ("tracin_success", "TracIn failed")):
@@ -52,7 +52,7 @@ def _triples(listed: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Triple, Mapp
 
 
 def _numbers(told: Mapping[Triple, Mapping[str, Any]], scores: Scores) -> dict[Triple, int]:
-    """A summary that gives a number twice, or one that is none, is numbered anew."""
+    """The summary's numbers; counted from 1 where they are missing or repeated."""
     given = [line.get("index") for line in told.values()]
     fine = all(map(_is_count, given)) and len(set(given)) == len(given)
     numbers = dict(zip(told, [int(n or 0) for n in given] if fine else range(1, len(given) + 1), strict=True))

@@ -1,4 +1,4 @@
-"""`kgops import`: whatever a person points at becomes runs of this record, marked as imported, and never twice."""
+"""`kgops import`: imports runs from an export, a run's folder or an output folder of scripts, each run once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LARGEST_EXPORT = 4 << 30
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came of one run: `number` is that of the new run, None where `known` are it already."""
+    """The result for one run: `number` of the new run, or None where it is in the database already as `known`."""
 
     number: int | None
     known: tuple[int, ...]
@@ -38,7 +38,7 @@ class Imported:
 
 
 def import_from(home: Home, conn: Connection, path: Path, *, again: bool = False) -> list[Imported]:
-    """Every run at `path`: an export, a run's folder, or an output folder of the group's scripts."""
+    """Imports every run at `path`: an export, a run's folder, or an output folder of scripts."""
     try:
         return _import_from(home, conn, path, again=again)
     except NotAFile as error:
@@ -55,21 +55,21 @@ def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> li
     if path.is_dir() and is_output(path):
         return [_from_output(home, conn, path, again=again)]
     if not path.exists():
-        raise Usage(f"there is nothing at {path}", "give an export, a run's folder, or an output folder")
+        raise Usage(f"{path} does not exist", "give an export, a run's folder, or an output folder")
     if not path.is_dir():
         raise NotAFile(path, path.stat().st_mode)
     raise Usage(
-        f"{path} holds no run that kgops knows",
-        "a run's folder has plan.json, an output folder a training_history.json, a summary or TracIn's CSV; of exports "
-        "`--to json` alone holds a whole run",
+        f"{path} contains no run that kgops can import",
+        "a run's folder has plan.json; an output folder has training_history.json, a summary or TracIn's CSV; of the "
+        "exports, only `--to json` contains whole runs",
     )
 
 
 def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
-    """All of them are read before the first is put in: a file that is damaged at its end adds nothing."""
+    """Imports all runs of an export, after reading all of it: a damaged file adds nothing."""
     text = read_regular(path, at_most=_LARGEST_EXPORT + 1, follow=True)
     if len(text) > _LARGEST_EXPORT:
-        raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: this is no export")
+        raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: not an export")
     found = read_runs(conn, text, str(path))
     for i, rows in enumerate(found):
         refuse_made_up(rows, str(path))
@@ -79,7 +79,7 @@ def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> li
 
 
 def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool) -> Imported:
-    """One that lies in this home and has lost its row gets it back, where it is."""
+    """Imports a run's folder; one in this home that has lost its row is restored in place."""
     not_as_ours(folder)
     must_be_still(folder)
     refuse_made_up_folder(folder)

@@ -1,4 +1,4 @@
-"""Runs as a folder that MLflow's file store reads: `mlflow ui --backend-store-uri ./mlruns`."""
+"""Export runs to an MLflow file store: `mlflow ui --backend-store-uri ./mlruns`."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from storage.transfer import Rows
 __all__ = ["write_mlflow"]
 
 _EXPERIMENT = "kgops"
-_EXPERIMENT_ID = "716000042"  # of that name, wherever nothing else has the number
+_EXPERIMENT_ID = "716000042"  # the first number tried
 _STATUS = {"succeeded": 3, "cancelled": 5, "interrupted": 5, "queued": 2, "starting": 1, "running": 1}
 _FAILED = 4
 _LARGEST_META = 1 << 16
-_LOCAL = 4  # MLflow's word for a source that is no project, notebook or job
-# YAML has no place for these, whatever they are escaped as in JSON.
+_LOCAL = 4  # MLflow's source type LOCAL: not a project, notebook or job
+# YAML does not allow these characters, even escaped as in JSON.
 _NOT_PRINTABLE = re.compile("[^\t\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write_mlflow(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
-    """Adds to a store that is there already; a run of ours that it has is written anew with `force` alone."""
+    """Adds runs to a store; a run that it has already is overwritten only with `force`."""
     experiment = _experiment(target)
     for rows in runs:
         _write_run(rows, experiment, force=force)
 
 
 def _experiment(target: Path) -> Path:
-    """The store's experiment of our name, made where there is none."""
+    """The folder of the experiment `kgops`, created where missing."""
     for meta in sorted(target.glob("*/meta.yaml")):
         if re.search(rf"^name: ['\"]?{_EXPERIMENT}['\"]?$", _text(meta), re.MULTILINE):
             return meta.parent
@@ -60,7 +60,7 @@ def _experiment(target: Path) -> Path:
 
 
 def _text(meta: Path) -> str:
-    """Of a store that others write, too."""
+    """A meta file's text; empty where it is not a regular file, since others write to the store too."""
     try:
         return read_regular(meta, at_most=_LARGEST_META, follow=True).decode("utf-8", "replace")
     except NotAFile:
@@ -68,7 +68,7 @@ def _text(meta: Path) -> str:
 
 
 def _write_run(rows: Rows, experiment: Path, *, force: bool) -> None:
-    """Beside its place and then renamed: MLflow lists whatever folder it finds."""
+    """Writes to a temporary folder and renames it: MLflow lists every folder it finds."""
     run = rows.run
     identity = f"{run['submitted_at']!r} {run['workload']} {run['label']} {run['folder']}"
     uuid = hashlib.sha256(identity.encode()).hexdigest()[:32]
@@ -124,7 +124,7 @@ def _write_metrics(rows: Rows, folder: Path) -> None:
 
 
 def _params(rows: Rows) -> Iterator[tuple[str, str]]:
-    """What was asked, and of each option what took effect."""
+    """The job's settings, and the applied value of each option."""
     yield from _flat(rows.spec["job"], "")
     newest = max((row["attempt"] for row in rows.tables["option"]), default=0)
     for row in rows.tables["option"]:
@@ -166,7 +166,7 @@ def _ms(at: float | None) -> int | None:
 
 
 def _yaml(table: Mapping[str, Any]) -> str:
-    """JSON's texts and numbers are YAML's, once what neither prints is gone."""
+    """YAML with JSON values, without unprintable characters."""
     lines = (f"{name}: {json.dumps(_printable(v), ensure_ascii=False)}\n" for name, v in table.items())
     return "".join(lines)
 

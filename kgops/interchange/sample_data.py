@@ -1,4 +1,4 @@
-"""Runs that a tour made up: known by the mark that says where they came from, wherever they are exported to."""
+"""Refuse to import sample data: runs of `demo --tour`, recognised by their origin in exports and folders."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from storage.transfer import Rows
 
 __all__ = ["TOUR", "refuse_made_up", "refuse_made_up_folder"]
 
-TOUR = "tour"  # kind of the origin that such a run's mark tells
+TOUR = "tour"  # kind of a sample run's origin
 
 
 def refuse_made_up(rows: Rows, source: str) -> None:
-    """A made-up run never becomes part of anybody's history."""
+    """Raises Usage for an exported sample run."""
     marks = (event["body"] for event in rows.tables["event"] if event["kind"] == IMPORTED)
     _refuse(marks, f"{source}: {one_line(rows.run['label'], 60)!r}")
 
 
 def refuse_made_up_folder(folder: RunFolder) -> None:
-    """The same of a run's folder."""
+    """Raises Usage for the folder of a sample run."""
     told = read_json(folder.origins)
     marks = [mark.get("body") for mark in told if isinstance(mark, dict)] if isinstance(told, list) else []
     _refuse(marks, str(folder.path))
@@ -33,6 +33,6 @@ def refuse_made_up_folder(folder: RunFolder) -> None:
 def _refuse(marks: Iterable[Any], what: str) -> None:
     if any(isinstance(mark, dict) and mark.get("kind") == TOUR for mark in marks):
         raise Usage(
-            f"{what} was made up for a tour",
-            "a record holds what took place; `kgops demo --tour` makes another tour",
+            f"{what} is sample data of a tour",
+            "only real runs can be imported; `kgops demo --tour` creates another tour",
         )

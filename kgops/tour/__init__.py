@@ -1,1 +1,1 @@
-"""A home filled for looking around: histories that are made up and say so, and a few runs that really took place."""
+"""`kgops demo --tour`: fills a home with sample data, marked as such, and a few real runs."""

@@ -1,4 +1,4 @@
-"""Benchmarks for the tour, with verdicts of every kind by the stated rule, from values that are made up."""
+"""Benchmarks of the tour: sample data with verdicts of every kind."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from storage.database import Connection
 __all__ = ["bench_stories", "put_benches"]
 
 _ROUNDS = 3
-_MATRIX_DAYS = (37.0, 19.3)  # twice, so that two benchmarks of one plan can be compared
+_MATRIX_DAYS = (37.0, 19.3)  # two benchmarks of one plan, for comparison
 _CLAIMS_DAYS = 29.7
 _COMMAND = f"kgops demo --tour  # {MADE_UP}"
 _MATRIX = f"umls batch sizes and precision {MARK}"
 _CLAIMS = f"claims a {MARK}: training ConvE, batch 256"
-# variant → how much faster, how much less memory; None: it could not be tried.
+# variant → speed-up, memory saving; None: it could not be run.
 _SPEED_UP: dict[str, dict[str, tuple[float, float] | None]] = {
     _MATRIX: {
         "batch_size=256 precision=fp32": (1.0, 1.0),
@@ -44,7 +44,7 @@ _SECONDS, _MIB = 8.4, 3744.0
 
 
 def bench_stories() -> list[Story]:
-    """The runs that the benchmarks consist of: one for each variant and round, and one a round that takes them all."""
+    """The runs of the benchmarks: one for each variant and round, or one for each round with all variants."""
     first, second = (_matrix_stories(1 + 2 * n, days) for n, days in enumerate(_MATRIX_DAYS))
     return [*first, *_claims_stories(), *second]
 
@@ -77,7 +77,7 @@ def _claims_stories() -> Iterator[Story]:
 
 
 def put_benches(conn: Connection, numbers: list[int], now: float) -> None:
-    """`numbers` are those that the runs of `bench_stories` got."""
+    """Writes the benchmarks; `numbers` are the run numbers of `bench_stories`, in order."""
     claims.keep(conn, [held.claim for held in shipped()])
     rest = iter(numbers)
     first = _one_each(_MATRIX, rest)
@@ -129,7 +129,7 @@ def _pairs(name: str, runs: dict[tuple[int, str], int], begun: float) -> Iterato
 
 
 def _measured(bench: str, variant: str, n: int) -> dict[str, Any]:
-    """Of the nth run: a little beside every other."""
+    """The values of a run, with a small deviation that depends on `n`."""
     ratio = _SPEED_UP[bench][variant]
     told: dict[str, Any] = {
         "state": "succeeded",

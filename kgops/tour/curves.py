@@ -1,4 +1,4 @@
-"""Curves that look as training looks: the same ones each time, from a name, without chance and without a model."""
+"""Deterministic sample curves that look like training."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["Shape", "wobble"]
 
 
 def wobble(name: str, n: int) -> float:
-    """Between -1 and 1: the nth of an endless, repeatable row."""
+    """The nth value of a deterministic pseudo-random sequence between -1 and 1."""
     digest = hashlib.sha256(f"{name} {n}".encode()).digest()
     return int.from_bytes(digest[:4], "big") / 0x7FFFFFFF - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """From `start` towards `end`, quickly first: `points` of them over `steps`, each off by up to `noise` of the way.
+    """An exponential approach from `start` to `end`: `points` over `steps`, with `noise` relative to the range.
 
-    From `lost_at` of the way on there is no number any more, as when a loss diverges."""
+    From the fraction `lost_at` on, values are None, as when a loss diverges."""
 
     name: str
     start: float

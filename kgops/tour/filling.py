@@ -1,4 +1,4 @@
-"""Fills a home with a tour: what is made up through the door that imports use, what is real through the queue."""
+"""Creates a tour: sample runs are imported, real runs are launched through the queue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from storage.runs import Run
 __all__ = ["REAL", "Tour", "fill", "put_stories"]
 
 REAL_TAG = "real"
-REAL: tuple[dict[str, Any], ...] = (  # jobs that take place, each on one core
+REAL: tuple[dict[str, Any], ...] = (  # jobs that really run, each on one core
     {
         "workload": "pipeline",
         "label": "nations, trained and traced",
@@ -56,7 +56,7 @@ _LIVE_MINUTES = 15
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """The numbers of its runs: made up, really run, running now, waiting for that one."""
+    """The tour's runs: sample data, real ones, the one running now, and those waiting for it."""
 
     made_up: tuple[int, ...]
     real: tuple[Run, ...]
@@ -65,17 +65,17 @@ class Tour:
 
 
 def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]) -> Tour:
-    """Everything a tour has; Usage where the home is somebody's."""
+    """Creates the tour. Raises Usage where the home is in use."""
     homes.begin(home)
     make_home(home)
     conn = open_writer(home.database)
     try:
         told = [*stories(), *bench_stories()]
-        tell(f"Writing {len(told)} made-up runs of the last six weeks, and three made-up benchmarks …")
+        tell(f"Writing sample data: {len(told)} runs of the last six weeks and three benchmarks …")
         made_up = put_stories(home, conn, told)
         really = _run_really(home, conn, real, tell) if real else ()
         tell(
-            f"Starting one that reports a made-up curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
+            f"Starting a run that reports a sample curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
         )
         running, *waiting = _start_live(home, conn)
     finally:
@@ -85,7 +85,7 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
 
 
 def put_stories(home: Home, conn: Connection, told: list[Story]) -> list[int]:
-    """In the order in which they were submitted, as a history has it; the numbers in the order of `told`."""
+    """Imports the runs in the order of their submission; returns their numbers in the order given."""
     now = time.time()
     marked = _mark()
     numbers: dict[int, int] = {}
@@ -98,20 +98,22 @@ def put_stories(home: Home, conn: Connection, told: list[Story]) -> list[int]:
 
 
 def _mark() -> dict[str, Any]:
-    """What says of a run where it came from: nowhere."""
+    """The origin of a sample run."""
     return {**origin(TOUR, Path(MADE_UP)), "on": MADE_UP}
 
 
 def _run_really(
     home: Home, conn: Connection, jobs: Sequence[dict[str, Any]], tell: Callable[[str], None]
 ) -> tuple[Run, ...]:
-    """Both at once, each on one core: that is what makes it less than a minute."""
-    tell(f"Really running, for half a minute or so: {'; '.join(job['label'] for job in jobs)} …")
+    """Runs both jobs at once, each on one core, to stay below a minute."""
+    tell(f"Running for real, about half a minute: {'; '.join(job['label'] for job in jobs)} …")
     with lent({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}):
         numbers = [_launch(home, conn, job, REAL_TAG) for job in jobs]
     found = []
     for number in numbers:
-        reports.add_note(conn, number, time.time(), "Really run on this machine while the tour was made.")
+        reports.add_note(
+            conn, number, time.time(), "A real run on this machine, made while the tour was created."
+        )
         found.append(wait_for_end(home, conn, number))
         tell(f"  run {number} {found[-1].state}")
     return tuple(found)
@@ -134,12 +136,10 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
         number = _launch(home, conn, job, MADE_UP_TAG)
         now, run = time.time(), runs.get(conn, number)
         assert run is not None
-        # In its folder, too: that can be imported without the record.
+        # Also in its folder, which can be imported without the database.
         write_json(RunFolder(home.runs / run.folder).origins, [{"at": now, "body": _mark()}])
         reports.add_event(conn, number, 0, now, IMPORTED, _mark())
-        reports.add_note(
-            conn, number, now, "A real process that reports a made-up curve: nothing is trained."
-        )
+        reports.add_note(conn, number, now, "A real process that reports a sample curve: nothing is trained.")
         yield number
 
 

@@ -1,4 +1,4 @@
-"""What runs while somebody looks at a tour: a process that reports a made-up curve, slowly, and does nothing else."""
+"""The tour's running process: reports a sample curve slowly and trains nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY_S = 2.0
 
 
 def main() -> None:
-    """`python -m kgops.tour.live MINUTES`; its events go where a supervised command finds KGOPS_EVENTS."""
+    """`python -m kgops.tour.live MINUTES`; appends its events to the file named by KGOPS_EVENTS."""
     points = max(int(float(sys.argv[1]) * 60 / _EVERY_S), 1)
     loss = Shape("loss", 2.3, 0.41, points=points, steps=points, noise=0.08)
     print(f"({MADE_UP}): nothing is trained here", flush=True)

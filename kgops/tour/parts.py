@@ -1,4 +1,4 @@
-"""What stories are made of: options as each workload has them, fallbacks, curves of a training, memory by part."""
+"""Parts of the tour's sample runs: options of each workload, OOM fallbacks, training curves, memory by part."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REGRESS = (
 
 
 def with_(options: tuple[Asked, ...], *other: Asked) -> tuple[Asked, ...]:
-    """The same with these in place of those of their names."""
+    """The options with others of the same name replaced."""
     named = {one.name: one for one in other}
     return (*(named.pop(one.name, one) for one in options), *named.values())
 
@@ -57,7 +57,7 @@ def training(
     epoch_s: float,
     lost_at: float | None = None,
 ) -> tuple[Shape, ...]:
-    """A loss that falls, an MRR that rises, and how fast."""
+    """Curves of a training: falling loss, rising MRR and Hits@10, seconds per epoch."""
     shapes = [
         Shape("loss", *loss, points=epochs, steps=epochs, lost_at=lost_at),
         Shape("epoch_seconds", 1.06 * epoch_s, epoch_s, points=epochs, steps=epochs, noise=0.5),
@@ -70,7 +70,7 @@ def training(
 
 
 def mib(weights: float, activations: float, scores: float, data: float) -> dict[str, float]:
-    """As a memory estimate names its parts; an optimizer's moments are twice the weights, gradients once."""
+    """A memory estimate by part: gradients take as much as the weights, Adam's moments twice as much."""
     more = {"gradients": weights, "optimizer": 2 * weights}
     return {"weights": weights, **more, "activations": activations, "scores": scores, "data": data}
 
@@ -101,7 +101,7 @@ _TESTS = (("ex:1", "treats", "ex:11"), ("ex:2", "treats", "ex:12"), ("ex:3", "tr
 
 
 def traced(scale: float = 1.0, *, trouble_at: int | None = None) -> tuple[TestTriple, ...]:
-    """Three test triples of a graph that there is not, with fictional names."""
+    """Three test triples of a fictional graph, with their influences."""
     return tuple(
         TestTriple(n, *test, candidates=12_408, trouble=f"its tail is not in the vocabulary ({MADE_UP})")
         if n == trouble_at
@@ -111,7 +111,7 @@ def traced(scale: float = 1.0, *, trouble_at: int | None = None) -> tuple[TestTr
 
 
 def _influences(test: int, scale: float) -> tuple[Influence, ...]:
-    """Another order of the same triples for each test; ranks by score, proponents up, opponents down."""
+    """The sample triples in another order for each test, ranked by score: proponents up, opponents down."""
     turned = _FOUND[test - 1 :] + _FOUND[: test - 1]
     scores = sorted((score * scale / test for _, score in _FOUND), reverse=True)
     up = [score for score in scores if score > 0]

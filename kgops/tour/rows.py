@@ -1,5 +1,4 @@
-"""A made-up run as the rows of a record. Each says that it is made up: in its name, its tags, a note, its machine, its
-files and, as an imported run says where it came from, in the event that marks it."""
+"""Database rows of a sample run. Its label, tags, note, machine, files and `imported` event mark it as sample data."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ from storage.transfer import TABLES, Curve, Rows
 
 __all__ = ["put_files", "rows_of"]
 
-_NOTE = "Made up for the tour: this run never took place, and nothing in it was measured."
+_NOTE = "Sample data: this run never took place, and nothing in it was measured."
 
 
 def rows_of(conn: Connection, story: Story, now: float) -> Rows:
-    """To be put into a record by `put_record`, which gives it its number and its folder."""
+    """The rows for `put_record`, which assigns number and folder."""
     begun = now - story.days * 86400
     label = f"{story.label} {MARK}"
     options = {one.name: _typed(one.asked) for one in story.options if one.by == "person"}
@@ -48,14 +47,14 @@ def rows_of(conn: Connection, story: Story, now: float) -> Rows:
 
 
 def put_files(story: Story, folder: RunFolder) -> None:
-    """What the rows name, so that logs and results can be opened."""
+    """Writes the log and the result files that the rows name."""
     folder.log.write_text("".join(f"{line}\n" for line in (f"({MADE_UP})", *_log(story))))
     for path, text in _files(story):
         (folder.path / path).write_text(text)
 
 
 def _blank(conn: Connection, table: str) -> dict[str, Any]:
-    """A row in which nothing is known, whatever columns the schema has by now."""
+    """An empty row with all columns of the table's current schema."""
     blank = {"INTEGER": 0, "REAL": 0.0, "TEXT": ""}
     return {
         column.name: ({} if column.is_json else blank[column.type]) if column.required else None
@@ -115,7 +114,7 @@ def _plan(story: Story) -> dict[str, Any]:
 
 
 def _table(fallback: Fallback) -> dict[str, Any]:
-    """As JSON has it."""
+    """The fallback as JSON."""
     table = fallback.as_table()
     return {**table, "changes": list(table["changes"])}
 
@@ -168,12 +167,12 @@ def _attempts(conn: Connection, story: Story, begun: float) -> Iterator[dict[str
 
 
 def _options(story: Story) -> Iterator[dict[str, Any]]:
-    """As its last attempt left them: what the OOM fallbacks took is not in effect any more."""
+    """The options of the last attempt, as the OOM fallbacks changed them."""
     taken = {name: value for fallback in story.fallbacks for name, value in fallback.settings.items()}
     for one in story.options:
         applied, why = one.applied, one.why
         if one.name in taken:
-            applied, why = _shown(taken[one.name]), "after out of memory, by the OOM fallbacks"
+            applied, why = _shown(taken[one.name]), "OOM fallback after out of memory"
         told = {"requested": one.asked, "applied": applied, "reason": why, "chosen_by": one.by}
         yield {"attempt": len(story.attempts), "name": one.name, "effect": effect_of(one.name), **told}
 
@@ -230,7 +229,7 @@ def _curves(story: Story, begun: float) -> Iterator[Curve]:
         yield Curve(shape.name, [shape.step(n) for n in numbers], [shape.value(n) for n in numbers], times)
     if story.took_mib is None:
         return
-    # Memory rises while data are loaded, and then stays.
+    # Memory rises while data are loaded, then stays constant.
     name = "gpu_memory_mib" if story.on_gpu else "host_memory_mib"
     share = [min(1.0, 0.4 + 0.2 * n) - 0.01 * abs(wobble(story.label, n)) for n in range(40)]
     share[20] = 1.0

@@ -1,4 +1,4 @@
-"""The runs of a tour, oldest first: every workload, every end, and pairs that are worth comparing. All made up."""
+"""The sample runs of a tour, oldest first: every workload, every end state, and pairs worth comparing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _training() -> Iterator[Story]:
         metrics={"test_mrr": 0.3120, "test_hits_at_10": 0.4893, "best_valid_mrr": 0.3150, "train_s": 5490.0},
         took_mib=14210.0,
         tags=(),
-        notes=("Stepped down twice: the second step changes results, since --allow-approximate was given.",),
+        notes=("Two OOM fallbacks: the second changes results, which --allow-approximate permits.",),
     )
     yield Story(
         *("train", "wn18rr wide", {**_WN, "embedding_dim": 1024}, 4.4, 6.0, "out_of_memory", _NO_ROOM),
@@ -91,7 +91,7 @@ def _training() -> Iterator[Story]:
     yield from _models()
     yield Story(
         *("train", "umls, lr 0.1", {"dataset": "umls", "learning_rate": 0.1}, 12.2, 1.5, "failed"),
-        reason="the loss is no number any more, since epoch 7",
+        reason="the loss is NaN since epoch 7",
         options=TRAIN,
         shapes=training(12, (0.21, 0.31), None, epoch_s=6.8, lost_at=0.55),
         took_mib=612.0,
@@ -99,10 +99,10 @@ def _training() -> Iterator[Story]:
     )
     yield Story(
         *("train", "fb15k-237 overnight", _FB, 9.3, 51.0, "interrupted"),
-        reason="the machine was started again",
+        reason="the machine was restarted",
         tries=(
             Try("interrupted", 0.4, "the worker was lost: SIGKILL, which kgops did not send"),
-            Try("interrupted", 0.6, "the machine was started again"),
+            Try("interrupted", 0.6, "the machine was restarted"),
         ),
         options=TRAIN,
         shapes=training(34, (0.0231, 0.0062), 0.264, epoch_s=88.0),
@@ -171,9 +171,9 @@ def _tracing() -> Iterator[Story]:
         options=with_(TRACIN, Asked("gram_precision", "fp16", "fp16", by="person")),
         metrics={"tests": 3.0, "failed_tests": 0.0, "tracin_s": 771.0, "precision_top50": 0.98},
         traced=traced(1.0004),
-        notes=("49 of the exact run's first 50 triples are among this one's.",),
+        notes=("49 of the exact run's top 50 triples are in this run's top 50.",),
     )
-    fewer = fallback("tests_at_once", 64, 8, "what is kept of fewer test triples at a time")
+    fewer = fallback("tests_at_once", 64, 8, "fewer test triples at a time")
     yield replace(
         exact,
         label="wn18rr, many tests",
@@ -234,7 +234,7 @@ def _regression() -> Iterator[Story]:
         progress=("train", 40.0, 40.0, "epochs"),
     )
     yield base
-    pieces = fallback("microbatch", 8, 2, "examples computed in smaller pieces; the same step up to rounding")
+    pieces = fallback("microbatch", 8, 2, "smaller microbatches; the same step up to rounding")
     yield replace(
         base,
         label="heights, full frames",

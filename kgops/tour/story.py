@@ -1,4 +1,4 @@
-"""What a tour tells: runs as one would describe them, on a machine that there is not."""
+"""The description of a sample run of the tour, on a fictional machine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from storage.influences import TestTriple
 
 __all__ = ["GPU", "MADE_UP", "MADE_UP_TAG", "MARK", "Asked", "Story", "Try", "environment"]
 
-MADE_UP = "made up for the tour"
-MADE_UP_TAG = "made-up"
-MARK = "(made up)"  # behind the name of whatever is
-GPU = {"name": f"Tesla T4 {MARK}", "uuid": "GPU-made-up-for-the-tour", "mib": 15360}
+MADE_UP = "sample data"
+MADE_UP_TAG = "sample-data"
+MARK = "(sample data)"  # behind names
+GPU = {"name": f"Tesla T4 {MARK}", "uuid": "GPU-sample-data", "mib": 15360}
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An option: what was asked, what came of it, and why, where that is something else."""
+    """An option's requested and applied value, and the reason where they differ."""
 
     name: str
     asked: str
@@ -31,7 +31,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """An attempt, for `share` of the run's time. `fallback` is what gives way after it."""
+    """An attempt that takes `share` of the run's time. `fallback` is applied after it."""
 
     outcome: str
     share: float = 1.0
@@ -42,7 +42,7 @@ class Try:
 
 @dataclass(frozen=True)
 class Story:
-    """What happened, as one would tell it; `days` ago, for so many `minutes`."""
+    """A sample run that started `days` ago and took `minutes`."""
 
     workload: str
     label: str
@@ -55,11 +55,11 @@ class Story:
     options: Sequence[Asked] = ()
     shapes: Sequence[Shape] = ()
     metrics: dict[str, float] = field(default_factory=dict)
-    parts_mib: dict[str, float] = field(default_factory=dict)  # what was predicted of its memory
-    took_mib: float | None = None  # of the GPU, or of the host where it used none
+    parts_mib: dict[str, float] = field(default_factory=dict)  # memory estimate by part
+    took_mib: float | None = None  # measured peak on the GPU, or on the host without one
     on_gpu: bool = True
     traced: Sequence[TestTriple] = ()
-    progress: tuple[str, float, float, str] | None = None  # phase, done, of, unit
+    progress: tuple[str, float, float, str] | None = None  # phase, done, total, unit
     tags: Sequence[str] = ()
     notes: Sequence[str] = ()
     log: Sequence[str] = ()
@@ -78,7 +78,7 @@ class Story:
 
 
 def environment() -> dict[str, Any]:
-    """Of a machine that there is not."""
+    """The environment of a fictional machine."""
     return {
         "python": MARK,
         "packages": {"torch": MARK},

@@ -1,4 +1,4 @@
-"""A job while a person is still choosing: texts that may be wrong, and what could be chosen instead."""
+"""A draft of a job, as entered in the new-run form: its fields, their validation and their completions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ BUNDLED = ("nations", "kinships", "umls")
 _SPLITS = ("train", "valid", "test")
 _VOCABULARIES = ("entity_to_id", "relation_to_id")
 _ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz", "")
-_LOOKED_AT = 60  # runs, for data that were used before
+_LOOKED_AT = 60  # newest runs whose data are offered again
 
 
 class BadField(Usage):
-    """What is wrong with one field, and which."""
+    """An error in one field of the form."""
 
     def __init__(self, field: str, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint)
@@ -38,7 +38,7 @@ class BadField(Usage):
 
 
 class Field(NamedTuple):
-    """One line a person fills in; `steps` are numbers that are common."""
+    """One line of the form; `steps` are common values of a number."""
 
     name: str
     label: str
@@ -55,21 +55,21 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "tracin": (
         Field("run", "run", "a training run that succeeded"),
         Field("test_triple", "test triple", "head, relation, tail; empty: all"),
-        Field("top_k", "top", "how many of the strongest to keep", (10, 25, 50, 100, 500, 1000)),
+        Field("top_k", "top", "number of strongest influences to keep", (10, 25, 50, 100, 500, 1000)),
     ),
     "regress": (
-        Field("config", "config", "a configuration that ships, or a file"),
-        Field("data_directory", "flights", "a folder with a file for each flight"),
-        Field("epochs", "epochs", "passes over the windows, at most", (1, 5, 10, 20, 50, 100, 200)),
-        Field("architecture", "network", "what mixes the frames of a window"),
+        Field("config", "config", "a bundled configuration, or a file"),
+        Field("data_directory", "flights", "a folder with one file for each flight"),
+        Field("epochs", "epochs", "maximum passes over the windows", (1, 5, 10, 20, 50, 100, 200)),
+        Field("architecture", "network", "network that combines the frames of a window"),
     ),
     "exec": (
-        Field("command", "command", "as you would type it"),
-        Field("cwd", "folder", "where it runs; empty: here"),
+        Field("command", "command", "the command line to run"),
+        Field("cwd", "folder", "working folder; empty: the current one"),
     ),
 }
 _NUMBERS = {"num_epochs": 100, "embedding_dim": 200, "top_k": 100}
-# Those that a flag of the workload's command pulls: what is copied says all that was chosen.
+# Options that the workload's command has a flag for: the copied command then holds every choice.
 PULLED: dict[str, tuple[str, ...]] = {
     "train": (
         *("precision", "batch_size", "entity_chunk", "gradient_checkpointing"),
@@ -89,7 +89,7 @@ PULLED: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """`fields` by name, empty for the default; `gpu` is `cpu`, an index here, or a known GPU's short name."""
+    """`fields` by name, empty for the default; `gpu` is `cpu`, a GPU's index, or a known GPU's short name."""
 
     workload: str = "train"
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Draft:
         return self.fields.get(name, "")
 
     def number(self, name: str) -> int | None:
-        """What a number's field says, or its default; None where it says something else."""
+        """The field's number, or its default where it is empty; None where it is not a number."""
         text = self.text(name).strip().replace(",", "")
         return int(text) if text.isdecimal() else _NUMBERS.get(name) if not text else None
 
@@ -109,18 +109,18 @@ class Draft:
         return replace(self, fields={**self.fields, name: text})
 
     def with_option(self, name: str, value: Any) -> Draft:
-        """None leaves it to profile and planner."""
+        """Sets an option; None leaves it to the profile and the planner."""
         rest = {option: v for option, v in self.options.items() if option != name}
         return replace(self, options=rest if value is None else {**rest, name: value})
 
 
 def is_what_if(draft: Draft) -> bool:
-    """Whether it is about a GPU that is known by name and not one of this machine's."""
+    """Whether the draft is planned for a known GPU that this machine does not have."""
     return draft.gpu is not None and known_by_short_name(draft.gpu) is not None
 
 
 def job_of(draft: Draft) -> Job:
-    """The job as chosen. Raises BadField, which names the field to look at."""
+    """The draft as a job. Raises BadField, which names the wrong field."""
     options = {name: v for name, v in draft.options.items() if name in PULLED[draft.workload]}
     if draft.workload == "regress":
         settings, options = _regress(draft, options)
@@ -143,10 +143,10 @@ def job_of(draft: Draft) -> Job:
 
 
 def files_of(data: str) -> dict[str, str]:
-    """What a job calls these data: a data set by name, or files. Raises BadField where nothing is there."""
+    """The job settings for a bundled data set's name or a path. Raises BadField where there is no such data."""
     text = data.strip()
     if not text:
-        raise BadField("data", "no data are named", f"one of {', '.join(BUNDLED)}, or a path")
+        raise BadField("data", "the data are missing", f"name one of {', '.join(BUNDLED)}, or a path")
     path = Path(text).expanduser()
     if path.is_dir():
         return _in_folder(path.absolute())
@@ -158,7 +158,7 @@ def files_of(data: str) -> dict[str, str]:
 
 
 def recent_data(conn: Connection) -> list[str]:
-    """Data of the newest training runs, as a person would name them, the newest first."""
+    """Data sets and folders of the newest training runs, newest first."""
     found: dict[str, None] = {}
     for run in runs.page(conn, limit=_LOOKED_AT):
         spec = runs.spec(conn, run.id) if run.workload in ("train", "pipeline") else None
@@ -173,7 +173,7 @@ def recent_data(conn: Connection) -> list[str]:
 
 
 def recent_flights(conn: Connection) -> list[str]:
-    """Folders that the newest regressions learned from, the newest first."""
+    """Flight folders of the newest regression runs, newest first."""
     found: dict[str, None] = {}
     for run in runs.page(conn, Filter(workload="regress"), limit=_LOOKED_AT):
         folder = (runs.spec(conn, run.id).job.get("regress") or {}).get("data_directory")
@@ -183,13 +183,13 @@ def recent_flights(conn: Connection) -> list[str]:
 
 
 def trained_runs(conn: Connection) -> list[str]:
-    """Numbers of runs whose model can be traced, the newest first."""
+    """Numbers of training runs that TracIn can use, newest first."""
     found = runs.page(conn, Filter(states=("succeeded",)), limit=_LOOKED_AT)
     return [str(run.id) for run in found if run.workload in ("train", "pipeline")]
 
 
 def completions(text: str, named: Sequence[str] = BUNDLED) -> list[str]:
-    """What a name, or a path, that begins so might become: folders end in a slash."""
+    """Completions of a data set's name or a path; folders end in a slash."""
     typed = Path(text).expanduser()
     folder, begun = (typed, "") if text.endswith(os.sep) else (typed.parent, typed.name)
     try:
@@ -202,7 +202,7 @@ def completions(text: str, named: Sequence[str] = BUNDLED) -> list[str]:
 
 
 def _named(train: Path) -> str:
-    """A folder where its name says it all."""
+    """The folder, where its train file would be found by name; else the file."""
     try:
         whole = _in_folder(train.parent)
     except BadField:
@@ -217,7 +217,7 @@ def _in_folder(folder: Path) -> dict[str, str]:
         if there is not None:
             found[role] = str(there)
     if "train" not in found:
-        raise BadField("data", f"{folder} has no train.txt or train.tsv", "name the file of triples itself")
+        raise BadField("data", f"{folder} has no train.txt or train.tsv", "name the file of triples instead")
     return found
 
 
@@ -228,7 +228,7 @@ def _train(draft: Draft) -> dict[str, Any]:
 
 def _tracin(draft: Draft) -> dict[str, Any]:
     if not draft.text("run").strip():
-        raise BadField("run", "no training run is named", "train a model first, or name a run's number")
+        raise BadField("run", "the training run is missing", "train a model first, or enter a run's number")
     settings: dict[str, Any] = {"run": _number(draft, "run")}
     if draft.text("test_triple").strip():
         settings["test_triple"] = draft.text("test_triple").strip()
@@ -238,7 +238,7 @@ def _tracin(draft: Draft) -> dict[str, Any]:
 
 
 def _regress(draft: Draft, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings and options of the configuration, with what was chosen in place of what it says."""
+    """Settings and options of the configuration, overridden by the draft's fields."""
     config, folder = draft.text("config").strip(), draft.text("data_directory").strip()
     try:
         asked = configurations.read(config) if config else {}
@@ -267,7 +267,7 @@ def _exec(draft: Draft) -> dict[str, Any]:
     except ValueError as error:
         raise BadField("command", f"cannot be read as a command: {error}".lower()) from error
     if not words:
-        raise BadField("command", "no command is given", "for example: python train.py")
+        raise BadField("command", "the command is missing", "for example: python train.py")
     folder = Path(draft.text("cwd").strip() or ".").expanduser().absolute()
     if not folder.is_dir():
         raise BadField("cwd", f"there is no folder {folder}", "Tab completes a path")
@@ -285,7 +285,7 @@ def _number(draft: Draft, name: str) -> int:
 
 
 def _about_a_field(error: BadJob, workload: str) -> BadField:
-    """The first problem, where a person looks for it; else at the first field, where the data or a file are named."""
+    """The first problem as an error of its field; of the first field where the form has no such field."""
     where, _, what = error.problems[0].partition(": ")
     name = where.rpartition(".")[2]
     fields = [field.name for field in FIELDS[workload]]

@@ -1,4 +1,4 @@
-"""What a TracIn run found, as frozen values, and the short path that an influential triple lies on."""
+"""The influences that a TracIn run found, and the shortest path from a test triple's head to its tail through one."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ __all__ = [
 TRACES = ("tracin", "pipeline")
 _LONGEST = 4  # edges of a path
 _TABLE = re.compile(r"(tracin|triple_.*_tracin)\.(csv|json|parquet)")
-_LARGEST = 64 << 20  # bytes of training triples that a screen keeps the neighbours of
+_LARGEST = 64 << 20  # bytes of training triples: neighbours of larger files are not kept in memory
 
 
 class Step(NamedTuple):
-    """An edge of a path as it is walked; `forward`: from its head to its tail."""
+    """An edge of a path; `forward`: walked from head to tail."""
 
     start: str
     relation: str
@@ -54,20 +54,20 @@ Neighbours = dict[str, list[Step]]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A run's test triples, each with all that was found for it, strongest proponent first."""
+    """A run's test triples and the influences on each, strongest proponent first."""
 
     run: Run
     tests: tuple[TestTriple, ...]
     found: dict[int, tuple[Influence, ...]]
     names: dict[str, str]
-    rest: str | None = None  # where the test triples are that the record does not have
+    rest: str | None = None  # which file has the test triples that the database leaves out
 
     def called(self, label: str) -> str:
         return self.names.get(label, label)
 
 
 def newest(home: Home) -> Run | None:
-    """The newest run that traced, or traces."""
+    """The newest run with a TracIn part."""
     conn = open_reader(home.database)
     try:
         one_of_each = (runs.page(conn, runs.Filter(workload=name), limit=1) for name in TRACES)
@@ -91,7 +91,7 @@ def of_run(home: Home, number: int) -> Found:
 
 
 def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> str | None:
-    """Where the rest is, if the record keeps less than was found: fewer test triples, or fewer than `top` of each."""
+    """Which file has the rest, where the database keeps fewer test triples or fewer than `top` influences of each."""
     of: float = reports.metrics(conn, run.id).get("tests", tests)
     kept = []
     if of > tests >= TRACIN_TESTS_IN_RECORD:
@@ -101,20 +101,20 @@ def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> s
     if not kept:
         return None
     files = [one.path for one in reports.artifacts(conn, run.id) if _TABLE.fullmatch(PurePath(one.path).name)]
-    where = f"all that was kept is in {files[0]}" if files else "name a file (--csv-output) to keep more"
+    where = f"all of them are in {files[0]}" if files else "write a file (--csv-output) to keep more"
     if len(files) > 1:
         where += f" and {len(files) - 1:,} more files"
-    return f"the record has {' and '.join(kept)}: {where}"
+    return f"the database keeps {' and '.join(kept)}: {where}"
 
 
 def training_neighbours(home: Home, run: Run) -> Neighbours:
-    """Each entity's edges among the triples the run was trained on; Unavailable says why they cannot be read."""
+    """The edges of each entity in the run's training triples. Raises Unavailable where they cannot be read."""
     path = _training_file(home, run)
     found: defaultdict[str, list[Step]] = defaultdict(list)
     known: dict[str, str] = {}
     try:
         if path.stat().st_size > _LARGEST:
-            raise Unavailable(f"{path.name} is too large to look for paths in here")
+            raise Unavailable(f"{path.name} is too large to search for paths")
         with os.fdopen(open_regular(path, follow=True), encoding="utf-8-sig") as file:
             for line in file:
                 parts = line.rstrip("\r\n").split("\t")
@@ -131,10 +131,10 @@ def training_neighbours(home: Home, run: Run) -> Neighbours:
 
 
 def path_through(edges: Neighbours, head: str, tail: str, triple: tuple[str, str, str]) -> tuple[Step, ...]:
-    """The shortest path from head to tail over that triple that meets no entity twice; none: no step.
+    """The shortest simple path from head to tail through `triple`; empty where none has at most four edges.
 
-    Of at most four edges one side of the triple has at most one, and that side is known by its two ends:
-    so the other side is the shortest that avoids these, and nothing is missed.
+    One side of the triple then has at most one edge, so its entities are known, and a breadth-first search of the
+    other side that avoids them finds the shortest path.
     """
     source, relation, target = triple
     middles = (Step(source, relation, target, True), Step(target, relation, source, False))
@@ -162,7 +162,7 @@ def _both_ways(edges: Neighbours, head: str, tail: str, middle: Step) -> Iterabl
 
 
 def _shortest(edges: Neighbours, start: str, end: str, apart: set[str], most: int) -> tuple[Step, ...] | None:
-    """Breadth first; None where there is none of at most so many edges."""
+    """Breadth-first search; None where no path has at most `most` edges."""
     if start == end:
         return ()
     came: dict[str, Step | None] = {start: None}
@@ -205,11 +205,11 @@ def _training_file(home: Home, run: Run) -> Path:
 
 
 def _bundled(name: str) -> Path:
-    """Where PyKEEN keeps a dataset it ships with; finding it runs none of PyKEEN."""
+    """The train file of a dataset bundled with PyKEEN, found without importing PyKEEN."""
     package = find_spec("pykeen")
     if package is None or package.origin is None or not name.isidentifier():
-        raise Unavailable("the run's training triples are in no file that is known here")
+        raise Unavailable("the file of the run's training triples is unknown")
     path = Path(package.origin).parent / "datasets" / name.lower() / "train.txt"
     if not path.is_file():
-        raise Unavailable(f"the triples of {name} are not among those PyKEEN ships")
+        raise Unavailable(f"PyKEEN does not bundle the triples of {name}")
     return path

@@ -1,4 +1,4 @@
-"""A window onto all runs that there ever were: filtered, sorted, read by position, marked, deleted."""
+"""The list of all runs: filtered, sorted, read block by block, deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEPT_ORDERS = 3
 
 
 class Sort(NamedTuple):
-    """By a column, or by a metric of the runs; what has nothing there comes last."""
+    """A column or a metric to sort by; runs without a value come last."""
 
     by: str = "id"
     metric: bool = False
@@ -34,10 +34,10 @@ NEWEST_FIRST = Sort()
 
 
 class Listing:
-    """The runs of a filter, in order: those there are at the first `show`, and then at each `refresh`.
+    """The runs that match a filter, in order, as of the first `show` or the last `refresh`.
 
-    What each term finds is kept until the next `refresh`, so that a key press costs the term it changes,
-    also while runs report and every second is another moment.
+    The matches of each term are cached until the next `refresh`, so that a key press evaluates only the term it
+    changes, even while runs report every second.
     """
 
     def __init__(self, conn: Connection) -> None:
@@ -52,7 +52,7 @@ class Listing:
 
     @property
     def count(self) -> int:
-        """Runs that the filter shows."""
+        """Number of runs that match the filter."""
         return len(self.numbers)
 
     @property
@@ -60,7 +60,7 @@ class Listing:
         return len(self._everybody.numbers)
 
     def type(self, text: str, sort: Sort | None = None) -> Reading:
-        """Shows what a person has typed so far. What it cannot be read as comes back, and is left out."""
+        """Shows the runs that match a filter as typed so far; returns its errors and incomplete terms."""
         reading = filters.read(text, typing=True)
         self.show(reading.terms, sort)
         return reading
@@ -75,7 +75,7 @@ class Listing:
             self.numbers = self._in_order(mask)
 
     def refresh(self) -> bool:
-        """Looks again if anybody has committed since. False: nothing can have changed."""
+        """Reads the runs again if another process has committed since. False: nothing has changed."""
         if not self.changed():
             return False
         self._version = None
@@ -86,17 +86,17 @@ class Listing:
         return matching.version(self._conn) != self._version
 
     def block(self, first: int, size: int = BLOCK) -> list[Run | None]:
-        """Rows as they are now from a position on; None where a run has been deleted since."""
+        """Current rows from a position on; None for a run deleted since."""
         wanted = list(self.numbers[max(first, 0) : max(first, 0) + size])
         found = {run.id: run for run in runs.of_numbers(self._conn, wanted)}
         return [found.get(number) for number in wanted]
 
     def metrics(self, first: int, name: str, size: int = BLOCK) -> dict[int, float]:
-        """One metric of the runs of a block, where they have it: a column beside those of the rows."""
+        """One metric of the runs of a block, by run number, where they have it."""
         return scores.of_runs(self._conn, list(self.numbers[max(first, 0) : max(first, 0) + size]), name)
 
     def position(self, number: int) -> int | None:
-        """Where a run stands, so that a cursor stays on it under another filter or order."""
+        """A run's position, so that the cursor stays on it under another filter or order."""
         try:
             return self.numbers.index(number)
         except ValueError:
@@ -109,7 +109,7 @@ class Listing:
         self._everybody = matching.everyone(self._conn)
 
     def _mask(self) -> bytes:
-        """All masks as one great number: a byte for each run, 1 where it is shown."""
+        """The intersection of the terms' masks: a byte for each run, 1 where it matches."""
         shown = int.from_bytes(self._everybody.mask, "little")
         for term in self.terms:
             shown &= self._found(term)
@@ -142,7 +142,7 @@ class Listing:
         return self._orders[self.sort]
 
     def _sorted(self) -> Iterator[int]:
-        """Of those known: others may have come since."""
+        """Only the runs known at the last refresh: others may have been added since."""
         known = self._everybody.mask
         return (number for number in self._all_sorted() if number < len(known) and known[number])
 
@@ -154,7 +154,7 @@ class Listing:
 
 
 def strictly(text: str) -> tuple[Term, ...]:
-    """The terms of a finished filter. Raises Usage with the first trouble and its place."""
+    """The terms of a complete filter. Raises Usage with the first problem and its position."""
     reading = filters.read(text)
     if reading.troubles:
         trouble = reading.troubles[0]
@@ -163,7 +163,7 @@ def strictly(text: str) -> tuple[Term, ...]:
 
 
 def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
-    """A column or a metric by its name. Raises Usage where there is neither."""
+    """The sort by a column or metric of this name. Raises Usage where there is neither."""
     if name in runs.SORTABLE:
         return Sort(name, descending=descending)
     metrics = scores.names(conn)
@@ -173,7 +173,7 @@ def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
 
 
 def unknown_metrics(conn: Connection, terms: Iterable[Term]) -> list[str]:
-    """A sentence for each name in a filter that no run has a metric under."""
+    """A message for each metric in a filter that no run has."""
     asked = [term.key for term in terms if term.kind == "metric"]
     known = dict.fromkeys(scores.names(conn)) if asked else {}
     plain = {name: scores.split(name)[1] for name in asked}
@@ -187,15 +187,15 @@ def unknown_metrics(conn: Connection, terms: Iterable[Term]) -> list[str]:
 class Deleted(NamedTuple):
     run: int
     done: bool
-    why: str | None  # not
+    why: str | None  # the reason why it was not deleted
 
 
 def delete_marked(home: Home, conn: Connection, numbers: Iterable[int]) -> Iterator[Deleted]:
-    """Deletes ended runs with their folders, one for each step of the caller; others are left, and it says why."""
+    """Deletes ended runs with their folders, one per iteration; reports why others were not deleted."""
     for number in numbers:
         run = runs.get(conn, number)
         if run is None:
-            yield Deleted(number, False, "it is gone already")
+            yield Deleted(number, False, "it was deleted already")
         elif not run.ended:
             yield Deleted(number, False, f"it is {run.state}: stop it first")
         else:
@@ -203,7 +203,7 @@ def delete_marked(home: Home, conn: Connection, numbers: Iterable[int]) -> Itera
 
 
 def _deleted(home: Home, conn: Connection, number: int) -> Deleted:
-    from kgops.supervisor.deletion import delete_run  # half of what a listing imports, and seldom needed
+    from kgops.supervisor.deletion import delete_run  # half of a listing's imports, and seldom needed
 
     try:
         delete_run(home, conn, number)

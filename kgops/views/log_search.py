@@ -1,4 +1,4 @@
-"""Searching a log by text, regular expression or level, a bounded piece at a time, in either direction."""
+"""Search a log by text, regular expression or level, in either direction, in steps of bounded time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kgops.views.log_lines import LONGEST, Wanted, shown
 
 __all__ = ["Found", "Hit", "LogSearch"]
 
-_CALL_S = 0.01  # after which a call comes back, whatever it has found
+_CALL_S = 0.01  # after which a call returns
 _BLOCK = 1 << 18
-_SLOW_BLOCK = 1 << 16  # where every line has to be looked at
-_PLAIN = re.compile(rb"[^\n\x20-\x7e]")  # whatever a line of a log is not shown as it is for
+_SLOW_BLOCK = 1 << 16  # where every line has to be tested
+_PLAIN = re.compile(rb"[^\n\x20-\x7e]")  # bytes that display changes
 
 
 class Hit(NamedTuple):
@@ -25,14 +25,14 @@ class Hit(NamedTuple):
 
 
 class Found(NamedTuple):
-    """`go_on` is where the next call continues; None: there is nothing more in that direction."""
+    """`next_line` is where the next call continues; None: the search is finished in that direction."""
 
     hits: tuple[Hit, ...]
     go_on: int | None
 
 
 class LogSearch:
-    """One thing that somebody looks for in one log. Searching forward reads the index on where it has to."""
+    """The search of one log with one filter. Searching forward extends the index where needed."""
 
     def __init__(self, log: LogIndex, wanted: Wanted) -> None:
         self.log, self.wanted = log, wanted
@@ -41,7 +41,7 @@ class LogSearch:
         self._block = _SLOW_BLOCK if self._places is None else _BLOCK
 
     def forward(self, start: int, at_most: int = 1) -> Found:
-        """The first wanted lines from this one on."""
+        """The first matches from a line on."""
         hits: list[Hit] = []
         line = max(start, 0)
         if line >= self.log.count:
@@ -66,7 +66,7 @@ class LogSearch:
                     return Found(tuple(hits), line)
 
     def backward(self, start: int, at_most: int = 1) -> Found:
-        """The wanted lines before and with this one, the last first."""
+        """The matches up to and including a line, last first."""
         hits: list[Hit] = []
         line = min(start, self.log.count - 1)
         with reading(self.log.path) as fd:
@@ -95,7 +95,7 @@ class LogSearch:
         return Found(tuple(hits), line if line >= 0 else None)
 
     def _whole_lines(self, fd: int, at: int, line: int) -> tuple[bytes, int]:
-        """About a block of them from `at`, where `line` begins, and the offset behind; empty at the end."""
+        """About a block of whole lines from offset `at`, the start of `line`, and the end offset; empty at the end."""
         log, size = self.log, self._block
         while log.end - at < size and log.advance(_BLOCK):
             pass
@@ -138,7 +138,7 @@ def _is_plain(lines: list[bytes], block: bytes) -> bool:
 
 
 def _ends(fd: int, begin: int, upto: int) -> bytes:
-    """A very long line without what nobody sees of it."""
+    """A very long line, shortened to its beginning and end."""
     if upto - begin <= 4 * LONGEST:
         return os.pread(fd, upto - begin, begin)
     return os.pread(fd, LONGEST, begin) + os.pread(fd, LONGEST, upto - LONGEST)

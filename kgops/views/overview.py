@@ -1,4 +1,4 @@
-"""What a console shows first: what runs, what waits for what, what ended recently, and what should worry somebody."""
+"""The overview of the dashboard: running, waiting and recently ended runs, GPUs in use, and alerts."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = [
 AlertKind = Literal["out of memory", "option", "diverged", "disk"]
 
 _MIB = 1 << 20
-_NEARLY_FULL_MIB = 1024  # a checkpoint of a large model does not fit any more
+_NEARLY_FULL_MIB = 1024  # less than a checkpoint of a large model
 _NEARLY_FULL_SHARE = 0.02
 _CURVE_BUCKETS = 1024
-_UNDECIDED = (None, "auto")  # asked for nothing in particular
+_UNDECIDED = (None, "auto")  # no specific value requested
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """`text` as a sentence; `run` None where it is about the machine."""
+    """A warning; `run` is None where it is about the machine."""
 
     kind: AlertKind
     run: int | None
@@ -51,7 +51,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """A run that is starting or running, with its most telling curve in a few points."""
+    """A run that is starting or running, with its main metric's curve in a few points."""
 
     run: Run
     eta_s: float | None
@@ -61,29 +61,27 @@ class Going:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that ended recently; `steps` says what the OOM fallbacks changed on the way."""
+    """A run that ended recently; `steps` describes the OOM fallbacks that were applied."""
 
     run: Run
     steps: str | None
     alerts: tuple[Alert, ...]
-    libraries_mib: float | None = None  # of host memory, before its worker read any data
-    process_mib: float | None = (
-        None  # of the worker's process at its peak, where the whole of it was predicted
-    )
+    libraries_mib: float | None = None  # host memory before its worker read any data
+    process_mib: float | None = None  # peak of the worker process, where the whole process was predicted
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
     running: tuple[Going, ...]
-    waiting: tuple[Run, ...]  # `reason` says what each waits for
+    waiting: tuple[Run, ...]  # `reason`: what each waits for
     lately: tuple[Ended, ...]  # newest first
     alerts: tuple[Alert, ...]
-    count: int  # of all runs there are
+    count: int  # of all runs
 
 
 @dataclass(frozen=True, slots=True)
 class GpuNow:
-    """A GPU, the runs of ours that are on it, and what they have reserved."""
+    """A GPU, the kgops runs on it, and the memory they reserved."""
 
     reading: GpuReading
     runs: tuple[int, ...]
@@ -93,7 +91,7 @@ class GpuNow:
 def overview(
     home: Home, conn: Connection, before: Overview | None = None, *, lately: int = 8, points: int = 32
 ) -> Overview:
-    """Everything of one moment. With the one `before`, ended runs that have not changed are not read again."""
+    """The current overview. With the previous one (`before`), unchanged ended runs are not read again."""
     known = {ended.run: ended for ended in before.lately} if before is not None else {}
     active = runs.in_states(conn, runs.ACTIVE)
     running = tuple(_going(conn, run, points) for run in active)
@@ -110,7 +108,7 @@ def overview(
 
 
 def eta_s(run: Run) -> float | None:
-    """As of the last report, and infinity beyond all numbers; None where nothing tells."""
+    """Seconds left as of the last report; None where unknown."""
     if run.done is None or run.total is None or run.done > run.total:
         return None
     rate = run.rate or _rate_so_far(run)
@@ -118,7 +116,7 @@ def eta_s(run: Run) -> float | None:
 
 
 def is_unapplied(option: Option) -> bool:
-    """Somebody asked for something, and something else happened."""
+    """Whether another value was applied than the one requested."""
     if option.requested in _UNDECIDED or option.applied is None or option.requested == option.applied:
         return False
     return bool(option.reason)
@@ -127,7 +125,7 @@ def is_unapplied(option: Option) -> bool:
 def on_gpus(
     home: Home, conn: Connection | None, gpus: Sequence[GpuReading], going: Iterable[Run]
 ) -> tuple[GpuNow, ...]:
-    """The GPUs with whose they are; without a database nobody of ours is on them."""
+    """The GPUs with the kgops runs on each; without a database, none."""
     if conn is None:
         return tuple(GpuNow(gpu, (), 0) for gpu in gpus)
     active = tuple(going)
@@ -143,7 +141,7 @@ def on_gpus(
 
 
 def _rate_so_far(run: Run) -> float | None:
-    """For a command that tells how far it is and not how fast, in its first attempt."""
+    """The mean rate so far, for a command that reports progress without a rate, in its first attempt."""
     if run.attempts > 1 or not run.done or run.started_at is None or run.reported_at is None:
         return None
     took = run.reported_at - run.started_at
@@ -159,7 +157,7 @@ def _going(conn: Connection, run: Run, points: int) -> Going:
 
 
 def _thinned(values: list[float | None], count: int) -> tuple[float | None, ...]:
-    """The whole curve in at most `count` values, each the mean of its share."""
+    """The curve in at most `count` values, each the mean of its share."""
     if len(values) <= count:
         return tuple(values)
     cuts = [i * len(values) // count for i in range(count + 1)]
@@ -170,9 +168,8 @@ def _thinned(values: list[float | None], count: int) -> tuple[float | None, ...]
 def _ended(conn: Connection, run: Run) -> Ended:
     steps = None
     if run.attempts > 1:
-        from kgops.planning.oom_fallbacks import (
-            stepped_down,
-        )  # 2.6 MB of jobs and rules, and most runs need one attempt
+        # Imported here: 2.6 MB of jobs and rules, and most runs need one attempt.
+        from kgops.planning.oom_fallbacks import stepped_down
 
         fallbacks = runs.spec(conn, run.id).plan.get("fallbacks") or []
         settings = [attempt.settings for attempt in attempts.of_run(conn, run.id)]
@@ -183,7 +180,7 @@ def _ended(conn: Connection, run: Run) -> Ended:
 
 
 def _process_peak(conn: Connection, run: Run, curves: list[Series]) -> float | None:
-    """A record of before has a prediction of tensors, whatever its worker told."""
+    """The process's peak; None for older runs, where only tensors were predicted."""
     peak = next((one.last_value for one in curves if one.name == PROCESS_PEAK), None)
     return peak if peak is not None and runs.spec(conn, run.id).plan.get("process") else None
 
@@ -207,7 +204,7 @@ def _of_memory(conn: Connection, run: Run) -> list[Alert]:
 
 
 def _of_options(conn: Connection, run: Run) -> list[Alert]:
-    """Only what a person asked for: a profile asks for what a GPU may lack, and says so itself."""
+    """Alerts only for values a person requested: a profile may request values that a GPU does not support."""
     reported = reports.options(conn, run.id)
     newest = max((option.attempt for option in reported), default=0)
     unapplied = [option for option in reported if option.attempt == newest and is_unapplied(option)]
@@ -219,7 +216,7 @@ def _of_options(conn: Connection, run: Run) -> list[Alert]:
         Alert(
             "option",
             run.id,
-            f"{option.name} {option.requested} asked, {option.applied} effective: {option.reason}",
+            f"{option.name}: requested {option.requested}, applied {option.applied}: {option.reason}",
         )
         for option in unapplied
         if by.get(option.name, option.chosen_by) == "person"
@@ -228,7 +225,7 @@ def _of_options(conn: Connection, run: Run) -> list[Alert]:
 
 def _of_curves(run: Run, curves: list[Series]) -> list[Alert]:
     lost = [one.name for one in curves if one.n and one.last_value is None]
-    return [Alert("diverged", run.id, f"diverged: {', '.join(lost)} is no number any more")] if lost else []
+    return [Alert("diverged", run.id, f"diverged: {', '.join(lost)} became NaN or infinite")] if lost else []
 
 
 def _of_disk(home: Home) -> list[Alert]:
@@ -237,6 +234,6 @@ def _of_disk(home: Home) -> list[Alert]:
     whole_mib = disk.f_blocks * disk.f_frsize // _MIB
     if free_mib > max(_NEARLY_FULL_MIB, _NEARLY_FULL_SHARE * whole_mib):
         return []
-    # In steps, so that a disk that fills up does not change this line every second.
+    # Rounded, so that the text does not change every second while a disk fills up.
     step = free_mib // 256 * 256 + 256
-    return [Alert("disk", None, f"less than {step:,} MiB are left on the disk of {home.path}")]
+    return [Alert("disk", None, f"less than {step:,} MiB free on the disk of {home.path}")]

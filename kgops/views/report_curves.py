@@ -1,4 +1,4 @@
-"""Curves as inline SVG with axes: black on white, readable without colours, needing nothing else."""
+"""Curves of the HTML report as inline SVG with axes, readable without colours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNITS = (("d", _DAY_S), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
 class Clock:
-    """Tells curves over time from curves over steps: their steps are moments of the run."""
+    """Distinguishes curves over time from curves over steps: their steps are timestamps within the run."""
 
     def __init__(self, submitted_at: float, started_at: float | None, until: float) -> None:
         self.zero = submitted_at if started_at is None else started_at
@@ -34,7 +34,7 @@ class Clock:
 
 
 def draw(curve: Curve, clock: Clock) -> str:
-    """The mean over each bucket, with the band between its least and most; a gap where there was no number."""
+    """The mean of each bucket with a band from its minimum to its maximum; a gap at NaN and infinity."""
     seen = [b for b in curve.buckets if b.mean is not None]
     if not seen:
         return ""
@@ -54,13 +54,13 @@ def draw(curve: Curve, clock: Clock) -> str:
     caption = f"{curve.name}: {short(low)} to {short(high)}, last {short(curve.last)}, {curve.n:,} points"
     name = _text(curve.name)
     return (
-        f"<metric><figcaption>{_text(caption)}</figcaption>"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg></metric>'
+        f"<figure><figcaption>{_text(caption)}</figcaption>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg></figure>'
     )
 
 
 def short(value: float | None) -> str:
-    """Five digits, thousands grouped."""
+    """Five significant digits, thousands grouped."""
     if value is None:
         return "n/a"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.5g}"
@@ -105,22 +105,21 @@ def _grid(
 
 
 def _time_axis(seen: Sequence[Bucket], clock: Clock) -> tuple[float, float, str]:
-    """Since the start, in the unit that gives few digits."""
+    """Shift, scale and unit of an axis of time since the start."""
     span = seen[-1].last_step - clock.zero
     unit, scale = next(((name, s) for name, s in _UNITS if span >= 2 * s), _UNITS[-1])
     return clock.zero, scale, unit
 
 
 def _axis(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """Where a value lies between two ends of the picture; a single value lies in the middle."""
+    """The map from values to positions in the picture; a single value is centred."""
     if not low < high:
         return lambda _: (start + end) / 2
     return lambda value: start + (end - start) * share_between(value, low, high)
 
 
 def _ticks(low: float, high: float, at_most: int, *, least: float = 0.0, around: bool = False) -> list[float]:
-    """Round values, at most about so many and `least` apart: within the range, or `around` it; both ends where
-    there is nothing round."""
+    """About `at_most` round values, at least `least` apart, within the range or `around` it; else both ends."""
     span = high - low
     if not math.isfinite(span) or span <= 0:
         return [low, high]
@@ -134,7 +133,7 @@ def _ticks(low: float, high: float, at_most: int, *, least: float = 0.0, around:
 
 
 def _round_step(rough: float) -> float | None:
-    """1, 2 or 5 times a power of ten, and not below `rough`; None beyond what floats hold."""
+    """The smallest 1, 2 or 5 times a power of ten that is not below `rough`; None where floats overflow."""
     power = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 0.0
     steps = (power * factor for factor in (1, 2, 5, 10))
     return next((step for step in steps if math.isfinite(step) and step >= rough > 0), None)

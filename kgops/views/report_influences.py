@@ -1,4 +1,4 @@
-"""What a TracIn run found, as a part of its page: of each test triple the strongest, both ways."""
+"""The influences section of the HTML report: the strongest proponents and opponents of each test triple."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from storage.influences import Influence, TestTriple
 __all__ = ["traces"]
 
 _MOST_TESTS = 20
-_MOST_EACH = 5  # proponents, and opponents
+_MOST_EACH = 5  # proponents, and as many opponents
 
 
 def traces(found: Found) -> str:
-    """Empty where nothing was traced."""
+    """HTML of the test triples; empty where there are none."""
     shown = [_test(found, test) for test in found.tests[:_MOST_TESTS]]
     left = len(found.tests) - len(shown)
     more = f'<p class="dim">and {left:,} more: kgops influences {found.run.id}</p>' if left > 0 else ""
@@ -23,7 +23,7 @@ def traces(found: Found) -> str:
 
 
 def _test(found: Found, test: TestTriple) -> str:
-    against = f", against {test.candidates:,} training triples" if test.candidates is not None else ""
+    against = f", {test.candidates:,} training triples compared" if test.candidates is not None else ""
     head = f"test {test.test} · {_triple(found, test.head, test.relation, test.tail)}{against}"
     if test.trouble is not None:
         return f"<p>{_text(head)}: <strong>{_text(test.trouble)}</strong></p>"

@@ -1,4 +1,4 @@
-"""A run as one HTML page that needs nothing else: to send, to print, to keep beside a paper."""
+"""The HTML report of a run: one self-contained page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["page"]
 
 _LOG_LINES = 200
 _WIDTH = 840
-# Black on white, one accent, rules instead of boxes: it has to survive a printer without colours.
+# Readable on a printer without colours.
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #111; background: #fff; }
 body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -33,7 +33,7 @@ th { text-align: left; color: #555; font-weight: 500; border-bottom: 1px solid #
 td, th { padding: .15rem .8rem .15rem 0; vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 tr.differs td { font-weight: 600; } pre { font-size: .8rem; overflow-x: auto; background: #f6f6f6; padding: .6rem; }
-metric { display: inline-block; width: 47%; margin: 0 2% 1rem 0; break-inside: avoid; } metric.whole { width: 100%; }
+figure { display: inline-block; width: 47%; margin: 0 2% 1rem 0; break-inside: avoid; } figure.whole { width: 100%; }
 figcaption { font-size: .85rem; color: #555; } svg { display: block; width: 100%; }
 svg text { font: 10px system-ui, sans-serif; fill: #555; } .dim { color: #666; } .note { white-space: pre-line; }
 @media print { pre { white-space: pre-wrap; } body { margin: 0; } }
@@ -47,8 +47,8 @@ def page(
     traced: Found | None = None,
     imported: Sequence[Event] = (),
 ) -> str:
-    """`log` are its last lines, harmless already; `forecast` what its plan keeps of the prediction; `imported`
-    says where the run came from, where it came from elsewhere."""
+    """`log` are its last lines, already cleaned; `forecast` is the plan's prediction; `imported` are the events that
+    say where an imported run came from."""
     run = found.run
     title = f"run {run.id} · {run.workload} · {one_line(run.label)}"
     parts = [
@@ -62,23 +62,24 @@ def page(
         _section(
             "Metrics", _table(("metric", "value"), [(n, short(v)) for n, v in found.metrics], right=(1,))
         ),
-        _section("Test triples, and what made the model predict them", traces(traced) if traced else ""),
+        _section("Influences on test triples", traces(traced) if traced else ""),
         _section("Options", _options(found)),
         _section("Attempts", _attempts(found)),
         _section(
-            "What the worker said", _table(("at", ""), [(_moment(at), text) for at, text in found.said])
+            "Messages of the worker", _table(("at", ""), [(_moment(at), text) for at, text in found.said])
         ),
         _section("Artifacts", _artifacts(found)),
         _section("Job", f"<pre>{_text(_job(found.job))}</pre>"),
         _section("Environment", _environment(found.environment)),
-        _section("Log, the last lines", _log(log)),
+        _section("End of the log", _log(log)),
     ]
     body = "\n".join(part for part in parts if part)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n{body}\n"
         f'<p class="dim">Written by kgops {__version__}, {_moment(time.time())}. '
-        f"Every metric was measured by the run or its supervisor; a prediction is called one.</p>\n</body></html>\n"
+        "All values were measured by the run or its supervisor, except those marked as predicted.</p>\n"
+        "</body></html>\n"
     )
 
 
@@ -89,7 +90,7 @@ def _section(title: str, body: str) -> str:
 def _job(job: Mapping[str, Any]) -> str:
     try:
         return toml.dumps(job)
-    except TypeError:  # an imported one may hold what TOML has no place for
+    except TypeError:  # an imported job may hold values that TOML cannot express
         return json.dumps(job, indent=1, ensure_ascii=False)
 
 
@@ -110,7 +111,7 @@ def _when(found: Dossier) -> str:
 def _origin(imported: Sequence[Event]) -> Iterable[str]:
     for event in imported:
         told = f"imported {_moment(event.at)} from {event.body.get('source')}"
-        yield f"<p><strong>{_text(told)}</strong>; what was not written down there is n/a</p>"
+        yield f"<p><strong>{_text(told)}</strong>; values missing there are n/a</p>"
 
 
 def _tags_and_notes(found: Dossier) -> Iterable[str]:
@@ -122,21 +123,21 @@ def _tags_and_notes(found: Dossier) -> Iterable[str]:
 
 def _memory(found: Dossier, forecast: Mapping[str, Any] | None) -> str:
     run = found.run
-    rows = [("peak of host memory, measured", _mib(run.peak_host_mib))]
-    rows.append(("peak on the GPU, measured", _mib(run.peak_gpu_mib)))
+    rows = [("host memory, measured peak", _mib(run.peak_host_mib))]
+    rows.append(("GPU memory, measured peak", _mib(run.peak_gpu_mib)))
     if run.predicted_mib is not None:
-        of = "on the GPU" if forecast and forecast.get("on_gpu") else "of tensors"
-        of = of if found.process is None else "of the process"
+        of = "GPU memory" if forecast and forecast.get("on_gpu") else "tensors"
+        of = of if found.process is None else "worker process"
         if found.process is not None:
-            rows[0] = ("peak of the process, measured", _mib(found.process_mib))
-        rows.append((f"predicted {of}", _mib(run.predicted_mib)))
+            rows[0] = ("worker process, measured peak", _mib(found.process_mib))
+        rows.append((f"{of}, predicted", _mib(run.predicted_mib)))
     parts = (forecast or {}).get("estimate", {}).get("parts_mib", {})
     told = _table(("", "MiB"), rows, right=(1,))
     return told + (_bar(parts) if parts else "")
 
 
 def _bar(parts: Mapping[str, float]) -> str:
-    """The predicted parts as one bar; greys and numbers, so that it reads without colours."""
+    """The parts of the memory estimate as one bar, in greys with numbers, readable without colours."""
     total = sum(parts.values()) or 1.0
     x, pieces, names = 0.0, [], []
     for i, (name, mib) in enumerate(sorted(parts.items(), key=lambda part: -part[1])):
@@ -150,13 +151,13 @@ def _bar(parts: Mapping[str, float]) -> str:
     label = 'role="img" aria-label="predicted memory by part"'
     view = f'viewBox="0 0 {_WIDTH} 16" height="16" preserveAspectRatio="none"'
     return (
-        f'<metric class="whole"><svg {view} {label}>{"".join(pieces)}</svg>'
-        f"<figcaption>predicted by part, MiB: {_text(' · '.join(names))}</figcaption></metric>"
+        f'<figure class="whole"><svg {view} {label}>{"".join(pieces)}</svg>'
+        f"<figcaption>predicted memory by part, MiB: {_text(' · '.join(names))}</figcaption></figure>"
     )
 
 
 def _curves(found: Dossier) -> str:
-    """What never changed is a sentence, not a picture of a line."""
+    """The curves as pictures; constant ones are listed in one line."""
     run, curves = found.run, found.curves
     clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
     flat = [one for one in curves if len({value for b in one.buckets for value in (b.min, b.max)}) < 2]
@@ -167,16 +168,16 @@ def _curves(found: Dossier) -> str:
 
 def _options(found: Dossier) -> str:
     rows = [(one.name, one.asked, one.applied, one.effect, one.by, one.why) for one in found.options]
-    # What did not take effect as asked stands out.
+    # Options applied with another value than requested stand out.
     marked = [one.asked not in (None, "auto", one.applied) for one in found.options]
-    return _table(("option", "asked", "applied", "effect", "by", "why"), rows, marked=marked)
+    return _table(("option", "requested", "applied", "effect", "chosen by", "reason"), rows, marked=marked)
 
 
 def _attempts(found: Dossier) -> str:
     rows = [
         (
             str(one.number),
-            one.outcome or "going on",
+            one.outcome or "running",
             "" if one.ended_at is None else f"{one.ended_at - one.started_at:,.1f}",
             _mib(one.peak_host_mib),
             _mib(one.peak_gpu_mib),
@@ -185,12 +186,12 @@ def _attempts(found: Dossier) -> str:
         )
         for one in found.attempts
     ]
-    heads = ("attempt", "outcome", "seconds", "host MiB", "GPU MiB", "settings", "why")
+    heads = ("attempt", "outcome", "seconds", "host MiB", "GPU MiB", "settings", "reason")
     return _table(heads, rows, right=(2, 3, 4))
 
 
 def _artifacts(found: Dossier) -> str:
-    """A file that only holds another's digest is not worth a line."""
+    """All artifacts but digest files."""
     named = [one for one in found.artifacts if one.kind != "digest"]
     rows = [
         (one.path, one.kind, None if one.bytes is None else f"{one.bytes:,}", one.sha256 and one.sha256[:16])
@@ -231,7 +232,7 @@ def _table(
 
 
 def _text(text: str) -> str:
-    """Labels, reasons and log lines may hold anything: they are text here, never markup."""
+    """Escapes labels, reasons and log lines, which may hold anything."""
     return html.escape(lines(text))
 
 

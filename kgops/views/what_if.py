@@ -1,4 +1,4 @@
-"""What a draft would mean: its plan at once, what its neighbours would need, and its start."""
+"""The plan of a draft while it is edited: applied options, memory estimates of other values, and the job to start."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _USUAL = {"precision": "fp32", "gram_precision": "fp32", "tests_at_once": "auto"
 
 
 class Trouble(NamedTuple):
-    """Why there is no plan; `field` is the line to look at, where it is one."""
+    """Why there is no plan; `field` is the wrong field, where it is one."""
 
     field: str | None
     message: str
@@ -76,7 +76,7 @@ class Trouble(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What the draft would need with another value; `why_not` where rules do not let it stand."""
+    """The memory estimate with another value; `why_not` where a rule would correct the value."""
 
     value: Any
     need_mib: float | None
@@ -85,7 +85,7 @@ class Need(NamedTuple):
 
 
 class Option(NamedTuple):
-    """As it will be pulled. `number` is what a worker makes of `auto`; `asked` None was left alone."""
+    """An option of the draft. `number` is the worker's value for `auto`; `requested` is None where unset."""
 
     name: str
     asked: Any
@@ -94,13 +94,13 @@ class Option(NamedTuple):
     by: str
     why: str
     corrected: bool
-    values: tuple[Any, ...] = ()  # that it can be set to there, off before on, small before large
+    values: tuple[Any, ...] = ()  # possible values on that target, off before on, small before large
 
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What can be chosen from: GPUs here with their titles, known GPUs, profiles, data and runs of before; for a
-    regression its configurations and folders of flights."""
+    """Choices of the form: this machine's GPUs with their titles, known GPUs, profiles, recent data and runs; for a
+    regression, configurations and flight folders."""
 
     gpus: tuple[tuple[str, str], ...] = ()
     known: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Either a plan or a trouble; `refusal` is a plan's that will not fit."""
+    """Either a plan or a problem; `refusal`: the plan does not fit."""
 
     draft: Draft
     asked: Job | None = None
@@ -125,7 +125,7 @@ class Answer:
 
 
 class WhatIf:
-    """Asked from one thread at a time; GPUs are looked at once, what runs have taught each time."""
+    """Plans drafts. Not thread-safe. Detects GPUs once; reads what runs have measured each time."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -135,7 +135,7 @@ class WhatIf:
         self._closed = False
 
     def close(self) -> None:
-        """Whoever leaves waits for nothing."""
+        """Kills the counting processes, so that closing does not wait."""
         self._closed = True
         for child in self._counting:
             child.kill()
@@ -162,7 +162,7 @@ class WhatIf:
         )
 
     def answer(self, draft: Draft) -> Answer:
-        """The plan, or what is wrong. May count triples first, which takes a while for large files."""
+        """The plan, or the problem. May count triples first, which takes a while for large files."""
         conn = None
         try:
             conn = self._record()
@@ -177,7 +177,7 @@ class WhatIf:
                 conn.close()
 
     def needs(self, answer: Answer, option: str) -> tuple[Need, ...]:
-        """Of the next smaller and the next larger value; nothing where nothing can be predicted."""
+        """Memory estimates of the next smaller and the next larger value; empty where unknown."""
         now = (answer.options or {}).get(option)
         if now is None or answer.planned is None or answer.planned.suggestion is None:
             return ()
@@ -205,14 +205,14 @@ class WhatIf:
         return Answer(draft, asked, placed, planned, options, refusal)
 
     def _count_elsewhere(self, job: Job) -> None:
-        """Large files once, in a process of its own: a thread that counts keeps keys waiting for the interpreter."""
+        """Counts large files once, in a subprocess: a counting thread would block key presses (GIL)."""
         remembered = self._home.path / "counts.json"
         data = {name: job.settings.get(name) for name in ("dataset", *DATA)}
         key = json.dumps(data)
         if job.workload in _UNCOUNTED or key in self._counted:
             return
         if counts_of(data, remembered if remembered.exists() else None, most_bytes=_COUNTED_HERE) is None:
-            make_home(self._home)  # or they would be counted at every key
+            make_home(self._home)  # else they would be counted at every key press
             command = [sys.executable, "-P", "-c", _COUNT, str(remembered), str(COUNTED_BEFORE_A_START)]
             quiet = subprocess.DEVNULL
             with subprocess.Popen(
@@ -222,7 +222,7 @@ class WhatIf:
                 child.communicate(key)
                 self._counting.remove(child)
         if self._closed:
-            raise Usage("nobody waits for this plan any more")
+            raise Usage("the form was closed")
         self._counted.add(key)
 
     def _need(self, answer: Answer, option: str, value: Any) -> Need:
@@ -240,7 +240,7 @@ class WhatIf:
         return Need(value, found.best.need_mib if found else None, found.fits if found else True)
 
     def _target(self, draft: Draft) -> Target | None:
-        """None: what this machine would give it now."""
+        """The device to plan for; None: the one this machine would give the run now."""
         if draft.gpu == "cpu":
             return processor()
         if is_what_if(draft):
@@ -261,14 +261,14 @@ class WhatIf:
 
 
 def startable(home: Home, conn: Connection, draft: Draft) -> Job:
-    """What the draft asks for on this machine. Raises Usage for a what-if."""
+    """The draft's job on this machine. Raises Usage for a what-if."""
     if is_what_if(draft):
         raise Usage(
-            f"this is a what-if: the {draft.gpu} is not known to be in this machine",
-            "choose a GPU of this machine to start, or copy the command to where that GPU is",
+            f"this is a what-if: this machine has no {draft.gpu}",
+            "choose a GPU of this machine, or copy the command to a machine with that GPU",
         )
     if draft.workload == "regress" and not draft.text("data_directory").strip():
-        raise BadField("data_directory", "no flights are named: this is a plan without data", _MAKES_FLIGHTS)
+        raise BadField("data_directory", "the folder of flights is missing", _MAKES_FLIGHTS)
     job = job_of(draft)
     return with_run(home, conn, job) if names_a_run(job) else job
 
@@ -285,7 +285,7 @@ def _values(option: str, target: Target) -> tuple[Any, ...]:
 
 
 def step(option: Option, by: int) -> Any:
-    """The neighbour of what would be pulled; the same at either end."""
+    """The next smaller or larger value; unchanged at either end."""
     values = option.values
     now = option.number if option.number is not None else option.applied
     if now in values:
@@ -319,7 +319,7 @@ def _options(draft: Draft, planned: Planned) -> list[Option]:
 
 
 def _taken(name: str, shapes: list[Shape]) -> Any:
-    """What a worker makes of an option that nobody set, or of its `auto`."""
+    """The worker's value of an option that is unset or `auto`."""
     shape = shapes[0] if shapes else None
     if shape is None:
         return None
