@@ -130,5 +130,5 @@ def close(
 
 def of_run(conn: sqlite3.Connection, run: int) -> list[Attempt]:
     rows = conn.execute(f"SELECT {', '.join(COLUMNS)} FROM attempt WHERE run = ? ORDER BY number", (run,))
-    found = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-    return [Attempt(**{**row, "settings": json.loads(row["settings"])}) for row in found]
+    tables = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    return [Attempt(**{**row, "settings": json.loads(row["settings"])}) for row in tables]

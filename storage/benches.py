@@ -109,12 +109,12 @@ def take_in(
     fingerprint: dict[str, Any],
     begun_at: float,
     ended_at: float,
-    found: Sequence[Pair],
+    finished: Sequence[Pair],
 ) -> int:
     """Imports a finished benchmark in one transaction."""
     with transaction(conn):
         number = begin(conn, name, plan, command, fingerprint, begun_at)
-        for pair in found:
+        for pair in finished:
             add_pair(conn, number, pair)
         end(conn, number, ended_at)
     return number

@@ -67,11 +67,11 @@ def _contains(column: str, text: str) -> tuple[str, list[Any]]:
     return f"{column} LIKE ? ESCAPE '\\'", [f"%{search.escaped(text)}%"]
 
 
-def _on_gpu(asked: str, prefix: bool) -> tuple[str, list[Any]]:
+def _on_gpu(gpu: str, prefix: bool) -> tuple[str, list[Any]]:
     """Matches the GPU model by whole words (`t4` is not T400), the start of its UUID, or the requested GPU."""
-    if asked == NONE:
+    if gpu == NONE:
         return "run.gpu_request IS NULL AND run.gpu IS NULL", []
-    words = search.escaped(" ".join(re.split(r"[\s-]+", asked)))
+    words = search.escaped(" ".join(re.split(r"[\s-]+", gpu)))
     like = f"% {words}{'' if prefix else ' '}%"
     # The table of GPUs is small and read once; only runs on several GPUs are scanned for each of them.
     of_model = "SELECT uuid FROM gpu WHERE ' ' || replace(name, '-', ' ') || ' ' LIKE ? ESCAPE '\\'"
@@ -79,7 +79,7 @@ def _on_gpu(asked: str, prefix: bool) -> tuple[str, list[Any]]:
     by_uuid = "length(?) > 4 AND instr(',' || run.gpu, ',' || ?)"
     return (
         f"run.gpu IN ({of_model}) OR run.gpu_request = ? OR ({of_several}) OR ({by_uuid})",
-        [like, asked, like, asked, asked],
+        [like, gpu, like, gpu, gpu],
     )
 
 

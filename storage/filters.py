@@ -107,7 +107,7 @@ class _Bad(Exception):
         self.message, self.hint = message, hint
 
 
-class _Begun(Exception):
+class _Incomplete(Exception):
     """The term is incomplete but may become valid."""
 
 
@@ -126,33 +126,33 @@ def read(text: str, *, now: float | None = None, typing: bool = False) -> Readin
     terms: list[Term] = []
     troubles: list[Trouble] = []
     pending = None
-    for found in _TOKEN.finditer(_UNBINDABLE.sub("\ufffd", text)):
-        begun = typing and found.end() == len(text)
+    for token in _TOKEN.finditer(_UNBINDABLE.sub("\ufffd", text)):
+        begun = typing and token.end() == len(text)
         try:
-            term = _term(found[0], at, begun)
-        except _Begun:
+            term = _term(token[0], at, begun)
+        except _Incomplete:
             if begun:
-                pending = found[0]
+                pending = token[0]
                 continue
             hint = "write the value directly after the sign, as in  tag:paper  or  mrr>0.3"
-            troubles.append(_trouble(found, f"{found[0]!r:.60} has no value", hint))
+            troubles.append(_trouble(token, f"{token[0]!r:.60} has no value", hint))
         except _Bad as bad:
-            troubles.append(_trouble(found, bad.message, bad.hint))
+            troubles.append(_trouble(token, bad.message, bad.hint))
         else:
             if term is not None:
                 terms.append(term)
     return Reading(tuple(terms), tuple(troubles), pending)
 
 
-def _trouble(found: re.Match[str], message: str, hint: str) -> Trouble:
-    return Trouble(found.start(), len(found[0]), message, hint)
+def _trouble(token: re.Match[str], message: str, hint: str) -> Trouble:
+    return Trouble(token.start(), len(token[0]), message, hint)
 
 
 def _term(token: str, now: float, begun: bool) -> Term | None:
     negated = token.startswith("-")
     body = token[1:] if negated else token
     if not body:
-        raise _Begun
+        raise _Incomplete
     if body.count('"') % 2 and not begun:
         raise _Bad(f"the quote in {token!r:.60} is not closed", 'put a " after the last word')
     split = _TERM.fullmatch(body)
@@ -162,7 +162,7 @@ def _term(token: str, now: float, begun: bool) -> Term | None:
     key, op, quoted = split["key"], split["op"], '"' in split["value"]
     value = split["value"].replace('"', "")
     if not value:
-        raise _Begun
+        raise _Incomplete
     # A value is complete after a closing quote or a blank.
     prefix = begun and not (quoted and split["value"].endswith('"') and not body.count('"') % 2)
     field = FIELDS.get(key)
@@ -178,23 +178,23 @@ def _term(token: str, now: float, begun: bool) -> Term | None:
     if field.kind == "number":
         return Term("number", key, *_comparison(key, op, value, field.unit, begun), negated)
     if field.kind == "moment":
-        return Term("moment", key, ":", (_moment(key, value, now, begun),), negated)
+        return Term("moment", key, ":", (_timestamp(key, value, now, begun),), negated)
     return Term(field.kind, key, ":", (value,), negated, prefix)
 
 
 def _choices(key: str, value: str, prefix: bool) -> tuple[str, ...]:
-    wanted = [one for one in value.split(",") if one]
-    if not wanted:
-        raise _Begun
-    return _states(wanted, prefix) if key == "state" else tuple(wanted)
+    values = [one for one in value.split(",") if one]
+    if not values:
+        raise _Incomplete
+    return _states(values, prefix) if key == "state" else tuple(values)
 
 
-def _states(wanted: list[str], prefix: bool) -> tuple[str, ...]:
+def _states(names: list[str], prefix: bool) -> tuple[str, ...]:
     """The full names of states; an incomplete one, or one that ends with `*`, may match several."""
     known = (*STATES, *GROUPS)
     out: list[str] = []
-    for i, one in enumerate(name.lower() for name in wanted):
-        half = one.endswith("*") or (prefix and i == len(wanted) - 1)
+    for i, one in enumerate(name.lower() for name in names):
+        half = one.endswith("*") or (prefix and i == len(names) - 1)
         fits = [name for name in known if name == one or (half and name.startswith(one.rstrip("*")))]
         if not fits:
             raise _Bad(f"there is no state {one!r:.60}", _nearest(one, known, "states"))
@@ -218,7 +218,7 @@ def _comparison(key: str, op: str, value: str, unit: str, begun: bool) -> tuple[
     if op in (":", "=") and ".." in value:
         low, _, high = value.partition("..")
         if begun and not high:
-            raise _Begun
+            raise _Incomplete
         lowest = _number(key, low, unit, False) if low else float("-inf")
         return "=", ((lowest, _number(key, high, unit, begun) if high else float("inf")),)
     if op in (":", "=") and value == NONE:
@@ -228,19 +228,19 @@ def _comparison(key: str, op: str, value: str, unit: str, begun: bool) -> tuple[
 
 def _number(key: str, text: str, unit: str, begun: bool) -> float:
     units: dict[str, int] = {"mib": _MIB, "seconds": SECONDS}.get(unit, {})
-    found = _NUMBER.fullmatch(text)
-    if found and (not found[2] or found[2].lower() in units):
-        return float(found[1]) * units.get(found[2].lower(), 1)
-    unit_begun = found and any(name.startswith(found[2].lower()) for name in units)
+    match = _NUMBER.fullmatch(text)
+    if match and (not match[2] or match[2].lower() in units):
+        return float(match[1]) * units.get(match[2].lower(), 1)
+    unit_begun = match and any(name.startswith(match[2].lower()) for name in units)
     if begun and (
         unit_begun or NONE.startswith(text) or re.fullmatch(r"[+-]?\.?|.*[\d.]e[+-]?", text.lower())
     ):
-        raise _Begun
+        raise _Incomplete
     more = f", optionally with a unit: {', '.join(units)}" if units else ""
     raise _Bad(f"{key} needs a number, not {text!r:.60}", f"write a number, as in  {key}>0.3{more}")
 
 
-def _moment(key: str, value: str, now: float, begun: bool) -> float:
+def _timestamp(key: str, value: str, now: float, begun: bool) -> float:
     """The time of a date (local time) or of a span before now."""
     span = _SPAN.fullmatch(value)
     if span:
@@ -256,7 +256,7 @@ def _moment(key: str, value: str, now: float, begun: bool) -> float:
     except (ValueError, OverflowError, OSError):
         pass
     if begun and (re.fullmatch(r"[\d:T.+-]+", value) or any(name.startswith(value) for name in named)):
-        raise _Begun
+        raise _Incomplete
     raise _Bad(
         f"{value!r:.60} is not a date or time span",
         f"write {key}:30m, {key}:12h, {key}:7d, {key}:2w or {key}:2026-01-31",

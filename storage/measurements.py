@@ -42,14 +42,14 @@ def fingerprint_key(body: dict[str, Any]) -> str:
     """A digest of the fingerprint, without host name and GPU UUIDs, which do not affect values."""
     machine = body.get("machine")
     gpus = body.get("gpus")
-    told = {
+    stable = {
         **body,
         "machine": _without(machine, "host"),
         "gpus": [_without(gpu, "uuid") for gpu in gpus] if isinstance(gpus, list) else gpus,
     }
     import hashlib  # here: OpenSSL takes 3 MB, and few supervisors need it
 
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(stable, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def keep_fingerprint(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
@@ -64,18 +64,18 @@ def keep_fingerprint(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
 
 def fingerprint(conn: sqlite3.Connection, key: str) -> dict[str, Any]:
     row = conn.execute("SELECT body FROM fingerprint WHERE key = ?", (key,)).fetchone()
-    found: dict[str, Any] = json.loads(row[0]) if row else {}
-    return found
+    body: dict[str, Any] = json.loads(row[0]) if row else {}
+    return body
 
 
 def add(conn: sqlite3.Connection, m: Measurement) -> None:
     add_all(conn, [m])
 
 
-def add_all(conn: sqlite3.Connection, found: list[Measurement]) -> None:
+def add_all(conn: sqlite3.Connection, measured: list[Measurement]) -> None:
     marks = ", ".join("?" * len(_COLUMNS))
     with transaction(conn):
-        for m in found:
+        for m in measured:
             values = [getattr(m, name) for name in COLUMNS_PLAIN]
             conn.execute(
                 f"INSERT INTO measurement ({', '.join(COLUMNS_PLAIN)}, fingerprint) VALUES ({marks})",
@@ -83,11 +83,11 @@ def add_all(conn: sqlite3.Connection, found: list[Measurement]) -> None:
             )
 
 
-def replace_of_bench(conn: sqlite3.Connection, bench: int, found: list[Measurement]) -> None:
+def replace_of_bench(conn: sqlite3.Connection, bench: int, measured: list[Measurement]) -> None:
     """Replaces the measurements of a benchmark."""
     with transaction(conn):
         conn.execute("DELETE FROM measurement WHERE bench = ?", (bench,))
-        add_all(conn, found)
+        add_all(conn, measured)
 
 
 def named(conn: sqlite3.Connection, name: str) -> list[Measurement]:
@@ -129,8 +129,8 @@ def page(
 def count(conn: sqlite3.Connection, wanted: Wanted = Wanted()) -> int:
     where, bound = _conditions(wanted)
     with explained(None):
-        found: int = conn.execute(f"SELECT count(*) FROM measurement{where}", bound).fetchone()[0]
-    return found
+        total: int = conn.execute(f"SELECT count(*) FROM measurement{where}", bound).fetchone()[0]
+    return total
 
 
 def _conditions(wanted: Wanted) -> tuple[str, tuple[Any, ...]]:

@@ -84,15 +84,15 @@ def headings(conn: sqlite3.Connection) -> list[Heading]:
 def batches(conn: sqlite3.Connection, everything: Known) -> list[Batch]:
     """All batches, newest first. Grouped here, since SQLite would sort all values."""
     counts, last = Counter(everything.kinds), dict(zip(everything.kinds, everything.numbers, strict=True))
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    groups: dict[tuple[str, str], tuple[int, int]] = {}
     for (*_, command, machine, alone), kind in everything.words.items():
         if alone:
-            newest, count = found.get((command, machine), (0, 0))
-            found[command, machine] = max(newest, last[kind]), count + counts[kind]
-    rows = of_numbers(conn, [newest for newest, _ in found.values()])
+            newest, count = groups.get((command, machine), (0, 0))
+            groups[command, machine] = max(newest, last[kind]), count + counts[kind]
+    rows = of_numbers(conn, [newest for newest, _ in groups.values()])
     out = [
         Batch(command, machine, rows[newest].at, count)
-        for (command, machine), (newest, count) in found.items()
+        for (command, machine), (newest, count) in groups.items()
         if newest in rows
     ]
     return sorted(out, key=lambda one: -one.last_at)
@@ -133,18 +133,18 @@ def over_time(conn: sqlite3.Connection, metric: Metric, limit: int = 1000) -> li
 
 def newest_machine(conn: sqlite3.Connection, host: str) -> str | None:
     """The fingerprint key of the newest measurement on that host; without one, of the newest on any host."""
-    here = "WHERE fingerprint IN (SELECT key FROM fingerprint WHERE body ->> '$.machine.host' = ?)"
-    return _newest(conn, here, (host,)) or _newest(conn, "", ())
+    on_host = "WHERE fingerprint IN (SELECT key FROM fingerprint WHERE body ->> '$.machine.host' = ?)"
+    return _newest(conn, on_host, (host,)) or _newest(conn, "", ())
 
 
 def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Metric]:
     """The values with these IDs that still exist."""
-    found: dict[int, Metric] = {}
+    values: dict[int, Metric] = {}
     for first in range(0, len(numbers), _AT_ONCE):
-        some = tuple(numbers[first : first + _AT_ONCE])
-        marks = ", ".join("?" * len(some))
-        found |= {one.number: one for one in _read(conn, f"WHERE id IN ({marks})", some)}
-    return found
+        block = tuple(numbers[first : first + _AT_ONCE])
+        marks = ", ".join("?" * len(block))
+        values |= {one.number: one for one in _read(conn, f"WHERE id IN ({marks})", block)}
+    return values
 
 
 def ordered(
@@ -154,9 +154,11 @@ def ordered(
     if sort not in SORTABLE:
         raise ValueError(f"cannot sort by {sort!r}")
     where, bound = ("", ()) if machine is None else (" WHERE fingerprint = ?", (machine,))
-    way = "DESC" if descending else "ASC"
+    direction = "DESC" if descending else "ASC"
     with explained(None):
-        rows = conn.execute(f"SELECT id FROM measurement{where} ORDER BY {sort} {way}, id {way}", bound)
+        rows = conn.execute(
+            f"SELECT id FROM measurement{where} ORDER BY {sort} {direction}, id {direction}", bound
+        )
         return array("q", (row[0] for row in rows))
 
 
@@ -195,28 +197,28 @@ def known(conn: sqlite3.Connection, before: Known | None = None) -> Known:
     """The index of all values. With `before`, reads only new values, unless some were deleted."""
     with explained(None):
         total: int = conn.execute("SELECT count(*) FROM measurement").fetchone()[0]
-        if before is not None and _at(conn, before) == before.last_at:
-            _take_in(conn, before)
+        if before is not None and _last_time(conn, before) == before.last_at:
+            _append_new(conn, before)
             if len(before.numbers) == total:
-                return before._replace(last_at=_at(conn, before))
-        found = Known(array("q"), array("l"), {}, None)
-        _take_in(conn, found)
-        return found._replace(last_at=_at(conn, found))
+                return before._replace(last_at=_last_time(conn, before))
+        index = Known(array("q"), array("l"), {}, None)
+        _append_new(conn, index)
+        return index._replace(last_at=_last_time(conn, index))
 
 
 def having(everything: Known, words: Sequence[str], machine: str | None) -> array[int]:
     """The IDs of the values whose texts contain all words, ascending; `machine` is a prefix of the key."""
-    wanted = [word.lower() for word in words]
-    fits = bytes(
-        key.startswith(machine or "") and all(word in " ".join(texts).lower() for word in wanted)
+    lowered = [word.lower() for word in words]
+    matches = bytes(
+        key.startswith(machine or "") and all(word in " ".join(texts).lower() for word in lowered)
         for *texts, key, _ in everything.words
     )
-    return array("q", compress(everything.numbers, map(fits.__getitem__, everything.kinds)))
+    return array("q", compress(everything.numbers, map(matches.__getitem__, everything.kinds)))
 
 
-def _take_in(conn: sqlite3.Connection, found: Known) -> None:
+def _append_new(conn: sqlite3.Connection, index: Known) -> None:
     """Appends the values after the last known one."""
-    numbers, kinds, words, _ = found
+    numbers, kinds, words, _ = index
     for number, *kind in conn.execute(
         "SELECT id, name, subject, unit, command, fingerprint, bench IS NULL FROM measurement WHERE id > ?"
         " ORDER BY id",
@@ -226,21 +228,21 @@ def _take_in(conn: sqlite3.Connection, found: Known) -> None:
         kinds.append(words.setdefault(tuple(kind), len(words)))
 
 
-def _at(conn: sqlite3.Connection, found: Known) -> float | None:
-    last = found.numbers[-1] if found.numbers else 0
+def _last_time(conn: sqlite3.Connection, index: Known) -> float | None:
+    last = index.numbers[-1] if index.numbers else 0
     row = conn.execute("SELECT at FROM measurement WHERE id = ?", (last,)).fetchone()
     return None if row is None else row[0]
 
 
 def _newest(conn: sqlite3.Connection, where: str, bound: tuple[str, ...]) -> str | None:
     with explained(None):
-        found = [
+        newest_rows = [
             conn.execute(
                 f"SELECT {at}, fingerprint FROM {table} {where} ORDER BY id DESC LIMIT 1", bound
             ).fetchone()
             for table, at in (("measurement", "at"), ("bench", "begun_at"))
         ]
-    return max((row for row in found if row is not None), default=(0.0, None))[1]
+    return max((row for row in newest_rows if row is not None), default=(0.0, None))[1]
 
 
 def _read(conn: sqlite3.Connection, rest: str, bound: tuple[object, ...]) -> list[Metric]:

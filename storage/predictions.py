@@ -88,38 +88,38 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
     """Predictions of runs that succeeded at the first attempt, newest first; `on` restricts them to one device."""
     with explained(None):
         rows = conn.execute(_QUERY, (limit,)).fetchall()
-    found = []
+    predictions = []
     for (
         run,
         workload,
         label,
-        told,
+        forecast_json,
         gpu,
         host,
         libraries,
         epoch_s,
         tracin_s,
-        shown,
-        of,
+        predicted_total,
+        process_json,
         peak,
         counted,
     ) in rows:
-        process = json.loads(of) if of else None
-        table = json.loads(told) if told else _told_by_worker(process)
+        process = json.loads(process_json) if process_json else None
+        table = json.loads(forecast_json) if forecast_json else _forecast_by_worker(process)
         if table is None or (on is not None and table["on"] != on):
             continue
         seconds = {"train": epoch_s, "tracin": tracin_s}.get(workload)
         predicted = table["predicted_mib"]
         if not table["on_gpu"]:
-            counted = table["estimate"].get("live_mib", predicted) if told else counted
-            predicted = None if process is None else shown - process["start_mib"]
+            counted = table["estimate"].get("live_mib", predicted) if forecast_json else counted
+            predicted = None if process is None else predicted_total - process["start_mib"]
         memory = (predicted, table["modelled_s"], gpu, host, libraries)
         one = Forecast(run, workload, label, table["on"], table["on_gpu"], *memory, seconds)
-        found.append(one._replace(counted_mib=counted, process=process, process_peak_mib=peak))
-    return found
+        predictions.append(one._replace(counted_mib=counted, process=process, process_peak_mib=peak))
+    return predictions
 
 
-def _told_by_worker(process: dict[str, Any] | None) -> dict[str, Any] | None:
+def _forecast_by_worker(process: dict[str, Any] | None) -> dict[str, Any] | None:
     """The forecast of a run whose tensors only its worker could count."""
     if process is None:
         return None

@@ -124,10 +124,10 @@ def tags(conn: sqlite3.Connection, run: int) -> list[str]:
 def tags_of_runs(conn: sqlite3.Connection, runs: list[int]) -> dict[int, list[str]]:
     """Tags by run, for the rows of one page; runs without tags are left out."""
     marks = ", ".join("?" * len(runs))
-    found: dict[int, list[str]] = {}
+    by_run: dict[int, list[str]] = {}
     for run, tag in conn.execute(f"SELECT run, tag FROM tag WHERE run IN ({marks}) ORDER BY run, tag", runs):
-        found.setdefault(run, []).append(tag)
-    return found
+        by_run.setdefault(run, []).append(tag)
+    return by_run
 
 
 def known_tags(conn: sqlite3.Connection) -> list[str]:

@@ -158,10 +158,10 @@ def with_folder(conn: sqlite3.Connection, folder: str) -> Run | None:
 
 def in_states(conn: sqlite3.Connection, states: Iterable[str]) -> list[Run]:
     """Runs in these states, oldest first."""
-    wanted = tuple(states)
-    marks = ", ".join("?" * len(wanted))
+    names = tuple(states)
+    marks = ", ".join("?" * len(names))
     with explained(None):
-        rows = conn.execute(f"{_SELECT} WHERE state IN ({marks}) ORDER BY id", wanted).fetchall()
+        rows = conn.execute(f"{_SELECT} WHERE state IN ({marks}) ORDER BY id", names).fetchall()
     return [Run(*row) for row in rows]
 
 
@@ -240,13 +240,15 @@ def ordered(
 
 def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> list[Run]:
     """The runs with these numbers, in this order, without deleted ones."""
-    found: dict[int, Run] = {}
+    by_number: dict[int, Run] = {}
     for first in range(0, len(numbers), _AT_ONCE):
-        some = tuple(numbers[first : first + _AT_ONCE])
-        marks = ", ".join("?" * len(some))
+        block = tuple(numbers[first : first + _AT_ONCE])
+        marks = ", ".join("?" * len(block))
         with explained(None):
-            found |= {row[0]: Run(*row) for row in conn.execute(f"{_SELECT} WHERE id IN ({marks})", some)}
-    return [found[number] for number in numbers if number in found]
+            by_number |= {
+                row[0]: Run(*row) for row in conn.execute(f"{_SELECT} WHERE id IN ({marks})", block)
+            }
+    return [by_number[number] for number in numbers if number in by_number]
 
 
 _AT_ONCE = 500  # values that one statement binds

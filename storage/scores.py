@@ -61,13 +61,13 @@ def names(conn: sqlite3.Connection) -> list[str]:
     return sorted({*_settled(conn), *going, *short})
 
 
-def split(asked: str) -> tuple[Which, str]:
+def split(text: str) -> tuple[Which, str]:
     """`best.mrr` as ("best", "mrr"); a name alone means its value."""
-    head, _, name = asked.partition(".")
+    head, _, name = text.partition(".")
     for which in WHICH:
         if name and head == which:
             return which, name
-    return "value", asked
+    return "value", text
 
 
 def values_of(name: str, which: Which = "value") -> tuple[str, list[str]]:
@@ -84,9 +84,9 @@ def values_of(name: str, which: Which = "value") -> tuple[str, list[str]]:
     return sql, [name, *meant[:2], *meant]
 
 
-def of_runs(conn: sqlite3.Connection, numbers: list[int], asked: str) -> dict[int, float]:
+def of_runs(conn: sqlite3.Connection, numbers: list[int], text: str) -> dict[int, float]:
     """A metric (`mrr`, `best.mrr`) by run, for the rows of one page; runs without it are left out."""
-    which, name = split(asked)
+    which, name = split(text)
     marks = ", ".join("?" * len(numbers))
     sql, values = values_of(name, which)
     rows = conn.execute(

@@ -61,28 +61,28 @@ class Rows(NamedTuple):
 
 def columns(conn: sqlite3.Connection, table: str) -> tuple[Column, ...]:
     """The columns of `run`, `run_spec` or one of TABLES, without references and ids of this database."""
-    own = {row[0] for row in conn.execute('SELECT "from" FROM pragma_foreign_key_list(?)', (table,))}
-    own |= {"id"} if table in _COUNTED else set()
+    excluded = {row[0] for row in conn.execute('SELECT "from" FROM pragma_foreign_key_list(?)', (table,))}
+    excluded |= {"id"} if table in _COUNTED else set()
     rows = conn.execute('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (table,))
     return tuple(
         Column(name, kind, bool(required or key), name in JSON_COLUMNS)
         for name, kind, required, key in rows
-        if name not in own or (table, name) == _KEPT_ONCE
+        if name not in excluded or (table, name) == _KEPT_ONCE
     )
 
 
 def take_out(conn: sqlite3.Connection, number: int) -> Rows | None:
     """All rows of a run, read in one transaction; None where there is no such run."""
-    with explained(None), _one_moment(conn):
-        found = list(_rows(conn, "run", "id = ?", "id", number))
-        if not found:
+    with explained(None), _read_transaction(conn):
+        run_rows = list(_rows(conn, "run", "id = ?", "id", number))
+        if not run_rows:
             return None
         (spec,) = _rows(conn, "run_spec", "run = ?", "run", number)
         tables = {
             table: list(_rows(conn, table, "run = ?", order, number)) for table, order in TABLES.items()
         }
         names = [one.name for one in series.of_run(conn, number)]
-        return Rows(found[0], spec, tables, [_curve(conn, number, name) for name in names])
+        return Rows(run_rows[0], spec, tables, [_curve(conn, number, name) for name in names])
 
 
 def put_in(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | None = None) -> int:
@@ -94,8 +94,8 @@ def put_in(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | N
         _insert(conn, "run", [{**rows.run, "id": given, "folder": folder}])
         _insert(conn, "run_spec", [rows.spec], run=given)
         conn.execute("INSERT INTO intake (run) VALUES (?)", (given,))
-        for table, some in rows.tables.items():
-            _insert(conn, table, some, run=given)
+        for table, table_rows in rows.tables.items():
+            _insert(conn, table, table_rows, run=given)
         for curve in rows.curves:
             points = zip(curve.steps, curve.values, curve.times, strict=True)
             series.append(conn, given, [series.Point(curve.name, *point) for point in points])
@@ -108,27 +108,27 @@ def put_in(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | N
 def _remember_gpus(conn: sqlite3.Connection, gpus: Any) -> None:
     """Stores GPU names by UUID, so that `gpu:t4` finds imported runs."""
     for gpu in gpus if isinstance(gpus, list) else ():
-        told = (gpu.get("uuid"), gpu.get("name")) if isinstance(gpu, dict) else (None, None)
-        if all(isinstance(one, str) and one for one in told):
-            conn.execute("INSERT INTO gpu (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", told)
+        identity = (gpu.get("uuid"), gpu.get("name")) if isinstance(gpu, dict) else (None, None)
+        if all(isinstance(one, str) and one for one in identity):
+            conn.execute("INSERT INTO gpu (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", identity)
 
 
 def same_submission(conn: sqlite3.Connection, at: float, workload: str, label: str) -> list[int]:
     """Runs with this submission time, workload and label: the same run, or copies of it."""
-    found = conn.execute(
+    matches = conn.execute(
         "SELECT id FROM run WHERE submitted_at = ? AND workload = ? AND label = ? ORDER BY id",
         (at, workload, label),
     )
-    return [row[0] for row in found]
+    return [row[0] for row in matches]
 
 
 def with_event(conn: sqlite3.Connection, kind: str, key: str, value: str) -> list[int]:
     """Runs with an event of this kind whose body has `value` at `key`."""
-    found = conn.execute(
+    matches = conn.execute(
         "SELECT DISTINCT run FROM event WHERE kind = ? AND json_extract(body, '$.' || ?) = ? ORDER BY run",
         (kind, key, value),
     )
-    return [row[0] for row in found]
+    return [row[0] for row in matches]
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def contradictions_named() -> Iterator[None]:
 
 
 @contextmanager
-def _one_moment(conn: sqlite3.Connection) -> Iterator[None]:
+def _read_transaction(conn: sqlite3.Connection) -> Iterator[None]:
     """A read transaction: this connection does not see concurrent writes."""
     if conn.in_transaction:
         yield

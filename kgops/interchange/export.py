@@ -40,10 +40,10 @@ def _rows(conn: Connection, numbers: Sequence[int], metrics: Sequence[str]) -> I
     for first in range(0, len(numbers), _BLOCK):
         block = list(numbers[first : first + _BLOCK])
         tags = reports.tags_of_runs(conn, block)
-        found = {name: scores.of_runs(conn, block, name) for name in metrics}
+        by_metric = {name: scores.of_runs(conn, block, name) for name in metrics}
         for run in runs.of_numbers(conn, block):
-            mine = {name: found[name].get(run.id) for name in metrics}
-            yield {**runs.as_table(run), "tags": " ".join(tags.get(run.id, ())), **mine}
+            values = {name: by_metric[name].get(run.id) for name in metrics}
+            yield {**runs.as_table(run), "tags": " ".join(tags.get(run.id, ())), **values}
 
 
 def cell(value: Any) -> Any:

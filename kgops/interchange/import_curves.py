@@ -55,24 +55,24 @@ def _of_epochs(body: Sequence[Any], at: float) -> Read:
         for name, value in _flat({k: v for k, v in entry.items() if k not in _EPOCH}, ""):
             if value is None or is_number(value):
                 points.setdefault(name, []).append((float(step), None if value is None else float(value)))
-    known = {name: some for name, some in points.items() if any(value is not None for _, value in some)}
-    return Read([_curve(name, some, at) for name, some in known.items()])
+    known = {name: pairs for name, pairs in points.items() if any(value is not None for _, value in pairs)}
+    return Read([_curve(name, pairs, at) for name, pairs in known.items()])
 
 
 def _of_lists(body: Mapping[str, Any], at: float) -> Read:
-    found = Read(metrics=metrics_in(body))
+    history = Read(metrics=metrics_in(body))
     lists = dict(_lists(body, ""))
     epochs = next((lists.pop(name) for name in _EPOCH if _counts(lists.get(name))), None)
     longest = max(map(len, lists.values()), default=0)
     for name, values in lists.items():
         steps = epochs if epochs is not None and len(epochs) == len(values) else range(1, len(values) + 1)
         if len(values) < longest and steps is not epochs:
-            found.troubles.append(
+            history.troubles.append(
                 f"{name} has {len(values)} values for {longest} epochs and names no epochs: numbered from 1"
             )
         entries = [{"epoch": step, name: value} for step, value in zip(steps, values, strict=True)]
-        found.curves += _of_epochs(entries, at).curves
-    return found
+        history.curves += _of_epochs(entries, at).curves
+    return history
 
 
 def _lists(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, list[Any]]]:
@@ -89,11 +89,11 @@ def _counts(values: Any) -> bool:
 
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
-        where = prefix if name == _WHOLE else f"{prefix}_{name}".strip("_") if prefix else name
+        path = prefix if name == _WHOLE else f"{prefix}_{name}".strip("_") if prefix else name
         if isinstance(value, dict):
-            yield from _flat(value, where)
+            yield from _flat(value, path)
         else:
-            yield where or name, value
+            yield path or name, value
 
 
 def _curve(name: str, points: Sequence[tuple[float, float | None]], at: float) -> Curve:

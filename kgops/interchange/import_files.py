@@ -72,30 +72,30 @@ def _raise(error: OSError) -> None:
 
 def copy_files(source: Path, files: Iterable[Path], target: Path) -> None:
     """Copies `files` to `target` with their paths relative to `source`. Refused if the disk has too little space."""
-    found = list(files)
-    need, free = sum(path.lstat().st_size for path in found), shutil.disk_usage(target).free
+    paths = list(files)
+    need, free = sum(path.lstat().st_size for path in paths), shutil.disk_usage(target).free
     if need > free:
         raise Unavailable(
             f"{source} takes {need / (1 << 30):,.2f} GiB; {free / (1 << 30):,.2f} GiB are free in the home",
             "free some space, or import an export of the run, which has no files",
         )
-    for path in found:
-        wanted = target / path.relative_to(source)
+    for path in paths:
+        copy = target / path.relative_to(source)
         try:
-            wanted.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _copy(path, wanted)
+            copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _copy(path, copy)
         except OSError as error:
             raise Unavailable(
                 f"cannot copy {path}: {error.strerror or error}", "nothing was imported"
             ) from error
 
 
-def _copy(path: Path, wanted: Path) -> None:
+def _copy(path: Path, target: Path) -> None:
     """Copies one file with its modification time, readable by its owner only."""
-    with os.fdopen(open_regular(path), "rb") as there:
-        status = os.fstat(there.fileno())
-        here = os.open(wanted, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(here, "wb") as copy:
-            shutil.copyfileobj(there, copy, _BLOCK)
+    with os.fdopen(open_regular(path), "rb") as original:
+        status = os.fstat(original.fileno())
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as copy:
+            shutil.copyfileobj(original, copy, _BLOCK)
             copy.flush()
             os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))

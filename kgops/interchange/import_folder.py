@@ -46,7 +46,7 @@ def describe(folder: RunFolder) -> tuple[Plan, str]:
     if (
         not isinstance(plan.workload, str)
         or not isinstance(plan.label, str)
-        or not _is_moment(plan.submitted_at)
+        or not _is_timestamp(plan.submitted_at)
     ):
         raise BadInput(f"{folder.plan}: its workload, label or submission time is invalid")
     ending = preallocated_record.read_ending(folder.outcome)
@@ -59,16 +59,16 @@ def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -
     with staging(home) as staged:
         others: list[Path] = []
         copy_files(source.path, _files_of(source.path, others), staged.path)
-        troubles += _told(others, source.path)
+        troubles += _left_out_message(others, source.path)
         if preallocated_record.read_ending(staged.outcome) is None:
             preallocated_record.write_ending(staged.outcome, _unended(staged))
         _, trouble = manifest.read(staged.manifest)
         if trouble is not None:
             troubles.append(f"{trouble}: metrics and files of the manifest are not imported")
         host = host_of(read_json(staged.environment))
-        told = origin("folder", source.path.absolute(), run=plan.number, host=host, troubles=troubles)
-        before = read_json(staged.origins)
-        marks = [*(before if isinstance(before, list) else []), {"at": time.time(), "body": told}]
+        body = origin("folder", source.path.absolute(), run=plan.number, host=host, troubles=troubles)
+        earlier = read_json(staged.origins)
+        marks = [*(earlier if isinstance(earlier, list) else []), {"at": time.time(), "body": body}]
         write_json(staged.origins, marks)
 
         def put(c: Connection, name: str, number: int) -> None:
@@ -94,7 +94,7 @@ def _must_be_text(path: Path) -> None:
         raise BadInput(f"{path} contains an unpaired surrogate: invalid text") from error
 
 
-def _is_moment(at: object) -> bool:
+def _is_timestamp(at: object) -> bool:
     return isinstance(at, (int, float)) and not isinstance(at, bool)
 
 
@@ -114,10 +114,10 @@ def _files_of(folder: Path, others: list[Path]) -> Iterator[Path]:
             yield path
 
 
-def _told(others: list[Path], folder: Path) -> list[str]:
+def _left_out_message(others: list[Path], folder: Path) -> list[str]:
     """A message about the files that were not imported."""
     if not others:
         return []
     first = NotAFile(others[0], others[0].lstat().st_mode)
-    many = f", and {len(others) - 1:,} more" if len(others) > 1 else ""
-    return [f"{others[0].relative_to(folder)} is not imported{many}: {first.strerror}"]
+    more = f", and {len(others) - 1:,} more" if len(others) > 1 else ""
+    return [f"{others[0].relative_to(folder)} is not imported{more}: {first.strerror}"]

@@ -77,11 +77,11 @@ class Scores:
             if tuple(head) != HEADER:
                 raise BadInput(f"{path}, line 1: the header is {','.join(head)[:80]!r}, not TracIn's")
             for row in lines:
-                self._take(f"{path}, line {lines.line_num}", row)
+                self._add_row(f"{path}, line {lines.line_num}", row)
         except csv.Error as error:
             raise BadInput(f"{path}, line {lines.line_num}: {error}") from error
 
-    def _take(self, where: str, row: list[str]) -> None:
+    def _add_row(self, where: str, row: list[str]) -> None:
         if len(row) != len(HEADER):
             raise BadInput(f"{where}: {len(row)} fields, where TracIn's table has {len(HEADER)}")
         try:

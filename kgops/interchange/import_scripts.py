@@ -72,21 +72,21 @@ def read_output(folder: Path) -> Output:
     must_be_files(folder / name for name in (CONFIG, HISTORY, TEST, SUMMARY))
     files = _files(folder)
     newest = max((path.stat().st_mtime for path, _ in files), default=0.0)
-    found = _Found(folder, newest)
-    found.troubles += _left_out(folder)
-    found.read({path.name: path for path, _ in files if path.parent == folder})
+    contents = _Contents(folder, newest)
+    contents.troubles += _left_out(folder)
+    contents.read({path.name: path for path, _ in files if path.parent == folder})
     for path, kind in files:
         if kind == "influences" and path.suffix == ".csv" and is_scores(path):
-            found.scores.read(path)
-            found.traced = True
-    if not (found.trained or found.traced):
+            contents.scores.read(path)
+            contents.traced = True
+    if not (contents.trained or contents.traced):
         raise Usage(f"{folder} has neither training output nor TracIn output")
     artifacts, digest = _artifacts(folder, files)
-    rows = found.rows(artifacts)
-    return Output(folder, files, rows, digest, found.troubles)
+    rows = contents.rows(artifacts)
+    return Output(folder, files, rows, digest, contents.troubles)
 
 
-class _Found:
+class _Contents:
     """The combined contents of a folder's files."""
 
     def __init__(self, folder: Path, newest: float) -> None:
@@ -150,8 +150,8 @@ class _Found:
         tables["test_triple"], tables["influence"] = traced, influence
         names = sorted(self.scores.kept_names().items())
         tables["readable"] = [{"label": label, "name": name} for label, name in names]
-        asked = {"train": self._settings()} if self.workload == "pipeline" else self._settings()
-        job = {"workload": self.workload, "label": label, self.workload: asked}
+        settings = {"train": self._settings()} if self.workload == "pipeline" else self._settings()
+        job = {"workload": self.workload, "label": label, self.workload: settings}
         spec = {"job": job, "plan": {}, "environment": {}}
         return Rows({**_UNKNOWN, **known, **self._headline()}, spec, tables, self.curves)
 
@@ -175,18 +175,20 @@ class _Found:
         return "interrupted", "its files do not show that it finished"
 
     def _settings(self) -> dict[str, Any]:
-        told: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for name, value in self.config.items():
             if name == "optimizations" or name in DOCUMENTED:
                 continue  # options
             if name in _SECTIONS and isinstance(value, dict):
-                told |= {inner: one for inner, one in value.items() if inner not in DOCUMENTED}
+                settings |= {
+                    inner: inner_value for inner, inner_value in value.items() if inner not in DOCUMENTED
+                }
             else:
-                told[name] = value
-        return {name: value for name, value in told.items() if value is not None}
+                settings[name] = value
+        return {name: value for name, value in settings.items() if value is not None}
 
     def _options(self) -> list[dict[str, Any]]:
-        table = _told_of_options(self.config)
+        table = _option_values(self.config)
         return [_option(name, value) for name, value in sorted(table.items())]
 
 
@@ -213,23 +215,23 @@ _UNKNOWN: dict[str, Any] = {
 }
 
 
-def _told_of_options(config: dict[str, Any]) -> dict[str, Any]:
+def _option_values(config: dict[str, Any]) -> dict[str, Any]:
     """The config's option values by name; the documented booleans from any section.
 
     Where kgops wrote an option with more detail, the boolean is the applied value and is ignored.
     """
     named = config.get("optimizations")
     table = dict(named) if isinstance(named, dict) else {}
-    places = [config, *(config[name] for name in _SECTIONS if isinstance(config.get(name), dict))]
+    tables = [config, *(config[name] for name in _SECTIONS if isinstance(config.get(name), dict))]
     for name, option in DOCUMENTED.items():
-        told = table.get(option)
-        if isinstance(told, dict) and "applied" in told:
+        detailed = table.get(option)
+        if isinstance(detailed, dict) and "applied" in detailed:
             table.pop(name, None)
             table.pop(f"{name}_requested", None)
             continue
-        for place in places:
-            if name in place:
-                table.setdefault(name, place[name])
+        for section in tables:
+            if name in section:
+                table.setdefault(name, section[name])
     return table
 
 
@@ -239,8 +241,8 @@ def _option(name: str, value: Any) -> dict[str, Any]:
     row = {"attempt": 0, "name": name, "effect": effect, "chosen_by": None}
     if isinstance(value, dict) and "applied" in value:
         reason = value.get("reason")
-        told = {"requested": _shown(value.get("asked")), "applied": _shown(value["applied"])}
-        return {**row, **told, "reason": reason if isinstance(reason, str) else None}
+        values = {"requested": _shown(value.get("asked")), "applied": _shown(value["applied"])}
+        return {**row, **values, "reason": reason if isinstance(reason, str) else None}
     reason = f"requested in {CONFIG}; whether it was applied is unknown"
     if value is False:
         reason = f"not requested in {CONFIG}"
@@ -286,6 +288,6 @@ def _artifacts(folder: Path, files: list[tuple[Path, str]]) -> tuple[list[dict[s
         digest, size = manifest.digest_of(path)
         name = path.relative_to(folder).as_posix()
         whole.update(f"{name}\0{digest}\n".encode("utf-8", "surrogateescape"))
-        told = {"path": one_line(f"results/{name}"), "kind": kind, "sha256": digest, "bytes": size}
-        rows.append({**told, "at": path.stat().st_mtime})
+        row = {"path": one_line(f"results/{name}"), "kind": kind, "sha256": digest, "bytes": size}
+        rows.append({**row, "at": path.stat().st_mtime})
     return rows, whole.hexdigest()

@@ -70,12 +70,12 @@ def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> li
     text = read_regular(path, at_most=_LARGEST_EXPORT + 1, follow=True)
     if len(text) > _LARGEST_EXPORT:
         raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: not an export")
-    found = read_runs(conn, text, str(path))
-    for i, rows in enumerate(found):
+    runs = read_runs(conn, text, str(path))
+    for i, rows in enumerate(runs):
         refuse_made_up(rows, str(path))
         if trouble := misfit(rows):
             raise BadInput(f"{path}: runs[{i}].{trouble}")
-    return [_put(home, conn, rows, path, again=again) for rows in found]
+    return [_put(home, conn, rows, path, again=again) for rows in runs]
 
 
 def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool) -> Imported:
@@ -102,12 +102,12 @@ def _from_output(home: Home, conn: Connection, folder: Path, *, again: bool) -> 
     known = tuple(transfer.with_event(conn, IMPORTED, "digest", output.digest))
     if known and not again:
         return Imported(None, known, output.what, tuple(output.troubles))
-    marked = origin("output", folder.absolute(), digest=output.digest, troubles=output.troubles)
+    source = origin("output", folder.absolute(), digest=output.digest, troubles=output.troubles)
 
-    def bring(to: RunFolder) -> None:
+    def copy_results(to: RunFolder) -> None:
         copy_files(folder, (path for path, _ in output.files), to.results)
 
-    number = put_record(home, conn, output.rows, marked, bring)
+    number = put_record(home, conn, output.rows, source, copy_results)
     return Imported(number, known, output.what, tuple(output.troubles))
 
 
@@ -117,5 +117,5 @@ def _put(home: Home, conn: Connection, rows: Rows, path: Path, *, again: bool) -
     known = transfer.same_submission(conn, run["submitted_at"], run["workload"], run["label"])
     if known and not again:
         return Imported(None, tuple(known), what)
-    marked = origin("export", path.absolute(), run=run["id"], host=host_of(rows.spec["environment"]))
-    return Imported(put_record(home, conn, rows, marked), tuple(known), what)
+    source = origin("export", path.absolute(), run=run["id"], host=host_of(rows.spec["environment"]))
+    return Imported(put_record(home, conn, rows, source), tuple(known), what)

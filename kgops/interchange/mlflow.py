@@ -49,13 +49,13 @@ def _experiment(target: Path) -> Path:
         number += 1
     folder = target / str(number)
     folder.mkdir(parents=True)
-    told = {
+    meta_data = {
         "artifact_location": folder.absolute().as_uri(),
         "experiment_id": str(number),
         "lifecycle_stage": "active",
         "name": _EXPERIMENT,
     }
-    (folder / "meta.yaml").write_text(_yaml(told), encoding="utf-8")
+    (folder / "meta.yaml").write_text(_yaml(meta_data), encoding="utf-8")
     return folder
 
 
@@ -72,27 +72,27 @@ def _write_run(rows: Rows, experiment: Path, *, force: bool) -> None:
     run = rows.run
     identity = f"{run['submitted_at']!r} {run['workload']} {run['label']} {run['folder']}"
     uuid = hashlib.sha256(identity.encode()).hexdigest()[:32]
-    place, making = experiment / uuid, experiment / f".{uuid}.part"
-    must_be_free(place, force=force)
-    shutil.rmtree(making, ignore_errors=True)
+    folder, temporary = experiment / uuid, experiment / f".{uuid}.part"
+    must_be_free(folder, force=force)
+    shutil.rmtree(temporary, ignore_errors=True)
     for name in ("metrics", "params", "tags", "artifacts"):
-        (making / name).mkdir(parents=True)
-    meta = _meta(rows, uuid, experiment.name, place)
-    (making / "meta.yaml").write_text(_yaml(meta), encoding="utf-8")
-    _write_metrics(rows, making / "metrics")
-    _write_all(making / "params", _params(rows))
-    _write_all(making / "tags", _tags(rows))
-    with (making / "artifacts" / "kgops-run.json").open("w", encoding="utf-8") as file:
+        (temporary / name).mkdir(parents=True)
+    meta = _meta(rows, uuid, experiment.name, folder)
+    (temporary / "meta.yaml").write_text(_yaml(meta), encoding="utf-8")
+    _write_metrics(rows, temporary / "metrics")
+    _write_all(temporary / "params", _params(rows))
+    _write_all(temporary / "tags", _tags(rows))
+    with (temporary / "artifacts" / "kgops-run.json").open("w", encoding="utf-8") as file:
         file.writelines(write_runs(iter([rows])))
-    if place.exists():
-        shutil.rmtree(place)
-    making.rename(place)
+    if folder.exists():
+        shutil.rmtree(folder)
+    temporary.rename(folder)
 
 
-def _meta(rows: Rows, uuid: str, experiment: str, place: Path) -> dict[str, Any]:
+def _meta(rows: Rows, uuid: str, experiment: str, folder: Path) -> dict[str, Any]:
     run = rows.run
     return {
-        "artifact_uri": (place / "artifacts").absolute().as_uri(),
+        "artifact_uri": (folder / "artifacts").absolute().as_uri(),
         "end_time": _ms(run["ended_at"]),
         "entry_point_name": "",
         "experiment_id": experiment,
@@ -111,16 +111,16 @@ def _meta(rows: Rows, uuid: str, experiment: str, place: Path) -> dict[str, Any]
 
 
 def _write_metrics(rows: Rows, folder: Path) -> None:
-    taken: set[str] = set()
+    names: set[str] = set()
     began = _ms(rows.run["submitted_at"]) or 0
     for curve in rows.curves:
         points = zip(curve.times, curve.values, whole_steps(curve), strict=True)
         lines = (f"{_ms(at) or began} {math.nan if v is None else v!r} {step}\n" for at, v, step in points)
-        (folder / plain_name(curve.name, taken)).write_text("".join(lines), encoding="utf-8")
+        (folder / plain_name(curve.name, names)).write_text("".join(lines), encoding="utf-8")
     at = _ms(rows.run["ended_at"]) or began
     for row in rows.tables["metric"]:
-        name = row["name"] if plain_name(row["name"], set()) not in taken else f"{row['name']} final"
-        (folder / plain_name(name, taken)).write_text(f"{at} {row['value']!r} 0\n", encoding="utf-8")
+        name = row["name"] if plain_name(row["name"], set()) not in names else f"{row['name']} final"
+        (folder / plain_name(name, names)).write_text(f"{at} {row['value']!r} 0\n", encoding="utf-8")
 
 
 def _params(rows: Rows) -> Iterator[tuple[str, str]]:
@@ -155,10 +155,10 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
             yield where, value if isinstance(value, str) else json.dumps(finite_json(value))
 
 
-def _write_all(folder: Path, told: Iterator[tuple[str, str]]) -> None:
-    taken: set[str] = set()
-    for name, text in told:
-        (folder / plain_name(name, taken)).write_text(text, encoding="utf-8")
+def _write_all(folder: Path, entries: Iterator[tuple[str, str]]) -> None:
+    names: set[str] = set()
+    for name, text in entries:
+        (folder / plain_name(name, names)).write_text(text, encoding="utf-8")
 
 
 def _ms(at: float | None) -> int | None:

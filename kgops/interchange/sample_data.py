@@ -19,20 +19,24 @@ TOUR = "tour"  # kind of a sample run's origin
 
 def refuse_made_up(rows: Rows, source: str) -> None:
     """Raises Usage for an exported sample run."""
-    marks = (event["body"] for event in rows.tables["event"] if event["kind"] == IMPORTED)
-    _refuse(marks, f"{source}: {one_line(rows.run['label'], 60)!r}")
+    bodies = (event["body"] for event in rows.tables["event"] if event["kind"] == IMPORTED)
+    _refuse(bodies, f"{source}: {one_line(rows.run['label'], 60)!r}")
 
 
 def refuse_made_up_folder(folder: RunFolder) -> None:
     """Raises Usage for the folder of a sample run."""
-    told = read_json(folder.origins)
-    marks = [mark.get("body") for mark in told if isinstance(mark, dict)] if isinstance(told, list) else []
-    _refuse(marks, str(folder.path))
+    origins = read_json(folder.origins)
+    bodies = (
+        [origin.get("body") for origin in origins if isinstance(origin, dict)]
+        if isinstance(origins, list)
+        else []
+    )
+    _refuse(bodies, str(folder.path))
 
 
-def _refuse(marks: Iterable[Any], what: str) -> None:
-    if any(isinstance(mark, dict) and mark.get("kind") == TOUR for mark in marks):
+def _refuse(bodies: Iterable[Any], subject: str) -> None:
+    if any(isinstance(body, dict) and body.get("kind") == TOUR for body in bodies):
         raise Usage(
-            f"{what} is sample data of a tour",
+            f"{subject} is sample data of a tour",
             "only real runs can be imported; `kgops demo --tour` creates another tour",
         )

@@ -80,10 +80,10 @@ def put_benches(conn: Connection, numbers: list[int], now: float) -> None:
     """Writes the benchmarks; `numbers` are the run numbers of `bench_stories`, in order."""
     claims.keep(conn, [held.claim for held in shipped()])
     rest = iter(numbers)
-    first = _one_each(_MATRIX, rest)
+    first = _run_numbers(_MATRIX, rest)
     whole = [next(rest) for _ in range(_ROUNDS)]
     together = {(n, name): whole[n] for n in range(_ROUNDS) for name in _SPEED_UP[_CLAIMS]}
-    second = _one_each(_MATRIX, rest)
+    second = _run_numbers(_MATRIX, rest)
     for name, runs, days in (
         (_MATRIX, first, _MATRIX_DAYS[0]),
         (_CLAIMS, together, _CLAIMS_DAYS),
@@ -92,13 +92,13 @@ def put_benches(conn: Connection, numbers: list[int], now: float) -> None:
         _put(conn, name, runs, now - days * 86400)
 
 
-def _one_each(name: str, numbers: Iterator[int]) -> dict[tuple[int, str], int]:
+def _run_numbers(name: str, numbers: Iterator[int]) -> dict[tuple[int, str], int]:
     return {(n, variant): next(numbers) for n in range(_ROUNDS) for variant in _SPEED_UP[name]}
 
 
 def _put(conn: Connection, name: str, runs: dict[tuple[int, str], int], begun: float) -> None:
-    told = environment()
-    machine = {key: told[key] for key in ("python", "packages", "machine", "driver", "gpus", "git")}
+    whole = environment()
+    fingerprint = {key: whole[key] for key in ("python", "packages", "machine", "driver", "gpus", "git")}
     variants = [{"name": one, "job": {}, "varied": _varied(one)} for one in _SPEED_UP[name]]
     plan = {
         "variants": variants,
@@ -107,7 +107,7 @@ def _put(conn: Connection, name: str, runs: dict[tuple[int, str], int], begun: f
         "together": name == _CLAIMS,
         "cwd": "/",
     }
-    number = benches.begin(conn, name, plan, _COMMAND, machine, begun)
+    number = benches.begin(conn, name, plan, _COMMAND, fingerprint, begun)
     for pair in _pairs(name, runs, begun):
         benches.add_pair(conn, number, pair)
     benches.end(conn, number, begun + 3600)
@@ -131,7 +131,7 @@ def _pairs(name: str, runs: dict[tuple[int, str], int], begun: float) -> Iterato
 def _measured(bench: str, variant: str, n: int) -> dict[str, Any]:
     """The values of a run, with a small deviation that depends on `n`."""
     ratio = _SPEED_UP[bench][variant]
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "state": "succeeded",
         "trouble": None,
         "seconds": None,
@@ -144,11 +144,11 @@ def _measured(bench: str, variant: str, n: int) -> dict[str, Any]:
         "remark": MADE_UP,
     }
     if ratio is None:
-        return {**told, "state": "refused", "trouble": f"a machine with one GPU ({MADE_UP})"}
+        return {**values, "state": "refused", "trouble": f"a machine with one GPU ({MADE_UP})"}
     seconds = _SECONDS / ratio[0] * (1 + 0.01 * wobble(bench + variant, n))
     memory = _MIB / ratio[1] * (1 + 0.002 * wobble(variant + bench, n))
     metrics = {"loss": 0.1 + 0.0004 * wobble(variant, n)}
-    return {**told, "seconds": seconds, "took_s": seconds * 12, "memory_mib": memory, "metrics": metrics}
+    return {**values, "seconds": seconds, "took_s": seconds * 12, "memory_mib": memory, "metrics": metrics}
 
 
 def _varied(name: str) -> dict[str, str]:

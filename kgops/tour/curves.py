@@ -33,8 +33,10 @@ class Shape:
         at = n / max(self.points - 1, 1)
         if self.lost_at is not None and at >= self.lost_at:
             return None
-        way = (1 - math.exp(-4 * at)) / (1 - math.exp(-4))
-        return self.start + (self.end - self.start) * (way + self.noise * (1 - at) * wobble(self.name, n))
+        progress = (1 - math.exp(-4 * at)) / (1 - math.exp(-4))
+        return self.start + (self.end - self.start) * (
+            progress + self.noise * (1 - at) * wobble(self.name, n)
+        )
 
     def step(self, n: int) -> float:
         return round((n + 1) * self.steps / self.points)

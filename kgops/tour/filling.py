@@ -70,10 +70,10 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
     make_home(home)
     conn = open_writer(home.database)
     try:
-        told = [*stories(), *bench_stories()]
-        tell(f"Writing sample data: {len(told)} runs of the last six weeks and three benchmarks …")
-        made_up = put_stories(home, conn, told)
-        really = _run_really(home, conn, real, tell) if real else ()
+        sample = [*stories(), *bench_stories()]
+        tell(f"Writing sample data: {len(sample)} runs of the last six weeks and three benchmarks …")
+        sample_numbers = put_stories(home, conn, sample)
+        really = _run_real(home, conn, real, tell) if real else ()
         tell(
             f"Starting a run that reports a sample curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
         )
@@ -81,42 +81,42 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
     finally:
         conn.close()
     homes.finish(home)
-    return Tour(tuple(made_up), really, running, tuple(waiting))
+    return Tour(tuple(sample_numbers), really, running, tuple(waiting))
 
 
-def put_stories(home: Home, conn: Connection, told: list[Story]) -> list[int]:
+def put_stories(home: Home, conn: Connection, sample_runs: list[Story]) -> list[int]:
     """Imports the runs in the order of their submission; returns their numbers in the order given."""
     now = time.time()
-    marked = _mark()
+    source = _sample_origin()
     numbers: dict[int, int] = {}
-    for i in sorted(range(len(told)), key=lambda i: -told[i].days):
-        rows = rows_of(conn, told[i], now)
-        numbers[i] = put_record(home, conn, rows, marked, partial(put_files, told[i]))
-    in_order = [numbers[i] for i in range(len(told))]
+    for i in sorted(range(len(sample_runs)), key=lambda i: -sample_runs[i].days):
+        rows = rows_of(conn, sample_runs[i], now)
+        numbers[i] = put_record(home, conn, rows, source, partial(put_files, sample_runs[i]))
+    in_order = [numbers[i] for i in range(len(sample_runs))]
     put_benches(conn, in_order[-len(bench_stories()) :], now)
     return in_order
 
 
-def _mark() -> dict[str, Any]:
+def _sample_origin() -> dict[str, Any]:
     """The origin of a sample run."""
     return {**origin(TOUR, Path(MADE_UP)), "on": MADE_UP}
 
 
-def _run_really(
+def _run_real(
     home: Home, conn: Connection, jobs: Sequence[dict[str, Any]], tell: Callable[[str], None]
 ) -> tuple[Run, ...]:
     """Runs both jobs at once, each on one core, to stay below a minute."""
     tell(f"Running for real, about half a minute: {'; '.join(job['label'] for job in jobs)} …")
     with lent({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}):
         numbers = [_launch(home, conn, job, REAL_TAG) for job in jobs]
-    found = []
+    ended = []
     for number in numbers:
         reports.add_note(
             conn, number, time.time(), "A real run on this machine, made while the tour was created."
         )
-        found.append(wait_for_end(home, conn, number))
-        tell(f"  run {number} {found[-1].state}")
-    return tuple(found)
+        ended.append(wait_for_end(home, conn, number))
+        tell(f"  run {number} {ended[-1].state}")
+    return tuple(ended)
 
 
 def _start_live(home: Home, conn: Connection) -> Iterator[int]:
@@ -137,8 +137,8 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
         now, run = time.time(), runs.get(conn, number)
         assert run is not None
         # Also in its folder, which can be imported without the database.
-        write_json(RunFolder(home.runs / run.folder).origins, [{"at": now, "body": _mark()}])
-        reports.add_event(conn, number, 0, now, IMPORTED, _mark())
+        write_json(RunFolder(home.runs / run.folder).origins, [{"at": now, "body": _sample_origin()}])
+        reports.add_event(conn, number, 0, now, IMPORTED, _sample_origin())
         reports.add_note(conn, number, now, "A real process that reports a sample curve: nothing is trained.")
         yield number
 

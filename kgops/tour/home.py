@@ -17,11 +17,11 @@ __all__ = ["TAG", "begin", "default_home", "finish", "is_tour", "own_runs", "rem
 
 TAG = "tour"  # of every run that the tour creates
 _MARKER = "tour.json"
-_WORD = "kgops_tour"
+_KEY = "kgops_tour"
 _SUFFIX = "-tour"
 _GRACE_S = 2.0
 # The files of a home; a tour with any other file is not removed.
-_OURS = (_MARKER, "runs", "pending", "bench.lock", "counts.json", "serve.log")
+_TOUR_FILES = (_MARKER, "runs", "pending", "bench.lock", "counts.json", "serve.log")
 
 
 def default_home() -> Home:
@@ -33,25 +33,25 @@ def default_home() -> Home:
 
 
 def is_tour(home: Home) -> bool:
-    return _WORD in _told(home)
+    return _KEY in _marker(home)
 
 
-def _told(home: Home) -> dict[str, Any]:
+def _marker(home: Home) -> dict[str, Any]:
     """The marker's contents; empty where there is none."""
-    found = read_json(home.path / _MARKER)
-    return found if isinstance(found, dict) else {}
+    table = read_json(home.path / _MARKER)
+    return table if isinstance(table, dict) else {}
 
 
 def begin(home: Home) -> None:
     """Creates the folder and its marker. Raises Usage where the folder is not empty."""
     if is_tour(home):
-        how = "already" if _told(home).get("complete") else "that was not finished"
+        state = "already" if _marker(home).get("complete") else "that was not finished"
         raise Usage(
-            f"there is a tour in {home.path} {how}",
+            f"there is a tour in {home.path} {state}",
             f"look at it: KGOPS_HOME={home.path} kgops; or remove it first: kgops demo --remove-tour",
         )
-    usual, wanted = find_home().path.resolve(), home.path.resolve()
-    if wanted == usual or usual in wanted.parents or wanted in usual.parents:
+    usual, path = find_home().path.resolve(), home.path.resolve()
+    if path == usual or usual in path.parents or path in usual.parents:
         raise Usage(
             f"{home.path} is your own home, or contains it, or is inside it", "choose a separate folder"
         )
@@ -64,18 +64,18 @@ def begin(home: Home) -> None:
             )
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.path.chmod(0o700)
-        _mark(home, complete=False)
+        _write_marker(home, complete=False)
     except OSError as error:
         raise Unavailable(f"cannot make {home.path}: {os.strerror(error.errno or 0)}") from error
 
 
 def finish(home: Home) -> None:
-    _mark(home, complete=True)
+    _write_marker(home, complete=True)
 
 
-def _mark(home: Home, *, complete: bool) -> None:
-    told = "A tour of kgops: this folder holds sample data. `kgops demo --remove-tour` removes it."
-    write_json(home.path / _MARKER, {_WORD: 1, "what": told, "complete": complete})
+def _write_marker(home: Home, *, complete: bool) -> None:
+    text = "A tour of kgops: this folder holds sample data. `kgops demo --remove-tour` removes it."
+    write_json(home.path / _MARKER, {_KEY: 1, "what": text, "complete": complete})
 
 
 def own_runs(home: Home, conn: Connection) -> list[int]:
@@ -90,9 +90,9 @@ def remove(home: Home, *, own_too: bool) -> None:
         conn = open_writer(home.database)
         try:
             if (own := own_runs(home, conn)) and not own_too:
-                told = ", ".join(map(str, own[:5])) + (", …" if len(own) > 5 else "")
+                listed = ", ".join(map(str, own[:5])) + (", …" if len(own) > 5 else "")
                 raise Usage(
-                    f"in {home.path} there are runs of your own: {told}",
+                    f"in {home.path} there are runs of your own: {listed}",
                     "keep them: kgops export RUN --to json --out FILE; or pass --yes to remove them, too",
                 )
             _stop_all(home, conn)
@@ -124,7 +124,7 @@ def _must_be_only_ours(home: Home) -> None:
 
 def _is_ours(name: str) -> bool:
     """Whether a file belongs to a tour, SQLite's side files and half-written markers included."""
-    return name in _OURS or name.startswith(("kgops.db", f".{_MARKER}."))
+    return name in _TOUR_FILES or name.startswith(("kgops.db", f".{_MARKER}."))
 
 
 def _stop_all(home: Home, conn: Connection) -> None:

@@ -58,15 +58,15 @@ def training(
     lost_at: float | None = None,
 ) -> tuple[Shape, ...]:
     """Curves of a training: falling loss, rising MRR and Hits@10, seconds per epoch."""
-    shapes = [
+    curves = [
         Shape("loss", *loss, points=epochs, steps=epochs, lost_at=lost_at),
         Shape("epoch_seconds", 1.06 * epoch_s, epoch_s, points=epochs, steps=epochs, noise=0.5),
     ]
     if mrr is not None:
-        many = max(epochs // 5, 4)
-        shapes.append(Shape("valid_mrr", mrr * 0.15, mrr, points=many, steps=epochs))
-        shapes.append(Shape("valid_hits_at_10", mrr * 0.3, mrr * 1.5, points=many, steps=epochs))
-    return tuple(shapes)
+        points = max(epochs // 5, 4)
+        curves.append(Shape("valid_mrr", mrr * 0.15, mrr, points=points, steps=epochs))
+        curves.append(Shape("valid_hits_at_10", mrr * 0.3, mrr * 1.5, points=points, steps=epochs))
+    return tuple(curves)
 
 
 def mib(weights: float, activations: float, scores: float, data: float) -> dict[str, float]:
@@ -112,12 +112,12 @@ def traced(scale: float = 1.0, *, trouble_at: int | None = None) -> tuple[TestTr
 
 def _influences(test: int, scale: float) -> tuple[Influence, ...]:
     """The sample triples in another order for each test, ranked by score: proponents up, opponents down."""
-    turned = _FOUND[test - 1 :] + _FOUND[: test - 1]
+    rotated = _FOUND[test - 1 :] + _FOUND[: test - 1]
     scores = sorted((score * scale / test for _, score in _FOUND), reverse=True)
     up = [score for score in scores if score > 0]
     down = sorted(score for score in scores if score < 0)
     ranked = [(n, score) for n, score in enumerate(up, 1)] + [(-n, score) for n, score in enumerate(down, 1)]
     return tuple(
         Influence(test, rank, *triple, score)
-        for (rank, score), (triple, _) in zip(ranked, turned, strict=True)
+        for (rank, score), (triple, _) in zip(ranked, rotated, strict=True)
     )

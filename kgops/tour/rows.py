@@ -30,8 +30,8 @@ def rows_of(conn: Connection, story: Story, now: float) -> Rows:
     options = {one.name: _typed(one.asked) for one in story.options if one.by == "person"}
     job = {"workload": story.workload, "label": label, story.workload: story.settings, "options": options}
     profile = None if story.workload == "exec" else "t4"
-    asked = read_job({**job, "profile": profile} if profile else job, MADE_UP).as_table()
-    spec = {"job": asked, "plan": _plan(story), "environment": environment()}
+    normalized = read_job({**job, "profile": profile} if profile else job, MADE_UP).as_table()
+    spec = {"job": normalized, "plan": _plan(story), "environment": environment()}
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
     tables |= {
         "attempt": list(_attempts(conn, story, begun)),
@@ -41,7 +41,7 @@ def rows_of(conn: Connection, story: Story, now: float) -> Rows:
         "artifact": [_artifact(path, text, begun + 60 * story.minutes) for path, text in _files(story)],
         "tag": [{"tag": tag} for tag in sorted({TAG, MADE_UP_TAG, *story.tags})],
         "note": [{"at": begun + 60 * story.minutes, "text": text} for text in (_NOTE, *story.notes)],
-        **_found(story),
+        **_influence_rows(story),
     }
     return Rows(_run(conn, story, label, profile, begun), spec, tables, list(_curves(story, begun)))
 
@@ -65,7 +65,7 @@ def _blank(conn: Connection, table: str) -> dict[str, Any]:
 def _run(conn: Connection, story: Story, label: str, profile: str | None, begun: float) -> dict[str, Any]:
     phase, done, total, unit = story.progress or (None, None, None, None)
     metric = next((name for name in story.metrics if "mrr" in name or "loss" in name), None)
-    told = {
+    known = {
         "workload": story.workload,
         "label": label,
         "profile": profile,
@@ -89,7 +89,7 @@ def _run(conn: Connection, story: Story, label: str, profile: str | None, begun:
         "metric": metric,
         "metric_value": story.metrics[metric] if metric else None,
     }
-    return {**_blank(conn, "run"), **told}
+    return {**_blank(conn, "run"), **known}
 
 
 def _plan(story: Story) -> dict[str, Any]:
@@ -148,8 +148,8 @@ def _attempts(conn: Connection, story: Story, begun: float) -> Iterator[dict[str
     blank = _blank(conn, "attempt")
     for number, one in enumerate(story.attempts, 1):
         ended = at + 60 * story.minutes * one.share
-        took = None if story.took_mib is None else story.took_mib * one.peak
-        told = {
+        peak = None if story.took_mib is None else story.took_mib * one.peak
+        known = {
             "number": number,
             "outcome": one.outcome,
             "reason": one.reason,
@@ -157,10 +157,10 @@ def _attempts(conn: Connection, story: Story, begun: float) -> Iterator[dict[str
             "started_at": at,
             "ended_at": ended,
             "gpu": GPU["uuid"] if story.on_gpu else None,
-            "peak_gpu_mib": took if story.on_gpu else None,
-            "peak_host_mib": 1850.0 if story.on_gpu else took,
+            "peak_gpu_mib": peak if story.on_gpu else None,
+            "peak_host_mib": 1850.0 if story.on_gpu else peak,
         }
-        yield {**blank, **told}
+        yield {**blank, **known}
         at = ended
         if one.fallback is not None:
             settings = one.fallback.settings
@@ -168,13 +168,13 @@ def _attempts(conn: Connection, story: Story, begun: float) -> Iterator[dict[str
 
 def _options(story: Story) -> Iterator[dict[str, Any]]:
     """The options of the last attempt, as the OOM fallbacks changed them."""
-    taken = {name: value for fallback in story.fallbacks for name, value in fallback.settings.items()}
+    replaced = {name: value for fallback in story.fallbacks for name, value in fallback.settings.items()}
     for one in story.options:
-        applied, why = one.applied, one.why
-        if one.name in taken:
-            applied, why = _shown(taken[one.name]), "OOM fallback after out of memory"
-        told = {"requested": one.asked, "applied": applied, "reason": why, "chosen_by": one.by}
-        yield {"attempt": len(story.attempts), "name": one.name, "effect": effect_of(one.name), **told}
+        applied, reason = one.applied, one.why
+        if one.name in replaced:
+            applied, reason = _shown(replaced[one.name]), "OOM fallback after out of memory"
+        row = {"requested": one.asked, "applied": applied, "reason": reason, "chosen_by": one.by}
+        yield {"attempt": len(story.attempts), "name": one.name, "effect": effect_of(one.name), **row}
 
 
 def _events(story: Story, begun: float) -> Iterator[dict[str, Any]]:
@@ -199,7 +199,7 @@ def _event(attempt: int, at: float, kind: str, body: dict[str, Any]) -> dict[str
     return {"attempt": attempt, "at": at, "kind": kind, "body": body}
 
 
-def _found(story: Story) -> dict[str, list[dict[str, Any]]]:
+def _influence_rows(story: Story) -> dict[str, list[dict[str, Any]]]:
     traced, influence = [], []
     names: dict[str, str] = {}
     for one in story.traced:
@@ -254,8 +254,8 @@ def _log(story: Story) -> Iterator[str]:
     longest = max((shape.points for shape in story.shapes), default=0)
     shown = [shape for shape in story.shapes if shape.points == longest]
     for n in range(longest):
-        told = ((shape.name, shape.value(n)) for shape in shown)
-        values = "  ".join(f"{name} {'nan' if value is None else f'{value:.4f}'}" for name, value in told)
+        points = ((shape.name, shape.value(n)) for shape in shown)
+        values = "  ".join(f"{name} {'nan' if value is None else f'{value:.4f}'}" for name, value in points)
         yield f"INFO epoch {shown[0].step(n):g}  {values}"
     yield from story.log
     if story.state in ("failed", "out_of_memory"):

@@ -234,13 +234,13 @@ def _regression() -> Iterator[Story]:
         progress=("train", 40.0, 40.0, "epochs"),
     )
     yield base
-    pieces = fallback("microbatch", 8, 2, "smaller microbatches; the same step up to rounding")
+    microbatches = fallback("microbatch", 8, 2, "smaller microbatches; the same step up to rounding")
     yield replace(
         base,
         label="heights, full frames",
         days=2.9,
         minutes=211.0,
-        tries=(Try("out_of_memory", 0.01, _NO_ROOM, pieces, 0.99), Try("succeeded", 0.99)),
+        tries=(Try("out_of_memory", 0.01, _NO_ROOM, microbatches, 0.99), Try("succeeded", 0.99)),
         metrics={"test_mae": 0.207, "test_loss": 0.098, "best_epoch": 39.0},
         parts_mib={
             "weights": 12.0,

@@ -62,11 +62,11 @@ class Comparison:
     def is_of_one_workload(self, row: Difference) -> bool:
         """Whether only one workload has this setting, and all its runs agree on it."""
         section = row.name.partition(".")[0]
-        can_have_it = {section, "pipeline"} if section in ("train", "tracin") else {section}
-        of_it = [
-            value for run, value in zip(self.runs, row.values, strict=True) if run.workload in can_have_it
+        workloads = {section, "pipeline"} if section in ("train", "tracin") else {section}
+        values = [
+            value for run, value in zip(self.runs, row.values, strict=True) if run.workload in workloads
         ]
-        return 0 < len(of_it) < len(self.runs) and not Difference(row.name, tuple(of_it)).differs
+        return 0 < len(values) < len(self.runs) and not Difference(row.name, tuple(values)).differs
 
     @property
     def same_machine(self) -> bool:
@@ -80,17 +80,17 @@ def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:
     specs = [runs.spec(conn, run.id) for run in chosen]
     return Comparison(
         tuple(chosen),
-        _differences([_flat(_asked(spec.job)) for spec in specs]),
+        _differences([_flat(_job_settings(spec.job)) for spec in specs]),
         _differences([_applied(conn, run) for run in chosen]),
-        _differences([_surroundings(spec.environment) for spec in specs]),
+        _differences([_environment_values(spec.environment) for spec in specs]),
         tuple(_metrics(conn, chosen)),
     )
 
 
-def _asked(job: Mapping[str, Any]) -> dict[str, Any]:
+def _job_settings(job: Mapping[str, Any]) -> dict[str, Any]:
     """The job's settings without its label; a pipeline's two halves appear as train and tracin settings."""
-    asked = {name: value for name, value in job.items() if name not in ("label", "pipeline")}
-    return asked | (halves(job["pipeline"]) if "pipeline" in job else {})
+    settings = {name: value for name, value in job.items() if name not in ("label", "pipeline")}
+    return settings | (halves(job["pipeline"]) if "pipeline" in job else {})
 
 
 def _applied(conn: Connection, run: Run) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _applied(conn: Connection, run: Run) -> dict[str, Any]:
     return {option.name: option.applied for option in reports.options(conn, run.id)}
 
 
-def _surroundings(environment: Mapping[str, Any]) -> dict[str, Any]:
+def _environment_values(environment: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: environment.get(name) for name in _ENVIRONMENT}
     variables = environment.get("variables") or {}
     kept["variables"] = {name: value for name, value in variables.items() if name.startswith(_VARIABLES)}
@@ -106,14 +106,14 @@ def _surroundings(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in table.items():
-        where = f"{path}.{name}" if path else name
+        key = f"{path}.{name}" if path else name
         if isinstance(value, Mapping):
-            found |= _flat(value, where)
+            values |= _flat(value, key)
         elif value is not None:
-            found[where] = value
-    return found
+            values[key] = value
+    return values
 
 
 def _differences(tables: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:
@@ -122,7 +122,7 @@ def _differences(tables: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:
 
 
 def _metrics(conn: Connection, chosen: Sequence[Run]) -> Iterable[Metric]:
-    yield _single("took", "s", chosen, lambda run: _took(run))
+    yield _single("took", "s", chosen, lambda run: _duration(run))
     yield _single("peak_host_mib", "MiB", chosen, lambda run: run.peak_host_mib)
     yield _single("peak_gpu_mib", "MiB", chosen, lambda run: run.peak_gpu_mib)
     yield _single("predicted_mib", "MiB", chosen, lambda run: run.predicted_mib)
@@ -140,7 +140,7 @@ def _single(name: str, unit: str, chosen: Sequence[Run], value: Callable[[Run], 
     return Metric(name, unit, tuple(value(run) for run in chosen), (None,) * len(chosen))
 
 
-def _took(run: Run) -> float | None:
+def _duration(run: Run) -> float | None:
     return None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
 
 

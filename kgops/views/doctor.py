@@ -28,8 +28,8 @@ from storage.runs import Run
 
 Level = Literal["ok", "note", "trouble"]
 _OLDEST_TORCH = (2, 10)  # below it, weights_only can be got around
-_LITTLE_SPACE_GIB = 2.0
-_NETWORK = {
+_LOW_SPACE_GIB = 2.0
+_NETWORK_FILE_SYSTEMS = {
     "nfs",
     "nfs4",
     "cifs",
@@ -82,24 +82,24 @@ def _checked(subject: str, check: Callable[[Home], Finding], home: Home) -> Find
 
 
 def _python() -> Finding:
-    found = f"{platform.python_version()} at {sys.executable}"
+    version = f"{platform.python_version()} at {sys.executable}"
     if not hasattr(os, "pidfd_open"):
         return Finding(
-            "Python", "trouble", found, "built without pidfd: use a Python made for Linux 5.3 or newer"
+            "Python", "trouble", version, "built without pidfd: use a Python made for Linux 5.3 or newer"
         )
-    return Finding("Python", "ok", found)
+    return Finding("Python", "ok", version)
 
 
 def _packages() -> Finding:
     """Whether another distribution overwrote the packages `screens` or `storage`, which pip allows."""
-    own = {Path(__file__).parents[2]}
+    expected = {Path(__file__).parents[2]}
     foreign = []
     for name in ("screens", "storage"):
         owners = set(metadata.packages_distributions().get(name, [])) - {"kgops"}
         spec = importlib.util.find_spec(name)
-        place = Path(spec.origin).parents[1] if spec and spec.origin else None
-        if owners or place not in own:
-            foreign.append(f"{name} ({', '.join(sorted(owners)) or place})")
+        location = Path(spec.origin).parents[1] if spec and spec.origin else None
+        if owners or location not in expected:
+            foreign.append(f"{name} ({', '.join(sorted(owners)) or location})")
     if foreign:
         return Finding(
             "packages",
@@ -133,12 +133,12 @@ def _torch() -> Finding:
         line = next((line for line in text.splitlines() if line.startswith("cuda")), "cuda = None")
         value = line.partition("=")[2].strip().strip("'\"")
         cuda = None if value == "None" else value
-    found = f"{version}, {'built for CUDA ' + cuda if cuda else 'CPU build'}"
+    build = f"{version}, {'built for CUDA ' + cuda if cuda else 'CPU build'}"
     if numbers < _OLDEST_TORCH:
-        return Finding("torch", "trouble", found, "kgops needs torch 2.10 or newer: pip install -U torch")
+        return Finding("torch", "trouble", build, "kgops needs torch 2.10 or newer: pip install -U torch")
     if cuda is None and Path("/dev/nvidiactl").exists():
-        return Finding("torch", "trouble", found, "this machine has a GPU: install a CUDA build of torch")
-    return Finding("torch", "ok", found)
+        return Finding("torch", "trouble", build, "this machine has a GPU: install a CUDA build of torch")
+    return Finding("torch", "ok", build)
 
 
 def _nvml() -> Finding:
@@ -183,7 +183,7 @@ def _home(home: Home) -> Finding:
             f"{home.path} is readable by other users (mode {mode:04o})",
             f"chmod 700 {home.path}",
         )
-    trouble = _trouble_with_writing(home.path)
+    trouble = _write_error(home.path)
     if trouble is not None:
         return Finding(
             "home",
@@ -194,7 +194,7 @@ def _home(home: Home) -> Finding:
     return Finding("home", "ok", f"{home.path}, private and writable")
 
 
-def _trouble_with_writing(folder: Path) -> str | None:
+def _write_error(folder: Path) -> str | None:
     """The error of a test write: a disk with errors may look writable."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
@@ -218,18 +218,18 @@ def _runs(home: Home) -> Finding:
         known = {run.folder: run for run in runs.page(conn, limit=1 << 40)}
     finally:
         conn.close()
-    _sweep(home)
-    names = [path.name for path in home.runs.iterdir() if number_of(path.name) is not None]
-    mended = sum(_mend(RunFolder(home.runs / name), known[name]) for name in names if name in known)
-    said = f"; repaired {mended} folders of ended runs" if mended else ""
-    lost = sorted(set(names) - set(known))
-    if lost:
-        many = f"{len(lost)} run folders are missing from the database, such as {lost[0]}{said}"
-        return Finding("runs", "trouble", many, "`kgops doctor --rebuild` adds them to the database")
-    return Finding("runs", "note" if mended else "ok", f"every run folder is in the database{said}")
+    _remove_temporary_files(home)
+    folders = [path.name for path in home.runs.iterdir() if number_of(path.name) is not None]
+    count = sum(_repair_end(RunFolder(home.runs / name), known[name]) for name in folders if name in known)
+    repaired = f"; repaired {count} folders of ended runs" if count else ""
+    missing = sorted(set(folders) - set(known))
+    if missing:
+        text = f"{len(missing)} run folders are missing from the database, such as {missing[0]}{repaired}"
+        return Finding("runs", "trouble", text, "`kgops doctor --rebuild` adds them to the database")
+    return Finding("runs", "note" if count else "ok", f"every run folder is in the database{repaired}")
 
 
-def _sweep(home: Home) -> None:
+def _remove_temporary_files(home: Home) -> None:
     """Removes temporary files of killed commands, once they are an hour old."""
     for half in (*home.path.glob(".*.tmp"), *home.path.glob(".doctor-*")):
         try:
@@ -239,7 +239,7 @@ def _sweep(home: Home) -> None:
             continue  # gone already, or removed by the next check
 
 
-def _mend(folder: RunFolder, run: Run) -> bool:
+def _repair_end(folder: RunFolder, run: Run) -> bool:
     """Writes the end of a run that the disk refused when it ended, and removes its saved environment."""
     if not run.ended or folder.record.exists():
         return False
@@ -257,7 +257,7 @@ def _mend(folder: RunFolder, run: Run) -> bool:
 
 def _file_system(home: Home) -> Finding:
     kind = _file_system_of(home.path)
-    if kind in _NETWORK:
+    if kind in _NETWORK_FILE_SYSTEMS:
         return Finding(
             "file system",
             "trouble",
@@ -279,10 +279,10 @@ def _file_system_of(path: Path) -> str | None:
         return None
     for line in mounts:
         _, point, kind, *_ = line.split(" ")
-        place = Path(point.encode().decode("unicode_escape"))
+        mount = Path(point.encode().decode("unicode_escape"))
         # Later mounts cover earlier ones at the same mount point.
-        if path.is_relative_to(place) and (best is None or len(place.parts) >= best[0]):
-            best = (len(place.parts), kind)
+        if path.is_relative_to(mount) and (best is None or len(mount.parts) >= best[0]):
+            best = (len(mount.parts), kind)
     return best[1] if best else None
 
 
@@ -291,7 +291,7 @@ def _space(home: Home) -> Finding:
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free / (1 << 30)
-    if free < _LITTLE_SPACE_GIB:
+    if free < _LOW_SPACE_GIB:
         return Finding(
             "disk",
             "trouble",

@@ -26,7 +26,7 @@ BUNDLED = ("nations", "kinships", "umls")
 _SPLITS = ("train", "valid", "test")
 _VOCABULARIES = ("entity_to_id", "relation_to_id")
 _ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz", "")
-_LOOKED_AT = 60  # newest runs whose data are offered again
+_MOST_RUNS = 60  # newest runs whose data are offered again
 
 
 class BadField(Usage):
@@ -139,7 +139,7 @@ def job_of(draft: Draft) -> Job:
     try:
         return read_job(table, "this run")
     except BadJob as error:
-        raise _about_a_field(error, draft.workload) from error
+        raise _field_error(error, draft.workload) from error
 
 
 def files_of(data: str) -> dict[str, str]:
@@ -149,7 +149,7 @@ def files_of(data: str) -> dict[str, str]:
         raise BadField("data", "the data are missing", f"name one of {', '.join(BUNDLED)}, or a path")
     path = Path(text).expanduser()
     if path.is_dir():
-        return _in_folder(path.absolute())
+        return _data_files(path.absolute())
     if path.is_file():
         return {"train": str(path.absolute())}
     if re.fullmatch(r"[\w-]+", text):
@@ -159,66 +159,66 @@ def files_of(data: str) -> dict[str, str]:
 
 def recent_data(conn: Connection) -> list[str]:
     """Data sets and folders of the newest training runs, newest first."""
-    found: dict[str, None] = {}
-    for run in runs.page(conn, limit=_LOOKED_AT):
+    names: dict[str, None] = {}
+    for run in runs.page(conn, limit=_MOST_RUNS):
         spec = runs.spec(conn, run.id) if run.workload in ("train", "pipeline") else None
         settings = (spec.job.get("train") or (spec.job.get("pipeline") or {}).get("train")) if spec else None
         if spec is None or not settings:
             continue
         if settings.get("dataset"):
-            found[str(settings["dataset"])] = None
+            names[str(settings["dataset"])] = None
         elif settings.get("train"):
-            found[_named(Path(str(spec.plan.get("cwd") or "/")) / settings["train"])] = None
-    return list(found)
+            names[_named(Path(str(spec.plan.get("cwd") or "/")) / settings["train"])] = None
+    return list(names)
 
 
 def recent_flights(conn: Connection) -> list[str]:
     """Flight folders of the newest regression runs, newest first."""
-    found: dict[str, None] = {}
-    for run in runs.page(conn, Filter(workload="regress"), limit=_LOOKED_AT):
+    folders: dict[str, None] = {}
+    for run in runs.page(conn, Filter(workload="regress"), limit=_MOST_RUNS):
         folder = (runs.spec(conn, run.id).job.get("regress") or {}).get("data_directory")
         if folder:
-            found[str(folder)] = None
-    return list(found)
+            folders[str(folder)] = None
+    return list(folders)
 
 
 def trained_runs(conn: Connection) -> list[str]:
     """Numbers of training runs that TracIn can use, newest first."""
-    found = runs.page(conn, Filter(states=("succeeded",)), limit=_LOOKED_AT)
-    return [str(run.id) for run in found if run.workload in ("train", "pipeline")]
+    succeeded = runs.page(conn, Filter(states=("succeeded",)), limit=_MOST_RUNS)
+    return [str(run.id) for run in succeeded if run.workload in ("train", "pipeline")]
 
 
 def completions(text: str, named: Sequence[str] = BUNDLED) -> list[str]:
     """Completions of a data set's name or a path; folders end in a slash."""
     typed = Path(text).expanduser()
-    folder, begun = (typed, "") if text.endswith(os.sep) else (typed.parent, typed.name)
+    folder, prefix = (typed, "") if text.endswith(os.sep) else (typed.parent, typed.name)
     try:
-        entries = [e for e in os.scandir(folder) if e.name.startswith(begun) and e.name[0] != "."]
+        entries = [e for e in os.scandir(folder) if e.name.startswith(prefix) and e.name[0] != "."]
     except OSError:
         entries = []
-    before = text[: len(text) - len(begun)] if begun else text
-    found = sorted(before + entry.name + (os.sep if entry.is_dir() else "") for entry in entries)
-    return [*(name for name in named if text and name.startswith(text)), *found]
+    before = text[: len(text) - len(prefix)] if prefix else text
+    paths = sorted(before + entry.name + (os.sep if entry.is_dir() else "") for entry in entries)
+    return [*(name for name in named if text and name.startswith(text)), *paths]
 
 
 def _named(train: Path) -> str:
     """The folder, where its train file would be found by name; else the file."""
     try:
-        whole = _in_folder(train.parent)
+        whole = _data_files(train.parent)
     except BadField:
         return str(train)
     return str(train.parent) if whole["train"] == str(train) else str(train)
 
 
-def _in_folder(folder: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _data_files(folder: Path) -> dict[str, str]:
+    files: dict[str, str] = {}
     for role in (*_SPLITS, *_VOCABULARIES):
-        there = next((folder / (role + end) for end in _ENDINGS if (folder / (role + end)).is_file()), None)
-        if there is not None:
-            found[role] = str(there)
-    if "train" not in found:
+        path = next((folder / (role + end) for end in _ENDINGS if (folder / (role + end)).is_file()), None)
+        if path is not None:
+            files[role] = str(path)
+    if "train" not in files:
         raise BadField("data", f"{folder} has no train.txt or train.tsv", "name the file of triples instead")
-    return found
+    return files
 
 
 def _train(draft: Draft) -> dict[str, Any]:
@@ -241,20 +241,20 @@ def _regress(draft: Draft, options: Mapping[str, Any]) -> tuple[dict[str, Any], 
     """Settings and options of the configuration, overridden by the draft's fields."""
     config, folder = draft.text("config").strip(), draft.text("data_directory").strip()
     try:
-        asked = configurations.read(config) if config else {}
+        chosen = configurations.read(config) if config else {}
     except Usage as error:
         raise BadField("config", error.message, error.hint) from error
-    asked |= {"epochs": _number(draft, "epochs")} if draft.text("epochs") else {}
-    asked |= {"architecture": draft.text("architecture")} if draft.text("architecture") else {}
+    chosen |= {"epochs": _number(draft, "epochs")} if draft.text("epochs") else {}
+    chosen |= {"architecture": draft.text("architecture")} if draft.text("architecture") else {}
     if folder:
         path = Path(folder).expanduser().absolute()
         if not path.is_dir():
             raise BadField("data_directory", f"there is no folder {folder}", "Tab completes a path")
-        asked["data_directory"] = str(path)
+        chosen["data_directory"] = str(path)
     try:
-        table = configurations.job_table({**asked, **options}, config or "this run")
+        table = configurations.job_table({**chosen, **options}, config or "this run")
     except BadJob as error:
-        raise _about_a_field(error, "regress") from error
+        raise _field_error(error, "regress") from error
     settings: dict[str, Any] = table["regress"]
     if not settings.get("data_directory"):
         settings.setdefault("image_size", REGRESS_IMAGES)
@@ -284,7 +284,7 @@ def _number(draft: Draft, name: str) -> int:
     return value
 
 
-def _about_a_field(error: BadJob, workload: str) -> BadField:
+def _field_error(error: BadJob, workload: str) -> BadField:
     """The first problem as an error of its field; of the first field where the form has no such field."""
     where, _, what = error.problems[0].partition(": ")
     name = where.rpartition(".")[2]

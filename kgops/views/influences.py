@@ -83,35 +83,35 @@ def of_run(home: Home, number: int) -> Found:
         if run is None:
             raise NoSuchRun(f"there is no run {number}", "`kgops runs` lists them")
         tests = tuple(influences.tests_of(conn, number))
-        found = {one.test: tuple(influences.of_test(conn, number, one.test)) for one in tests}
+        by_test = {one.test: tuple(influences.of_test(conn, number, one.test)) for one in tests}
         rest = rest_of(conn, run, len(tests))
-        return Found(run, tests, found, influences.names(conn, number), rest)
+        return Found(run, tests, by_test, influences.names(conn, number), rest)
     finally:
         conn.close()
 
 
 def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> str | None:
     """Which file has the rest, where the database keeps fewer test triples or fewer than `top` influences of each."""
-    of: float = reports.metrics(conn, run.id).get("tests", tests)
+    total: float = reports.metrics(conn, run.id).get("tests", tests)
     kept = []
-    if of > tests >= TRACIN_TESTS_IN_RECORD:
-        kept.append(f"the first {tests:,} of {of:,.0f} test triples")
+    if total > tests >= TRACIN_TESTS_IN_RECORD:
+        kept.append(f"the first {tests:,} of {total:,.0f} test triples")
     if top is not None and top > TRACIN_FOUND_IN_RECORD:
         kept.append(f"the {TRACIN_FOUND_IN_RECORD} strongest of each side")
     if not kept:
         return None
     files = [one.path for one in reports.artifacts(conn, run.id) if _TABLE.fullmatch(PurePath(one.path).name)]
-    where = f"all of them are in {files[0]}" if files else "write a file (--csv-output) to keep more"
+    text = f"all of them are in {files[0]}" if files else "write a file (--csv-output) to keep more"
     if len(files) > 1:
-        where += f" and {len(files) - 1:,} more files"
-    return f"the database keeps {' and '.join(kept)}: {where}"
+        text += f" and {len(files) - 1:,} more files"
+    return f"the database keeps {' and '.join(kept)}: {text}"
 
 
 def training_neighbours(home: Home, run: Run) -> Neighbours:
     """The edges of each entity in the run's training triples. Raises Unavailable where they cannot be read."""
     path = _training_file(home, run)
-    found: defaultdict[str, list[Step]] = defaultdict(list)
-    known: dict[str, str] = {}
+    edges: defaultdict[str, list[Step]] = defaultdict(list)
+    interned: dict[str, str] = {}
     try:
         if path.stat().st_size > _LARGEST:
             raise Unavailable(f"{path.name} is too large to search for paths")
@@ -120,14 +120,14 @@ def training_neighbours(home: Home, run: Run) -> Neighbours:
                 parts = line.rstrip("\r\n").split("\t")
                 if len(parts) < 3:
                     continue
-                head, relation, tail = (known.setdefault(part, part) for part in parts[:3])
-                found[head].append(Step(head, relation, tail, True))
-                found[tail].append(Step(tail, relation, head, False))
+                head, relation, tail = (interned.setdefault(part, part) for part in parts[:3])
+                edges[head].append(Step(head, relation, tail, True))
+                edges[tail].append(Step(tail, relation, head, False))
     except FileNotFoundError as error:
         raise Unavailable(f"the run's training triples are gone: {path}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise Unavailable(f"the run's training triples cannot be read: {error}") from error
-    return dict(found)
+    return dict(edges)
 
 
 def path_through(edges: Neighbours, head: str, tail: str, triple: tuple[str, str, str]) -> tuple[Step, ...]:
@@ -137,57 +137,59 @@ def path_through(edges: Neighbours, head: str, tail: str, triple: tuple[str, str
     other side that avoids them finds the shortest path.
     """
     source, relation, target = triple
-    middles = (Step(source, relation, target, True), Step(target, relation, source, False))
-    found = [path for middle in middles for path in _both_ways(edges, head, tail, middle)]
-    return min(found, key=len, default=())
+    directions = (Step(source, relation, target, True), Step(target, relation, source, False))
+    paths = [path for middle in directions for path in _paths_through(edges, head, tail, middle)]
+    return min(paths, key=len, default=())
 
 
-def _both_ways(edges: Neighbours, head: str, tail: str, middle: Step) -> Iterable[tuple[Step, ...]]:
+def _paths_through(edges: Neighbours, head: str, tail: str, middle: Step) -> Iterable[tuple[Step, ...]]:
     if middle.start == middle.end or middle.start == tail or middle.end == head:
         return
     for most_before, most_after in ((1, _LONGEST - 1), (_LONGEST - 1, 1)):
         short_first = most_before == 1
         if short_first:
             before = _shortest(edges, head, middle.start, {tail, middle.end}, most_before)
-            apart = {head, middle.start}
+            avoided = {head, middle.start}
             room = most_after - len(before or ())
-            after = _shortest(edges, middle.end, tail, apart, room) if before is not None else None
+            after = _shortest(edges, middle.end, tail, avoided, room) if before is not None else None
         else:
             after = _shortest(edges, middle.end, tail, {head, middle.start}, most_after)
-            apart = {tail, middle.end}
+            avoided = {tail, middle.end}
             room = most_before - len(after or ())
-            before = _shortest(edges, head, middle.start, apart, room) if after is not None else None
+            before = _shortest(edges, head, middle.start, avoided, room) if after is not None else None
         if before is not None and after is not None:
             yield (*before, middle, *after)
 
 
-def _shortest(edges: Neighbours, start: str, end: str, apart: set[str], most: int) -> tuple[Step, ...] | None:
+def _shortest(
+    edges: Neighbours, start: str, end: str, avoided: set[str], most: int
+) -> tuple[Step, ...] | None:
     """Breadth-first search; None where no path has at most `most` edges."""
     if start == end:
         return ()
-    came: dict[str, Step | None] = {start: None}
-    border = [start]
+    reached_by: dict[str, Step | None] = {start: None}
+    frontier = [start]
     for _ in range(most):
-        beyond = []
-        for here in border:
-            for step in edges.get(here, ()):
-                if step.end in came or step.end in apart:
+        following = []
+        for entity in frontier:
+            for step in edges.get(entity, ()):
+                if step.end in reached_by or step.end in avoided:
                     continue
-                came[step.end] = step
+                reached_by[step.end] = step
                 if step.end == end:
-                    return _walked(came, end)
-                beyond.append(step.end)
-        border = beyond
+                    return _steps_to(reached_by, end)
+                following.append(step.end)
+        frontier = following
     return None
 
 
-def _walked(came: dict[str, Step | None], end: str) -> tuple[Step, ...]:
-    out: list[Step] = []
-    step = came[end]
+def _steps_to(reached_by: dict[str, Step | None], end: str) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    step = reached_by[end]
     while step is not None:
-        out.append(step)
-        step = came[step.start]
-    return tuple(reversed(out))
+        steps.append(step)
+        step = reached_by[step.start]
+    return tuple(reversed(steps))
 
 
 def _training_file(home: Home, run: Run) -> Path:

@@ -87,9 +87,9 @@ class Listing:
 
     def block(self, first: int, size: int = BLOCK) -> list[Run | None]:
         """Current rows from a position on; None for a run deleted since."""
-        wanted = list(self.numbers[max(first, 0) : max(first, 0) + size])
-        found = {run.id: run for run in runs.of_numbers(self._conn, wanted)}
-        return [found.get(number) for number in wanted]
+        numbers = list(self.numbers[max(first, 0) : max(first, 0) + size])
+        by_number = {run.id: run for run in runs.of_numbers(self._conn, numbers)}
+        return [by_number.get(number) for number in numbers]
 
     def metrics(self, first: int, name: str, size: int = BLOCK) -> dict[int, float]:
         """One metric of the runs of a block, by run number, where they have it."""
@@ -118,9 +118,9 @@ class Listing:
     def _found(self, term: Term) -> int:
         if term not in self._masks:
             condition = conditions.of_term(self._conn, term)
-            found = int.from_bytes(matching.mask_of(self._conn, condition, self._everybody), "little")
-            everybody = int.from_bytes(self._everybody.mask, "little")
-            self._masks[term] = found ^ everybody if condition.negated else found
+            matches = int.from_bytes(matching.mask_of(self._conn, condition, self._everybody), "little")
+            all_runs = int.from_bytes(self._everybody.mask, "little")
+            self._masks[term] = matches ^ all_runs if condition.negated else matches
             if len(self._masks) > _KEPT_MASKS:
                 del self._masks[next(iter(self._masks))]
         return self._masks[term]
@@ -174,13 +174,13 @@ def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
 
 def unknown_metrics(conn: Connection, terms: Iterable[Term]) -> list[str]:
     """A message for each metric in a filter that no run has."""
-    asked = [term.key for term in terms if term.kind == "metric"]
-    known = dict.fromkeys(scores.names(conn)) if asked else {}
-    plain = {name: scores.split(name)[1] for name in asked}
+    names = [term.key for term in terms if term.kind == "metric"]
+    known = dict.fromkeys(scores.names(conn)) if names else {}
+    plain_names = {name: scores.split(name)[1] for name in names}
     return [
-        f"no run has a metric {name!r:.60}{nearest(plain[name], known)}"
-        for name in asked
-        if plain[name] not in known
+        f"no run has a metric {name!r:.60}{nearest(plain_names[name], known)}"
+        for name in names
+        if plain_names[name] not in known
     ]
 
 

@@ -46,11 +46,11 @@ class LogHits:
         """Searches on for some milliseconds; False once all lines known to the index were searched."""
         upto = self.log.feeds
         if self._next < upto:
-            found = self._search.forward(self._next, _MANY)
-            for hit in found.hits:
+            result = self._search.forward(self._next, _MANY)
+            for hit in result.hits:
                 if hit.line < upto:
                     self._keep(hit.line)
-            self._next = upto if found.go_on is None else min(found.go_on, upto)
+            self._next = upto if result.go_on is None else min(result.go_on, upto)
         self._look_at_end()
         return not self.complete
 
@@ -76,32 +76,32 @@ class LogHits:
         """Matches from index `first` on; fewer at the end."""
         first = max(first, 0)
         last = min(first + count, self._finished)
-        found = self._read(first, last) if first < last else []
+        hits = self._read(first, last) if first < last else []
         if self._ends_so is not None and first <= self._finished < first + count:
-            found.append(self._ends_so)
-        return found
+            hits.append(self._ends_so)
+        return hits
 
     def _read(self, first: int, last: int) -> list[Hit]:
         if self._stride == 1:  # the matches may be far apart
             marks = self._marks[first:last]
             return [Hit(line, text) for line in marks for text in self.log.lines(line, 1)]
-        mark, before = divmod(first, self._stride)
-        return self._from(self._marks[mark], before + last - first)[before:]
+        mark, offset = divmod(first, self._stride)
+        return self._from(self._marks[mark], offset + last - first)[offset:]
 
     def _from(self, line: int, count: int) -> list[Hit]:
-        found: list[Hit] = []
-        go_on: int | None = line
-        while go_on is not None and len(found) < count:
-            hits, go_on = self._search.forward(go_on, count - len(found))
-            found += hits
-        return found
+        hits: list[Hit] = []
+        next_line: int | None = line
+        while next_line is not None and len(hits) < count:
+            batch, next_line = self._search.forward(next_line, count - len(hits))
+            hits += batch
+        return hits
 
     def place_of(self, line: int) -> int:
         """The index of the first match from a line on; of the last match where there is none."""
         if self._stride == 1:
-            place = bisect_left(self._marks, line)
+            index = bisect_left(self._marks, line)
         else:
             mark = max(bisect_right(self._marks, line) - 1, 0)
             near = self._from(self._marks[mark], self._stride)
-            place = mark * self._stride + bisect_left(near, line, key=lambda hit: hit.line)
-        return max(min(place, self.count - 1), 0)
+            index = mark * self._stride + bisect_left(near, line, key=lambda hit: hit.line)
+        return max(min(index, self.count - 1), 0)

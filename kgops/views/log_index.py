@@ -143,10 +143,10 @@ class LogIndex:
                 return []
             end = os.fstat(fd).st_size
             start = max(first_kept(fd), end - at_most) if end else 0
-            found = os.pread(fd, end - start, start).split(b"\n")
-        if not found[-1]:
-            found.pop()
-        return [shown(raw) for raw in found[max(len(found) - count, 0) :]]
+            lines = os.pread(fd, end - start, start).split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        return [shown(raw) for raw in lines[max(len(lines) - count, 0) :]]
 
     def offset_of(self, fd: int, line: int) -> int:
         """The byte offset of a line; the end for the line after the last."""
@@ -163,10 +163,10 @@ class LogIndex:
                 missing -= feeds
                 at += len(block)
                 continue
-            place = -1
+            feed = -1
             for _ in range(missing):
-                place = block.find(b"\n", place + 1)
-            return at + place + 1
+                feed = block.find(b"\n", feed + 1)
+            return at + feed + 1
         return self.end
 
     def raw_lines(self, fd: int, at: int) -> Iterator[bytes]:

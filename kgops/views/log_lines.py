@@ -82,9 +82,9 @@ class Wanted:
         if self.regex and (required := _required(self.text)):
             return _finder_of_regex(required, ignore_case=self.ignore_case)
         if not self.regex and INFO not in self.levels:
-            bad = b"|".join(_MAY_BE[level].pattern for level in LEVELS if level in self.levels)
-            pattern = re.compile(bad) if bad else re.compile(b"(?!)")
-            return lambda block: (found.start() for found in pattern.finditer(block.lower()))
+            words = b"|".join(_MAY_BE[level].pattern for level in LEVELS if level in self.levels)
+            pattern = re.compile(words) if words else re.compile(b"(?!)")
+            return lambda block: (match.start() for match in pattern.finditer(block.lower()))
         return None
 
 
@@ -113,11 +113,11 @@ _REGEX_TOKEN = re.compile(r"\\.|\{[^}]*\}|.", re.DOTALL)
 def _finder_of_regex(required: bytes, *, ignore_case: bool) -> Callable[[bytes], Iterator[int]]:
     fast = _finder(required.lower() if ignore_case else required, lowered=ignore_case)
 
-    def places(block: bytes) -> Iterator[int]:
+    def offsets(block: bytes) -> Iterator[int]:
         # Ignoring case, s also matches ſ, and k the Kelvin sign.
         return fast(block) if not ignore_case or block.isascii() else _line_starts(block)
 
-    return places
+    return offsets
 
 
 def _line_starts(block: bytes) -> Iterator[int]:
@@ -128,7 +128,7 @@ def _line_starts(block: bytes) -> Iterator[int]:
 
 
 def _finder(needle: bytes, *, lowered: bool) -> Callable[[bytes], Iterator[int]]:
-    def places(block: bytes) -> Iterator[int]:
+    def offsets(block: bytes) -> Iterator[int]:
         block = block.lower() if lowered else block
         at = block.find(needle)
         while at >= 0:
@@ -136,4 +136,4 @@ def _finder(needle: bytes, *, lowered: bool) -> Callable[[bytes], Iterator[int]]
             line_end = block.find(b"\n", at)
             at = block.find(needle, line_end) if line_end >= 0 else -1
 
-    return places
+    return offsets

@@ -118,13 +118,13 @@ class LogSearch:
             if self._test(text):
                 yield Hit(number, text)
 
-    def _at_places(self, block: bytes, line: int, places: Callable[[bytes], Iterator[int]]) -> Iterator[Hit]:
+    def _at_places(self, block: bytes, line: int, offsets: Callable[[bytes], Iterator[int]]) -> Iterator[Hit]:
         counted, looked_upto = 0, -1
-        for place in places(block):
-            if place < looked_upto:
+        for offset in offsets(block):
+            if offset < looked_upto:
                 continue
-            begin = block.rfind(b"\n", 0, place) + 1
-            end = block.find(b"\n", place)
+            begin = block.rfind(b"\n", 0, offset) + 1
+            end = block.find(b"\n", offset)
             looked_upto = end = len(block) if end < 0 else end
             line += block.count(b"\n", counted, begin)
             counted = begin

@@ -41,17 +41,17 @@ class Picked(Sequence[int]):
     def __getitem__(self, at: int | slice) -> int | Sequence[int]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
-        place = at + len(self) if at < 0 else at
-        if not 0 <= place < len(self):
+        position = at + len(self) if at < 0 else at
+        if not 0 <= position < len(self):
             raise IndexError(at)
-        chunk = bisect_right(self._before, place) - 1
-        seen, numbers = self._seen
-        if seen != chunk:
+        chunk = bisect_right(self._before, position) - 1
+        cached, numbers = self._seen
+        if cached != chunk:
             start = chunk * _CHUNK
-            few = slice(start, start + _CHUNK)
-            numbers = list(compress(self._places[few], self._mask[few]))
+            part = slice(start, start + _CHUNK)
+            numbers = list(compress(self._places[part], self._mask[part]))
             self._seen = chunk, numbers  # one assignment: another thread may read too
-        return numbers[place - self._before[chunk]]
+        return numbers[position - self._before[chunk]]
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         if value not in self:

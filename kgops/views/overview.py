@@ -94,15 +94,15 @@ def overview(
     """The current overview. With the previous one (`before`), unchanged ended runs are not read again."""
     known = {ended.run: ended for ended in before.lately} if before is not None else {}
     active = runs.in_states(conn, runs.ACTIVE)
-    running = tuple(_going(conn, run, points) for run in active)
+    running = tuple(_running_run(conn, run, points) for run in active)
     newest = runs.page(conn, runs.Filter(runs.ENDED), sort="ended_at", limit=lately)
     ended = tuple(known.get(run) or _ended(conn, run) for run in newest)
-    found = [*(a for one in running for a in one.alerts), *(a for one in ended for a in one.alerts)]
+    alerts = [*(a for one in running for a in one.alerts), *(a for one in ended for a in one.alerts)]
     return Overview(
         running,
         tuple(runs.in_states(conn, runs.WAITING)),
         ended,
-        (*_of_disk(home), *found),
+        (*_disk_alerts(home), *alerts),
         runs.count(conn),
     )
 
@@ -148,15 +148,15 @@ def _rate_so_far(run: Run) -> float | None:
     return run.done / took if took > 0 else None
 
 
-def _going(conn: Connection, run: Run, points: int) -> Going:
+def _running_run(conn: Connection, run: Run, points: int) -> Going:
     curves = series.of_run(conn, run.id)
     name = run.metric or ("loss" if any(one.name == "loss" for one in curves) else None)
     whole = series.curve(conn, run.id, name, at_most=_CURVE_BUCKETS) if name else []
-    curve = _thinned([bucket.mean for bucket in whole], points)
+    curve = _downsampled([bucket.mean for bucket in whole], points)
     return Going(run, eta_s(run), curve, _alerts(conn, run, curves))
 
 
-def _thinned(values: list[float | None], count: int) -> tuple[float | None, ...]:
+def _downsampled(values: list[float | None], count: int) -> tuple[float | None, ...]:
     """The curve in at most `count` values, each the mean of its share."""
     if len(values) <= count:
         return tuple(values)
@@ -186,16 +186,16 @@ def _process_peak(conn: Connection, run: Run, curves: list[Series]) -> float | N
 
 
 def _alerts(conn: Connection, run: Run, curves: list[Series]) -> tuple[Alert, ...]:
-    return (*_of_memory(conn, run), *_of_options(conn, run), *_of_curves(run, curves))
+    return (*_memory_alerts(conn, run), *_option_alerts(conn, run), *_curve_alerts(run, curves))
 
 
-def _of_memory(conn: Connection, run: Run) -> list[Alert]:
+def _memory_alerts(conn: Connection, run: Run) -> list[Alert]:
     if run.state == "out_of_memory":
         return [Alert("out of memory", run.id, run.reason or "out of memory after the last fallback")]
     if run.attempts < 2:
         return []
-    made = attempts.of_run(conn, run.id)
-    times = sum(attempt.outcome == "out_of_memory" for attempt in made)
+    of_run = attempts.of_run(conn, run.id)
+    times = sum(attempt.outcome == "out_of_memory" for attempt in of_run)
     if not times:
         return []
     often = {1: "once", 2: "twice"}.get(times, f"{times} times")
@@ -203,7 +203,7 @@ def _of_memory(conn: Connection, run: Run) -> list[Alert]:
     return [Alert("out of memory", run.id, f"out of memory {often}, {now} attempt {run.attempts}")]
 
 
-def _of_options(conn: Connection, run: Run) -> list[Alert]:
+def _option_alerts(conn: Connection, run: Run) -> list[Alert]:
     """Alerts only for values a person requested: a profile may request values that a GPU does not support."""
     reported = reports.options(conn, run.id)
     newest = max((option.attempt for option in reported), default=0)
@@ -223,12 +223,14 @@ def _of_options(conn: Connection, run: Run) -> list[Alert]:
     ]
 
 
-def _of_curves(run: Run, curves: list[Series]) -> list[Alert]:
-    lost = [one.name for one in curves if one.n and one.last_value is None]
-    return [Alert("diverged", run.id, f"diverged: {', '.join(lost)} became NaN or infinite")] if lost else []
+def _curve_alerts(run: Run, curves: list[Series]) -> list[Alert]:
+    names = [one.name for one in curves if one.n and one.last_value is None]
+    return (
+        [Alert("diverged", run.id, f"diverged: {', '.join(names)} became NaN or infinite")] if names else []
+    )
 
 
-def _of_disk(home: Home) -> list[Alert]:
+def _disk_alerts(home: Home) -> list[Alert]:
     disk = os.statvfs(home.path)
     free_mib = disk.f_bavail * disk.f_frsize // _MIB
     whole_mib = disk.f_blocks * disk.f_frsize // _MIB

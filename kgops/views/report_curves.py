@@ -35,14 +35,14 @@ class Clock:
 
 def draw(curve: Curve, clock: Clock) -> str:
     """The mean of each bucket with a band from its minimum to its maximum; a gap at NaN and infinity."""
-    seen = [b for b in curve.buckets if b.mean is not None]
-    if not seen:
+    finite = [b for b in curve.buckets if b.mean is not None]
+    if not finite:
         return ""
-    shift, scale, unit = _time_axis(seen, clock) if clock.is_moment(curve) else (0.0, 1.0, "")
-    first, last = (seen[0].first_step - shift) / scale, (seen[-1].last_step - shift) / scale
+    shift, scale, unit = _time_axis(finite, clock) if clock.is_moment(curve) else (0.0, 1.0, "")
+    first, last = (finite[0].first_step - shift) / scale, (finite[-1].last_step - shift) / scale
     x_ticks = _ticks(first, last, 6, least=0.0 if unit or first % 1 or last % 1 else 1.0)
-    low = min(b.min for b in seen if b.min is not None)
-    high = max(b.max for b in seen if b.max is not None)
+    low = min(b.min for b in finite if b.min is not None)
+    high = max(b.max for b in finite if b.max is not None)
     y_ticks = _ticks(low, high, 4, around=True)
     x = _axis(first, last, _LEFT, _WIDTH - _RIGHT)
     y = _axis(min(low, *y_ticks), max(high, *y_ticks), _HEIGHT - _BOTTOM, _TOP)
@@ -104,9 +104,9 @@ def _grid(
         yield f'<text x="{where}" y="{foot + 14}" text-anchor="middle">{short(value)}{last}</text>'
 
 
-def _time_axis(seen: Sequence[Bucket], clock: Clock) -> tuple[float, float, str]:
+def _time_axis(buckets: Sequence[Bucket], clock: Clock) -> tuple[float, float, str]:
     """Shift, scale and unit of an axis of time since the start."""
-    span = seen[-1].last_step - clock.zero
+    span = buckets[-1].last_step - clock.zero
     unit, scale = next(((name, s) for name, s in _UNITS if span >= 2 * s), _UNITS[-1])
     return clock.zero, scale, unit
 
@@ -128,8 +128,8 @@ def _ticks(low: float, high: float, at_most: int, *, least: float = 0.0, around:
         return [low, high]
     outside = (math.floor(low / step), math.ceil(high / step))
     first, last = outside if around else (math.ceil(low / step), math.floor(high / step))
-    found = [tick for n in range(first, last + 1) if math.isfinite(tick := n * step)]
-    return found if len(found) > 1 else [low, high]
+    ticks = [tick for n in range(first, last + 1) if math.isfinite(tick := n * step)]
+    return ticks if len(ticks) > 1 else [low, high]
 
 
 def _round_step(rough: float) -> float | None:

@@ -41,43 +41,43 @@ svg text { font: 10px system-ui, sans-serif; fill: #555; } .dim { color: #666; }
 
 
 def page(
-    found: Dossier,
+    detail: Dossier,
     log: Sequence[str],
     forecast: Mapping[str, Any] | None,
-    traced: Found | None = None,
+    influences: Found | None = None,
     imported: Sequence[Event] = (),
 ) -> str:
     """`log` are its last lines, already cleaned; `forecast` is the plan's prediction; `imported` are the events that
     say where an imported run came from."""
-    run = found.run
+    run = detail.run
     title = f"run {run.id} · {run.workload} · {one_line(run.label)}"
     parts = [
         f"<h1>{_text(title)}</h1>",
         f"<p><strong>{_text(run.state.replace('_', ' '))}</strong>{_reason(run.reason)}</p>",
-        f'<p class="dim">{_text(_when(found))}</p>',
+        f'<p class="dim">{_text(_when(detail))}</p>',
         *_origin(imported),
-        *_tags_and_notes(found),
-        _section("Memory", _memory(found, forecast)),
-        _section("Curves", _curves(found)),
+        *_tags_and_notes(detail),
+        _section("Memory", _memory(detail, forecast)),
+        _section("Curves", _curves(detail)),
         _section(
-            "Metrics", _table(("metric", "value"), [(n, short(v)) for n, v in found.metrics], right=(1,))
+            "Metrics", _table(("metric", "value"), [(n, short(v)) for n, v in detail.metrics], right=(1,))
         ),
-        _section("Influences on test triples", traces(traced) if traced else ""),
-        _section("Options", _options(found)),
-        _section("Attempts", _attempts(found)),
+        _section("Influences on test triples", traces(influences) if influences else ""),
+        _section("Options", _options(detail)),
+        _section("Attempts", _attempts(detail)),
         _section(
-            "Messages of the worker", _table(("at", ""), [(_moment(at), text) for at, text in found.said])
+            "Messages of the worker", _table(("at", ""), [(_time(at), text) for at, text in detail.said])
         ),
-        _section("Artifacts", _artifacts(found)),
-        _section("Job", f"<pre>{_text(_job(found.job))}</pre>"),
-        _section("Environment", _environment(found.environment)),
+        _section("Artifacts", _artifacts(detail)),
+        _section("Job", f"<pre>{_text(_job(detail.job))}</pre>"),
+        _section("Environment", _environment(detail.environment)),
         _section("End of the log", _log(log)),
     ]
     body = "\n".join(part for part in parts if part)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n{body}\n"
-        f'<p class="dim">Written by kgops {__version__}, {_moment(time.time())}. '
+        f'<p class="dim">Written by kgops {__version__}, {_time(time.time())}. '
         "All values were measured by the run or its supervisor, except those marked as predicted.</p>\n"
         "</body></html>\n"
     )
@@ -98,52 +98,52 @@ def _reason(reason: str | None) -> str:
     return f": {_text(reason)}" if reason else ""
 
 
-def _when(found: Dossier) -> str:
-    run = found.run
-    told = [f"submitted {_moment(run.submitted_at)}"]
+def _when(detail: Dossier) -> str:
+    run = detail.run
+    facts = [f"submitted {_time(run.submitted_at)}"]
     if run.started_at is not None and run.ended_at is not None:
-        told.append(f"took {run.ended_at - run.started_at:,.1f} s")
-    told.append(f"profile {run.profile or 'none'}")
-    told.append(f"GPU {run.gpu}" if run.gpu else "no GPU")
-    return " · ".join(told)
+        facts.append(f"took {run.ended_at - run.started_at:,.1f} s")
+    facts.append(f"profile {run.profile or 'none'}")
+    facts.append(f"GPU {run.gpu}" if run.gpu else "no GPU")
+    return " · ".join(facts)
 
 
 def _origin(imported: Sequence[Event]) -> Iterable[str]:
     for event in imported:
-        told = f"imported {_moment(event.at)} from {event.body.get('source')}"
-        yield f"<p><strong>{_text(told)}</strong>; values missing there are n/a</p>"
+        text = f"imported {_time(event.at)} from {event.body.get('source')}"
+        yield f"<p><strong>{_text(text)}</strong>; values missing there are n/a</p>"
 
 
-def _tags_and_notes(found: Dossier) -> Iterable[str]:
-    if found.tags:
-        yield f"<p>tagged {_text(' '.join(found.tags))}</p>"
-    for note in found.notes:
-        yield f"<p class='note'>note of {_moment(note.at)}: {_text(note.text)}</p>"
+def _tags_and_notes(detail: Dossier) -> Iterable[str]:
+    if detail.tags:
+        yield f"<p>tagged {_text(' '.join(detail.tags))}</p>"
+    for note in detail.notes:
+        yield f"<p class='note'>note of {_time(note.at)}: {_text(note.text)}</p>"
 
 
-def _memory(found: Dossier, forecast: Mapping[str, Any] | None) -> str:
-    run = found.run
+def _memory(detail: Dossier, forecast: Mapping[str, Any] | None) -> str:
+    run = detail.run
     rows = [("host memory, measured peak", _mib(run.peak_host_mib))]
     rows.append(("GPU memory, measured peak", _mib(run.peak_gpu_mib)))
     if run.predicted_mib is not None:
-        of = "GPU memory" if forecast and forecast.get("on_gpu") else "tensors"
-        of = of if found.process is None else "worker process"
-        if found.process is not None:
-            rows[0] = ("worker process, measured peak", _mib(found.process_mib))
-        rows.append((f"{of}, predicted", _mib(run.predicted_mib)))
+        subject = "GPU memory" if forecast and forecast.get("on_gpu") else "tensors"
+        subject = subject if detail.process is None else "worker process"
+        if detail.process is not None:
+            rows[0] = ("worker process, measured peak", _mib(detail.process_mib))
+        rows.append((f"{subject}, predicted", _mib(run.predicted_mib)))
     parts = (forecast or {}).get("estimate", {}).get("parts_mib", {})
-    told = _table(("", "MiB"), rows, right=(1,))
-    return told + (_bar(parts) if parts else "")
+    table = _table(("", "MiB"), rows, right=(1,))
+    return table + (_bar(parts) if parts else "")
 
 
 def _bar(parts: Mapping[str, float]) -> str:
     """The parts of the memory estimate as one bar, in greys with numbers, readable without colours."""
     total = sum(parts.values()) or 1.0
-    x, pieces, names = 0.0, [], []
+    x, bars, names = 0.0, [], []
     for i, (name, mib) in enumerate(sorted(parts.items(), key=lambda part: -part[1])):
         width = _WIDTH * share_between(mib, 0.0, total)
         grey = 40 + 28 * (i % 7)
-        pieces.append(
+        bars.append(
             f'<rect x="{x:.1f}" y="0" width="{max(width - 1, 0):.1f}" height="16" fill="rgb({grey},{grey},{grey})"/>'
         )
         names.append(f"{name} {mib:,.1f}")
@@ -151,29 +151,29 @@ def _bar(parts: Mapping[str, float]) -> str:
     label = 'role="img" aria-label="predicted memory by part"'
     view = f'viewBox="0 0 {_WIDTH} 16" height="16" preserveAspectRatio="none"'
     return (
-        f'<figure class="whole"><svg {view} {label}>{"".join(pieces)}</svg>'
+        f'<figure class="whole"><svg {view} {label}>{"".join(bars)}</svg>'
         f"<figcaption>predicted memory by part, MiB: {_text(' · '.join(names))}</figcaption></figure>"
     )
 
 
-def _curves(found: Dossier) -> str:
+def _curves(detail: Dossier) -> str:
     """The curves as pictures; constant ones are listed in one line."""
-    run, curves = found.run, found.curves
+    run, curves = detail.run, detail.curves
     clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
     flat = [one for one in curves if len({value for b in one.buckets for value in (b.min, b.max)}) < 2]
     drawn = "".join(draw(one, clock) for one in curves if one not in flat)
-    told = " · ".join(f"{one.name} {short(one.last)}" for one in flat)
-    return drawn + (f'<p class="dim">constant: {_text(told)}</p>' if told else "")
+    constants = " · ".join(f"{one.name} {short(one.last)}" for one in flat)
+    return drawn + (f'<p class="dim">constant: {_text(constants)}</p>' if constants else "")
 
 
-def _options(found: Dossier) -> str:
-    rows = [(one.name, one.asked, one.applied, one.effect, one.by, one.why) for one in found.options]
+def _options(detail: Dossier) -> str:
+    rows = [(one.name, one.asked, one.applied, one.effect, one.by, one.why) for one in detail.options]
     # Options applied with another value than requested stand out.
-    marked = [one.asked not in (None, "auto", one.applied) for one in found.options]
+    marked = [one.asked not in (None, "auto", one.applied) for one in detail.options]
     return _table(("option", "requested", "applied", "effect", "chosen by", "reason"), rows, marked=marked)
 
 
-def _attempts(found: Dossier) -> str:
+def _attempts(detail: Dossier) -> str:
     rows = [
         (
             str(one.number),
@@ -184,15 +184,15 @@ def _attempts(found: Dossier) -> str:
             ", ".join(f"{name} {value}" for name, value in one.settings.items()),
             one.reason or "",
         )
-        for one in found.attempts
+        for one in detail.attempts
     ]
     heads = ("attempt", "outcome", "seconds", "host MiB", "GPU MiB", "settings", "reason")
     return _table(heads, rows, right=(2, 3, 4))
 
 
-def _artifacts(found: Dossier) -> str:
+def _artifacts(detail: Dossier) -> str:
     """All artifacts but digest files."""
-    named = [one for one in found.artifacts if one.kind != "digest"]
+    named = [one for one in detail.artifacts if one.kind != "digest"]
     rows = [
         (one.path, one.kind, None if one.bytes is None else f"{one.bytes:,}", one.sha256 and one.sha256[:16])
         for one in named
@@ -240,5 +240,5 @@ def _mib(value: float | None) -> str:
     return "n/a" if value is None else f"{value:,.1f}"
 
 
-def _moment(at: float) -> str:
+def _time(at: float) -> str:
     return clock(at, "%Y-%m-%d %H:%M:%S")

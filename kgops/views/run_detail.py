@@ -38,7 +38,7 @@ _IMPORTED = "imported"  # as in `supervisor.run_json`, which is not imported for
 LIBRARIES = "libraries_mib"
 PROCESS_PEAK = "process_peak_mib"
 _TAIL_BYTES = 1 << 18
-_SAID = 30  # newest messages of a worker that are kept
+_MOST_MESSAGES = 30  # newest messages of a worker that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class Dossier:
     @property
     def process_mib(self) -> float | None:
         """Peak of the worker process; in older records, of the run."""
-        told = next((curve.last for curve in self.curves if curve.name == PROCESS_PEAK), None)
-        return self.run.peak_host_mib if told is None else told
+        peak = next((curve.last for curve in self.curves if curve.name == PROCESS_PEAK), None)
+        return self.run.peak_host_mib if peak is None else peak
 
     @property
     def above_start_mib(self) -> float | None:
@@ -130,12 +130,12 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
     if run is None:
         return None
     spec = runs.spec(conn, number)
-    told = reports.events(conn, number, kinds=(*_STEPS, _IMPORTED))
+    events = reports.events(conn, number, kinds=(*_STEPS, _IMPORTED))
     return Dossier(
         run=run,
         path=home.runs / run.folder,
         attempts=tuple(attempts.of_run(conn, number)),
-        steps=tuple(event for event in told if event.kind in _STEPS),
+        steps=tuple(event for event in events if event.kind in _STEPS),
         options=tuple(option_rows(run, reports.options(conn, number), spec.plan.get("choices") or [])),
         curves=tuple(
             Curve(
@@ -153,39 +153,43 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
         forecast=spec.plan.get("forecast"),
         process=spec.plan.get("process"),
         traced=worker_prediction(conn, number, spec.plan),
-        imported=tuple(event for event in told if event.kind == _IMPORTED),
+        imported=tuple(event for event in events if event.kind == _IMPORTED),
     )
 
 
 def said_by_worker(conn: Connection, number: int) -> tuple[tuple[float, str], ...]:
     """The newest messages of the worker, and the number of earlier ones."""
-    found = [(event.at, str(event.body.get("text"))) for event in reports.events(conn, number, kinds=(NOTE,))]
-    before = len(found) - _SAID
+    messages = [
+        (event.at, str(event.body.get("text"))) for event in reports.events(conn, number, kinds=(NOTE,))
+    ]
+    before = len(messages) - _MOST_MESSAGES
     if before <= 0:
-        return tuple(found)
-    return ((found[before][0], f"({before:,} earlier messages)"), *found[before:])
+        return tuple(messages)
+    return ((messages[before][0], f"({before:,} earlier messages)"), *messages[before:])
 
 
 def worker_prediction(conn: Connection, number: int, plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The newest attempt's memory estimate (`mib`, `of`, `by`), where the plan had none before the start."""
-    told = reports.events(conn, number, kinds=(PREDICTED,)) if plan.get("forecast") is None else []
-    return told[-1].body if told else None
+    predicted = reports.events(conn, number, kinds=(PREDICTED,)) if plan.get("forecast") is None else []
+    return predicted[-1].body if predicted else None
 
 
 def option_rows(run: Run, reported: list[Option], choices: list[dict[str, Any]]) -> list[OptionRow]:
     """The options as the newest attempt reported them, with who chose them and why rules changed them."""
     newest = max((option.attempt for option in reported), default=0)
-    said = {option.name: option for option in reported if option.attempt == newest}
+    by_name = {option.name: option for option in reported if option.attempt == newest}
     chosen = {choice["option"]: choice for choice in choices}
     # Defaults are shown once the worker has reported them.
     named = {name for name, choice in chosen.items() if choice["chosen_by"] != "default"}
-    return [_option_row(name, said.get(name), chosen.get(name), run) for name in sorted({*said, *named})]
+    return [
+        _option_row(name, by_name.get(name), chosen.get(name), run) for name in sorted({*by_name, *named})
+    ]
 
 
 def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None, run: Run) -> OptionRow:
-    asked = option.requested if option else None
+    requested = option.requested if option else None
     if choice:
-        asked = None if choice["requested"] is None else _shown(choice["requested"])
+        requested = None if choice["requested"] is None else _shown(choice["requested"])
     applied = option.applied if option else None
     reasons = [option.reason if option else None]
     if choice is not None and (is_settled := _is_settled(name, choice, run)):
@@ -197,8 +201,8 @@ def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None,
             reasons.append("the worker did not report it")
     effect = option.effect if option else OPTIONS[name].effect if name in OPTIONS else ""
     by = option.chosen_by if option and option.chosen_by else choice["chosen_by"] if choice else ""
-    said = (part for reason in reasons if reason for part in reason.split("; "))
-    return OptionRow(name, asked, applied, effect, by, "; ".join(dict.fromkeys(said)))
+    texts = (part for reason in reasons if reason for part in reason.split("; "))
+    return OptionRow(name, requested, applied, effect, by, "; ".join(dict.fromkeys(texts)))
 
 
 def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:
@@ -229,11 +233,11 @@ class LogTail:
             self._begin()
         new: list[str] = []
         while True:
-            found, behind = line_reader.read_lines(self._log, self._offset or 0, final=final)
+            lines, behind = line_reader.read_lines(self._log, self._offset or 0, final=final)
             if behind == self._offset:
                 break
             self._offset = behind
-            new += [_harmless(line) for line in found]
+            new += [_harmless(line) for line in lines]
             new = new[-self._at_most :]
         if new:
             self._lines = (*self._lines, *new)[-self._at_most :]

@@ -38,13 +38,13 @@ def with_run(home: Home, conn: Connection, job: Job) -> Job:
             f"run {number} has no checkpoints ({run.state})",
             "train with --checkpoint-frequency 2, and let it finish an epoch",
         )
-    found = {"checkpoint_dir": str(checkpoints), "model_path": str(best) if best.exists() else None}
+    filled = {"checkpoint_dir": str(checkpoints), "model_path": str(best) if best.exists() else None}
     if not job.settings["train"] and not job.settings["dataset"]:
-        found["dataset"] = trained.get("dataset")
-        named = {name: Path(trained[name]) for name in DATA if trained.get(name)}
+        filled["dataset"] = trained.get("dataset")
+        paths = {name: Path(trained[name]) for name in DATA if trained.get(name)}
         # An imported run's working folder is unknown.
-        is_told = all(path.is_absolute() for path in named.values())
-        cwd = Path("/") if is_told else Path(read_plan(folder).cwd)
-        found |= {name: str(cwd / path) for name, path in named.items()}
-    given = {name: value for name, value in job.settings.items() if value is not None}
-    return replace(job, settings={**job.settings, **found, **given})
+        is_absolute = all(path.is_absolute() for path in paths.values())
+        cwd = Path("/") if is_absolute else Path(read_plan(folder).cwd)
+        filled |= {name: str(cwd / path) for name, path in paths.items()}
+    own = {name: value for name, value in job.settings.items() if value is not None}
+    return replace(job, settings={**job.settings, **filled, **own})

@@ -53,7 +53,7 @@ _COUNTS: dict[str, tuple[int, ...]] = {
     "microbatch": tuple(1 << n for n in range(10)),
     "temporal_frames": (1, 3, 5, 7, 9),
 }
-_UNCOUNTED = ("exec", "regress")  # workloads without triples
+_WITHOUT_TRIPLES = ("exec", "regress")  # workloads without triples
 
 
 _COUNTED_HERE = 1 << 20  # bytes of triples: below a fifth of a second
@@ -64,7 +64,7 @@ from kgops.planning.graph_counts import counts_of
 counts_of(json.load(sys.stdin), Path(sys.argv[1]), most_bytes=int(sys.argv[2]))
 """
 _MAKES_FLIGHTS = "`kgops data flights --make DIR` writes small ones"
-_USUAL = {"precision": "fp32", "gram_precision": "fp32", "tests_at_once": "auto", "memory_cleanup": True}
+_DEFAULTS = {"precision": "fp32", "gram_precision": "fp32", "tests_at_once": "auto", "memory_cleanup": True}
 
 
 class Trouble(NamedTuple):
@@ -185,7 +185,7 @@ class WhatIf:
         return tuple(self._need(answer, option, value) for value in values if value != now.applied)
 
     def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
-        asked = job = job_of(draft)
+        requested = job = job_of(draft)
         if names_a_run(job):
             if conn is None:
                 raise BadField("run", "there are no runs yet", "train a model first")
@@ -202,21 +202,21 @@ class WhatIf:
         except WontFit as error:
             refusal = error
         options = {option.name: option for option in _options(draft, planned)}
-        return Answer(draft, asked, placed, planned, options, refusal)
+        return Answer(draft, requested, placed, planned, options, refusal)
 
     def _count_elsewhere(self, job: Job) -> None:
         """Counts large files once, in a subprocess: a counting thread would block key presses (GIL)."""
         remembered = self._home.path / "counts.json"
         data = {name: job.settings.get(name) for name in ("dataset", *DATA)}
         key = json.dumps(data)
-        if job.workload in _UNCOUNTED or key in self._counted:
+        if job.workload in _WITHOUT_TRIPLES or key in self._counted:
             return
         if counts_of(data, remembered if remembered.exists() else None, most_bytes=_COUNTED_HERE) is None:
             make_home(self._home)  # else they would be counted at every key press
             command = [sys.executable, "-P", "-c", _COUNT, str(remembered), str(COUNTED_BEFORE_A_START)]
-            quiet = subprocess.DEVNULL
+            devnull = subprocess.DEVNULL
             with subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, text=True
+                command, stdin=subprocess.PIPE, stdout=devnull, stderr=devnull, text=True
             ) as child:
                 self._counting.append(child)
                 child.communicate(key)
@@ -236,8 +236,10 @@ class WhatIf:
             return Need(value, None, False, corrected.reason)
         subject = replace(planned.suggestion.subject, job=with_it.job)
         known = planned.suggestion.known
-        found = suggest(subject, planned.target, known, with_it.environment, thorough=False)
-        return Need(value, found.best.need_mib if found else None, found.fits if found else True)
+        suggestion = suggest(subject, planned.target, known, with_it.environment, thorough=False)
+        return Need(
+            value, suggestion.best.need_mib if suggestion else None, suggestion.fits if suggestion else True
+        )
 
     def _target(self, draft: Draft) -> Target | None:
         """The device to plan for; None: the one this machine would give the run now."""
@@ -297,49 +299,51 @@ def step(option: Option, by: int) -> Any:
 
 
 def _options(draft: Draft, planned: Planned) -> list[Option]:
-    shapes = (
+    sizes = (
         planned.suggestion.subject.shapes(planned.job.options, planned.target.facts)
         if planned.suggestion
         else []
     )
     chosen = {choice.option: choice for choice in planned.choices}
-    found = []
+    options = []
     for name in PULLED[draft.workload]:
-        choice, taken = chosen.get(name), _taken(name, shapes)
+        choice, worker_value = chosen.get(name), _worker_value(name, sizes)
         values = _values(name, planned.target)
-        usual = taken if taken is not None else _USUAL.get(name, values[0])
-        applied = planned.job.options.get(name, usual)
-        number = taken if isinstance(taken, int) and not isinstance(taken, bool) else None
+        default = worker_value if worker_value is not None else _DEFAULTS.get(name, values[0])
+        applied = planned.job.options.get(name, default)
+        number = (
+            worker_value if isinstance(worker_value, int) and not isinstance(worker_value, bool) else None
+        )
         why = (choice.reason if choice is not None else None) or OPTIONS[name].summary
         by = choice.chosen_by if choice is not None else "default"
         corrected = choice is not None and choice.is_corrected
-        asked = draft.options.get(name)
-        found.append(Option(name, asked, applied, number, by, why, corrected, values))
-    return found
+        requested = draft.options.get(name)
+        options.append(Option(name, requested, applied, number, by, why, corrected, values))
+    return options
 
 
-def _taken(name: str, shapes: list[Shape]) -> Any:
+def _worker_value(name: str, all_sizes: list[Shape]) -> Any:
     """The worker's value of an option that is unset or `auto`."""
-    shape = shapes[0] if shapes else None
-    if shape is None:
+    sizes = all_sizes[0] if all_sizes else None
+    if sizes is None:
         return None
-    if isinstance(shape, RegressShape):
+    if isinstance(sizes, RegressShape):
         return {
-            "batch_size": shape.batch_size,
-            "microbatch": shape.at_once,
-            "temporal_frames": shape.model.temporal_frames,
-            "precision": shape.precision,
-            "gradient_checkpointing": shape.checkpointing,
-            "compile": shape.compile,
+            "batch_size": sizes.batch_size,
+            "microbatch": sizes.at_once,
+            "temporal_frames": sizes.model.temporal_frames,
+            "precision": sizes.precision,
+            "gradient_checkpointing": sizes.checkpointing,
+            "compile": sizes.compile,
         }.get(name)
     if name == "entity_chunk":
-        return min(shape.chunk, shape.model.num_entities)
-    if isinstance(shape, TrainShape):
+        return min(sizes.chunk, sizes.model.num_entities)
+    if isinstance(sizes, TrainShape):
         return {
-            "batch_size": shape.batch_size,
-            "precision": shape.precision,
-            "gradient_checkpointing": shape.checkpointing,
+            "batch_size": sizes.batch_size,
+            "precision": sizes.precision,
+            "gradient_checkpointing": sizes.checkpointing,
         }.get(name)
-    if isinstance(shape, TracinShape):
-        return {"block": shape.block, "tests_at_once": shape.tests_at_once}.get(name)
+    if isinstance(sizes, TracinShape):
+        return {"block": sizes.block, "tests_at_once": sizes.tests_at_once}.get(name)
     return None
