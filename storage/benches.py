@@ -101,7 +101,7 @@ def add_pair(conn: sqlite3.Connection, bench: int, pair: Pair) -> None:
         )
 
 
-def take_in(
+def import_bench(
     conn: sqlite3.Connection,
     name: str,
     plan: dict[str, Any],

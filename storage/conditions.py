@@ -29,7 +29,7 @@ def of_term(conn: sqlite3.Connection, term: Term) -> Condition:
         clause, values = _contains("text" if column == "note" else column, str(term.values[0]))
     elif term.kind == "gpu":
         clause, values = _on_gpu(str(term.values[0]), term.prefix)
-    elif term.kind == "moment":
+    elif term.kind == "time":
         clause, values = f"{column} {'>=' if term.key == 'since' else '<'} ?", [*term.values]
     else:
         clause, values = _compared(column, term)

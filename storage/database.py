@@ -156,7 +156,7 @@ def _closed(path: Path, error: OSError) -> DatabaseOutOfReach:
     )
 
 
-def told_of(error: Exception) -> StorageError | None:
+def storage_error(error: Exception) -> StorageError | None:
     """The StorageError for an error of SQLite; None for other errors. Programming errors are raised unchanged."""
     if not isinstance(error, sqlite3.Error):
         return None
@@ -191,7 +191,7 @@ def integrity_problems(conn: sqlite3.Connection) -> list[str]:
     return [row for row in rows if row != "ok"] + foreign
 
 
-def fold_log(conn: Connection) -> None:
+def checkpoint_log(conn: Connection) -> None:
     """Checkpoints the write-ahead log into the database file and truncates it."""
     conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from storage.runs import ACTIVE, COMPUTED, ENDED, STATES, UNFINISHED, WAITING
 
-Kind = Literal["words", "choice", "contains", "gpu", "moment", "number", "metric"]
+Kind = Literal["words", "choice", "contains", "gpu", "time", "number", "metric"]
 
 
 class Field(NamedTuple):
@@ -35,8 +35,8 @@ FIELDS: dict[str, Field] = {
     "folder": Field("contains", "run.folder"),
     "note": Field("contains", "note"),
     "gpu": Field("gpu", "run.gpu"),
-    "since": Field("moment", "run.submitted_at"),
-    "until": Field("moment", "run.submitted_at"),
+    "since": Field("time", "run.submitted_at"),
+    "until": Field("time", "run.submitted_at"),
     "run": Field("number", "run.id"),
     "attempts": Field("number", "run.attempts"),
     "exit": Field("number", "run.exit_code"),
@@ -93,7 +93,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedFilter:
     """A parsed filter. `pending` is an incomplete last term: neither applied nor an error."""
 
     terms: tuple[Term, ...]
@@ -120,7 +120,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _MIB = {"mib": 1, "m": 1, "gib": 1024, "g": 1024, "tib": 1 << 20, "t": 1 << 20}
 
 
-def read(text: str, *, now: float | None = None, typing: bool = False) -> Reading:
+def read(text: str, *, now: float | None = None, typing: bool = False) -> ParsedFilter:
     """Parses a filter. `typing`: the last term may be incomplete, and its value then matches as a prefix."""
     at = time.time() if now is None else now
     terms: list[Term] = []
@@ -141,7 +141,7 @@ def read(text: str, *, now: float | None = None, typing: bool = False) -> Readin
         else:
             if term is not None:
                 terms.append(term)
-    return Reading(tuple(terms), tuple(troubles), pending)
+    return ParsedFilter(tuple(terms), tuple(troubles), pending)
 
 
 def _trouble(token: re.Match[str], message: str, hint: str) -> Trouble:
@@ -177,8 +177,8 @@ def _term(token: str, now: float, begun: bool) -> Term | None:
         return Term("choice", key, ":", _choices(key, value, prefix), negated, half)
     if field.kind == "number":
         return Term("number", key, *_comparison(key, op, value, field.unit, begun), negated)
-    if field.kind == "moment":
-        return Term("moment", key, ":", (_timestamp(key, value, now, begun),), negated)
+    if field.kind == "time":
+        return Term("time", key, ":", (_timestamp(key, value, now, begun),), negated)
     return Term(field.kind, key, ":", (value,), negated, prefix)
 
 

@@ -64,7 +64,7 @@ def offsets(conn: sqlite3.Connection, run: int) -> Offsets:
     return Offsets(*row) if row else Offsets()
 
 
-def take_in(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, upto: Offsets) -> None:
+def write_batch(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, upto: Offsets) -> None:
     """Writes the batch and moves the offsets in one transaction: after any crash, neither or both."""
     with transaction(conn):
         conn.execute(

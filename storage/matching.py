@@ -15,7 +15,7 @@ from storage.search import Condition
 _BITS = bytes.maketrans(b"01", b"\x00\x01")
 
 
-class Everyone(NamedTuple):
+class AllRuns(NamedTuple):
     """The numbers of all runs, ascending; `mask` is 1 at each of them."""
 
     numbers: Sequence[int]
@@ -23,7 +23,7 @@ class Everyone(NamedTuple):
 
 
 @contextmanager
-def one_moment(conn: sqlite3.Connection) -> Iterator[None]:
+def read_snapshot(conn: sqlite3.Connection) -> Iterator[None]:
     """A read transaction: all reads inside see one state of the database."""
     if conn.in_transaction:
         yield
@@ -42,28 +42,28 @@ def version(conn: sqlite3.Connection) -> tuple[int, int]:
     return seen, conn.total_changes
 
 
-def everyone(conn: sqlite3.Connection) -> Everyone:
+def all_runs(conn: sqlite3.Connection) -> AllRuns:
     count = conn.execute("SELECT count(*) FROM run").fetchone()[0]
     # Two statements: in one, SQLite reads all rows instead of both ends.
     least = conn.execute("SELECT min(id) FROM run").fetchone()[0] or 1
     most = conn.execute("SELECT max(id) FROM run").fetchone()[0] or 0
     if least == 1 and most == count:  # no run was deleted
-        return Everyone(range(1, count + 1), b"\x00" + b"\x01" * count)
+        return AllRuns(range(1, count + 1), b"\x00" + b"\x01" * count)
     numbers = array("q", (row[0] for row in conn.execute("SELECT id FROM run NOT INDEXED ORDER BY id")))
     mask = bytearray(most + 1)
     for number in numbers:
         mask[number] = 1
-    return Everyone(numbers, bytes(mask))
+    return AllRuns(numbers, bytes(mask))
 
 
-def mask_of(conn: sqlite3.Connection, condition: Condition, everybody: Everyone) -> bytes:
+def mask_of(conn: sqlite3.Connection, condition: Condition, known: AllRuns) -> bytes:
     """A mask that is 1 at each run that matches the condition, ignoring `negated`.
 
-    Runs added since `everybody` was read are left out.
+    Runs added since `known` was read are left out.
     """
-    if condition.dense and (whole := _read_all(conn, condition, everybody)) is not None:
+    if condition.dense and (whole := _read_all(conn, condition, known)) is not None:
         return whole
-    mask = bytearray(len(everybody.mask))
+    mask = bytearray(len(known.mask))
     statement = f"SELECT {condition.number} FROM {condition.source} WHERE {condition.clause}"
     last = len(mask) - 1
     for (number,) in conn.execute(statement, condition.values):
@@ -72,7 +72,7 @@ def mask_of(conn: sqlite3.Connection, condition: Condition, everybody: Everyone)
     return bytes(mask)
 
 
-def _read_all(conn: sqlite3.Connection, condition: Condition, everybody: Everyone) -> bytes | None:
+def _read_all(conn: sqlite3.Connection, condition: Condition, known: AllRuns) -> bytes | None:
     """The mask from one text with a character for each run: a row for each run would take twice as long."""
     # NOT INDEXED: in table order, which is the order of run numbers.
     statement = (
@@ -81,11 +81,11 @@ def _read_all(conn: sqlite3.Connection, condition: Condition, everybody: Everyon
     bits: bytes = (conn.execute(statement, condition.values).fetchone()[0] or "").encode().translate(_BITS)
     # Same count and same last number: numbers are never reused, so these are the same runs.
     last = conn.execute("SELECT max(id) FROM run").fetchone()[0] or 0
-    if len(bits) != len(everybody.numbers) or last != len(everybody.mask) - 1:
+    if len(bits) != len(known.numbers) or last != len(known.mask) - 1:
         return None
-    if isinstance(everybody.numbers, range):
+    if isinstance(known.numbers, range):
         return b"\x00" + bits
-    mask = bytearray(len(everybody.mask))
-    for number in compress(everybody.numbers, bits):
+    mask = bytearray(len(known.mask))
+    for number in compress(known.numbers, bits):
         mask[number] = 1
     return bytes(mask)

@@ -96,7 +96,7 @@ def named(conn: sqlite3.Connection, name: str) -> list[Measurement]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MeasurementFilter:
     """A filter of measurements; every value is bound as a parameter."""
 
     words: tuple[str, ...] = ()  # in name, subject, unit or command
@@ -107,7 +107,7 @@ class Wanted:
 
 def page(
     conn: sqlite3.Connection,
-    wanted: Wanted = Wanted(),
+    wanted: MeasurementFilter = MeasurementFilter(),
     *,
     sort: str = "id",
     descending: bool = True,
@@ -126,14 +126,14 @@ def page(
     return list(_read(conn, chosen, (*bound, -1 if limit is None else limit, offset)))
 
 
-def count(conn: sqlite3.Connection, wanted: Wanted = Wanted()) -> int:
+def count(conn: sqlite3.Connection, wanted: MeasurementFilter = MeasurementFilter()) -> int:
     where, bound = _conditions(wanted)
     with explained(None):
         total: int = conn.execute(f"SELECT count(*) FROM measurement{where}", bound).fetchone()[0]
     return total
 
 
-def _conditions(wanted: Wanted) -> tuple[str, tuple[Any, ...]]:
+def _conditions(wanted: MeasurementFilter) -> tuple[str, tuple[Any, ...]]:
     clauses: list[str] = []
     bound: list[Any] = []
     for word in wanted.words:

@@ -98,7 +98,7 @@ def batches(conn: sqlite3.Connection, everything: Known) -> list[Batch]:
     return sorted(out, key=lambda one: -one.last_at)
 
 
-def late_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
+def recent_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
     """The batches of the newest values, without counts: fast, and needs no index of the values."""
     late = "SELECT command, fingerprint, at FROM measurement WHERE bench IS NULL ORDER BY id DESC LIMIT ?"
     with explained(None):
@@ -185,7 +185,7 @@ def ordered_by_words(everything: Known, machine: str | None, sort: str, descendi
     return out
 
 
-def those_of(order: array[int], shown: array[int]) -> array[int]:
+def in_order(order: array[int], shown: array[int]) -> array[int]:
     """The IDs of `order` that are in `shown`."""
     is_shown = bytearray(1 + max(max(order, default=0), max(shown, default=0)))
     for number in shown:
@@ -206,7 +206,7 @@ def known(conn: sqlite3.Connection, before: Known | None = None) -> Known:
         return index._replace(last_at=_last_time(conn, index))
 
 
-def having(everything: Known, words: Sequence[str], machine: str | None) -> array[int]:
+def with_words(everything: Known, words: Sequence[str], machine: str | None) -> array[int]:
     """The IDs of the values whose texts contain all words, ascending; `machine` is a prefix of the key."""
     lowered = [word.lower() for word in words]
     matches = bytes(

@@ -71,7 +71,7 @@ def columns(conn: sqlite3.Connection, table: str) -> tuple[Column, ...]:
     )
 
 
-def take_out(conn: sqlite3.Connection, number: int) -> Rows | None:
+def read_rows(conn: sqlite3.Connection, number: int) -> Rows | None:
     """All rows of a run, read in one transaction; None where there is no such run."""
     with explained(None), _read_transaction(conn):
         run_rows = list(_rows(conn, "run", "id = ?", "id", number))
@@ -85,11 +85,11 @@ def take_out(conn: sqlite3.Connection, number: int) -> Rows | None:
         return Rows(run_rows[0], spec, tables, [_curve(conn, number, name) for name in names])
 
 
-def put_in(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | None = None) -> int:
+def insert_rows(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | None = None) -> int:
     """Inserts a run; returns its number. Joins the caller's transaction. Raises ValueError for inconsistent rows."""
     if rows.run["state"] not in ENDED:
         raise ValueError(f"a run that is {rows.run['state']} cannot be imported")
-    with transaction(conn), contradictions_named():
+    with transaction(conn), row_errors():
         given = next_number(conn) if number is None else number
         _insert(conn, "run", [{**rows.run, "id": given, "folder": folder}])
         _insert(conn, "run_spec", [rows.spec], run=given)
@@ -132,7 +132,7 @@ def with_event(conn: sqlite3.Connection, kind: str, key: str, value: str) -> lis
 
 
 @contextmanager
-def contradictions_named() -> Iterator[None]:
+def row_errors() -> Iterator[None]:
     """Raises ValueError for values that a row cannot hold, and for rows that contradict each other."""
     try:
         yield

@@ -20,7 +20,7 @@ from driving import Terminal, patience
 
 from kgops.settings import Home
 from kgops.tour.benches import bench_stories, put_benches
-from kgops.tour.filling import put_stories
+from kgops.tour.filling import put_sample_runs
 from kgops.tour.stories import stories
 from storage import measurements
 from storage.database import open_writer
@@ -35,7 +35,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     desk = Desk.at(tmp_path_factory.mktemp("history"))
     conn = open_writer(desk.home / "kgops.db")
     traced = next(one for one in stories() if one.traced)
-    put_stories(Home(desk.home), conn, [replace(traced, days=0.1), *stories(), *bench_stories()])
+    put_sample_runs(Home(desk.home), conn, [replace(traced, days=0.1), *stories(), *bench_stories()])
     put_benches(conn, list(range(20, 20 + len(bench_stories()))), time.time())
     made: dict[str, Any] = {
         "fingerprint": {"machine": {"host": "here"}},

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kgops.views.masked_sequence import Picked
+from kgops.views.masked_sequence import MaskedSequence
 
 
 @pytest.mark.parametrize("descending", [True, False])
@@ -18,7 +18,7 @@ def test_it_is_the_list_of_places(length: int, share: float, descending: bool) -
     expected = [i for i, one in enumerate(mask) if one]
     if descending:
         expected.reverse()
-    picked = Picked(mask, descending=descending)
+    picked = MaskedSequence(mask, descending=descending)
     assert len(picked) == len(expected)
     assert list(picked) == expected
     assert [picked[i] for i in range(len(expected))] == expected

@@ -21,7 +21,7 @@ from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
 from kgops.tour import home as homes
 from kgops.tour.filling import REAL, fill
-from kgops.tour.story import MADE_UP, MARK
+from kgops.tour.story import SAMPLE_DATA, SAMPLE_MARK
 from storage import benches, measurements, reports, runs, transfer
 from storage.database import open_reader
 from storage.runs import ACTIVE, STATES
@@ -69,7 +69,7 @@ def test_every_workload_and_every_end_is_there(record: sqlite3.Connection) -> No
 
 def test_every_screen_has_something_to_show(tour: Home) -> None:
     async def story(seen: Seen) -> None:
-        await seen.until_shows("a curve to watch", "waits behind it", MARK)
+        await seen.until_shows("a curve to watch", "waits behind it", SAMPLE_MARK)
         await seen.press("h")
         await seen.until_shows("fb15k-237", "umls seed")
         await seen.press("escape")
@@ -100,7 +100,7 @@ def test_fallbacks_options_notes_traces_and_benchmarks_are_there(record: sqlite3
 def test_commands_read_a_tour_as_any_history(run_cli: Console, tour: Home, command: tuple[str, ...]) -> None:
     done = run_cli(*command, env={"KGOPS_HOME": str(tour.path)})
     assert done.code == 0, done.err
-    assert MADE_UP in done.out.lower() or MARK in done.out
+    assert SAMPLE_DATA in done.out.lower() or SAMPLE_MARK in done.out
 
 
 # --- what it says of itself -----------------------------------------------------------------------
@@ -112,25 +112,25 @@ def test_every_made_up_run_says_so_wherever_one_may_look(tour: Home, record: sql
         assert homes.TAG in tags
         if "real" in tags:
             continue
-        assert run.label.endswith(MARK), run
+        assert run.label.endswith(SAMPLE_MARK), run
         assert len(run.label) <= _SHOWN_WHOLE or run.label.startswith("bench "), run.label
         assert "sample-data" in tags, run
         assert any("sample" in note.text.lower() for note in reports.notes(record, run.id)), run
         if "a real process" in reports.notes(record, run.id)[0].text.lower():
             continue  # it really goes on here, and its curve is sample data
         machine = runs.spec(record, run.id).environment["machine"]
-        assert machine["host"] == machine["processor"] == MADE_UP
-        assert reports.events(record, run.id, kinds=("imported",))[0].body["source"] == MADE_UP
-        assert MADE_UP in RunFolder(tour.runs / run.folder).log.read_text()
+        assert machine["host"] == machine["processor"] == SAMPLE_DATA
+        assert reports.events(record, run.id, kinds=("imported",))[0].body["source"] == SAMPLE_DATA
+        assert SAMPLE_DATA in RunFolder(tour.runs / run.folder).log.read_text()
 
 
 def test_every_metric_hangs_on_a_machine_that_is_made_up(record: sqlite3.Connection) -> None:
     kept = measurements.page(record)
     assert kept
     for one in kept:
-        assert MARK in one.name
-        assert MADE_UP in one.command
-        assert one.fingerprint["machine"]["processor"] == MADE_UP
+        assert SAMPLE_MARK in one.name
+        assert SAMPLE_DATA in one.command
+        assert one.fingerprint["machine"]["processor"] == SAMPLE_DATA
 
 
 def test_what_is_said_of_files_holds(tour: Home, record: sqlite3.Connection) -> None:
@@ -165,7 +165,7 @@ def test_no_prediction_is_corrected_by_what_is_made_up(run_cli: Console, tour: H
 
 def test_the_jobs_that_really_run_are_jobs() -> None:
     for job in REAL:
-        assert MARK not in read_job(job, "a job of the tour").label
+        assert SAMPLE_MARK not in read_job(job, "a job of the tour").label
 
 
 # --- where it is ----------------------------------------------------------------------------------

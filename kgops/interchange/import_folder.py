@@ -78,7 +78,7 @@ def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -
                 rebuild.take_in(c, folder)
             except BadInput as error:  # named by the path that the user gave
                 raise BadInput(error.message.replace(str(folder.path), str(source.path))) from error
-            rows = transfer.take_out(c, number)
+            rows = transfer.read_rows(c, number)
             if rows is not None and (trouble := misfit(rows)):
                 raise BadInput(f"{source.path}: {trouble}")
 

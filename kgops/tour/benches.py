@@ -9,7 +9,7 @@ from kgops.experiments.claims import shipped
 from kgops.experiments.summary import as_measurements
 from kgops.tour.curves import wobble
 from kgops.tour.parts import TRAIN, training, with_
-from kgops.tour.story import MADE_UP, MARK, Asked, Story, environment
+from kgops.tour.story import SAMPLE_DATA, SAMPLE_MARK, OptionValue, SampleRun, environment
 from storage import benches, claims, measurements
 from storage.benches import Pair
 from storage.database import Connection
@@ -19,9 +19,9 @@ __all__ = ["bench_stories", "put_benches"]
 _ROUNDS = 3
 _MATRIX_DAYS = (37.0, 19.3)  # two benchmarks of one plan, for comparison
 _CLAIMS_DAYS = 29.7
-_COMMAND = f"kgops demo --tour  # {MADE_UP}"
-_MATRIX = f"umls batch sizes and precision {MARK}"
-_CLAIMS = f"claims a {MARK}: training ConvE, batch 256"
+_COMMAND = f"kgops demo --tour  # {SAMPLE_DATA}"
+_MATRIX = f"umls batch sizes and precision {SAMPLE_MARK}"
+_CLAIMS = f"claims a {SAMPLE_MARK}: training ConvE, batch 256"
 # variant → speed-up, memory saving; None: it could not be run.
 _SPEED_UP: dict[str, dict[str, tuple[float, float] | None]] = {
     _MATRIX: {
@@ -43,33 +43,34 @@ _SPEED_UP: dict[str, dict[str, tuple[float, float] | None]] = {
 _SECONDS, _MIB = 8.4, 3744.0
 
 
-def bench_stories() -> list[Story]:
+def bench_stories() -> list[SampleRun]:
     """The runs of the benchmarks: one for each variant and round, or one for each round with all variants."""
     first, second = (_matrix_stories(1 + 2 * n, days) for n, days in enumerate(_MATRIX_DAYS))
     return [*first, *_claims_stories(), *second]
 
 
-def _matrix_stories(bench: int, days: float) -> Iterator[Story]:
+def _matrix_stories(bench: int, days: float) -> Iterator[SampleRun]:
     for n in range(_ROUNDS):
         for i, name in enumerate(_SPEED_UP[_MATRIX]):
             speed, memory = _SPEED_UP[_MATRIX][name] or (1.0, 1.0)
-            yield Story(
+            yield SampleRun(
                 *("train", f"bench {bench}: {name}", {"dataset": "umls", "num_epochs": 10}),
                 *(days - 0.02 * n - 0.005 * i, 1.5 / speed),
                 options=with_(
-                    TRAIN, *(Asked(key, value, value, by="person") for key, value in _varied(name).items())
+                    TRAIN,
+                    *(OptionValue(key, value, value, by="person") for key, value in _varied(name).items()),
                 ),
-                shapes=training(10, (0.214, 0.1), None, epoch_s=_SECONDS / speed),
+                curves=training(10, (0.214, 0.1), None, epoch_s=_SECONDS / speed),
                 metrics={"test_mrr": 0.61 + 0.004 * wobble(name, n), "train_s": 10 * _SECONDS / speed},
                 took_mib=_MIB / memory,
                 tags=(f"bench-{bench}",),
             )
 
 
-def _claims_stories() -> Iterator[Story]:
+def _claims_stories() -> Iterator[SampleRun]:
     command = {"command": ["python", "-m", "kgops.trials.training"]}
     for n in range(_ROUNDS):
-        yield Story(
+        yield SampleRun(
             *("exec", f"bench 2: claims a, round {n + 1}", command, _CLAIMS_DAYS - 0.02 * n, 4.0),
             took_mib=_MIB,
             tags=("bench-2",),
@@ -137,14 +138,14 @@ def _measured(bench: str, variant: str, n: int) -> dict[str, Any]:
         "seconds": None,
         "memory_mib": None,
         "took_s": None,
-        "seconds_of": f"an epoch, {MADE_UP}",
-        "memory_of": f"GPU memory, {MADE_UP}",
+        "seconds_of": f"an epoch, {SAMPLE_DATA}",
+        "memory_of": f"GPU memory, {SAMPLE_DATA}",
         "metrics": {},
         "options": {},
-        "remark": MADE_UP,
+        "remark": SAMPLE_DATA,
     }
     if ratio is None:
-        return {**values, "state": "refused", "trouble": f"a machine with one GPU ({MADE_UP})"}
+        return {**values, "state": "refused", "trouble": f"a machine with one GPU ({SAMPLE_DATA})"}
     seconds = _SECONDS / ratio[0] * (1 + 0.01 * wobble(bench + variant, n))
     memory = _MIB / ratio[1] * (1 + 0.002 * wobble(variant + bench, n))
     metrics = {"loss": 0.1 + 0.0004 * wobble(variant, n)}

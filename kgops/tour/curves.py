@@ -6,7 +6,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 
-__all__ = ["Shape", "wobble"]
+__all__ = ["SampleCurve", "wobble"]
 
 
 def wobble(name: str, n: int) -> float:
@@ -16,7 +16,7 @@ def wobble(name: str, n: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SampleCurve:
     """An exponential approach from `start` to `end`: `points` over `steps`, with `noise` relative to the range.
 
     From the fraction `lost_at` on, values are None, as when a loss diverges."""

@@ -27,12 +27,12 @@ from kgops.tour import home as homes
 from kgops.tour.benches import bench_stories, put_benches
 from kgops.tour.rows import put_files, rows_of
 from kgops.tour.stories import stories
-from kgops.tour.story import MADE_UP, MADE_UP_TAG, MARK, Story
+from kgops.tour.story import SAMPLE_DATA, SAMPLE_MARK, SAMPLE_TAG, SampleRun
 from storage import reports, runs
 from storage.database import Connection, open_writer
 from storage.runs import Run
 
-__all__ = ["REAL", "Tour", "fill", "put_stories"]
+__all__ = ["REAL", "Tour", "fill", "put_sample_runs"]
 
 REAL_TAG = "real"
 REAL: tuple[dict[str, Any], ...] = (  # jobs that really run, each on one core
@@ -72,7 +72,7 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
     try:
         sample = [*stories(), *bench_stories()]
         tell(f"Writing sample data: {len(sample)} runs of the last six weeks and three benchmarks …")
-        sample_numbers = put_stories(home, conn, sample)
+        sample_numbers = put_sample_runs(home, conn, sample)
         really = _run_real(home, conn, real, tell) if real else ()
         tell(
             f"Starting a run that reports a sample curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
@@ -84,7 +84,7 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
     return Tour(tuple(sample_numbers), really, running, tuple(waiting))
 
 
-def put_stories(home: Home, conn: Connection, sample_runs: list[Story]) -> list[int]:
+def put_sample_runs(home: Home, conn: Connection, sample_runs: list[SampleRun]) -> list[int]:
     """Imports the runs in the order of their submission; returns their numbers in the order given."""
     now = time.time()
     source = _sample_origin()
@@ -99,7 +99,7 @@ def put_stories(home: Home, conn: Connection, sample_runs: list[Story]) -> list[
 
 def _sample_origin() -> dict[str, Any]:
     """The origin of a sample run."""
-    return {**origin(TOUR, Path(MADE_UP)), "on": MADE_UP}
+    return {**origin(TOUR, Path(SAMPLE_DATA)), "on": SAMPLE_DATA}
 
 
 def _run_real(
@@ -128,12 +128,12 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
     ):
         job = {
             "workload": "exec",
-            "label": f"{label} {MARK}",
+            "label": f"{label} {SAMPLE_MARK}",
             "exec": {"command": [*words, str(minutes)], "cwd": str(home.path)},
             "gpu": {"exclusive": alone},
             "limits": {"grace_s": 2.0},
         }
-        number = _launch(home, conn, job, MADE_UP_TAG)
+        number = _launch(home, conn, job, SAMPLE_TAG)
         now, run = time.time(), runs.get(conn, number)
         assert run is not None
         # Also in its folder, which can be imported without the database.

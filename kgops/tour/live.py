@@ -7,8 +7,8 @@ import sys
 import time
 
 from kgops.jobs import events
-from kgops.tour.curves import Shape
-from kgops.tour.story import MADE_UP
+from kgops.tour.curves import SampleCurve
+from kgops.tour.story import SAMPLE_DATA
 
 _EVERY_S = 2.0
 
@@ -16,14 +16,14 @@ _EVERY_S = 2.0
 def main() -> None:
     """`python -m kgops.tour.live MINUTES`; appends its events to the file named by KGOPS_EVENTS."""
     points = max(int(float(sys.argv[1]) * 60 / _EVERY_S), 1)
-    loss = Shape("loss", 2.3, 0.41, points=points, steps=points, noise=0.08)
-    print(f"({MADE_UP}): nothing is trained here", flush=True)
+    loss = SampleCurve("loss", 2.3, 0.41, points=points, steps=points, noise=0.08)
+    print(f"({SAMPLE_DATA}): nothing is trained here", flush=True)
     with open(os.environ["KGOPS_EVENTS"], "ab", buffering=0) as file:  # noqa: PTH123 - unbuffered, to append
         for n in range(points):
             now, value = time.time(), loss.value(n)
             file.write(events.write(events.METRIC, now, name="loss", value=value, step=n + 1))
             progress = {
-                "phase": MADE_UP,
+                "phase": SAMPLE_DATA,
                 "done": n + 1,
                 "total": points,
                 "unit": "step",

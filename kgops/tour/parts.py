@@ -6,38 +6,38 @@ from typing import Any
 
 from kgops.jobs.options import effect_of
 from kgops.planning.oom_fallbacks import Change, Fallback
-from kgops.tour.curves import Shape
-from kgops.tour.story import MADE_UP, Asked
+from kgops.tour.curves import SampleCurve
+from kgops.tour.story import SAMPLE_DATA, OptionValue
 from storage.influences import Influence, TestTriple
 
 __all__ = ["REGRESS", "TRACIN", "TRAIN", "fallback", "mib", "traced", "training", "with_"]
 
 TRAIN = (
-    Asked("batch_size", "256", "256", by="default"),
-    Asked("precision", "fp32", "fp32", by="default"),
-    Asked("compile", "default", "off", "not yet measured on a GPU: eager runs"),
-    Asked("cuda_graphs", "on", "on"),
-    Asked("entity_chunk", "auto", "2048", "by device and batch size"),
-    Asked("memory_cleanup", "on", "on"),
+    OptionValue("batch_size", "256", "256", by="default"),
+    OptionValue("precision", "fp32", "fp32", by="default"),
+    OptionValue("compile", "default", "off", "not yet measured on a GPU: eager runs"),
+    OptionValue("cuda_graphs", "on", "on"),
+    OptionValue("entity_chunk", "auto", "2048", "by device and batch size"),
+    OptionValue("memory_cleanup", "on", "on"),
 )
 TRACIN = (
-    Asked("precision", "fp32", "fp32", by="default"),
-    Asked("block", "auto", "1024", "by device", by="default"),
-    Asked("tests_at_once", "auto", "64", "by what is free"),
-    Asked("gram_precision", "fp32", "fp32", by="default"),
-    Asked("vectorized_gradients", "on", "on"),
-    Asked("test_gradient_caching", "on", "on"),
+    OptionValue("precision", "fp32", "fp32", by="default"),
+    OptionValue("block", "auto", "1024", "by device", by="default"),
+    OptionValue("tests_at_once", "auto", "64", "by what is free"),
+    OptionValue("gram_precision", "fp32", "fp32", by="default"),
+    OptionValue("vectorized_gradients", "on", "on"),
+    OptionValue("test_gradient_caching", "on", "on"),
 )
 REGRESS = (
-    Asked("batch_size", "8", "8", by="default"),
-    Asked("microbatch", "auto", "8", by="default"),
-    Asked("precision", "fp16", "fp16"),
-    Asked("gradient_checkpointing", "off", "off", by="default"),
-    Asked("num_workers", "4", "0", "data lives on the device here", by="person"),
+    OptionValue("batch_size", "8", "8", by="default"),
+    OptionValue("microbatch", "auto", "8", by="default"),
+    OptionValue("precision", "fp16", "fp16"),
+    OptionValue("gradient_checkpointing", "off", "off", by="default"),
+    OptionValue("num_workers", "4", "0", "data lives on the device here", by="person"),
 )
 
 
-def with_(options: tuple[Asked, ...], *other: Asked) -> tuple[Asked, ...]:
+def with_(options: tuple[OptionValue, ...], *other: OptionValue) -> tuple[OptionValue, ...]:
     """The options with others of the same name replaced."""
     named = {one.name: one for one in other}
     return (*(named.pop(one.name, one) for one in options), *named.values())
@@ -56,16 +56,16 @@ def training(
     *,
     epoch_s: float,
     lost_at: float | None = None,
-) -> tuple[Shape, ...]:
+) -> tuple[SampleCurve, ...]:
     """Curves of a training: falling loss, rising MRR and Hits@10, seconds per epoch."""
     curves = [
-        Shape("loss", *loss, points=epochs, steps=epochs, lost_at=lost_at),
-        Shape("epoch_seconds", 1.06 * epoch_s, epoch_s, points=epochs, steps=epochs, noise=0.5),
+        SampleCurve("loss", *loss, points=epochs, steps=epochs, lost_at=lost_at),
+        SampleCurve("epoch_seconds", 1.06 * epoch_s, epoch_s, points=epochs, steps=epochs, noise=0.5),
     ]
     if mrr is not None:
         points = max(epochs // 5, 4)
-        curves.append(Shape("valid_mrr", mrr * 0.15, mrr, points=points, steps=epochs))
-        curves.append(Shape("valid_hits_at_10", mrr * 0.3, mrr * 1.5, points=points, steps=epochs))
+        curves.append(SampleCurve("valid_mrr", mrr * 0.15, mrr, points=points, steps=epochs))
+        curves.append(SampleCurve("valid_hits_at_10", mrr * 0.3, mrr * 1.5, points=points, steps=epochs))
     return tuple(curves)
 
 
@@ -103,7 +103,7 @@ _TESTS = (("ex:1", "treats", "ex:11"), ("ex:2", "treats", "ex:12"), ("ex:3", "tr
 def traced(scale: float = 1.0, *, trouble_at: int | None = None) -> tuple[TestTriple, ...]:
     """Three test triples of a fictional graph, with their influences."""
     return tuple(
-        TestTriple(n, *test, candidates=12_408, trouble=f"its tail is not in the vocabulary ({MADE_UP})")
+        TestTriple(n, *test, candidates=12_408, trouble=f"its tail is not in the vocabulary ({SAMPLE_DATA})")
         if n == trouble_at
         else TestTriple(n, *test, 12_408, None, _influences(n, scale), _NAMES)
         for n, test in enumerate(_TESTS, 1)

@@ -13,7 +13,7 @@ from kgops.planning.oom_fallbacks import Fallback
 from kgops.supervisor.run_folder import RunFolder
 from kgops.tour.curves import wobble
 from kgops.tour.home import TAG
-from kgops.tour.story import GPU, MADE_UP, MADE_UP_TAG, MARK, Story, environment
+from kgops.tour.story import GPU, SAMPLE_DATA, SAMPLE_MARK, SAMPLE_TAG, SampleRun, environment
 from storage import transfer
 from storage.database import Connection
 from storage.transfer import TABLES, Curve, Rows
@@ -23,14 +23,14 @@ __all__ = ["put_files", "rows_of"]
 _NOTE = "Sample data: this run never took place, and nothing in it was measured."
 
 
-def rows_of(conn: Connection, story: Story, now: float) -> Rows:
+def rows_of(conn: Connection, story: SampleRun, now: float) -> Rows:
     """The rows for `put_record`, which assigns number and folder."""
     begun = now - story.days * 86400
-    label = f"{story.label} {MARK}"
-    options = {one.name: _typed(one.asked) for one in story.options if one.by == "person"}
+    label = f"{story.label} {SAMPLE_MARK}"
+    options = {one.name: _typed(one.requested) for one in story.options if one.by == "person"}
     job = {"workload": story.workload, "label": label, story.workload: story.settings, "options": options}
     profile = None if story.workload == "exec" else "t4"
-    normalized = read_job({**job, "profile": profile} if profile else job, MADE_UP).as_table()
+    normalized = read_job({**job, "profile": profile} if profile else job, SAMPLE_DATA).as_table()
     spec = {"job": normalized, "plan": _plan(story), "environment": environment()}
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
     tables |= {
@@ -39,16 +39,16 @@ def rows_of(conn: Connection, story: Story, now: float) -> Rows:
         "metric": [{"name": name, "value": value} for name, value in story.metrics.items()],
         "event": list(_events(story, begun)),
         "artifact": [_artifact(path, text, begun + 60 * story.minutes) for path, text in _files(story)],
-        "tag": [{"tag": tag} for tag in sorted({TAG, MADE_UP_TAG, *story.tags})],
+        "tag": [{"tag": tag} for tag in sorted({TAG, SAMPLE_TAG, *story.tags})],
         "note": [{"at": begun + 60 * story.minutes, "text": text} for text in (_NOTE, *story.notes)],
         **_influence_rows(story),
     }
     return Rows(_run(conn, story, label, profile, begun), spec, tables, list(_curves(story, begun)))
 
 
-def put_files(story: Story, folder: RunFolder) -> None:
+def put_files(story: SampleRun, folder: RunFolder) -> None:
     """Writes the log and the result files that the rows name."""
-    folder.log.write_text("".join(f"{line}\n" for line in (f"({MADE_UP})", *_log(story))))
+    folder.log.write_text("".join(f"{line}\n" for line in (f"({SAMPLE_DATA})", *_log(story))))
     for path, text in _files(story):
         (folder.path / path).write_text(text)
 
@@ -62,7 +62,7 @@ def _blank(conn: Connection, table: str) -> dict[str, Any]:
     }
 
 
-def _run(conn: Connection, story: Story, label: str, profile: str | None, begun: float) -> dict[str, Any]:
+def _run(conn: Connection, story: SampleRun, label: str, profile: str | None, begun: float) -> dict[str, Any]:
     phase, done, total, unit = story.progress or (None, None, None, None)
     metric = next((name for name in story.metrics if "mrr" in name or "loss" in name), None)
     known = {
@@ -92,11 +92,11 @@ def _run(conn: Connection, story: Story, label: str, profile: str | None, begun:
     return {**_blank(conn, "run"), **known}
 
 
-def _plan(story: Story) -> dict[str, Any]:
+def _plan(story: SampleRun) -> dict[str, Any]:
     choices = [
         {
             "option": one.name,
-            "requested": one.asked,
+            "requested": one.requested,
             "applied": one.applied,
             "chosen_by": one.by,
             "reason": None,
@@ -109,7 +109,7 @@ def _plan(story: Story) -> dict[str, Any]:
         "fallbacks": fallbacks,
         "forecast": _forecast(story),
         "cwd": "/",
-        "made_up": MADE_UP,
+        "made_up": SAMPLE_DATA,
     }
 
 
@@ -119,7 +119,7 @@ def _table(fallback: Fallback) -> dict[str, Any]:
     return {**table, "changes": list(table["changes"])}
 
 
-def _forecast(story: Story) -> dict[str, Any] | None:
+def _forecast(story: SampleRun) -> dict[str, Any] | None:
     total = story.predicted_mib
     if total is None:
         return None
@@ -131,7 +131,7 @@ def _forecast(story: Story) -> dict[str, Any] | None:
         "reserved_mib": total,
         "total_mib": total,
     }
-    on = GPU["name"] if story.on_gpu else f"a CPU, {MADE_UP}"
+    on = GPU["name"] if story.on_gpu else f"a CPU, {SAMPLE_DATA}"
     return {
         "on": on,
         "on_gpu": story.on_gpu,
@@ -142,7 +142,7 @@ def _forecast(story: Story) -> dict[str, Any] | None:
     }
 
 
-def _attempts(conn: Connection, story: Story, begun: float) -> Iterator[dict[str, Any]]:
+def _attempts(conn: Connection, story: SampleRun, begun: float) -> Iterator[dict[str, Any]]:
     at = begun
     settings: dict[str, Any] = {}
     blank = _blank(conn, "attempt")
@@ -166,21 +166,21 @@ def _attempts(conn: Connection, story: Story, begun: float) -> Iterator[dict[str
             settings = one.fallback.settings
 
 
-def _options(story: Story) -> Iterator[dict[str, Any]]:
+def _options(story: SampleRun) -> Iterator[dict[str, Any]]:
     """The options of the last attempt, as the OOM fallbacks changed them."""
     replaced = {name: value for fallback in story.fallbacks for name, value in fallback.settings.items()}
     for one in story.options:
         applied, reason = one.applied, one.why
         if one.name in replaced:
             applied, reason = _shown(replaced[one.name]), "OOM fallback after out of memory"
-        row = {"requested": one.asked, "applied": applied, "reason": reason, "chosen_by": one.by}
+        row = {"requested": one.requested, "applied": applied, "reason": reason, "chosen_by": one.by}
         yield {"attempt": len(story.attempts), "name": one.name, "effect": effect_of(one.name), **row}
 
 
-def _events(story: Story, begun: float) -> Iterator[dict[str, Any]]:
+def _events(story: SampleRun, begun: float) -> Iterator[dict[str, Any]]:
     at = begun
     for number, one in enumerate(story.attempts, 1):
-        yield _event(number, at, events.NOTE, {"text": f"{MADE_UP}: nothing was started"})
+        yield _event(number, at, events.NOTE, {"text": f"{SAMPLE_DATA}: nothing was started"})
         at += 60 * story.minutes * one.share
         if one.fallback is not None:
             fallback = _table(one.fallback)
@@ -199,7 +199,7 @@ def _event(attempt: int, at: float, kind: str, body: dict[str, Any]) -> dict[str
     return {"attempt": attempt, "at": at, "kind": kind, "body": body}
 
 
-def _influence_rows(story: Story) -> dict[str, list[dict[str, Any]]]:
+def _influence_rows(story: SampleRun) -> dict[str, list[dict[str, Any]]]:
     traced, influence = [], []
     names: dict[str, str] = {}
     for one in story.traced:
@@ -221,12 +221,12 @@ def _influence_rows(story: Story) -> dict[str, list[dict[str, Any]]]:
     return {"test_triple": traced, "influence": influence, "readable": readable}
 
 
-def _curves(story: Story, begun: float) -> Iterator[Curve]:
+def _curves(story: SampleRun, begun: float) -> Iterator[Curve]:
     seconds = 60 * story.minutes
-    for shape in story.shapes:
-        numbers = range(shape.points)
-        times = [begun + seconds * (n + 1) / shape.points for n in numbers]
-        yield Curve(shape.name, [shape.step(n) for n in numbers], [shape.value(n) for n in numbers], times)
+    for curve in story.curves:
+        numbers = range(curve.points)
+        times = [begun + seconds * (n + 1) / curve.points for n in numbers]
+        yield Curve(curve.name, [curve.step(n) for n in numbers], [curve.value(n) for n in numbers], times)
     if story.took_mib is None:
         return
     # Memory rises while data are loaded, then stays constant.
@@ -237,11 +237,11 @@ def _curves(story: Story, begun: float) -> Iterator[Curve]:
     yield Curve(name, [at - begun for at in times], [story.took_mib * one for one in share], times)
 
 
-def _files(story: Story) -> list[tuple[str, str]]:
+def _files(story: SampleRun) -> list[tuple[str, str]]:
     if story.state != "succeeded":
         return []
     lines = [f"{name} {value:g}\n" for name, value in story.metrics.items()]
-    return [("results/metrics.txt", f"({MADE_UP})\n" + "".join(lines))]
+    return [("results/metrics.txt", f"({SAMPLE_DATA})\n" + "".join(lines))]
 
 
 def _artifact(path: str, text: str, at: float) -> dict[str, Any]:
@@ -250,11 +250,11 @@ def _artifact(path: str, text: str, at: float) -> dict[str, Any]:
     return {"path": path, "kind": "metrics", "sha256": digest, "bytes": len(raw), "at": at}
 
 
-def _log(story: Story) -> Iterator[str]:
-    longest = max((shape.points for shape in story.shapes), default=0)
-    shown = [shape for shape in story.shapes if shape.points == longest]
+def _log(story: SampleRun) -> Iterator[str]:
+    longest = max((curve.points for curve in story.curves), default=0)
+    shown = [curve for curve in story.curves if curve.points == longest]
     for n in range(longest):
-        points = ((shape.name, shape.value(n)) for shape in shown)
+        points = ((curve.name, curve.value(n)) for curve in shown)
         values = "  ".join(f"{name} {'nan' if value is None else f'{value:.4f}'}" for name, value in points)
         yield f"INFO epoch {shown[0].step(n):g}  {values}"
     yield from story.log

@@ -7,30 +7,39 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kgops.planning.oom_fallbacks import Fallback
-from kgops.tour.curves import Shape
+from kgops.tour.curves import SampleCurve
 from storage.influences import TestTriple
 
-__all__ = ["GPU", "MADE_UP", "MADE_UP_TAG", "MARK", "Asked", "Story", "Try", "environment"]
+__all__ = [
+    "GPU",
+    "SAMPLE_DATA",
+    "SAMPLE_MARK",
+    "SAMPLE_TAG",
+    "OptionValue",
+    "SampleAttempt",
+    "SampleRun",
+    "environment",
+]
 
-MADE_UP = "sample data"
-MADE_UP_TAG = "sample-data"
-MARK = "(sample data)"  # behind names
-GPU = {"name": f"Tesla T4 {MARK}", "uuid": "GPU-sample-data", "mib": 15360}
+SAMPLE_DATA = "sample data"
+SAMPLE_TAG = "sample-data"
+SAMPLE_MARK = "(sample data)"  # behind names
+GPU = {"name": f"Tesla T4 {SAMPLE_MARK}", "uuid": "GPU-sample-data", "mib": 15360}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OptionValue:
     """An option's requested and applied value, and the reason where they differ."""
 
     name: str
-    asked: str
+    requested: str
     applied: str
     why: str | None = None
     by: str = "profile t4"
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class SampleAttempt:
     """An attempt that takes `share` of the run's time. `fallback` is applied after it."""
 
     outcome: str
@@ -41,7 +50,7 @@ class Try:
 
 
 @dataclass(frozen=True)
-class Story:
+class SampleRun:
     """A sample run that started `days` ago and took `minutes`."""
 
     workload: str
@@ -51,9 +60,9 @@ class Story:
     minutes: float
     state: str = "succeeded"
     reason: str | None = None
-    tries: Sequence[Try] = ()
-    options: Sequence[Asked] = ()
-    shapes: Sequence[Shape] = ()
+    tries: Sequence[SampleAttempt] = ()
+    options: Sequence[OptionValue] = ()
+    curves: Sequence[SampleCurve] = ()
     metrics: dict[str, float] = field(default_factory=dict)
     parts_mib: dict[str, float] = field(default_factory=dict)  # memory estimate by part
     took_mib: float | None = None  # measured peak on the GPU, or on the host without one
@@ -65,8 +74,8 @@ class Story:
     log: Sequence[str] = ()
 
     @property
-    def attempts(self) -> Sequence[Try]:
-        return self.tries or (Try(self.state, reason=self.reason),)
+    def attempts(self) -> Sequence[SampleAttempt]:
+        return self.tries or (SampleAttempt(self.state, reason=self.reason),)
 
     @property
     def fallbacks(self) -> list[Fallback]:
@@ -80,9 +89,9 @@ class Story:
 def environment() -> dict[str, Any]:
     """The environment of a fictional machine."""
     return {
-        "python": MARK,
-        "packages": {"torch": MARK},
-        "machine": {"host": MADE_UP, "processor": MADE_UP, "cores": 8},
+        "python": SAMPLE_MARK,
+        "packages": {"torch": SAMPLE_MARK},
+        "machine": {"host": SAMPLE_DATA, "processor": SAMPLE_DATA, "cores": 8},
         "driver": None,
         "gpus": [GPU],
         "git": None,

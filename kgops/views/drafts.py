@@ -20,7 +20,17 @@ from storage import runs
 from storage.database import Connection
 from storage.runs import Filter
 
-__all__ = ["BUNDLED", "FIELDS", "PULLED", "BadField", "Draft", "Field", "is_what_if", "job_of", "recent_data"]
+__all__ = [
+    "BUNDLED",
+    "DRAFT_OPTIONS",
+    "FIELDS",
+    "BadField",
+    "Draft",
+    "Field",
+    "is_what_if",
+    "job_of",
+    "recent_data",
+]
 
 BUNDLED = ("nations", "kinships", "umls")
 _SPLITS = ("train", "valid", "test")
@@ -70,7 +80,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 }
 _NUMBERS = {"num_epochs": 100, "embedding_dim": 200, "top_k": 100}
 # Options that the workload's command has a flag for: the copied command then holds every choice.
-PULLED: dict[str, tuple[str, ...]] = {
+DRAFT_OPTIONS: dict[str, tuple[str, ...]] = {
     "train": (
         *("precision", "batch_size", "entity_chunk", "gradient_checkpointing"),
         *("compile", "cuda_graphs", "memory_cleanup"),
@@ -121,7 +131,7 @@ def is_what_if(draft: Draft) -> bool:
 
 def job_of(draft: Draft) -> Job:
     """The draft as a job. Raises BadField, which names the wrong field."""
-    options = {name: v for name, v in draft.options.items() if name in PULLED[draft.workload]}
+    options = {name: v for name, v in draft.options.items() if name in DRAFT_OPTIONS[draft.workload]}
     if draft.workload == "regress":
         settings, options = _regress(draft, options)
     else:

@@ -24,8 +24,8 @@ from storage.runs import Run
 
 __all__ = [
     "TRACES",
-    "Found",
     "Neighbours",
+    "RunInfluences",
     "Step",
     "newest",
     "of_run",
@@ -53,16 +53,16 @@ Neighbours = dict[str, list[Step]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RunInfluences:
     """A run's test triples and the influences on each, strongest proponent first."""
 
     run: Run
     tests: tuple[TestTriple, ...]
-    found: dict[int, tuple[Influence, ...]]
+    by_test: dict[int, tuple[Influence, ...]]
     names: dict[str, str]
     rest: str | None = None  # which file has the test triples that the database leaves out
 
-    def called(self, label: str) -> str:
+    def name_of(self, label: str) -> str:
         return self.names.get(label, label)
 
 
@@ -76,7 +76,7 @@ def newest(home: Home) -> Run | None:
         conn.close()
 
 
-def of_run(home: Home, number: int) -> Found:
+def of_run(home: Home, number: int) -> RunInfluences:
     conn = open_reader(home.database)
     try:
         run = runs.get(conn, number)
@@ -85,7 +85,7 @@ def of_run(home: Home, number: int) -> Found:
         tests = tuple(influences.tests_of(conn, number))
         by_test = {one.test: tuple(influences.of_test(conn, number, one.test)) for one in tests}
         rest = rest_of(conn, run, len(tests))
-        return Found(run, tests, by_test, influences.names(conn, number), rest)
+        return RunInfluences(run, tests, by_test, influences.names(conn, number), rest)
     finally:
         conn.close()
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.keys import nearest
 from kgops.settings import Home
-from kgops.views.masked_sequence import Picked
+from kgops.views.masked_sequence import MaskedSequence
 from storage import conditions, filters, matching, runs, scores
 from storage.database import Connection
-from storage.filters import Reading, Term
+from storage.filters import ParsedFilter, Term
 from storage.runs import Run
 
 __all__ = ["BLOCK", "Deleted", "Listing", "Sort", "delete_marked", "sort_by", "strictly", "unknown_metrics"]
@@ -43,7 +43,7 @@ class Listing:
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
         self._version: tuple[int, int] | None = None
-        self._everybody = matching.Everyone(range(0), b"\x00")
+        self._all_runs = matching.AllRuns(range(0), b"\x00")
         self._masks: dict[Term, int] = {}
         self._orders: dict[Sort, Sequence[int]] = {}
         self.terms: tuple[Term, ...] = ()
@@ -57,9 +57,9 @@ class Listing:
 
     @property
     def total(self) -> int:
-        return len(self._everybody.numbers)
+        return len(self._all_runs.numbers)
 
-    def type(self, text: str, sort: Sort | None = None) -> Reading:
+    def type(self, text: str, sort: Sort | None = None) -> ParsedFilter:
         """Shows the runs that match a filter as typed so far; returns its errors and incomplete terms."""
         reading = filters.read(text, typing=True)
         self.show(reading.terms, sort)
@@ -68,9 +68,9 @@ class Listing:
     def show(self, terms: Iterable[Term], sort: Sort | None = None) -> None:
         self.terms = tuple(terms)
         self.sort = sort or self.sort
-        with matching.one_moment(self._conn):
+        with matching.read_snapshot(self._conn):
             if self._version is None:
-                self._look_at_everybody()
+                self._read_all_runs()
             mask = self._mask() if self.terms else None
             self.numbers = self._in_order(mask)
 
@@ -102,24 +102,24 @@ class Listing:
         except ValueError:
             return None
 
-    def _look_at_everybody(self) -> None:
+    def _read_all_runs(self) -> None:
         self._version = matching.version(self._conn)
         self._masks.clear()
         self._orders.clear()
-        self._everybody = matching.everyone(self._conn)
+        self._all_runs = matching.all_runs(self._conn)
 
     def _mask(self) -> bytes:
         """The intersection of the terms' masks: a byte for each run, 1 where it matches."""
-        shown = int.from_bytes(self._everybody.mask, "little")
+        shown = int.from_bytes(self._all_runs.mask, "little")
         for term in self.terms:
-            shown &= self._found(term)
-        return shown.to_bytes(len(self._everybody.mask), "little")
+            shown &= self._matches(term)
+        return shown.to_bytes(len(self._all_runs.mask), "little")
 
-    def _found(self, term: Term) -> int:
+    def _matches(self, term: Term) -> int:
         if term not in self._masks:
             condition = conditions.of_term(self._conn, term)
-            matches = int.from_bytes(matching.mask_of(self._conn, condition, self._everybody), "little")
-            all_runs = int.from_bytes(self._everybody.mask, "little")
+            matches = int.from_bytes(matching.mask_of(self._conn, condition, self._all_runs), "little")
+            all_runs = int.from_bytes(self._all_runs.mask, "little")
             self._masks[term] = matches ^ all_runs if condition.negated else matches
             if len(self._masks) > _KEPT_MASKS:
                 del self._masks[next(iter(self._masks))]
@@ -128,9 +128,9 @@ class Listing:
     def _in_order(self, mask: bytes | None) -> Sequence[int]:
         if self.sort == NEWEST_FIRST or self.sort == Sort(descending=False):
             if mask is None:
-                numbers = self._everybody.numbers
+                numbers = self._all_runs.numbers
                 return numbers[::-1] if self.sort.descending else numbers
-            return Picked(mask, descending=self.sort.descending)
+            return MaskedSequence(mask, descending=self.sort.descending)
         order = self._order()
         return order if mask is None else array("q", [number for number in order if mask[number]])
 
@@ -143,7 +143,7 @@ class Listing:
 
     def _sorted(self) -> Iterator[int]:
         """Only the runs known at the last refresh: others may have been added since."""
-        known = self._everybody.mask
+        known = self._all_runs.mask
         return (number for number in self._all_sorted() if number < len(known) and known[number])
 
     def _all_sorted(self) -> Iterator[int]:

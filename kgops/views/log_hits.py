@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 
 from kgops.views.log_index import LogIndex
-from kgops.views.log_lines import Wanted
+from kgops.views.log_lines import LineFilter
 from kgops.views.log_search import Hit, LogSearch
 
 __all__ = ["LogHits"]
@@ -21,7 +21,7 @@ class LogHits:
     Keeps the line number of every match up to `most_marks`; beyond that, of every second, fourth, … match.
     """
 
-    def __init__(self, log: LogIndex, wanted: Wanted, *, most_marks: int = _MOST_MARKS) -> None:
+    def __init__(self, log: LogIndex, wanted: LineFilter, *, most_marks: int = _MOST_MARKS) -> None:
         self.log, self._most_marks = log, most_marks
         self._search, self._test = LogSearch(log, wanted), wanted.test()
         self._marks, self._stride = array("q"), 1
@@ -50,7 +50,7 @@ class LogHits:
             for hit in result.hits:
                 if hit.line < upto:
                     self._keep(hit.line)
-            self._next = upto if result.go_on is None else min(result.go_on, upto)
+            self._next = upto if result.next_line is None else min(result.next_line, upto)
         self._look_at_end()
         return not self.complete
 
@@ -96,7 +96,7 @@ class LogHits:
             hits += batch
         return hits
 
-    def place_of(self, line: int) -> int:
+    def index_of(self, line: int) -> int:
         """The index of the first match from a line on; of the last match where there is none."""
         if self._stride == 1:
             index = bisect_left(self._marks, line)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from kgops.jobs.text import from_bytes, one_line
 
-__all__ = ["ERROR", "INFO", "LEVELS", "LONGEST", "WARNING", "Level", "Wanted", "level_of", "shown"]
+__all__ = ["ERROR", "INFO", "LEVELS", "LONGEST", "WARNING", "Level", "LineFilter", "level_of", "shown"]
 
 LONGEST = 1 << 16  # bytes of a line that are shown and searched, half of them from its end
 
@@ -47,7 +47,7 @@ def level_of(text: str) -> Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LineFilter:
     """A filter of log lines by text or regular expression, and by level. Raises re.error for an invalid expression."""
 
     text: str = ""
@@ -70,7 +70,7 @@ class Wanted:
             tests.append(lambda line: level_of(line) in self.levels)
         return lambda line: all(test(line) for test in tests)
 
-    def places(self) -> Callable[[bytes], Iterator[int]] | None:
+    def offsets(self) -> Callable[[bytes], Iterator[int]] | None:
         """A function that yields the only offsets in a block where a match can be; None: test every line.
 
         Searching a hundred megabytes for a word is ten times as fast as testing a million lines.

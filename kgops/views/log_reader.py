@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from kgops.views.log_hits import LogHits
 from kgops.views.log_index import LogIndex
-from kgops.views.log_lines import LEVELS, Level, Wanted, level_of
+from kgops.views.log_lines import LEVELS, Level, LineFilter, level_of
 from kgops.views.log_search import LogSearch
 
-__all__ = ["ALL", "Asked", "Line", "LogReader", "Page", "Seek", "Sought"]
+__all__ = ["ALL", "Line", "LogReader", "Page", "PageRequest", "Seek", "SeekResult"]
 
 ALL: frozenset[Level] = frozenset(LEVELS)
 _LOOK_S = 0.03  # indexing and searching per call
@@ -26,14 +26,14 @@ class Seek(NamedTuple):
     """A jump to a line: the line itself, or the nearest, next or previous match from there."""
 
     line: int
-    wanted: Wanted | None = None
+    wanted: LineFilter | None = None
     step: int = (
         0  # 1: search down, then from the start; -1: up, then from the end; 0: from here down, then up
     )
     time: int = 0  # distinguishes repeated jumps
 
 
-class Sought(NamedTuple):
+class SeekResult(NamedTuple):
     """`row` is the line's index among the shown rows; None: there is no such line."""
 
     seek: Seek
@@ -42,7 +42,7 @@ class Sought(NamedTuple):
     around: bool = False  # the search wrapped around the end or the beginning
 
 
-class Asked(NamedTuple):
+class PageRequest(NamedTuple):
     """The visible part: `height` rows from `top` on, or the last ones."""
 
     top: int | None = None
@@ -67,7 +67,7 @@ class Page(NamedTuple):
     counted: float = 0.0
     numbered: bool = False
     file: int = 0  # changes when the file was replaced or truncated
-    sought: Sought | None = None
+    sought: SeekResult | None = None
     busy: bool = False  # indexing or searching is not finished
 
     def row(self, row: int) -> Line | None:
@@ -90,10 +90,10 @@ class LogReader:
         self._hits: LogHits | None = None
         self._levels = ALL
         self._seek: Seek | None = None
-        self._sought: Sought | None = None
-        self._seeking: Iterator[Sought | None] | None = None
+        self._sought: SeekResult | None = None
+        self._seeking: Iterator[SeekResult | None] | None = None
 
-    def look(self, asked: Asked) -> Page:
+    def look(self, asked: PageRequest) -> Page:
         """The current page; `busy` where another call would add to it."""
         if self._log.refresh() == "replaced":
             self._file += 1
@@ -102,7 +102,7 @@ class LogReader:
         if asked.levels != self._levels:
             self._levels = asked.levels
             everything = asked.levels == ALL
-            self._hits = None if everything else LogHits(self._log, Wanted(levels=asked.levels))
+            self._hits = None if everything else LogHits(self._log, LineFilter(levels=asked.levels))
             self._numbered &= {ALL}
         if asked.seek != self._seek:
             self._seek, self._sought = asked.seek, None
@@ -132,25 +132,25 @@ class LogReader:
 
     # --- jumps ---
 
-    def _steps(self, seek: Seek) -> Iterator[Sought | None]:
+    def _steps(self, seek: Seek) -> Iterator[SeekResult | None]:
         """Search steps: None until a match is found."""
         if seek.wanted is None:
             yield self._reached(seek, seek.line)
             return
         search = LogSearch(self._log, replace(seek.wanted, levels=seek.wanted.levels & self._levels))
-        for begin, forward, around in _ways(seek, self._log.count):
-            go_on: int | None = begin
-            while go_on is not None and begin >= 0:
-                hits, go_on = search.forward(go_on) if forward else search.backward(go_on)
+        for begin, forward, around in _searches(seek, self._log.count):
+            next_line: int | None = begin
+            while next_line is not None and begin >= 0:
+                hits, next_line = search.forward(next_line) if forward else search.backward(next_line)
                 if hits:
                     yield self._reached(seek, hits[0].line, around)
                     return
                 yield None
-        yield Sought(seek, None)
+        yield SeekResult(seek, None)
 
-    def _reached(self, seek: Seek, line: int, around: bool = False) -> Sought:
-        row = line if self._hits is None else self._hits.place_of(line)
-        return Sought(seek, row if self._rows else None, line, around)
+    def _reached(self, seek: Seek, line: int, around: bool = False) -> SeekResult:
+        row = line if self._hits is None else self._hits.index_of(line)
+        return SeekResult(seek, row if self._rows else None, line, around)
 
     # --- the page ---
 
@@ -158,7 +158,7 @@ class LogReader:
     def _rows(self) -> int:
         return self._log.count if self._hits is None else self._hits.count
 
-    def _page(self, asked: Asked, busy: bool) -> Page:
+    def _page(self, asked: PageRequest, busy: bool) -> Page:
         counted = (self._log.end - self._log.base) / max(self._log.size - self._log.base, 1)
         if self._hits is not None:
             counted *= self._hits.share
@@ -186,7 +186,7 @@ class LogReader:
         return tuple(_line(n, text) for n, text in enumerate(self._log.lines(first, count), first))
 
 
-def _ways(seek: Seek, count: int) -> list[tuple[int, bool, bool]]:
+def _searches(seek: Seek, count: int) -> list[tuple[int, bool, bool]]:
     """The searches to make in order: start line, whether forward, and whether it wrapped around."""
     if seek.step > 0:
         return [(seek.line + 1, True, False), (0, True, True)]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kgops.views.log_index import LogIndex, reading
-from kgops.views.log_lines import LONGEST, Wanted, shown
+from kgops.views.log_lines import LONGEST, LineFilter, shown
 
-__all__ = ["Found", "Hit", "LogSearch"]
+__all__ = ["Hit", "LogSearch", "SearchResult"]
 
 _CALL_S = 0.01  # after which a call returns
 _BLOCK = 1 << 18
@@ -24,54 +24,54 @@ class Hit(NamedTuple):
     text: str
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """`next_line` is where the next call continues; None: the search is finished in that direction."""
 
     hits: tuple[Hit, ...]
-    go_on: int | None
+    next_line: int | None
 
 
 class LogSearch:
     """The search of one log with one filter. Searching forward extends the index where needed."""
 
-    def __init__(self, log: LogIndex, wanted: Wanted) -> None:
+    def __init__(self, log: LogIndex, wanted: LineFilter) -> None:
         self.log, self.wanted = log, wanted
         self._test = wanted.test()
-        self._places = wanted.places()
-        self._block = _SLOW_BLOCK if self._places is None else _BLOCK
+        self._offsets = wanted.offsets()
+        self._block = _SLOW_BLOCK if self._offsets is None else _BLOCK
 
-    def forward(self, start: int, at_most: int = 1) -> Found:
+    def forward(self, start: int, at_most: int = 1) -> SearchResult:
         """The first matches from a line on."""
         hits: list[Hit] = []
         line = max(start, 0)
         if line >= self.log.count:
             self.log.advance()
             if line >= self.log.count:
-                return Found((), None if self.log.complete else line)
+                return SearchResult((), None if self.log.complete else line)
         with reading(self.log.path) as fd:
             if fd is None:
-                return Found((), None)
+                return SearchResult((), None)
             at, until = self.log.offset_of(fd, line), time.monotonic() + _CALL_S
             while True:
                 block, behind = self._whole_lines(fd, at, line)
                 if not block:
-                    return Found(tuple(hits), None)
+                    return SearchResult(tuple(hits), None)
                 for hit in self._hits(block, line):
                     hits.append(hit)
                     if len(hits) == at_most:
-                        return Found(tuple(hits), hit.line + 1)
+                        return SearchResult(tuple(hits), hit.line + 1)
                 line += block.count(b"\n") + (not block.endswith(b"\n"))
                 at = behind
                 if time.monotonic() >= until:
-                    return Found(tuple(hits), line)
+                    return SearchResult(tuple(hits), line)
 
-    def backward(self, start: int, at_most: int = 1) -> Found:
+    def backward(self, start: int, at_most: int = 1) -> SearchResult:
         """The matches up to and including a line, last first."""
         hits: list[Hit] = []
         line = min(start, self.log.count - 1)
         with reading(self.log.path) as fd:
             if fd is None or line < 0:
-                return Found((), None)
+                return SearchResult((), None)
             upto, until = self.log.offset_of(fd, line + 1), time.monotonic() + _CALL_S
             while line >= 0:
                 begin = max(self.log.base, upto - self._block)
@@ -88,11 +88,11 @@ class LogSearch:
                 for hit in reversed(list(self._hits(block, first))):
                     hits.append(hit)
                     if len(hits) == at_most:
-                        return Found(tuple(hits), hit.line - 1 if hit.line else None)
+                        return SearchResult(tuple(hits), hit.line - 1 if hit.line else None)
                 upto, line = begin, first - 1
                 if time.monotonic() >= until:
                     break
-        return Found(tuple(hits), line if line >= 0 else None)
+        return SearchResult(tuple(hits), line if line >= 0 else None)
 
     def _whole_lines(self, fd: int, at: int, line: int) -> tuple[bytes, int]:
         """About a block of whole lines from offset `at`, the start of `line`, and the end offset; empty at the end."""
@@ -109,8 +109,8 @@ class LogSearch:
         return _ends(fd, at, behind), behind
 
     def _hits(self, block: bytes, line: int) -> Iterator[Hit]:
-        if self._places is not None:
-            yield from self._at_places(block, line, self._places)
+        if self._offsets is not None:
+            yield from self._at_offsets(block, line, self._offsets)
             return
         lines = block.removesuffix(b"\n").split(b"\n")
         texts = (raw.decode("ascii") for raw in lines) if _is_plain(lines, block) else map(shown, lines)
@@ -118,7 +118,9 @@ class LogSearch:
             if self._test(text):
                 yield Hit(number, text)
 
-    def _at_places(self, block: bytes, line: int, offsets: Callable[[bytes], Iterator[int]]) -> Iterator[Hit]:
+    def _at_offsets(
+        self, block: bytes, line: int, offsets: Callable[[bytes], Iterator[int]]
+    ) -> Iterator[Hit]:
         counted, looked_upto = 0, -1
         for offset in offsets(block):
             if offset < looked_upto:

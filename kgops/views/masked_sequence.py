@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Any, overload
 
-__all__ = ["Picked"]
+__all__ = ["MaskedSequence"]
 
 _CHUNK = 256  # mask bytes whose count of ones is stored
 
 
-class Picked(Sequence[int]):
+class MaskedSequence(Sequence[int]):
     """Indices at which `mask` (bytes 0 or 1) is 1, in ascending or descending order."""
 
     def __init__(self, mask: bytes, *, descending: bool) -> None:

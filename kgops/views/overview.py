@@ -21,10 +21,10 @@ from storage.series import Series
 
 __all__ = [
     "Alert",
-    "Ended",
-    "Going",
-    "GpuNow",
+    "EndedRun",
+    "GpuUsage",
     "Overview",
+    "RunningRun",
     "eta_s",
     "is_unapplied",
     "on_gpus",
@@ -50,7 +50,7 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class RunningRun:
     """A run that is starting or running, with its main metric's curve in a few points."""
 
     run: Run
@@ -60,7 +60,7 @@ class Going:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRun:
     """A run that ended recently; `steps` describes the OOM fallbacks that were applied."""
 
     run: Run
@@ -72,15 +72,15 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    running: tuple[Going, ...]
+    running: tuple[RunningRun, ...]
     waiting: tuple[Run, ...]  # `reason`: what each waits for
-    lately: tuple[Ended, ...]  # newest first
+    recent: tuple[EndedRun, ...]  # newest first
     alerts: tuple[Alert, ...]
     count: int  # of all runs
 
 
 @dataclass(frozen=True, slots=True)
-class GpuNow:
+class GpuUsage:
     """A GPU, the kgops runs on it, and the memory they reserved."""
 
     reading: GpuReading
@@ -89,13 +89,13 @@ class GpuNow:
 
 
 def overview(
-    home: Home, conn: Connection, before: Overview | None = None, *, lately: int = 8, points: int = 32
+    home: Home, conn: Connection, before: Overview | None = None, *, recent: int = 8, points: int = 32
 ) -> Overview:
     """The current overview. With the previous one (`before`), unchanged ended runs are not read again."""
-    known = {ended.run: ended for ended in before.lately} if before is not None else {}
+    known = {ended.run: ended for ended in before.recent} if before is not None else {}
     active = runs.in_states(conn, runs.ACTIVE)
     running = tuple(_running_run(conn, run, points) for run in active)
-    newest = runs.page(conn, runs.Filter(runs.ENDED), sort="ended_at", limit=lately)
+    newest = runs.page(conn, runs.Filter(runs.ENDED), sort="ended_at", limit=recent)
     ended = tuple(known.get(run) or _ended(conn, run) for run in newest)
     alerts = [*(a for one in running for a in one.alerts), *(a for one in ended for a in one.alerts)]
     return Overview(
@@ -124,14 +124,14 @@ def is_unapplied(option: Option) -> bool:
 
 def on_gpus(
     home: Home, conn: Connection | None, gpus: Sequence[GpuReading], going: Iterable[Run]
-) -> tuple[GpuNow, ...]:
+) -> tuple[GpuUsage, ...]:
     """The GPUs with the kgops runs on each; without a database, none."""
     if conn is None:
-        return tuple(GpuNow(gpu, (), 0) for gpu in gpus)
+        return tuple(GpuUsage(gpu, (), 0) for gpu in gpus)
     active = tuple(going)
     owners = Owners(home, conn) if active else None
     return tuple(
-        GpuNow(
+        GpuUsage(
             gpu,
             tuple(held.run for held in owners.on_gpu(gpu)) if owners is not None else (),
             sum(run.reserved_mib or 0 for run in active if gpu.uuid in run.gpus),
@@ -148,12 +148,12 @@ def _rate_so_far(run: Run) -> float | None:
     return run.done / took if took > 0 else None
 
 
-def _running_run(conn: Connection, run: Run, points: int) -> Going:
+def _running_run(conn: Connection, run: Run, points: int) -> RunningRun:
     curves = series.of_run(conn, run.id)
     name = run.metric or ("loss" if any(one.name == "loss" for one in curves) else None)
     whole = series.curve(conn, run.id, name, at_most=_CURVE_BUCKETS) if name else []
     curve = _downsampled([bucket.mean for bucket in whole], points)
-    return Going(run, eta_s(run), curve, _alerts(conn, run, curves))
+    return RunningRun(run, eta_s(run), curve, _alerts(conn, run, curves))
 
 
 def _downsampled(values: list[float | None], count: int) -> tuple[float | None, ...]:
@@ -165,7 +165,7 @@ def _downsampled(values: list[float | None], count: int) -> tuple[float | None, 
     return tuple(mean(known) if known else None for known in shares)
 
 
-def _ended(conn: Connection, run: Run) -> Ended:
+def _ended(conn: Connection, run: Run) -> EndedRun:
     steps = None
     if run.attempts > 1:
         # Imported here: 2.6 MB of jobs and rules, and most runs need one attempt.
@@ -176,7 +176,7 @@ def _ended(conn: Connection, run: Run) -> Ended:
         steps = stepped_down(settings, fallbacks)
     curves = series.of_run(conn, run.id)
     libraries = next((one.last_value for one in curves if one.name == LIBRARIES), None)
-    return Ended(run, steps, _alerts(conn, run, curves), libraries, _process_peak(conn, run, curves))
+    return EndedRun(run, steps, _alerts(conn, run, curves), libraries, _process_peak(conn, run, curves))
 
 
 def _process_peak(conn: Connection, run: Run, curves: list[Series]) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 
 from kgops.jobs.text import one_line
-from kgops.views.influences import Found
+from kgops.views.influences import RunInfluences
 from storage.influences import Influence, TestTriple
 
 __all__ = ["traces"]
@@ -14,7 +14,7 @@ _MOST_TESTS = 20
 _MOST_EACH = 5  # proponents, and as many opponents
 
 
-def traces(influences: Found) -> str:
+def traces(influences: RunInfluences) -> str:
     """HTML of the test triples; empty where there are none."""
     shown = [_test(influences, test) for test in influences.tests[:_MOST_TESTS]]
     left = len(influences.tests) - len(shown)
@@ -22,12 +22,12 @@ def traces(influences: Found) -> str:
     return "\n".join([*shown, more]) if shown else ""
 
 
-def _test(influences: Found, test: TestTriple) -> str:
+def _test(influences: RunInfluences, test: TestTriple) -> str:
     candidates = f", {test.candidates:,} training triples compared" if test.candidates is not None else ""
     head = f"test {test.test} · {_triple(influences, test.head, test.relation, test.tail)}{candidates}"
     if test.trouble is not None:
         return f"<p>{_text(head)}: <strong>{_text(test.trouble)}</strong></p>"
-    rows = "".join(_row(influences, one) for one in _strongest(influences.found.get(test.test, ())))
+    rows = "".join(_row(influences, one) for one in _strongest(influences.by_test.get(test.test, ())))
     heads = '<th class="n">score</th><th>head</th><th>relation</th><th>tail</th>'
     return f"<p>{_text(head)}</p>\n<table><tr>{heads}</tr>{rows}</table>" if rows else f"<p>{_text(head)}</p>"
 
@@ -36,15 +36,15 @@ def _strongest(influences: tuple[Influence, ...]) -> list[Influence]:
     return [one for one in influences if abs(one.rank) <= _MOST_EACH]
 
 
-def _row(influences: Found, one: Influence) -> str:
+def _row(influences: RunInfluences, one: Influence) -> str:
     cells = "".join(
-        f"<td>{_text(influences.called(label))}</td>" for label in (one.head, one.relation, one.tail)
+        f"<td>{_text(influences.name_of(label))}</td>" for label in (one.head, one.relation, one.tail)
     )
     return f'<tr><td class="n">{one.score:+.4g}</td>{cells}</tr>'
 
 
-def _triple(influences: Found, *labels: str) -> str:
-    return " · ".join(influences.called(label) for label in labels)
+def _triple(influences: RunInfluences, *labels: str) -> str:
+    return " · ".join(influences.name_of(label) for label in labels)
 
 
 def _text(text: str) -> str:

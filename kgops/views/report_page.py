@@ -13,10 +13,10 @@ from kgops.jobs import toml
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import lines, one_line
 from kgops.jobs.timestamps import clock
-from kgops.views.influences import Found
+from kgops.views.influences import RunInfluences
 from kgops.views.report_curves import Clock, draw, short
 from kgops.views.report_influences import traces
-from kgops.views.run_detail import Dossier
+from kgops.views.run_detail import RunDetail
 from storage.reports import Event
 
 __all__ = ["page"]
@@ -41,10 +41,10 @@ svg text { font: 10px system-ui, sans-serif; fill: #555; } .dim { color: #666; }
 
 
 def page(
-    detail: Dossier,
+    detail: RunDetail,
     log: Sequence[str],
     forecast: Mapping[str, Any] | None,
-    influences: Found | None = None,
+    influences: RunInfluences | None = None,
     imported: Sequence[Event] = (),
 ) -> str:
     """`log` are its last lines, already cleaned; `forecast` is the plan's prediction; `imported` are the events that
@@ -66,7 +66,7 @@ def page(
         _section("Options", _options(detail)),
         _section("Attempts", _attempts(detail)),
         _section(
-            "Messages of the worker", _table(("at", ""), [(_time(at), text) for at, text in detail.said])
+            "Messages of the worker", _table(("at", ""), [(_time(at), text) for at, text in detail.messages])
         ),
         _section("Artifacts", _artifacts(detail)),
         _section("Job", f"<pre>{_text(_job(detail.job))}</pre>"),
@@ -98,7 +98,7 @@ def _reason(reason: str | None) -> str:
     return f": {_text(reason)}" if reason else ""
 
 
-def _when(detail: Dossier) -> str:
+def _when(detail: RunDetail) -> str:
     run = detail.run
     facts = [f"submitted {_time(run.submitted_at)}"]
     if run.started_at is not None and run.ended_at is not None:
@@ -114,14 +114,14 @@ def _origin(imported: Sequence[Event]) -> Iterable[str]:
         yield f"<p><strong>{_text(text)}</strong>; values missing there are n/a</p>"
 
 
-def _tags_and_notes(detail: Dossier) -> Iterable[str]:
+def _tags_and_notes(detail: RunDetail) -> Iterable[str]:
     if detail.tags:
         yield f"<p>tagged {_text(' '.join(detail.tags))}</p>"
     for note in detail.notes:
         yield f"<p class='note'>note of {_time(note.at)}: {_text(note.text)}</p>"
 
 
-def _memory(detail: Dossier, forecast: Mapping[str, Any] | None) -> str:
+def _memory(detail: RunDetail, forecast: Mapping[str, Any] | None) -> str:
     run = detail.run
     rows = [("host memory, measured peak", _mib(run.peak_host_mib))]
     rows.append(("GPU memory, measured peak", _mib(run.peak_gpu_mib)))
@@ -156,7 +156,7 @@ def _bar(parts: Mapping[str, float]) -> str:
     )
 
 
-def _curves(detail: Dossier) -> str:
+def _curves(detail: RunDetail) -> str:
     """The curves as pictures; constant ones are listed in one line."""
     run, curves = detail.run, detail.curves
     clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
@@ -166,14 +166,14 @@ def _curves(detail: Dossier) -> str:
     return drawn + (f'<p class="dim">constant: {_text(constants)}</p>' if constants else "")
 
 
-def _options(detail: Dossier) -> str:
-    rows = [(one.name, one.asked, one.applied, one.effect, one.by, one.why) for one in detail.options]
+def _options(detail: RunDetail) -> str:
+    rows = [(one.name, one.requested, one.applied, one.effect, one.by, one.why) for one in detail.options]
     # Options applied with another value than requested stand out.
-    marked = [one.asked not in (None, "auto", one.applied) for one in detail.options]
+    marked = [one.requested not in (None, "auto", one.applied) for one in detail.options]
     return _table(("option", "requested", "applied", "effect", "chosen by", "reason"), rows, marked=marked)
 
 
-def _attempts(detail: Dossier) -> str:
+def _attempts(detail: RunDetail) -> str:
     rows = [
         (
             str(one.number),
@@ -190,7 +190,7 @@ def _attempts(detail: Dossier) -> str:
     return _table(heads, rows, right=(2, 3, 4))
 
 
-def _artifacts(detail: Dossier) -> str:
+def _artifacts(detail: RunDetail) -> str:
     """All artifacts but digest files."""
     named = [one for one in detail.artifacts if one.kind != "digest"]
     rows = [

@@ -24,12 +24,12 @@ from storage.series import Bucket
 __all__ = [
     "LIBRARIES",
     "Curve",
-    "Dossier",
     "LogTail",
     "OptionRow",
-    "dossier",
+    "RunDetail",
     "option_rows",
-    "said_by_worker",
+    "read_run_detail",
+    "worker_messages",
     "worker_prediction",
 ]
 
@@ -46,7 +46,7 @@ class OptionRow:
     """An option's requested and applied value, and the reason for a difference; None where not reported yet."""
 
     name: str
-    asked: str | None
+    requested: str | None
     applied: str | None
     effect: str
     by: str
@@ -62,7 +62,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Dossier:
+class RunDetail:
     run: Run
     path: Path
     attempts: tuple[Attempt, ...]
@@ -73,7 +73,7 @@ class Dossier:
     artifacts: tuple[Artifact, ...]
     tags: tuple[str, ...]
     notes: tuple[Note, ...]
-    said: tuple[tuple[float, str], ...]  # messages of its worker, with their times
+    messages: tuple[tuple[float, str], ...]  # messages of its worker, with their times
     job: Mapping[str, Any]
     environment: Mapping[str, Any]
     forecast: Mapping[str, Any] | None  # the plan's memory estimate, its device and its parts
@@ -124,14 +124,14 @@ class Dossier:
         return predicted if curve == "gpu_memory_mib" and on_gpu else None
 
 
-def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) -> Dossier | None:
+def read_run_detail(home: Home, conn: Connection, number: int, *, points: int = 1024) -> RunDetail | None:
     """Reads a run's details; None where there is no such run. Each curve has at most about `points` buckets."""
     run = runs.get(conn, number)
     if run is None:
         return None
     spec = runs.spec(conn, number)
     events = reports.events(conn, number, kinds=(*_STEPS, _IMPORTED))
-    return Dossier(
+    return RunDetail(
         run=run,
         path=home.runs / run.folder,
         attempts=tuple(attempts.of_run(conn, number)),
@@ -147,7 +147,7 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
         artifacts=tuple(reports.artifacts(conn, number)),
         tags=tuple(reports.tags(conn, number)),
         notes=tuple(reports.notes(conn, number)),
-        said=said_by_worker(conn, number),
+        messages=worker_messages(conn, number),
         job=spec.job,
         environment=spec.environment,
         forecast=spec.plan.get("forecast"),
@@ -157,7 +157,7 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
     )
 
 
-def said_by_worker(conn: Connection, number: int) -> tuple[tuple[float, str], ...]:
+def worker_messages(conn: Connection, number: int) -> tuple[tuple[float, str], ...]:
     """The newest messages of the worker, and the number of earlier ones."""
     messages = [
         (event.at, str(event.body.get("text"))) for event in reports.events(conn, number, kinds=(NOTE,))

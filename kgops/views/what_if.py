@@ -29,7 +29,7 @@ from kgops.supervisor.plan_job import COUNTED_BEFORE_A_START, Planned, refuse_wh
 from kgops.supervisor.plan_per_gpu import Placed, plan_for, plan_here
 from kgops.views.drafts import (
     BUNDLED,
-    PULLED,
+    DRAFT_OPTIONS,
     BadField,
     Draft,
     is_what_if,
@@ -88,7 +88,7 @@ class Option(NamedTuple):
     """An option of the draft. `number` is the worker's value for `auto`; `requested` is None where unset."""
 
     name: str
-    asked: Any
+    requested: Any
     applied: Any
     number: int | None
     by: str
@@ -116,7 +116,7 @@ class Answer:
     """Either a plan or a problem; `refusal`: the plan does not fit."""
 
     draft: Draft
-    asked: Job | None = None
+    requested: Job | None = None
     placed: Placed | None = None
     planned: Planned | None = None
     options: Mapping[str, Option] | None = None
@@ -306,7 +306,7 @@ def _options(draft: Draft, planned: Planned) -> list[Option]:
     )
     chosen = {choice.option: choice for choice in planned.choices}
     options = []
-    for name in PULLED[draft.workload]:
+    for name in DRAFT_OPTIONS[draft.workload]:
         choice, worker_value = chosen.get(name), _worker_value(name, sizes)
         values = _values(name, planned.target)
         default = worker_value if worker_value is not None else _DEFAULTS.get(name, values[0])
