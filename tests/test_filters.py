@@ -97,7 +97,7 @@ def test_any_text_at_all_can_be_looked_up(history: History) -> None:
         ),
         ("mrr>", 0, "'mrr>' has no value", "mrr>0.3"),
         ("mrr>high", 0, "mrr needs a number, not 'high'", "mrr>0.3"),
-        ("peak>10zb", 0, "peak is compared with a number", "gib"),
+        ("peak>10zb", 0, "peak needs a number", "gib"),
         ("a state:faild", 2, "there is no state 'faild'", "did you mean 'failed'?"),
         ("since:soon", 0, "'soon' is not a date or time span", "since:7d"),
         ('label:"two', 0, "the quote in", 'put a "'),

@@ -33,7 +33,7 @@ def test_it_is_the_list_of_places(length: int, share: float, descending: bool) -
         if number in expected:
             assert picked.index(number) == expected.index(number)
         else:
-            with pytest.raises(ValueError, match="not among them"):
+            with pytest.raises(ValueError, match="is not in the sequence"):
                 picked.index(number)
     for beyond in (len(expected), -len(expected) - 1):
         with pytest.raises(IndexError):
