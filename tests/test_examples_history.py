@@ -1,4 +1,4 @@
-"""Examples of help pages that are about runs and benchmarks there are: on the history that a tour makes up."""
+"""Examples of help pages that are about runs and benchmarks there are: on the sample data of a tour."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ from documented import Desk, Went
 from driving import Terminal, patience
 
 from kgops.settings import Home
-from kgops.tour.benches import bench_stories, put_benches
-from kgops.tour.filling import put_sample_runs
-from kgops.tour.stories import stories
-from storage import measurements
+from kgops.supervisor.import_record import put_record
+from kgops.tour.sample import mark, put_benches, put_sample
+from storage import measurements, runs, transfer
 from storage.database import open_writer
 from storage.measurements import Measurement
 
@@ -34,9 +32,13 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """A tour's history, a TracIn run as its last run, and the benchmarks of two tours."""
     desk = Desk.at(tmp_path_factory.mktemp("history"))
     conn = open_writer(desk.home / "kgops.db")
-    traced = next(one for one in stories() if one.traced)
-    put_sample_runs(Home(desk.home), conn, [replace(traced, days=0.1), *stories(), *bench_stories()])
-    put_benches(conn, list(range(20, 20 + len(bench_stories()))), time.time())
+    home = Home(desk.home)
+    numbers = put_sample(home, conn)
+    (traced, *_) = runs.page(conn, runs.Filter(workload="tracin", states=("succeeded",)))
+    rows = transfer.read_rows(conn, traced.id)
+    assert rows is not None
+    put_record(home, conn, rows._replace(run={**rows.run, "submitted_at": time.time() - 8640}), mark())
+    put_benches(conn, {number: number for number in numbers})
     made: dict[str, Any] = {
         "fingerprint": {"machine": {"host": "here"}},
         "at": time.time(),
@@ -104,7 +106,7 @@ def has_forgotten_two(desk: Desk, went: Went) -> None:
 
 
 WITH_A_HISTORY: dict[str, Check] = {
-    "kgops show last": says(r"^run \d+ · tracin", "^LEVER +ASKED +EFFECTIVE +KIND +BY +WHY"),
+    "kgops show last": says(r"^run \d+ · tracin", r"^OPTION +\w+ +APPLIED +\w+ +BY +WHY"),
     "kgops runs 'mrr>0.3 tag:paper -state:failed since:7d' --sort mrr --limit 20": lists_the_best_first,
     "kgops runs workload:train --metric test_mrr --csv --all > runs.csv": has_a_table,
     "kgops compare 12 17 21": says(r"\b12\b.*\b17\b.*\b21\b"),
@@ -181,10 +183,3 @@ def test_example_serves_the_screens(history: Desk) -> None:
     finally:
         child.terminate()
         child.communicate()
-
-
-def test_help_of_a_benchmark_ends_with_its_example_too(history: Desk) -> None:
-    went = history.type("python -m benchmarks.console --help")
-    assert went.code == 0
-    assert went.out.rstrip().endswith("Example:  python -m benchmarks.console --quick")
-    assert "--store" in went.out

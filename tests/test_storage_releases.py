@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 from driving import patience
 from records import FIXTURES, add
+from sqlite_utils import Database
 
-from storage import attempts, influences, intake, measurements, reports, runs, series
+from kgops.jobs.files import write_json
+from kgops.jobs.job import read_job
+from kgops.supervisor.plan_file import Plan, as_table, read_plan
+from kgops.supervisor.run_folder import RunFolder
+from storage import attempts, benches, influences, intake, measurements, reports, runs, series
 from storage.database import (
     SCHEMA_VERSION,
     integrity_problems,
@@ -20,6 +25,7 @@ from storage.database import (
     open_writer,
 )
 from storage.errors import DatabaseMissing, DatabaseNewer
+from storage.migrations import migrations
 
 
 def schema_of(conn: sqlite3.Connection) -> list[tuple[str, str, str]]:
@@ -70,6 +76,109 @@ def test_migrated_database_has_the_schema_of_a_fresh_one(of_schema_001: Path, em
     assert schema_of(conn) == schema_of(fresh)
     conn.close()
     fresh.close()
+
+
+OLD_JOB = {
+    "workload": "train",
+    "card": {"gpu": "0", "exclusive": False},
+    "levers": {"precision": "fp16", "batch_size": 64},
+    "train": {"dataset": "nations"},
+}
+OLD_PLAN = {
+    "number": 1,
+    "gpu": "0",
+    "rungs": [{}, {"batch_size": 32}],
+    "ladder": [
+        {
+            "kind": "approximate",
+            "reason": "smaller",
+            "changes": [{"lever": "batch_size", "before": 64, "after": 32, "kind": "approximate"}],
+            "settings": {"batch_size": 32},
+        }
+    ],
+    "choices": [{"lever": "precision", "requested": "fp16", "effective": "fp32", "chosen_by": "person"}],
+    "forecast": {"on_card": False, "budget": {"parts_mib": {"weights": 1.0}}},
+}
+OLD_MACHINE = {"machine": {"host": "a", "processor": "x"}, "cards": [{"uuid": "GPU-1", "name": "T4"}]}
+
+
+def of_schema_004(path: Path) -> None:
+    """A database as 0.1.0 wrote it, with its names in columns and in JSON."""
+    conn = sqlite3.connect(path, isolation_level=None)
+    conn.execute("BEGIN")
+    migrations.apply(Database(conn), stop_before="005_words")
+    conn.execute("PRAGMA user_version = 4")
+    conn.execute(
+        "INSERT INTO run (id, workload, label, state, folder, submitted_at, gpu, card, peak_card_mib)"
+        " VALUES (1, 'train', 'old', 'succeeded', '0001-old', 1.0, '0', 'GPU-1', 512.0)"
+    )
+    spec = (json.dumps(one) for one in (OLD_JOB, OLD_PLAN, {"cards": OLD_MACHINE["cards"]}))
+    conn.execute("INSERT INTO run_spec VALUES (1, ?, ?, ?)", tuple(spec))
+    conn.execute("INSERT INTO lever VALUES (1, 1, 'precision', 'numeric', 'fp16', 'fp32', 'a CPU', 'person')")
+    conn.execute("INSERT INTO figure VALUES (1, 'mrr', 0.5)")
+    conn.execute("INSERT INTO card VALUES ('GPU-1', 'T4')")
+    conn.execute("INSERT INTO traced VALUES (1, 0, 'h', 'r', 't', 9, NULL)")
+    body = json.dumps({"settings": {"card": 3}, "rung": OLD_PLAN["ladder"][0]})  # type: ignore[index]
+    conn.execute(
+        "INSERT INTO event (run, attempt, at, kind, body) VALUES (1, 1, 1.0, 'step_down', ?)", (body,)
+    )
+    conn.execute("INSERT INTO fingerprint VALUES ('0123456789ab', ?)", (json.dumps(OLD_MACHINE),))
+    conn.execute("INSERT INTO bench VALUES (1, 'b', '{}', 'k', 'kgops bench', '0123456789ab', 1.0, 2.0)")
+    told = json.dumps({"levers": {"precision": "fp16"}, "figures": {"card": 1.0}})
+    conn.execute("INSERT INTO pair VALUES (1, 1, 'v', 1, 1, ?, ?, NULL, '[]', 1.0)", (told, told))
+    conn.execute(
+        "INSERT INTO measurement (name, subject, value, n, unit, command, fingerprint, at)"
+        " VALUES ('step', 's', 1.0, 1, 's', 'c', '0123456789ab', 1.0)"
+    )
+    conn.execute("COMMIT")
+    conn.close()
+
+
+def test_names_of_0_1_0_become_todays_in_columns_and_in_json(tmp_path: Path) -> None:
+    of_schema_004(tmp_path / "kgops.db")
+    conn = open_writer(tmp_path / "kgops.db")
+    run, spec = runs.get(conn, 1), runs.spec(conn, 1)
+    assert run is not None
+    assert (run.gpu_request, run.gpu, run.peak_gpu_mib) == ("0", "GPU-1", 512.0)
+    assert read_job(spec.job, "the record").options == {"precision": "fp16", "batch_size": 64}
+    assert spec.job["gpu"] == {"wanted": "0", "exclusive": False}
+    assert spec.plan["gpu_request"] == "0" and spec.plan["attempt_settings"] == [{}, {"batch_size": 32}]
+    (fallback,) = spec.plan["fallbacks"]
+    assert (fallback["effect"], fallback["changes"][0]["option"]) == ("changes results", "batch_size")
+    assert spec.plan["choices"][0]["applied"] == "fp32" and spec.plan["forecast"]["on_gpu"] is False
+    assert spec.environment["gpus"][0]["uuid"] == "GPU-1"
+    (option,) = reports.options(conn, 1)
+    assert (option.effect, option.requested, option.applied) == ("rounding", "fp16", "fp32")
+    assert reports.metrics(conn, 1) == {"mrr": 0.5}
+    (event,) = reports.events(conn, 1)
+    assert event.body["settings"] == {"card": 3}  # a person's own name stays
+    assert event.body["fallback"]["effect"] == "changes results"
+    assert [one.head for one in influences.tests_of(conn, 1)] == ["h"]
+    (kept,) = measurements.named(conn, "step")
+    assert kept.fingerprint["gpus"] == OLD_MACHINE["cards"]
+    bench = benches.get(conn, 1)
+    assert bench is not None and bench.fingerprint == kept.machine == measurements.fingerprint_key(
+        kept.fingerprint
+    )
+    (pair,) = benches.pairs(conn, 1)
+    assert pair.baseline == {"options": {"precision": "fp16"}, "metrics": {"card": 1.0}}
+    assert len(conn.execute("SELECT key FROM fingerprint").fetchall()) == 1
+    assert [found.id for found in runs.page(conn, runs.Filter(words="old"))] == []
+    conn.close()
+
+
+def test_an_old_plan_file_and_an_old_job_file_are_read(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    plan = Plan(1, "train", "old", None, 1.0, [], "/", None, None, False, 1, 1.0, 1.0)
+    table = {**as_table(plan), "rungs": [{}, {"batch_size": 2}], "ladder": [], "gpu": "0"}
+    for name in ("attempt_settings", "fallbacks", "gpu_request"):
+        del table[name]
+    write_json(folder.plan, table)
+    plan = read_plan(folder)
+    assert (plan.attempt_settings, plan.gpu_request) == ([{}, {"batch_size": 2}], "0")
+    old = {"workload": "train", "train": {"dataset": "nations"}, "levers": {"batch_size": 8}}
+    job = read_job(old | {"card": {"gpu": "1"}}, "an old file")
+    assert (job.options["batch_size"], job.gpu.wanted) == (8, "1")
 
 
 def test_six_processes_create_the_database_together(tmp_path: Path) -> None:

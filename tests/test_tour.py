@@ -1,4 +1,4 @@
-"""A tour has something for every screen, marks all sample data, and touches nothing else."""
+"""A tour has something for every screen, labels its sample data, and touches nothing else."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kgops.jobs.job import read_job
 from kgops.jobs.workloads import WORKLOADS
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
+from kgops.tour import MARK, SAMPLE
 from kgops.tour import home as homes
 from kgops.tour.filling import REAL, fill
-from kgops.tour.story import SAMPLE_DATA, SAMPLE_MARK
 from storage import benches, measurements, reports, runs, transfer
 from storage.database import open_reader
 from storage.runs import ACTIVE, STATES
@@ -69,7 +69,7 @@ def test_every_workload_and_every_end_is_there(record: sqlite3.Connection) -> No
 
 def test_every_screen_has_something_to_show(tour: Home) -> None:
     async def story(seen: Seen) -> None:
-        await seen.until_shows("a curve to watch", "waits behind it", SAMPLE_MARK)
+        await seen.until_shows("a curve to watch", "waits behind it", MARK)
         await seen.press("h")
         await seen.until_shows("fb15k-237", "umls seed")
         await seen.press("escape")
@@ -100,37 +100,37 @@ def test_fallbacks_options_notes_traces_and_benchmarks_are_there(record: sqlite3
 def test_commands_read_a_tour_as_any_history(run_cli: Console, tour: Home, command: tuple[str, ...]) -> None:
     done = run_cli(*command, env={"KGOPS_HOME": str(tour.path)})
     assert done.code == 0, done.err
-    assert SAMPLE_DATA in done.out.lower() or SAMPLE_MARK in done.out
+    assert SAMPLE in done.out.lower() or MARK in done.out
 
 
 # --- what it says of itself -----------------------------------------------------------------------
 
 
-def test_every_made_up_run_says_so_wherever_one_may_look(tour: Home, record: sqlite3.Connection) -> None:
+def test_every_sample_run_says_so_wherever_one_may_look(tour: Home, record: sqlite3.Connection) -> None:
     for run in runs.page(record, limit=1000):
         tags = reports.tags(record, run.id)
         assert homes.TAG in tags
         if "real" in tags:
             continue
-        assert run.label.endswith(SAMPLE_MARK), run
+        assert run.label.endswith(MARK), run
         assert len(run.label) <= _SHOWN_WHOLE or run.label.startswith("bench "), run.label
-        assert "sample-data" in tags, run
+        assert "sample" in tags, run
         assert any("sample" in note.text.lower() for note in reports.notes(record, run.id)), run
         if "a real process" in reports.notes(record, run.id)[0].text.lower():
-            continue  # it really goes on here, and its curve is sample data
+            continue  # it really goes on here, and its curve is a sample
         machine = runs.spec(record, run.id).environment["machine"]
-        assert machine["host"] == machine["processor"] == SAMPLE_DATA
-        assert reports.events(record, run.id, kinds=("imported",))[0].body["source"] == SAMPLE_DATA
-        assert SAMPLE_DATA in RunFolder(tour.runs / run.folder).log.read_text()
+        assert machine["host"] == machine["processor"] == SAMPLE
+        assert reports.events(record, run.id, kinds=("imported",))[0].body["source"] == SAMPLE
+        assert SAMPLE in RunFolder(tour.runs / run.folder).log.read_text()
 
 
-def test_every_metric_hangs_on_a_machine_that_is_made_up(record: sqlite3.Connection) -> None:
+def test_every_metric_hangs_on_a_machine_of_the_sample(record: sqlite3.Connection) -> None:
     kept = measurements.page(record)
     assert kept
     for one in kept:
-        assert SAMPLE_MARK in one.name
-        assert SAMPLE_DATA in one.command
-        assert one.fingerprint["machine"]["processor"] == SAMPLE_DATA
+        assert MARK in one.name
+        assert SAMPLE in one.command
+        assert one.fingerprint["machine"]["processor"] == SAMPLE
 
 
 def test_what_is_said_of_files_holds(tour: Home, record: sqlite3.Connection) -> None:
@@ -140,7 +140,7 @@ def test_what_is_said_of_files_holds(tour: Home, record: sqlite3.Connection) -> 
             assert (len(raw), hashlib.sha256(raw).hexdigest()) == (file.bytes, file.sha256)
 
 
-def test_nothing_made_up_gets_into_another_record(run_cli: Console, tour: Home, tmp_path: Path) -> None:
+def test_no_sample_data_gets_into_another_record(run_cli: Console, tour: Home, tmp_path: Path) -> None:
     there = {"KGOPS_HOME": str(tour.path)}
     out, live = tmp_path / "some.json", tmp_path / "live.json"
     for number, file in (("1", out), ("last", live)):
@@ -153,7 +153,7 @@ def test_nothing_made_up_gets_into_another_record(run_cli: Console, tour: Home, 
     assert run_cli("runs", "--json").json() == []
 
 
-def test_no_prediction_is_corrected_by_what_is_made_up(run_cli: Console, tour: Home) -> None:
+def test_no_prediction_is_corrected_by_sample_data(run_cli: Console, tour: Home) -> None:
     words = ("suggest", "train", "--dataset", "umls", "--gpu", "t4", "--json")
     fresh, there = (run_cli(*words, env=env) for env in ({}, {"KGOPS_HOME": str(tour.path)}))
     assert fresh.code == there.code == 0, there.err
@@ -165,7 +165,7 @@ def test_no_prediction_is_corrected_by_what_is_made_up(run_cli: Console, tour: H
 
 def test_the_jobs_that_really_run_are_jobs() -> None:
     for job in REAL:
-        assert SAMPLE_MARK not in read_job(job, "a job of the tour").label
+        assert MARK not in read_job(job, "a job of the tour").label
 
 
 # --- where it is ----------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Train on Nations and trace ten predictions; or make a tour, in which every screen has something to show.
 
-    Nearly all of a tour is made up, and says so: by the tag made-up, in each run's name, note, machine and files. It
+    Nearly all of a tour is sample data, and says so: by the tag sample, in each run's name, note, machine and files. It
     stays in a home of its own, and nothing of it can be imported into another.
     """
     if tour and remove_tour:
@@ -116,11 +116,11 @@ def _make(place: Home, *, real: bool) -> None:
     made = fill(place, tell, REAL if real else ())
     took = time.monotonic() - began
     say(f"\nThe tour is ready after {took:.0f} s: {made.waiting[-1]} runs.")
-    say(f"  {len(made.made_up)} are made up and say so")
+    say(f"  {len(made.sample)} are sample data and say so")
     if made.real:
         say(f"  {' and '.join(str(run.id) for run in made.real)} really took place just now")
     say(f"  {made.running} goes on for a while, and {' and '.join(map(str, made.waiting))} wait for it")
-    for line in next_steps(place, made.made_up[0], called()):
+    for line in next_steps(place, made.sample[0], called()):
         say(line)
 
 

@@ -10,7 +10,7 @@ from kgops.errors import BadInput, Unavailable, Usage
 from kgops.interchange.import_files import copy_files, no_file, not_as_ours
 from kgops.interchange.import_folder import describe, import_folder, must_be_still
 from kgops.interchange.import_scripts import is_output, read_output
-from kgops.interchange.sample_data import refuse_sample_data, refuse_sample_data_folder
+from kgops.interchange.sample_data import refuse_sample, refuse_sample_folder
 from kgops.jobs.files import NotAFile, read_regular
 from kgops.settings import Home
 from kgops.supervisor import rebuild
@@ -72,7 +72,7 @@ def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> li
         raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: not an export")
     runs = read_runs(conn, text, str(path))
     for i, rows in enumerate(runs):
-        refuse_sample_data(rows, str(path))
+        refuse_sample(rows, str(path))
         if trouble := misfit(rows):
             raise BadInput(f"{path}: runs[{i}].{trouble}")
     return [_put(home, conn, rows, path, again=again) for rows in runs]
@@ -82,7 +82,7 @@ def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool
     """Imports a run's folder; one in this home that has lost its row is restored in place."""
     not_as_ours(folder)
     must_be_still(folder)
-    refuse_sample_data_folder(folder)
+    refuse_sample_folder(folder)
     if folder.record.is_file():
         return _from_export(home, conn, folder.record, again=again)[0]
     plan, what = describe(folder)

@@ -12,18 +12,18 @@ from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.run_json import IMPORTED
 from storage.transfer import Rows
 
-__all__ = ["TOUR", "refuse_sample_data", "refuse_sample_data_folder"]
+__all__ = ["TOUR", "refuse_sample", "refuse_sample_folder"]
 
 TOUR = "tour"  # kind of a sample run's origin
 
 
-def refuse_sample_data(rows: Rows, source: str) -> None:
+def refuse_sample(rows: Rows, source: str) -> None:
     """Raises Usage for an exported sample run."""
     bodies = (event["body"] for event in rows.tables["event"] if event["kind"] == IMPORTED)
     _refuse(bodies, f"{source}: {one_line(rows.run['label'], 60)!r}")
 
 
-def refuse_sample_data_folder(folder: RunFolder) -> None:
+def refuse_sample_folder(folder: RunFolder) -> None:
     """Raises Usage for the folder of a sample run."""
     origins = read_json(folder.origins)
     bodies = (

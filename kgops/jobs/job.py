@@ -108,6 +108,7 @@ def read_job(table: object, source: str) -> Job:
         raise BadJob(source, problems)
     if not isinstance(table, Mapping):
         raise BadJob(source, [f"expected a table, found {describe(table)}"])
+    table = _in_todays_words(table)
     name = table.get("workload")
     workload = WORKLOADS.get(name) if isinstance(name, str) else None
     if isinstance(name, str) and workload is None:
@@ -144,6 +145,17 @@ def read_job(table: object, source: str) -> Job:
         limits=Limits(**limits),
         on=PlaceAsk(**{**on, "options": tuple(on["options"] or ())}),
     )
+
+
+def _in_todays_words(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A job of kgops 0.1.0, as its run folders have it, said `levers`, and `card` with `gpu` inside."""
+    if not {"levers", "card"} & {*table}:
+        return table
+    found = {{"levers": "options", "card": "gpu"}.get(name, name): value for name, value in table.items()}
+    gpu = found.get("gpu")
+    if isinstance(gpu, Mapping):
+        found["gpu"] = {("wanted" if name == "gpu" else name): value for name, value in gpu.items()}
+    return found
 
 
 def _secrets_in(name: str, settings: Mapping[str, Any], options: Sequence[str]) -> list[str]:

@@ -7,32 +7,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from kgops.interchange.sample_data import TOUR
 from kgops.jobs.files import write_json
 from kgops.jobs.job import read_job
 from kgops.jobs.temporary_environment import lent
 from kgops.planning.resolve import resolve
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import wait_for_end
-from kgops.supervisor.import_record import origin, put_record
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import plan
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.run_json import IMPORTED
+from kgops.tour import MARK, SAMPLE_TAG
 from kgops.tour import home as homes
-from kgops.tour.benches import bench_stories, put_benches
-from kgops.tour.rows import put_files, rows_of
-from kgops.tour.stories import stories
-from kgops.tour.story import SAMPLE_DATA, SAMPLE_MARK, SAMPLE_TAG, SampleRun
+from kgops.tour.sample import mark, put_sample
 from storage import reports, runs
 from storage.database import Connection, open_writer
 from storage.runs import Run
 
-__all__ = ["REAL", "Tour", "fill", "put_sample_runs"]
+__all__ = ["REAL", "Tour", "fill"]
 
 REAL_TAG = "real"
 REAL: tuple[dict[str, Any], ...] = (  # jobs that really run, each on one core
@@ -58,7 +52,7 @@ _LIVE_MINUTES = 15
 class Tour:
     """The tour's runs: sample data, real ones, the one running now, and those waiting for it."""
 
-    made_up: tuple[int, ...]
+    sample: tuple[int, ...]
     real: tuple[Run, ...]
     running: int
     waiting: tuple[int, ...]
@@ -70,10 +64,9 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
     make_home(home)
     conn = open_writer(home.database)
     try:
-        sample = [*stories(), *bench_stories()]
-        tell(f"Writing sample data: {len(sample)} runs of the last six weeks and three benchmarks …")
-        sample_numbers = put_sample_runs(home, conn, sample)
-        really = _run_real(home, conn, real, tell) if real else ()
+        tell("Writing sample data: runs of the last six weeks and three benchmarks …")
+        sample = put_sample(home, conn)
+        really = _run_really(home, conn, real, tell) if real else ()
         tell(
             f"Starting a run that reports a sample curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
         )
@@ -81,28 +74,10 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
     finally:
         conn.close()
     homes.finish(home)
-    return Tour(tuple(sample_numbers), really, running, tuple(waiting))
+    return Tour(tuple(sample), really, running, tuple(waiting))
 
 
-def put_sample_runs(home: Home, conn: Connection, sample_runs: list[SampleRun]) -> list[int]:
-    """Imports the runs in the order of their submission; returns their numbers in the order given."""
-    now = time.time()
-    source = _sample_origin()
-    numbers: dict[int, int] = {}
-    for i in sorted(range(len(sample_runs)), key=lambda i: -sample_runs[i].days):
-        rows = rows_of(conn, sample_runs[i], now)
-        numbers[i] = put_record(home, conn, rows, source, partial(put_files, sample_runs[i]))
-    in_order = [numbers[i] for i in range(len(sample_runs))]
-    put_benches(conn, in_order[-len(bench_stories()) :], now)
-    return in_order
-
-
-def _sample_origin() -> dict[str, Any]:
-    """The origin of a sample run."""
-    return {**origin(TOUR, Path(SAMPLE_DATA)), "on": SAMPLE_DATA}
-
-
-def _run_real(
+def _run_really(
     home: Home, conn: Connection, jobs: Sequence[dict[str, Any]], tell: Callable[[str], None]
 ) -> tuple[Run, ...]:
     """Runs both jobs at once, each on one core, to stay below a minute."""
@@ -128,7 +103,7 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
     ):
         job = {
             "workload": "exec",
-            "label": f"{label} {SAMPLE_MARK}",
+            "label": f"{label} {MARK}",
             "exec": {"command": [*words, str(minutes)], "cwd": str(home.path)},
             "gpu": {"exclusive": alone},
             "limits": {"grace_s": 2.0},
@@ -137,8 +112,8 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
         now, run = time.time(), runs.get(conn, number)
         assert run is not None
         # Also in its folder, which can be imported without the database.
-        write_json(RunFolder(home.runs / run.folder).origins, [{"at": now, "body": _sample_origin()}])
-        reports.add_event(conn, number, 0, now, IMPORTED, _sample_origin())
+        write_json(RunFolder(home.runs / run.folder).origins, [{"at": now, "body": mark()}])
+        reports.add_event(conn, number, 0, now, IMPORTED, mark())
         reports.add_note(conn, number, now, "A real process that reports a sample curve: nothing is trained.")
         yield number
 
