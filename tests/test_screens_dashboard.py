@@ -24,7 +24,7 @@ REPORTS = (
     ' echo \'{"event":"progress","phase":"epoch","done":3,"total":10,"unit":"epochs","rate":2}\' >> "$KGOPS_EVENTS";'
 )
 OPTION = (
-    'echo \'{"event":"option","name":"compile","requested":"default","effective":"off",'
+    'echo \'{"event":"option","name":"compile","requested":"default","applied":"off",'
     '"reason":"capability 6.1 < 7.0","chosen_by":"person"}\' >> "$KGOPS_EVENTS"'
 )
 
