@@ -24,7 +24,7 @@ from kgops.supervisor.control import stop_run, wait_for_end
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import Planned
 from storage import intake, measurements, runs, series
-from storage.database import fold_log, open_reader, open_writer, transaction
+from storage.database import checkpoint_log, open_reader, open_writer, transaction
 
 COMMAND = "python -m benchmarks.console"
 MANY = 100_000
@@ -99,7 +99,7 @@ def fill(home: Home, count: int) -> None:
     conn.close()
     # What a listing reads is in the file, not in a log beside it that one process after the other would replay.
     writer = open_writer(home.database)
-    fold_log(writer)
+    checkpoint_log(writer)
     writer.close()
 
 
@@ -182,7 +182,7 @@ def _commit_for(database: str, number: int, seconds: float) -> list[float]:
         )
         n += len(batch.points)
         begin = time.perf_counter()
-        intake.take_in(conn, number, 1, batch, intake.Offsets(n, 0))
+        intake.write_batch(conn, number, 1, batch, intake.Offsets(n, 0))
         took.append((time.perf_counter() - begin) * 1000)
         time.sleep(0.5)
     return took

@@ -30,7 +30,7 @@ from kgops.settings import find_home, make_home
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.database import Connection, open_writer
-from storage.measurements import Measurement, Wanted
+from storage.measurements import Measurement, MeasurementFilter
 
 __all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
 
@@ -326,7 +326,7 @@ def _newest_each(found: Iterable[Bench]) -> list[Bench]:
 
 def _last_batch(conn: Connection, stored_as: str) -> list[Measurement]:
     """What the newest run of a benchmark stored, on one fingerprint."""
-    found = measurements.page(conn, Wanted(words=(stored_as,)), limit=500)
+    found = measurements.page(conn, MeasurementFilter(words=(stored_as,)), limit=500)
     newest = found[0] if found else None
     kept = [m for m in found if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
     return kept[::-1]

@@ -22,10 +22,10 @@ from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import Home, make_home
 from kgops.views.listing import BLOCK, Listing, Sort
 from kgops.views.log_index import LogIndex
-from kgops.views.log_lines import Level, Wanted
+from kgops.views.log_lines import Level, LineFilter
 from kgops.views.log_search import LogSearch
 from storage import attempts, reports, runs, series
-from storage.database import Connection, fold_log, open_reader, open_writer, transaction
+from storage.database import Connection, checkpoint_log, open_reader, open_writer, transaction
 
 COMMAND = "python -m benchmarks.history"
 RUNS = 100_000
@@ -79,7 +79,7 @@ def fill(home: Home, count: int) -> None:
             _add(conn, number, time.time() - (count - number) * 300, chance)
     conn.close()
     writer = open_writer(home.database)
-    fold_log(writer)
+    checkpoint_log(writer)
     writer.close()
 
 
@@ -241,10 +241,10 @@ def log(path: Path, count: int) -> list[Line]:
     jumps = [_ms(lambda: index.lines(chance.randrange(count), 60)) for _ in range(200)]
     lines.append(Line("log_lines", "60 lines anywhere: slowest", "ms", tuple(jumps), None, max(jumps)))
     for name, wanted, target in (
-        ("text", Wanted("cuda OUT of memory"), 300.0),
-        ("exact", Wanted("CUDA out of memory", ignore_case=False), 300.0),
-        ("error", Wanted(levels=frozenset[Level]({"error"})), None),
-        ("regex", Wanted(r"allocate \d+\.\d+ MiB$", regex=True), None),
+        ("text", LineFilter("cuda OUT of memory"), 300.0),
+        ("exact", LineFilter("CUDA out of memory", ignore_case=False), 300.0),
+        ("error", LineFilter(levels=frozenset[Level]({"error"})), None),
+        ("regex", LineFilter(r"allocate \d+\.\d+ MiB$", regex=True), None),
     ):
         spent = [_search(path, wanted) for _ in range(5)]
         calls += [longest for _, longest in spent]
@@ -255,18 +255,18 @@ def log(path: Path, count: int) -> list[Line]:
     return lines
 
 
-def _search(path: Path, wanted: Wanted) -> tuple[float, float]:
+def _search(path: Path, wanted: LineFilter) -> tuple[float, float]:
     """All of it, and its longest call, in ms."""
     search = LogSearch(LogIndex(path), wanted)
     calls = []
-    go_on: int | None = 0
-    while go_on is not None:
+    next_line: int | None = 0
+    while next_line is not None:
         begin = time.perf_counter()
-        found = search.forward(go_on)
+        found = search.forward(next_line)
         calls.append((time.perf_counter() - begin) * 1000)
         if found.hits:
             return sum(calls), max(calls)
-        go_on = found.go_on
+        next_line = found.next_line
     raise RuntimeError("the line was not found")
 
 

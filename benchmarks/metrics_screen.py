@@ -95,9 +95,9 @@ def _typed(home: Home, screen: Screen) -> Iterator[Took]:
     for text in _TYPED:
         screen.press(b"/")
         screen.read_for(0.5)
-        before = len(metric_query.having(known, (), machine))
+        before = len(metric_query.with_words(known, (), machine))
         for end in range(1, len(text) + 1):
-            found = len(metric_query.having(known, text[:end].split(), machine))
+            found = len(metric_query.with_words(known, text[:end].split(), machine))
             if found != before:
                 yield until_shown(screen, text[end - 1].encode(), f"{found:,} on".encode())
             else:

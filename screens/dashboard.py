@@ -47,7 +47,7 @@ class Dashboard(ChangesRuns):
         key, seen = self.query_one("#body", Lines).key, self._moment.overview
         if seen is None:
             return None
-        shown = (*(one.run for one in seen.running), *seen.waiting, *(one.run for one in seen.lately))
+        shown = (*(one.run for one in seen.running), *seen.waiting, *(one.run for one in seen.recent))
         return next((run for run in shown if run.id == key), None)
 
     def show_moment(self, moment: Moment) -> None:

@@ -12,7 +12,7 @@ from screens.widgets.curve import sparkline
 from screens.wording import metric_of, pace_of, progress_of, sign_of, since, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.views.overview import Alert, Ended, Going, GpuNow, Overview
+    from kgops.views.overview import Alert, EndedRun, GpuUsage, Overview, RunningRun
     from screens.feed import Moment
     from storage.runs import Run
 
@@ -48,7 +48,7 @@ def rows(moment: Moment, width: int) -> list[Row]:
     if seen is not None and seen.count:
         first = _first_columns(seen, width)
         sections += [_alerts(seen.alerts, width), _running(seen.running, first, width)]
-        sections += [_waiting(seen.waiting, first, width), _lately(seen.lately, first, width)]
+        sections += [_waiting(seen.waiting, first, width), _recent(seen.recent, first, width)]
     elif moment.trouble is None:
         sections.append([said(line, width, "text") for line in _NO_RUNS])
     out: list[Row] = []
@@ -95,7 +95,7 @@ def _gpus(moment: Moment, width: int) -> list[Row]:
     return [columns.heading(), *(_gpu(gpu, columns) for gpu in moment.gpus)]
 
 
-def _gpu(gpu: GpuNow, columns: Columns) -> Row:
+def _gpu(gpu: GpuUsage, columns: Columns) -> Row:
     now = gpu.reading
     name = (now.name or "n/a").removeprefix("NVIDIA ").removeprefix("GeForce ")
     named = Piece(f"{now.index} {name}")
@@ -140,7 +140,7 @@ def _alerts(alerts: tuple[Alert, ...], width: int) -> list[Row]:
 
 def _first_columns(seen: Overview, width: int) -> tuple[int, int]:
     """How wide number and label are, the same in every section, so that they stand under each other."""
-    shown = (*(one.run for one in seen.running), *seen.waiting, *(one.run for one in seen.lately))
+    shown = (*(one.run for one in seen.running), *seen.waiting, *(one.run for one in seen.recent))
     who = max((width_of(_who(run)) for run in shown), default=0)
     who = min(max(who, _NUMBER), _LONGEST_NUMBER)
     label = max(14 + (width - 80) // 4, 14) + max(width - 120, 0) // 4
@@ -151,7 +151,7 @@ def _who(run: Run) -> str:
     return f"{run.id} {run.workload}"
 
 
-def _running(running: tuple[Going, ...], first: tuple[int, int], width: int) -> list[Row]:
+def _running(running: tuple[RunningRun, ...], first: tuple[int, int], width: int) -> list[Row]:
     if not running:
         return [said("RUNNING", width, "head"), said("nothing", width, "dim")]
     spark = _SPARK if width < _WIDE else _WIDE_SPARK
@@ -174,7 +174,7 @@ def _metric_width(width: int) -> int:
     return _METRIC if width < _WIDE else _WIDE_METRIC
 
 
-def _going(one: Going, columns: Columns, spark: int) -> Row:
+def _going(one: RunningRun, columns: Columns, spark: int) -> Row:
     run = one.run
     left = "" if one.eta_s is None else duration(one.eta_s)
     return columns.row(
@@ -213,8 +213,8 @@ def _waiting(waiting: tuple[Run, ...], first: tuple[int, int], width: int) -> li
     return [columns.heading(), *rows]
 
 
-def _lately(lately: tuple[Ended, ...], first: tuple[int, int], width: int) -> list[Row]:
-    if not lately:
+def _recent(recent: tuple[EndedRun, ...], first: tuple[int, int], width: int) -> list[Row]:
+    if not recent:
         return []
     columns = Columns(
         (
@@ -227,10 +227,10 @@ def _lately(lately: tuple[Ended, ...], first: tuple[int, int], width: int) -> li
         ),
         width,
     )
-    return [columns.heading(), *(_ended(one, columns) for one in lately)]
+    return [columns.heading(), *(_ended(one, columns) for one in recent)]
 
 
-def _ended(one: Ended, columns: Columns) -> Row:
+def _ended(one: EndedRun, columns: Columns) -> Row:
     run = one.run
     sign = sign_of(run, stepped_down=one.steps is not None)
     return columns.row(
@@ -246,12 +246,12 @@ def _ended(one: Ended, columns: Columns) -> Row:
     )
 
 
-def _end(one: Ended, width: int) -> str:
+def _end(one: EndedRun, width: int) -> str:
     ways = _ways_to_say(one)
     return next((text for text in ways if width_of(text) <= width), ways[-1])
 
 
-def _ways_to_say(one: Ended) -> list[str]:
+def _ways_to_say(one: EndedRun) -> list[str]:
     """What came of it, the most that can be said first: the sign beside says some of it, too."""
     run = one.run
     if run.state != "succeeded":

@@ -12,8 +12,8 @@ from kgops.gpus.readings import NvmlProblem, Snapshot
 from kgops.gpus.sampler import GpuSampler
 from kgops.settings import Home, make_home
 from kgops.supervisor.unsettled import needs_settling
-from kgops.views.overview import GpuNow, Overview, on_gpus, overview
-from kgops.views.run_detail import Dossier, dossier
+from kgops.views.overview import GpuUsage, Overview, on_gpus, overview
+from kgops.views.run_detail import RunDetail, read_run_detail
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
 
@@ -41,9 +41,9 @@ class Moment:
 
     of: Wanted = None
     overview: Overview | None = None  # None before the first run, or while nobody wants it
-    gpus: tuple[GpuNow, ...] | None = None  # None: not read yet
+    gpus: tuple[GpuUsage, ...] | None = None  # None: not read yet
     no_gpus: NvmlProblem | None = None
-    dossier: Dossier | None = None
+    detail: RunDetail | None = None
     trouble: str | None = None
     version: int | None = None  # of the database, for a screen that reads it by itself
 
@@ -70,7 +70,7 @@ class Feed:
         self._seen: int | None = None
         self._now = Moment()
         self._posted: Moment | None = None
-        self._whose: tuple[object, tuple[GpuNow, ...]] | None = None
+        self._whose: tuple[object, tuple[GpuUsage, ...]] | None = None
         self._settle_at = 0.0
 
     # --- called by screens ---
@@ -148,10 +148,10 @@ class Feed:
             self._now = Moment(wanted, version=version)
             return self._now
         if isinstance(wanted, OneRun):
-            known = self._now.dossier
+            known = self._now.detail
             if changed or known is None or known.run.id != wanted.number:
-                known = dossier(self._home, self._conn, wanted.number)
-            self._now = Moment(wanted, dossier=known)
+                known = read_run_detail(self._home, self._conn, wanted.number)
+            self._now = Moment(wanted, detail=known)
             return self._now
         seen = self._now.overview
         if changed or seen is None:
@@ -178,7 +178,7 @@ class Feed:
 
     def _gpus(
         self, seen: Overview | None = None
-    ) -> tuple[Overview | None, tuple[GpuNow, ...] | None, NvmlProblem | None]:
+    ) -> tuple[Overview | None, tuple[GpuUsage, ...] | None, NvmlProblem | None]:
         if self._sampler is None:
             self._sampler = GpuSampler(self._every_s)
             self._sampler.start()
@@ -191,7 +191,7 @@ class Feed:
             return seen, (), snapshot.problem
         return seen, self._owned(snapshot, seen), None
 
-    def _owned(self, snapshot: Snapshot, seen: Overview | None) -> tuple[GpuNow, ...]:
+    def _owned(self, snapshot: Snapshot, seen: Overview | None) -> tuple[GpuUsage, ...]:
         """Whose processes they are is looked up again only when processes or runs have changed."""
         going = [one.run for one in seen.running] if seen is not None else []
         about = (
@@ -204,7 +204,7 @@ class Feed:
         if self._whose is None or self._whose[0] != about:
             self._whose = (about, on_gpus(self._home, self._conn, snapshot.gpus, going))
         return tuple(
-            GpuNow(gpu, now.runs, now.reserved_mib)
+            GpuUsage(gpu, now.runs, now.reserved_mib)
             for gpu, now in zip(snapshot.gpus, self._whose[1], strict=True)
         )
 

@@ -14,7 +14,7 @@ from kgops.views.listing import BLOCK, Listing, Sort, sort_by, unknown_metrics
 from storage import filters, reports, runs, scores
 from storage.database import Connection, explained, open_reader
 from storage.errors import DatabaseMissing
-from storage.filters import Reading
+from storage.filters import ParsedFilter
 from storage.runs import Run
 
 __all__ = ["Answer", "Asked", "Browser", "ended_of", "write"]
@@ -51,7 +51,7 @@ class Answer(NamedTuple):
     tags: dict[int, list[str]] = {}  # noqa: RUF012
     metric: str | None = None  # shown instead of each run's own metric
     values: dict[int, float] = {}  # noqa: RUF012
-    reading: Reading = Reading(())
+    reading: ParsedFilter = ParsedFilter(())
     notes: tuple[str, ...] = ()
     took_s: float = 0.0  # to look at the history anew
 

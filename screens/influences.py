@@ -12,7 +12,7 @@ from textual.containers import Container
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
 from kgops.views import influences as finding
-from kgops.views.influences import TRACES, Found, Neighbours, Step
+from kgops.views.influences import TRACES, Neighbours, RunInfluences, Step
 from screens import influences_page
 from screens.actions import Place as Where
 from screens.background import begin
@@ -41,7 +41,7 @@ class Influences(Place):
         """Of that run; without one, of the newest that traced."""
         super().__init__()
         self._run = run
-        self._found: Found | None = None
+        self._found: RunInfluences | None = None
         self._narrowed = Narrowed()
         self._trouble: str | None = None
         self._edges: Neighbours | None = None

@@ -13,7 +13,7 @@ from kgops.cli.output import fitted
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
-from kgops.views.influences import Found, Step
+from kgops.views.influences import RunInfluences, Step
 from screens.rows import Column, Columns, Piece, Row, said
 from storage.influences import Influence, TestTriple
 
@@ -31,37 +31,37 @@ class Narrowed:
     relation: str | None = None
     words: str = ""
 
-    def of(self, found: Found, test: TestTriple) -> list[Influence]:
-        return [one for one in found.found.get(test.test, ()) if self._has(found, one)]
+    def of(self, found: RunInfluences, test: TestTriple) -> list[Influence]:
+        return [one for one in found.by_test.get(test.test, ()) if self._has(found, one)]
 
     def other_side(self) -> Narrowed:
         return replace(self, side=_SIDES[(_SIDES.index(self.side) + 1) % len(_SIDES)])
 
-    def next_relation(self, found: Found, test: TestTriple) -> Narrowed:
+    def next_relation(self, found: RunInfluences, test: TestTriple) -> Narrowed:
         """One after the other of those found for the test triple, then all of them again."""
-        known = [None, *sorted({one.relation for one in found.found.get(test.test, ())})]
+        known = [None, *sorted({one.relation for one in found.by_test.get(test.test, ())})]
         at = known.index(self.relation) + 1 if self.relation in known else 0
         return replace(self, relation=known[at % len(known)])
 
     def with_words(self, words: str) -> Narrowed:
         return replace(self, words=words.casefold())
 
-    def _has(self, found: Found, one: Influence) -> bool:
+    def _has(self, found: RunInfluences, one: Influence) -> bool:
         if (self.side == "proponents" and one.rank < 0) or (self.side == "opponents" and one.rank > 0):
             return False
         if self.relation is not None and one.relation != self.relation:
             return False
-        text = " ".join(f"{label} {found.called(label)}" for label in (one.head, one.relation, one.tail))
+        text = " ".join(f"{label} {found.name_of(label)}" for label in (one.head, one.relation, one.tail))
         return all(word in text.casefold() for word in self.words.split())
 
-    def said(self, found: Found) -> str:
+    def said(self, found: RunInfluences) -> str:
         parts = [self.side if self.side != "both" else "proponents and opponents"]
-        parts += [f"relation {one_line(found.called(self.relation))}"] if self.relation is not None else []
+        parts += [f"relation {one_line(found.name_of(self.relation))}"] if self.relation is not None else []
         parts += [f"with {one_line(self.words)}"] if self.words else []
         return ", ".join(parts)
 
 
-def test_rows(found: Found | None, width: int, trouble: str | None) -> list[Row]:
+def test_rows(found: RunInfluences | None, width: int, trouble: str | None) -> list[Row]:
     if found is None:
         if trouble is None:
             return [said("reading what was found", width, "dim")]
@@ -87,7 +87,9 @@ def _wrapped(text: str, width: int) -> list[Row]:
     return [said(line, width, "dim") for line in textwrap.wrap(text, max(width, 20))]
 
 
-def found_rows(found: Found | None, test: TestTriple | None, narrowed: Narrowed, width: int) -> list[Row]:
+def found_rows(
+    found: RunInfluences | None, test: TestTriple | None, narrowed: Narrowed, width: int
+) -> list[Row]:
     """The strongest of one test triple. A bar to the right speaks for it, to the left against."""
     if found is None or test is None:
         return []
@@ -102,7 +104,7 @@ def found_rows(found: Found | None, test: TestTriple | None, narrowed: Narrowed,
         ),
         width,
     )
-    all_found = found.found.get(test.test, ())
+    all_found = found.by_test.get(test.test, ())
     counted = f"{len(shown)} of {len(all_found)}: {narrowed.said(found)}"
     rows = [said(counted, width, "dim"), columns.heading()]
     largest = max((abs(one.score) for one in all_found), default=0.0)
@@ -116,14 +118,14 @@ def found_rows(found: Found | None, test: TestTriple | None, narrowed: Narrowed,
     return rows if shown else [*rows, said("none is like that", width, "dim")]
 
 
-def path_rows(found: Found, path: Sequence[Step], width: int) -> list[Row]:
+def path_rows(found: RunInfluences, path: Sequence[Step], width: int) -> list[Row]:
     """From the test triple's head to its tail, over the influential triple."""
     if not path:
         nothing = "it lies on no path of at most 4 edges from head to tail"
         return [said("PATH", width, "head"), said(nothing, width, "dim")]
-    words = [one_line(found.called(path[0].start))]
+    words = [one_line(found.name_of(path[0].start))]
     for step in path:
-        relation, end = one_line(found.called(step.relation)), one_line(found.called(step.end))
+        relation, end = one_line(found.name_of(step.relation)), one_line(found.name_of(step.end))
         words.append(f"─{relation}→ {end}" if step.forward else f"←{relation}─ {end}")
     edges = f"{len(path)} edge{'' if len(path) == 1 else 's'}"
     rows = [Row((Piece("PATH", "head"), Piece(f"  {edges} from head to tail", "dim")))]
@@ -136,16 +138,16 @@ def path_rows(found: Found, path: Sequence[Step], width: int) -> list[Row]:
     return [*rows, said(line, width)]
 
 
-def as_tables(found: Found, test: TestTriple, shown: Sequence[Influence]) -> list[dict[str, object]]:
+def as_tables(found: RunInfluences, test: TestTriple, shown: Sequence[Influence]) -> list[dict[str, object]]:
     """Labels as the run knows them, with what people call them beside."""
     tested = {"test_head": test.head, "test_relation": test.relation, "test_tail": test.tail}
     return [
         {
             **tested,
             **asdict(one),
-            "head_name": found.called(one.head),
-            "relation_name": found.called(one.relation),
-            "tail_name": found.called(one.tail),
+            "head_name": found.name_of(one.head),
+            "relation_name": found.name_of(one.relation),
+            "tail_name": found.name_of(one.tail),
         }
         for one in shown
     ]
@@ -172,8 +174,8 @@ def write(name: str, tables: Sequence[dict[str, object]]) -> Path:
     return path
 
 
-def _words(found: Found, *labels: str) -> str:
-    return " · ".join(one_line(found.called(label)) for label in labels)
+def _words(found: RunInfluences, *labels: str) -> str:
+    return " · ".join(one_line(found.name_of(label)) for label in labels)
 
 
 def _bar(score: float, largest: float) -> Piece:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.app import ComposeResult
 
 from kgops.jobs.regression_config import ARCHITECTURES
-from kgops.views.drafts import FIELDS, PULLED, Draft, completions, is_what_if
+from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
 from screens import new_run_page, new_run_plan, run_calls
 from screens.actions import Place as Where
@@ -114,7 +114,7 @@ class NewRun(Place):
     def _turn(self, by: int) -> None:
         """The next value of the row under the cursor, in either direction."""
         key = self.query_one("#body", Lines).key
-        if key in PULLED[self._draft.workload]:
+        if key in DRAFT_OPTIONS[self._draft.workload]:
             option = (self._answer.options or {}).get(str(key)) if self._answer is not None else None
             if option is not None:
                 now = self._draft.options.get(option.name)
@@ -127,7 +127,7 @@ class NewRun(Place):
     def action_unset(self) -> None:
         """Leaves the row to profile, planner and defaults."""
         key = str(self.query_one("#body", Lines).key)
-        if key in PULLED[self._draft.workload]:
+        if key in DRAFT_OPTIONS[self._draft.workload]:
             self._change(self._draft.with_option(key, None))
         elif key in ("profile", "gpu"):
             self._change(_with(self._draft, key, None))
@@ -233,7 +233,7 @@ class NewRun(Place):
         """What the neighbours of the value under the cursor would need."""
         now, answer = self._about, self._answer
         assert answer is not None
-        if now[1] in PULLED[self._draft.workload]:
+        if now[1] in DRAFT_OPTIONS[self._draft.workload]:
             needs = await asyncio.to_thread(self._what_if.needs, answer, str(now[1]))
         else:
             needs = ()

@@ -7,7 +7,7 @@ from typing import Any
 from kgops.cli.output import width_of
 from kgops.jobs.on_device import AUTO
 from kgops.jobs.text import one_line
-from kgops.views.drafts import FIELDS, PULLED, Draft, is_what_if
+from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, is_what_if
 from kgops.views.what_if import Answer, Offers, Option
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
@@ -20,7 +20,7 @@ _WIDEST = 150  # of a table that the eye still follows
 
 def rows(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> list[Row]:
     """What can be chosen: fields, then the options of the workload."""
-    options = [_option(name, draft, answer, _option_columns(width)) for name in PULLED[draft.workload]]
+    options = [_option(name, draft, answer, _option_columns(width)) for name in DRAFT_OPTIONS[draft.workload]]
     heading = [BLANK, _option_columns(width).heading()] if options else []
     return [*_fields(draft, offers, answer, width), *heading, *options]
 
@@ -41,8 +41,8 @@ def number_of(draft: Draft, answer: Answer | None, name: str) -> int | None:
 
 def _unsaid(draft: Draft, answer: Answer | None, name: str) -> str:
     """What an empty field comes to: a default, or what a configuration says."""
-    if draft.workload == "regress" and answer is not None and answer.asked is not None:
-        asked = answer.asked.settings if answer.draft.workload == draft.workload else {}
+    if draft.workload == "regress" and answer is not None and answer.requested is not None:
+        asked = answer.requested.settings if answer.draft.workload == draft.workload else {}
         return str(asked.get(name) or "")
     number = draft.number(name)
     return "" if number is None else str(number)
@@ -110,7 +110,7 @@ def _option_columns(width: int) -> Columns:
 def _option(name: str, draft: Draft, answer: Answer | None, columns: Columns) -> Row:
     option = (answer.options or {}).get(name) if answer is not None else None
     asked = draft.options.get(name)
-    if option is None or option.asked != asked:
+    if option is None or option.requested != asked:
         cells = (
             Piece(name),
             Piece("…" if asked is None else value_of(asked), "accent"),

@@ -18,7 +18,7 @@ from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.targets import Target
 from kgops.supervisor.plan_job import told
 from kgops.supervisor.plan_per_gpu import Placed
-from kgops.views.drafts import PULLED, is_what_if
+from kgops.views.drafts import DRAFT_OPTIONS, is_what_if
 from kgops.views.what_if import Answer, Need
 from screens.new_run_page import label_of, value_of
 from screens.rows import BLANK, Piece, Row, row, said
@@ -68,7 +68,7 @@ def plan_rows(
 
 def command_of(answer: Answer) -> str | None:
     """To copy; None where flags cannot say all of it."""
-    job, planned = answer.asked, answer.planned
+    job, planned = answer.requested, answer.planned
     if job is None:
         return None
     if job.workload == "exec":
@@ -182,7 +182,7 @@ def _about(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Ro
         return said("; ".join(str(c) for c in corrected if c.option == key), width, "warn")
     if needs:
         return _beside(needs, width)
-    others = [choice for choice in corrected if choice.option not in PULLED[answer.draft.workload]]
+    others = [choice for choice in corrected if choice.option not in DRAFT_OPTIONS[answer.draft.workload]]
     return said(str(others[0]), width, "warn") if others else BLANK
 
 

@@ -20,7 +20,7 @@ from screens.widgets.lines import Lines
 from screens.wording import sign_of, since, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.views.run_detail import Dossier
+    from kgops.views.run_detail import RunDetail
     from screens.feed import Wanted
     from storage.runs import Run
 
@@ -37,7 +37,7 @@ class RunScreen(ChangesRuns):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self._run = run
-        self._dossier: Dossier | None = None
+        self._detail: RunDetail | None = None
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -60,10 +60,10 @@ class RunScreen(ChangesRuns):
     def show_moment(self, moment: Moment) -> None:
         if moment.of != self.wanted:
             return
-        if moment.dossier is None:
+        if moment.detail is None:
             self.say(moment.trouble or f"run {self._run.id} is no longer in the record", "bad")
             return
-        self._dossier, self._run = moment.dossier, moment.dossier.run
+        self._detail, self._run = moment.detail, moment.detail.run
         self.draw()
 
     def action_log(self) -> None:
@@ -101,7 +101,7 @@ class RunScreen(ChangesRuns):
 
     def draw(self) -> None:
         width = self.size.width
-        if self._dossier is not None:
-            self.query_one("#body", Lines).show(run_page.rows(self._dossier, width))
+        if self._detail is not None:
+            self.query_one("#body", Lines).show(run_page.rows(self._detail, width))
         self.log_part.grows(not self._run.ended)
         self.show_title()

@@ -12,8 +12,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from kgops.jobs.text import one_line
-from kgops.views.log_lines import Level, Wanted
-from kgops.views.log_reader import ALL, Asked, LogReader, Page, Seek, Sought
+from kgops.views.log_lines import Level, LineFilter
+from kgops.views.log_reader import ALL, LogReader, Page, PageRequest, Seek, SeekResult
 from screens.background import begin
 from screens.question import Ask
 from screens.rows import Piece, Row
@@ -40,9 +40,9 @@ class RunLog(Vertical):
         super().__init__(id="log")
         self._path = path
         self._reader: LogReader | None = None
-        self._asked, self._page = Asked(), Page()
+        self._asked, self._page = PageRequest(), Page()
         self._wake = asyncio.Event()
-        self._wanted: Wanted | None = None  # what was searched for last
+        self._wanted: LineFilter | None = None  # what was searched for last
         self._searched: re.Pattern[str] | None = None
         self._mark: int | None = None  # the line that somebody was brought to
         self._below = 0  # lines above it on the screen when levels change
@@ -87,7 +87,7 @@ class RunLog(Vertical):
             if not page.busy:
                 await self._rest()
 
-    def _look(self, asked: Asked) -> Page:
+    def _look(self, asked: PageRequest) -> Page:
         """In a thread."""
         if self._reader is None:
             self._reader = LogReader(self._path)
@@ -106,7 +106,7 @@ class RunLog(Vertical):
         """Wakes the reader only for what is not here already: a page has some screens more than are in sight."""
         lines, before = self.lines, self._asked
         height = max(lines.size.height, 1)
-        asked = Asked(
+        asked = PageRequest(
             None if lines.follows else lines.top,
             height,
             before.levels if levels is None else levels,
@@ -164,7 +164,7 @@ class RunLog(Vertical):
         self._wanted = self._searched = self._mark = None
         if text:
             is_pattern = len(text) > 2 and text[0] == text[-1] == "/"
-            wanted = Wanted(text[1:-1] if is_pattern else text, is_pattern, text == text.lower())
+            wanted = LineFilter(text[1:-1] if is_pattern else text, is_pattern, text == text.lower())
             try:
                 self._searched = _pattern(wanted)
             except re.error as error:
@@ -179,7 +179,7 @@ class RunLog(Vertical):
         self._seek(step)
 
     def _seek(self, step: int) -> None:
-        wanted = self._wanted or Wanted(levels=_BAD)
+        wanted = self._wanted or LineFilter(levels=_BAD)
         line = self._line_from(step)
         self._ask(seek=Seek(line, wanted, step, self._time()))
 
@@ -212,7 +212,7 @@ class RunLog(Vertical):
     def _time(self) -> int:
         return self._asked.seek.time + 1 if self._asked.seek is not None else 1
 
-    def _arrive(self, sought: Sought) -> None:
+    def _arrive(self, sought: SeekResult) -> None:
         lines, seek = self.lines, sought.seek
         if sought.row is None:
             told = "nothing sounds bad" if self._wanted is None else f"no line has {self._wanted.text}"
@@ -264,7 +264,7 @@ class RunLog(Vertical):
         return f"no {called}" if self._page.numbered else f"looking for {called}, {self._page.counted:.0%}"
 
 
-def _pattern(wanted: Wanted) -> re.Pattern[str]:
+def _pattern(wanted: LineFilter) -> re.Pattern[str]:
     """What of a line is shown as found; a to z alone are the same as their capitals."""
     flags = re.IGNORECASE | (re.NOFLAG if wanted.regex else re.ASCII) if wanted.ignore_case else re.NOFLAG
     return re.compile(wanted.text if wanted.regex else re.escape(wanted.text), flags)

@@ -11,7 +11,7 @@ from kgops.jobs.text import one_line
 from screens.rows import Column, Columns, Piece, Row
 
 if TYPE_CHECKING:
-    from kgops.views.run_detail import Dossier, OptionRow
+    from kgops.views.run_detail import OptionRow, RunDetail
     from storage.attempts import Attempt
 
 __all__ = ["attempt_table", "option_table"]
@@ -22,7 +22,7 @@ _VALUE, _SHORT_VALUE = 15, 12
 _WIDEST = 150  # of a table that the eye still follows
 
 
-def option_table(known: Dossier, width: int) -> list[Row]:
+def option_table(known: RunDetail, width: int) -> list[Row]:
     """Nothing where a run has none, as one of a person's own command."""
     if not known.options:
         return []
@@ -43,10 +43,10 @@ def option_table(known: Dossier, width: int) -> list[Row]:
 
 def _option(option: OptionRow, columns: Columns) -> list[Row]:
     """Why it is not as it was asked for is said to the end."""
-    changed = option.asked not in (None, "auto") and option.applied not in (None, option.asked)
+    changed = option.requested not in (None, "auto") and option.applied not in (None, option.requested)
     before = (
         Piece(option.name),
-        Piece(option.asked or UNKNOWN),
+        Piece(option.requested or UNKNOWN),
         Piece(option.applied or UNKNOWN, "warn" if changed else "text"),
     )
     after = Piece(option.by, "dim"), Piece(option.effect, "dim")
@@ -66,7 +66,7 @@ def _to_its_end(
     return [columns.row((*before, Piece(first), *after)), *below]
 
 
-def attempt_table(known: Dossier, width: int) -> list[Row]:
+def attempt_table(known: RunDetail, width: int) -> list[Row]:
     """With one attempt there is nothing to tell that the title does not."""
     if len(known.attempts) < 2 and not any(made.adoptions for made in known.attempts):
         return []

@@ -19,7 +19,7 @@ from screens.widgets.curve_panels import panels
 from screens.wording import metric_of, pace_of, progress_of
 
 if TYPE_CHECKING:
-    from kgops.views.run_detail import Dossier
+    from kgops.views.run_detail import RunDetail
     from storage.reports import Event
     from storage.runs import Run
 
@@ -30,7 +30,7 @@ _WIDE = 100  # columns from which there is room for the longer bar
 _FILES_SHOWN = 12
 
 
-def rows(known: Dossier, width: int) -> list[Row]:
+def rows(known: RunDetail, width: int) -> list[Row]:
     sections = (
         _state(known, width),
         panels(known, width),
@@ -51,7 +51,7 @@ def rows(known: Dossier, width: int) -> list[Row]:
     return out
 
 
-def _state(known: Dossier, width: int) -> list[Row]:
+def _state(known: RunDetail, width: int) -> list[Row]:
     run = known.run
     out = []
     if run.reason:
@@ -82,7 +82,7 @@ def _origin(event: Event, width: int) -> Row:
     return said(f"imported {moment(event.at)}: {run}from {told.get('source') or UNKNOWN}", width, "accent")
 
 
-def _gpus(known: Dossier) -> str | None:
+def _gpus(known: RunDetail) -> str | None:
     """As people call them, as far as the run's environment names them: a UUID takes half a line."""
     if known.run.gpu is None:
         return None
@@ -102,12 +102,12 @@ def _joined(facts: list[str], width: int) -> list[Row]:
     return [said(line, width, "dim") for line in lines]
 
 
-def _above_what(known: Dossier) -> str:
+def _above_what(known: RunDetail) -> str:
     """In a record of before, tensors were predicted to come on top of libraries."""
     return "above libraries" if known.process is None else "above its start"
 
 
-def _of_what(known: Dossier) -> str:
+def _of_what(known: RunDetail) -> str:
     """And how far off it was, where that has been measured."""
     if known.process is not None:
         off = _off(known.above_start_mib, known.predicted_above_start_mib)
@@ -124,7 +124,7 @@ def _off(measured: float | None, predicted: float | None) -> str | None:
     return off_by(measured, predicted) if measured and predicted else None
 
 
-def _estimate(known: Dossier, width: int) -> list[Row]:
+def _estimate(known: RunDetail, width: int) -> list[Row]:
     """The parts of the prediction at its peak, largest first."""
     estimate = (known.forecast or {}).get("estimate") or {}
     parts = sorted((estimate.get("parts_mib") or {}).items(), key=lambda part: -part[1])
@@ -168,7 +168,7 @@ def _progress(run: Run, bar: int) -> Iterator[Piece]:
         yield Piece(metric_of(run), "strong")
 
 
-def _metrics(known: Dossier, width: int) -> list[Row]:
+def _metrics(known: RunDetail, width: int) -> list[Row]:
     """In as many columns as there is room for, read downwards."""
     if not known.metrics:
         return []
@@ -188,12 +188,12 @@ def _metrics(known: Dossier, width: int) -> list[Row]:
     return out
 
 
-def _said_by_worker(known: Dossier, width: int) -> list[Row]:
+def _said_by_worker(known: RunDetail, width: int) -> list[Row]:
     """Each to its end."""
-    if not known.said:
+    if not known.messages:
         return []
     out = [said("THE WORKER SAID", width, "head")]
-    for at, text in known.said:
+    for at, text in known.messages:
         when = f"{moment(at)}  "
         first, *more = textwrap.wrap(one_line(text), max(width - len(when), 20)) or [""]
         out.append(Row((Piece(when, "dim"), *said(first, width - len(when)).pieces)))
@@ -201,7 +201,7 @@ def _said_by_worker(known: Dossier, width: int) -> list[Row]:
     return out
 
 
-def _words(known: Dossier, width: int) -> list[Row]:
+def _words(known: RunDetail, width: int) -> list[Row]:
     out = []
     if known.tags:
         out += [said("TAGS", width, "head"), said(" ".join(known.tags), width, "accent")]
@@ -236,7 +236,7 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str
             yield f"{before}{name}", value if isinstance(value, str) else json.dumps(value)
 
 
-def _artifacts(known: Dossier, width: int) -> list[Row]:
+def _artifacts(known: RunDetail, width: int) -> list[Row]:
     columns = Columns(
         (Column("ARTIFACT", 14), Column("MiB", 8, right=True), Column("file", 20, grows=True)), width
     )

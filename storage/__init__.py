@@ -1,3 +1,3 @@
-"""What is kept: the database, and all that knows SQL."""
+"""Storage: the SQLite database; the only package that contains SQL."""
 
 PART_OF = "kgops"

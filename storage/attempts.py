@@ -1,4 +1,4 @@
-"""Attempts: one worker process each, with the identity that proves which process it was."""
+"""Attempts of runs: one worker process each, with PID, start time and boot ID that identify the process."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def begin(
     supervisor_pid: int,
     started_at: float,
 ) -> None:
-    """Records an attempt whose identity is on disk; the run is running from here.
+    """Records an attempt whose identity is on disk and sets the run to running.
 
-    May be repeated for the same attempt: a supervisor may have died between folder and database.
+    May be repeated for one attempt: a supervisor may have died between writing the folder and the database.
     """
     with transaction(conn):
         conn.execute(
             "INSERT INTO attempt (run, number, settings, gpu, boot_id, worker_pid, worker_started,"
             " supervisor_pid, started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            # The same attempt again, or one of its number whose worker never began.
+            # A repeated attempt, or one of this number whose worker never started.
             " ON CONFLICT DO UPDATE SET boot_id = excluded.boot_id, worker_pid = excluded.worker_pid,"
             " worker_started = excluded.worker_started, supervisor_pid = excluded.supervisor_pid,"
             " started_at = excluded.started_at WHERE outcome IS NULL",
@@ -96,7 +96,7 @@ def note_peaks(
     host_mib: float | None,
     cpu_s: float | None,
 ) -> None:
-    """Keeps the larger of what is known and what is new; None says nothing."""
+    """Raises the stored peaks to these values; None changes nothing."""
     with transaction(conn):
         for table, key in (("attempt", "run = :run AND number = :number"), ("run", "id = :run")):
             conn.execute(
@@ -119,7 +119,7 @@ def close(
     signal: int | None,
     ended_at: float,
 ) -> None:
-    """Written once: a second close of the same attempt changes nothing."""
+    """Writes an attempt's outcome once: closing it again changes nothing."""
     with transaction(conn):
         conn.execute(
             "UPDATE attempt SET outcome = ?, reason = ?, exit_code = ?, signal = ?, ended_at = ?"
@@ -130,5 +130,5 @@ def close(
 
 def of_run(conn: sqlite3.Connection, run: int) -> list[Attempt]:
     rows = conn.execute(f"SELECT {', '.join(COLUMNS)} FROM attempt WHERE run = ? ORDER BY number", (run,))
-    found = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-    return [Attempt(**{**row, "settings": json.loads(row["settings"])}) for row in found]
+    tables = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    return [Attempt(**{**row, "settings": json.loads(row["settings"])}) for row in tables]

@@ -1,4 +1,4 @@
-"""Benchmarks: what is to be compared, and the pairs of runs that are finished, so that none is repeated."""
+"""Benchmarks: their plans, and the finished pairs of runs, which are not repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a run of the baseline and one of `variant` measured, one after the other."""
+    """A paired comparison: a run of the baseline and one of `variant`, one after the other."""
 
     round: int
     variant: str
@@ -62,7 +62,7 @@ def begin(
 
 
 def unfinished(conn: sqlite3.Connection, name: str, plan: dict[str, Any]) -> list[Bench]:
-    """Those of this very plan, on whatever machine; the newest first."""
+    """Unfinished benchmarks with this plan, on any machine, newest first."""
     rows = conn.execute(
         f"SELECT {_BENCH} FROM bench WHERE plan_key = ? AND ended_at IS NULL ORDER BY id DESC",
         (_digest(name, plan),),
@@ -88,7 +88,7 @@ def end(conn: sqlite3.Connection, number: int, at: float) -> None:
 
 
 def add_pair(conn: sqlite3.Connection, bench: int, pair: Pair) -> None:
-    """Once: a finished pair stays as it was measured."""
+    """Adds a finished pair, which is not changed later."""
     with transaction(conn):
         conn.execute(
             "INSERT INTO pair (bench, round, variant, baseline_run, variant_run, baseline, measured, busy, noted, at)"
@@ -101,7 +101,7 @@ def add_pair(conn: sqlite3.Connection, bench: int, pair: Pair) -> None:
         )
 
 
-def take_in(
+def import_bench(
     conn: sqlite3.Connection,
     name: str,
     plan: dict[str, Any],
@@ -109,12 +109,12 @@ def take_in(
     fingerprint: dict[str, Any],
     begun_at: float,
     ended_at: float,
-    found: Sequence[Pair],
+    finished: Sequence[Pair],
 ) -> int:
-    """A finished benchmark from elsewhere, whole or not at all."""
+    """Imports a finished benchmark in one transaction."""
     with transaction(conn):
         number = begin(conn, name, plan, command, fingerprint, begun_at)
-        for pair in found:
+        for pair in finished:
             add_pair(conn, number, pair)
         end(conn, number, ended_at)
     return number

@@ -1,4 +1,4 @@
-"""Claims: values somebody wrote down, kept beside the measurements that confirm or refute them."""
+"""Claims: numbers from documents, stored beside the measurements that confirm or refute them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.database import transaction
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`low` and `high` are what was claimed, in `unit`; None where no value was given."""
+    """`low` and `high` are the claimed range in `unit`; None where the claim has no number."""
 
     name: str
     said_by: str
@@ -23,7 +23,7 @@ class Claim:
 
 
 def keep(conn: sqlite3.Connection, claims: Iterable[Claim]) -> None:
-    """As they are written now; those that are no longer made stay."""
+    """Adds or updates claims; claims that are not given stay."""
     with transaction(conn):
         conn.executemany(
             "INSERT INTO claim (name, said_by, source, text, low, high, unit) VALUES (?, ?, ?, ?, ?, ?, ?)"

@@ -1,4 +1,4 @@
-"""Terms of a filter as SQL: every value is bound, every column comes from the table of fields."""
+"""Compile filter terms to SQL: values are bound parameters, columns come from FIELDS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.search import Condition
 
 
 def compiled(conn: sqlite3.Connection, terms: Iterable[Term]) -> tuple[Condition, ...]:
-    """For runs.Filter: all of them must hold."""
+    """The conditions of all terms, for runs.Filter."""
     return tuple(of_term(conn, term) for term in terms)
 
 
@@ -29,15 +29,15 @@ def of_term(conn: sqlite3.Connection, term: Term) -> Condition:
         clause, values = _contains("text" if column == "note" else column, str(term.values[0]))
     elif term.kind == "gpu":
         clause, values = _on_gpu(str(term.values[0]), term.prefix)
-    elif term.kind == "moment":
+    elif term.kind == "time":
         clause, values = f"{column} {'>=' if term.key == 'since' else '<'} ?", [*term.values]
     else:
         clause, values = _compared(column, term)
     if term.key in ("tag", "note"):
-        if term.values == (NONE,):  # has none at all
+        if term.values == (NONE,):  # runs without any
             return Condition(term.key, "run", "1", (), not term.negated)
         return Condition(term.key, "run", clause, tuple(values), term.negated)
-    # An index gives the few runs that have one value; everything else is told from each run's row.
+    # An index finds the few runs with one value; other conditions scan each run's row.
     indexed = term.kind == "choice" and term.key in ("state", "workload") and not term.prefix
     return Condition("run", "id", clause, tuple(values), term.negated, dense=not indexed)
 
@@ -67,19 +67,19 @@ def _contains(column: str, text: str) -> tuple[str, list[Any]]:
     return f"{column} LIKE ? ESCAPE '\\'", [f"%{search.escaped(text)}%"]
 
 
-def _on_gpu(asked: str, prefix: bool) -> tuple[str, list[Any]]:
-    """The GPU's model by whole words (`t4` is no T400), its UUID's beginning, or what was asked for."""
-    if asked == NONE:
+def _on_gpu(gpu: str, prefix: bool) -> tuple[str, list[Any]]:
+    """Matches the GPU model by whole words (`t4` is not T400), the start of its UUID, or the requested GPU."""
+    if gpu == NONE:
         return "run.gpu_request IS NULL AND run.gpu IS NULL", []
-    words = search.escaped(" ".join(re.split(r"[\s-]+", asked)))
+    words = search.escaped(" ".join(re.split(r"[\s-]+", gpu)))
     like = f"% {words}{'' if prefix else ' '}%"
-    # GPUs are few and asked once. Only a run of several GPUs is looked through for each of them.
+    # The table of GPUs is small and read once; only runs on several GPUs are scanned for each of them.
     of_model = "SELECT uuid FROM gpu WHERE ' ' || replace(name, '-', ' ') || ' ' LIKE ? ESCAPE '\\'"
     of_several = f"instr(run.gpu, ',') AND EXISTS ({of_model} AND instr(run.gpu, uuid))"
     by_uuid = "length(?) > 4 AND instr(',' || run.gpu, ',' || ?)"
     return (
         f"run.gpu IN ({of_model}) OR run.gpu_request = ? OR ({of_several}) OR ({by_uuid})",
-        [like, asked, like, asked, asked],
+        [like, gpu, like, gpu, gpu],
     )
 
 
@@ -87,7 +87,7 @@ def _of_metric(term: Term) -> Condition:
     which, name = scores.split(term.key)
     source, values = scores.values_of(name, which)
     clause, bound = _compared("value", term)
-    if term.values == (NONE,):  # has no such metric, or it was no number
+    if term.values == (NONE,):  # no such metric, or NaN
         return Condition(f"({source})", "run", "value IS NOT NULL", (*values,), not term.negated)
     return Condition(f"({source})", "run", clause, (*values, *bound), term.negated)
 

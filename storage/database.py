@@ -1,4 +1,4 @@
-"""Opening the one database: writers, readers, transactions, and what SQLite's errors mean.
+"""Open the database for reading or writing, run transactions, and explain SQLite's errors.
 
 Every process has one connection. Writers begin with BEGIN IMMEDIATE: a deferred transaction that
 reads and then writes fails at once under another writer, whatever its timeout.
@@ -27,13 +27,13 @@ from storage.errors import (
 )
 
 SCHEMA_VERSION = 5
-Connection = sqlite3.Connection  # so that no other room has to name SQLite
+Connection = sqlite3.Connection  # so that other packages need not import sqlite3
 BUSY_TIMEOUT_S = 30.0
 _OLDEST_LIBRARY = (3, 37, 0)  # STRICT tables
 
 
 def open_writer(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
-    """A connection that may write; creates and migrates the database where needed."""
+    """Opens the database for writing; creates or migrates it where needed."""
     if _version(path, busy_timeout_s) != SCHEMA_VERSION:
         _migrate(path, busy_timeout_s)
     with explained(path):
@@ -46,7 +46,7 @@ def open_writer(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite
 
 
 def open_reader(path: Path, *, busy_timeout_s: float = 5.0) -> sqlite3.Connection:
-    """A connection that cannot write. Raises DatabaseMissing where there is none yet."""
+    """Opens the database read-only. Raises DatabaseMissing where there is none yet."""
     if not _is_there(path):
         raise DatabaseMissing(f"there is no database at {path} yet")
     with explained(path):
@@ -69,18 +69,18 @@ def open_reader(path: Path, *, busy_timeout_s: float = 5.0) -> sqlite3.Connectio
 
 @contextmanager
 def transaction(conn: sqlite3.Connection) -> Iterator[None]:
-    """BEGIN IMMEDIATE … COMMIT; rolled back on any error. Inside another one it simply joins it."""
+    """BEGIN IMMEDIATE … COMMIT, rolled back on any error. Inside another transaction it joins that one."""
     if conn.in_transaction:
         yield
         return
     with explained(None):
         conn.execute("BEGIN IMMEDIATE")
     try:
-        with explained(None):  # a large transaction meets the full disk before its COMMIT
+        with explained(None):  # a large transaction can fill the disk before its COMMIT
             yield
         _commit(conn)
     except BaseException:
-        if conn.in_transaction:  # a full disk makes SQLite roll back by itself
+        if conn.in_transaction:  # on a full disk SQLite has rolled back already
             conn.execute("ROLLBACK")
         raise
 
@@ -90,15 +90,15 @@ def _commit(conn: sqlite3.Connection) -> None:
         with explained(None):
             conn.execute("COMMIT")
     except (DatabaseBusy, DatabaseFull):
-        raise  # taken back whole
+        raise  # rolled back completely
     except StorageError as error:
-        # The log may hold the end of the transaction already; whoever opens the database next goes by that.
+        # The write-ahead log may hold the end of the transaction already; the next process to open it would apply it.
         raise CommitUnknown(f"{error.message} while it was being written", error.hint) from error
 
 
 @contextmanager
 def explained(path: Path | None) -> Iterator[None]:
-    """Turns SQLite's errors into errors that say what to do; leaves mistakes of ours alone."""
+    """Turns SQLite's errors into StorageErrors with hints; programming errors are raised unchanged."""
     where = f"the database {path}" if path else "the database"
     try:
         yield
@@ -110,7 +110,7 @@ def explained(path: Path | None) -> Iterator[None]:
                 f"{where} is locked by another process",
                 "wait for it to finish, or find it with `fuser -v` on the file",
             ) from error
-        # The files beside the database cannot grow either, which SQLite calls an I/O error.
+        # On a full disk, SQLite reports files beside the database that cannot grow as an I/O error.
         no_room = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR) and path and _is_full(path.parent)
         if code == sqlite3.SQLITE_FULL or no_room:
             raise DatabaseFull(f"no space left for {where}", "free some space: nothing was lost") from error
@@ -121,7 +121,7 @@ def explained(path: Path | None) -> Iterator[None]:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise DatabaseDamaged(
                 f"{where} is damaged: {text}",
-                "move it away and run `kgops doctor --rebuild`: the run folders hold the record too",
+                "move it away and run `kgops doctor --rebuild`, which restores the runs from their folders",
             ) from error
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
             _must_be_readable(path)
@@ -133,7 +133,7 @@ def explained(path: Path | None) -> Iterator[None]:
 
 
 def _is_there(path: Path) -> bool:
-    """Raises DatabaseOutOfReach where that cannot be told, as in another person's home."""
+    """Whether the file exists. Raises DatabaseOutOfReach where permissions prevent checking."""
     try:
         return path.exists()
     except OSError as error:
@@ -141,8 +141,9 @@ def _is_there(path: Path) -> bool:
 
 
 def _must_be_readable(path: Path | None) -> None:
-    """SQLite does not say why it cannot open a file. It is not opened here: to close it would let go of locks that
-    SQLite holds on it in this process."""
+    """Raises DatabaseOutOfReach where permissions prevent reading, which SQLite does not report.
+
+    Does not open the file: closing it would release the locks that SQLite holds in this process."""
     if path is not None and _is_there(path) and not os.access(path, os.R_OK):
         raise _closed(path, PermissionError(errno.EACCES, ""))
 
@@ -151,12 +152,12 @@ def _closed(path: Path, error: OSError) -> DatabaseOutOfReach:
     closed = error.errno in (errno.EACCES, errno.EPERM)
     return DatabaseOutOfReach(
         f"the database {path} cannot be opened: {os.strerror(error.errno or 0)}",
-        "it is somebody else's: set KGOPS_HOME to a folder of your own" if closed else "check the disk",
+        "it belongs to another user: set KGOPS_HOME to a folder of yours" if closed else "check the disk",
     )
 
 
-def told_of(error: Exception) -> StorageError | None:
-    """What an error of SQLite means to a person; None for any other. A mistake of ours is raised as it is."""
+def storage_error(error: Exception) -> StorageError | None:
+    """The StorageError for an error of SQLite; None for other errors. Programming errors are raised unchanged."""
     if not isinstance(error, sqlite3.Error):
         return None
     try:
@@ -175,12 +176,12 @@ def _is_full(folder: Path) -> bool:
 
 
 def library_version() -> tuple[str, bool]:
-    """SQLite's, and whether it is new enough for the tables."""
+    """SQLite's version, and whether it is new enough."""
     return sqlite3.sqlite_version, sqlite3.sqlite_version_info >= _OLDEST_LIBRARY
 
 
 def integrity_problems(conn: sqlite3.Connection) -> list[str]:
-    """Empty when SQLite finds the file sound."""
+    """Problems found by SQLite's integrity check; empty where the file is intact."""
     with explained(None):
         rows = [row[0] for row in conn.execute("PRAGMA integrity_check")]
         foreign = [
@@ -190,19 +191,19 @@ def integrity_problems(conn: sqlite3.Connection) -> list[str]:
     return [row for row in rows if row != "ok"] + foreign
 
 
-def fold_log(conn: Connection) -> None:
-    """What is in the write-ahead log goes into the file itself, and the log is emptied."""
+def checkpoint_log(conn: Connection) -> None:
+    """Checkpoints the write-ahead log into the database file and truncates it."""
     conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def changed_since(conn: sqlite3.Connection, seen: int | None) -> tuple[bool, int]:
-    """Whether another connection has committed since `seen`: one cheap pragma, for pollers."""
+    """Whether another connection has committed since `seen`, by one cheap pragma, for polling."""
     version: int = conn.execute("PRAGMA data_version").fetchone()[0]
     return version != seen, version
 
 
 def _version(path: Path, busy_timeout_s: float) -> int:
-    """The schema's number; 0 where there is no database."""
+    """The schema version; 0 where there is no database."""
     if not _is_there(path):
         return 0
     with explained(path):
@@ -229,14 +230,14 @@ def _open_for_reading(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         conn = _connect(f"{uri}?mode=ro", busy_timeout_s)
         conn.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.OperationalError as error:
-        # A WAL database on a read-only or a full file system needs files beside it that cannot be made there.
-        # Nobody can write it either, so it may be read as it stands.
+        # On a read-only or full file system a WAL database cannot create the files it needs beside it.
+        # Nobody can write it there either, so it can be opened as immutable.
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         no_files = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
         if not no_files or not (_is_full(path.parent) or not os.access(path.parent, os.W_OK)):
             raise
         wal = path.with_name(path.name + "-wal")
-        if wal.exists() and wal.stat().st_size:  # what it holds would be passed over
+        if wal.exists() and wal.stat().st_size:  # immutable mode would ignore the write-ahead log
             raise
         conn = _connect(f"{uri}?immutable=1", busy_timeout_s)
     conn.execute("PRAGMA query_only = ON")
@@ -253,7 +254,7 @@ def _connect(uri: str, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def _migrate(path: Path, busy_timeout_s: float) -> None:
-    # sqlite-utils raises when several processes apply migrations together: one at a time.
+    # One process at a time: sqlite-utils raises when several processes apply migrations together.
     lock = os.open(path.with_name(path.name + ".migrate.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

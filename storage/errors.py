@@ -1,10 +1,10 @@
-"""What can be wrong with a database, said so that a person can act on it."""
+"""Errors of the database, with messages and hints that a person can act on."""
 
 from __future__ import annotations
 
 
 class StorageError(Exception):
-    """Has the shape of a KgopsError; storage stands below kgops and cannot import it."""
+    """Has the attributes of KgopsError, which storage cannot import."""
 
     exit_code = 1
 
@@ -27,15 +27,15 @@ class DatabaseReadOnly(StorageError):
 
 
 class DatabaseOutOfReach(StorageError):
-    """The disk, or its permissions, do not let it be opened or read; the database itself may be sound."""
+    """The disk or its permissions prevent reading; the database itself may be intact."""
 
 
 class CommitUnknown(StorageError):
-    """The disk failed while a transaction was committed: it may be there when the database is opened next, or not."""
+    """The disk failed during a commit: the transaction may or may not be there when the database is next opened."""
 
 
 class RunGone(StorageError):
-    """The run was deleted after it had been looked up."""
+    """The run was deleted by another process after it had been read."""
 
     exit_code = 2
 

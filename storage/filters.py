@@ -1,8 +1,8 @@
-"""The language runs are filtered by: `workload:train gpu:t4 mrr>0.3 tag:paper since:7d "two words" -tag:old`.
+"""Parse filters of runs: `workload:train gpu:t4 mrr>0.3 tag:paper since:7d "two words" -tag:old`.
 
-Terms are separated by blanks and must all hold; `-` before one turns it round. A term is a key with `:` and a
+Terms are separated by blanks and must all match; `-` before a term negates it. A term is a key with `:` and a
 value, a name with a comparison and a number, or a word that occurs anywhere in label, command, tags or notes.
-Reading never raises: what cannot be understood comes back as troubles that name their place.
+Parsing never raises: terms that cannot be parsed are returned as troubles with their position.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from storage.runs import ACTIVE, COMPUTED, ENDED, STATES, UNFINISHED, WAITING
 
-Kind = Literal["words", "choice", "contains", "gpu", "moment", "number", "metric"]
+Kind = Literal["words", "choice", "contains", "gpu", "time", "number", "metric"]
 
 
 class Field(NamedTuple):
@@ -35,8 +35,8 @@ FIELDS: dict[str, Field] = {
     "folder": Field("contains", "run.folder"),
     "note": Field("contains", "note"),
     "gpu": Field("gpu", "run.gpu"),
-    "since": Field("moment", "run.submitted_at"),
-    "until": Field("moment", "run.submitted_at"),
+    "since": Field("time", "run.submitted_at"),
+    "until": Field("time", "run.submitted_at"),
     "run": Field("number", "run.id"),
     "attempts": Field("number", "run.attempts"),
     "exit": Field("number", "run.exit_code"),
@@ -49,7 +49,7 @@ FIELDS: dict[str, Field] = {
     "rate": Field("number", "run.rate"),
     "done": Field("number", "run.done"),
     "total": Field("number", "run.total"),
-    # As the columns of `kgops runs --json` are called.
+    # The column names of `kgops runs --json`.
     "id": Field("number", "run.id"),
     "exit_code": Field("number", "run.exit_code"),
     "peak_gpu_mib": Field("number", "run.peak_gpu_mib", "mib"),
@@ -65,14 +65,14 @@ GROUPS = {
     "unfinished": UNFINISHED,
     "oom": ("out_of_memory",),
 }
-NONE = "none"  # `profile:none`: nothing in that column
+NONE = "none"  # `profile:none`: no value in that column
 
-Value = str | float | tuple[float, float]  # a pair is a range, both ends in it
+Value = str | float | tuple[float, float]  # a pair is a closed range
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One condition. `key` is a name of FIELDS, "words", or a metric's; `prefix`: its last value is half-typed."""
+    """One condition. `key` is in FIELDS, "words", or a metric's name; `prefix`: its last value is incomplete."""
 
     kind: Kind
     key: str
@@ -84,7 +84,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What cannot be understood, and where in the text it stands."""
+    """A part of the filter that cannot be parsed, with its position."""
 
     at: int
     length: int
@@ -93,8 +93,8 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """`pending` is what somebody has only begun to type: left out of the terms, and no trouble."""
+class ParsedFilter:
+    """A parsed filter. `pending` is an incomplete last term: neither applied nor an error."""
 
     terms: tuple[Term, ...]
     troubles: tuple[Trouble, ...] = ()
@@ -107,8 +107,8 @@ class _Bad(Exception):
         self.message, self.hint = message, hint
 
 
-class _Begun(Exception):
-    """Typed so far, it may become a term."""
+class _Incomplete(Exception):
+    """The term is incomplete but may become valid."""
 
 
 _TOKEN = re.compile(r'(?:[^\s"]+|"[^"]*("|$))+')
@@ -120,41 +120,41 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _MIB = {"mib": 1, "m": 1, "gib": 1024, "g": 1024, "tib": 1 << 20, "t": 1 << 20}
 
 
-def read(text: str, *, now: float | None = None, typing: bool = False) -> Reading:
-    """`typing`: a last term that nothing follows may be half-typed; a value that is matches by its beginning."""
+def read(text: str, *, now: float | None = None, typing: bool = False) -> ParsedFilter:
+    """Parses a filter. `typing`: the last term may be incomplete, and its value then matches as a prefix."""
     at = time.time() if now is None else now
     terms: list[Term] = []
     troubles: list[Trouble] = []
     pending = None
-    for found in _TOKEN.finditer(_UNBINDABLE.sub("\ufffd", text)):
-        begun = typing and found.end() == len(text)
+    for token in _TOKEN.finditer(_UNBINDABLE.sub("\ufffd", text)):
+        begun = typing and token.end() == len(text)
         try:
-            term = _term(found[0], at, begun)
-        except _Begun:
+            term = _term(token[0], at, begun)
+        except _Incomplete:
             if begun:
-                pending = found[0]
+                pending = token[0]
                 continue
-            hint = "write the value right behind the sign, as in  tag:paper  or  mrr>0.3"
-            troubles.append(_trouble(found, f"{found[0]!r:.60} has no value", hint))
+            hint = "write the value directly after the sign, as in  tag:paper  or  mrr>0.3"
+            troubles.append(_trouble(token, f"{token[0]!r:.60} has no value", hint))
         except _Bad as bad:
-            troubles.append(_trouble(found, bad.message, bad.hint))
+            troubles.append(_trouble(token, bad.message, bad.hint))
         else:
             if term is not None:
                 terms.append(term)
-    return Reading(tuple(terms), tuple(troubles), pending)
+    return ParsedFilter(tuple(terms), tuple(troubles), pending)
 
 
-def _trouble(found: re.Match[str], message: str, hint: str) -> Trouble:
-    return Trouble(found.start(), len(found[0]), message, hint)
+def _trouble(token: re.Match[str], message: str, hint: str) -> Trouble:
+    return Trouble(token.start(), len(token[0]), message, hint)
 
 
 def _term(token: str, now: float, begun: bool) -> Term | None:
     negated = token.startswith("-")
     body = token[1:] if negated else token
     if not body:
-        raise _Begun
+        raise _Incomplete
     if body.count('"') % 2 and not begun:
-        raise _Bad(f"the quote in {token!r:.60} is not closed", 'put a " behind the last word')
+        raise _Bad(f"the quote in {token!r:.60} is not closed", 'put a " after the last word')
     split = _TERM.fullmatch(body)
     if split is None:
         word = body.replace('"', "")
@@ -162,8 +162,8 @@ def _term(token: str, now: float, begun: bool) -> Term | None:
     key, op, quoted = split["key"], split["op"], '"' in split["value"]
     value = split["value"].replace('"', "")
     if not value:
-        raise _Begun
-    # What follows a closing quote or a blank is finished.
+        raise _Incomplete
+    # A value is complete after a closing quote or a blank.
     prefix = begun and not (quoted and split["value"].endswith('"') and not body.count('"') % 2)
     field = FIELDS.get(key)
     if field is None:
@@ -177,24 +177,24 @@ def _term(token: str, now: float, begun: bool) -> Term | None:
         return Term("choice", key, ":", _choices(key, value, prefix), negated, half)
     if field.kind == "number":
         return Term("number", key, *_comparison(key, op, value, field.unit, begun), negated)
-    if field.kind == "moment":
-        return Term("moment", key, ":", (_moment(key, value, now, begun),), negated)
+    if field.kind == "time":
+        return Term("time", key, ":", (_timestamp(key, value, now, begun),), negated)
     return Term(field.kind, key, ":", (value,), negated, prefix)
 
 
 def _choices(key: str, value: str, prefix: bool) -> tuple[str, ...]:
-    wanted = [one for one in value.split(",") if one]
-    if not wanted:
-        raise _Begun
-    return _states(wanted, prefix) if key == "state" else tuple(wanted)
+    values = [one for one in value.split(",") if one]
+    if not values:
+        raise _Incomplete
+    return _states(values, prefix) if key == "state" else tuple(values)
 
 
-def _states(wanted: list[str], prefix: bool) -> tuple[str, ...]:
-    """Written out: a half-typed one, or one that ends with `*`, may be several."""
+def _states(names: list[str], prefix: bool) -> tuple[str, ...]:
+    """The full names of states; an incomplete one, or one that ends with `*`, may match several."""
     known = (*STATES, *GROUPS)
     out: list[str] = []
-    for i, one in enumerate(name.lower() for name in wanted):
-        half = one.endswith("*") or (prefix and i == len(wanted) - 1)
+    for i, one in enumerate(name.lower() for name in names):
+        half = one.endswith("*") or (prefix and i == len(names) - 1)
         fits = [name for name in known if name == one or (half and name.startswith(one.rstrip("*")))]
         if not fits:
             raise _Bad(f"there is no state {one!r:.60}", _nearest(one, known, "states"))
@@ -204,7 +204,7 @@ def _states(wanted: list[str], prefix: bool) -> tuple[str, ...]:
 
 
 def _metric(key: str, op: str, value: str, negated: bool, begun: bool) -> Term:
-    """Any name may be that of a metric: what a run reports has whatever name it gives."""
+    """A term for a metric, which may have any name."""
     is_range = op == ":" and re.match(r"[-+.\d]", value)
     if op == ":" and not is_range:
         raise _Bad(
@@ -218,7 +218,7 @@ def _comparison(key: str, op: str, value: str, unit: str, begun: bool) -> tuple[
     if op in (":", "=") and ".." in value:
         low, _, high = value.partition("..")
         if begun and not high:
-            raise _Begun
+            raise _Incomplete
         lowest = _number(key, low, unit, False) if low else float("-inf")
         return "=", ((lowest, _number(key, high, unit, begun) if high else float("inf")),)
     if op in (":", "=") and value == NONE:
@@ -228,22 +228,20 @@ def _comparison(key: str, op: str, value: str, unit: str, begun: bool) -> tuple[
 
 def _number(key: str, text: str, unit: str, begun: bool) -> float:
     units: dict[str, int] = {"mib": _MIB, "seconds": SECONDS}.get(unit, {})
-    found = _NUMBER.fullmatch(text)
-    if found and (not found[2] or found[2].lower() in units):
-        return float(found[1]) * units.get(found[2].lower(), 1)
-    unit_begun = found and any(name.startswith(found[2].lower()) for name in units)
+    match = _NUMBER.fullmatch(text)
+    if match and (not match[2] or match[2].lower() in units):
+        return float(match[1]) * units.get(match[2].lower(), 1)
+    unit_begun = match and any(name.startswith(match[2].lower()) for name in units)
     if begun and (
         unit_begun or NONE.startswith(text) or re.fullmatch(r"[+-]?\.?|.*[\d.]e[+-]?", text.lower())
     ):
-        raise _Begun
-    more = f", with {', '.join(units)} behind it if you like" if units else ""
-    raise _Bad(
-        f"{key} is compared with a number, not with {text!r:.60}", f"write a number, as in  {key}>0.3{more}"
-    )
+        raise _Incomplete
+    more = f", optionally with a unit: {', '.join(units)}" if units else ""
+    raise _Bad(f"{key} needs a number, not {text!r:.60}", f"write a number, as in  {key}>0.3{more}")
 
 
-def _moment(key: str, value: str, now: float, begun: bool) -> float:
-    """A span ago, or a date in local time."""
+def _timestamp(key: str, value: str, now: float, begun: bool) -> float:
+    """The time of a date (local time) or of a span before now."""
     span = _SPAN.fullmatch(value)
     if span:
         return now - int(span[1]) * SECONDS[span[2]]
@@ -258,9 +256,10 @@ def _moment(key: str, value: str, now: float, begun: bool) -> float:
     except (ValueError, OverflowError, OSError):
         pass
     if begun and (re.fullmatch(r"[\d:T.+-]+", value) or any(name.startswith(value) for name in named)):
-        raise _Begun
+        raise _Incomplete
     raise _Bad(
-        f"{value!r:.60} is no moment", f"write {key}:30m, {key}:12h, {key}:7d, {key}:2w or {key}:2026-01-31"
+        f"{value!r:.60} is not a date or time span",
+        f"write {key}:30m, {key}:12h, {key}:7d, {key}:2w or {key}:2026-01-31",
     )
 
 

@@ -1,4 +1,4 @@
-"""The test triples of a TracIn run, and the training triples it found for each."""
+"""The test triples of a TracIn run, and the influences of training triples on each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Influence:
 
 @dataclass(frozen=True, slots=True)
 class TestTriple:
-    """A test triple; `trouble` says why it has no scores, `found` are its strongest."""
+    """A test triple; `trouble` says why it has no scores, `found` are its strongest influences."""
 
     test: int
     head: str
@@ -30,11 +30,11 @@ class TestTriple:
     candidates: int | None = None
     trouble: str | None = None
     found: tuple[Influence, ...] = ()
-    names: dict[str, str] = field(default_factory=dict)  # label → what people call it
+    names: dict[str, str] = field(default_factory=dict)  # label → readable name
 
 
 def add(conn: sqlite3.Connection, run: int, traced: Iterable[TestTriple]) -> None:
-    """A resumed run writes a test triple again: the newer word replaces the older."""
+    """Writes test triples and their influences; replaces those that a resumed run writes again."""
     with transaction(conn):
         for one in traced:
             conn.execute("DELETE FROM influence WHERE run = ? AND test = ?", (run, one.test))
@@ -55,7 +55,7 @@ def add(conn: sqlite3.Connection, run: int, traced: Iterable[TestTriple]) -> Non
 
 
 def tests_of(conn: sqlite3.Connection, run: int) -> list[TestTriple]:
-    """The run's test triples in their order, without what was found."""
+    """The run's test triples in order, without their influences."""
     rows = conn.execute(
         "SELECT test, head, relation, tail, candidates, trouble FROM test_triple WHERE run = ? ORDER BY test",
         (run,),
@@ -64,7 +64,7 @@ def tests_of(conn: sqlite3.Connection, run: int) -> list[TestTriple]:
 
 
 def of_test(conn: sqlite3.Connection, run: int, test: int) -> list[Influence]:
-    """Strongest proponent first, strongest opponent last."""
+    """The influences on a test triple: strongest proponent first, strongest opponent last."""
     rows = conn.execute(
         "SELECT test, rank, head, relation, tail, score"
         " FROM influence WHERE run = ? AND test = ? ORDER BY score DESC, rank",
@@ -74,5 +74,5 @@ def of_test(conn: sqlite3.Connection, run: int, test: int) -> list[Influence]:
 
 
 def names(conn: sqlite3.Connection, run: int) -> dict[str, str]:
-    """What people call the labels of the run's triples, where it was told."""
+    """Readable names of labels in the run's triples, where known."""
     return dict(conn.execute("SELECT label, name FROM readable WHERE run = ?", (run,)))

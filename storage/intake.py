@@ -1,4 +1,4 @@
-"""What a worker reported, taken in exactly once: rows and file offset commit together."""
+"""Write a worker's events to the database exactly once: rows and file offsets commit together."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from storage import influences, measurements, reports, series
 from storage.database import transaction
 
-# What formulas said before the start has a forecast in the plan, and is what the queue and the record go by.
-# A worker counts tensors alone; where the plan knows what its process takes beside them, the run has the whole.
+# A worker's prediction is stored only where the plan has no forecast. The worker counts tensors alone; where the plan
+# has a model of the whole process, the run's prediction is that of the process.
 _PREDICTED = """
     UPDATE run SET predicted_mib = coalesce((
         SELECT json_extract(plan, '$.process.start_mib') + json_extract(plan, '$.process.constant_mib')
@@ -24,7 +24,7 @@ _PREDICTED = """
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Bytes of events.jsonl and worker.log that are already in the database."""
+    """Bytes of events.jsonl and worker.log that are processed already."""
 
     events: int = 0
     log: int = 0
@@ -42,7 +42,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Batch:
-    """Everything read since the last commit, in the order it was read."""
+    """Everything read since the last commit, in order."""
 
     points: list[series.Point] = field(default_factory=list)
     events: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Batch:
     artifacts: list[reports.Artifact] = field(default_factory=list)
     progress: Progress | None = None
     metric: tuple[str, float | None] | None = None
-    predicted_mib: float | None = None  # by the worker: kept where no formula had said anything
+    predicted_mib: float | None = None  # by the worker: stored where the plan had no forecast
     test_triples: list[influences.TestTriple] = field(default_factory=list)
     measured: list[measurements.Measurement] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ def offsets(conn: sqlite3.Connection, run: int) -> Offsets:
     return Offsets(*row) if row else Offsets()
 
 
-def take_in(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, upto: Offsets) -> None:
+def write_batch(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, upto: Offsets) -> None:
     """Writes the batch and moves the offsets in one transaction: after any crash, neither or both."""
     with transaction(conn):
         conn.execute(

@@ -1,4 +1,4 @@
-"""Which of all runs a condition holds for, as a byte for each: a hundred thousand of them are combined in no time."""
+"""Match all runs against a condition as a byte mask; masks of a hundred thousand runs combine quickly."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from storage.search import Condition
 _BITS = bytes.maketrans(b"01", b"\x00\x01")
 
 
-class Everyone(NamedTuple):
-    """The numbers of all runs, ascending; `mask` has a 1 at each of them."""
+class AllRuns(NamedTuple):
+    """The numbers of all runs, ascending; `mask` is 1 at each of them."""
 
     numbers: Sequence[int]
     mask: bytes
 
 
 @contextmanager
-def one_moment(conn: sqlite3.Connection) -> Iterator[None]:
-    """What is read inside belongs together, whatever others commit meanwhile."""
+def read_snapshot(conn: sqlite3.Connection) -> Iterator[None]:
+    """A read transaction: all reads inside see one state of the database."""
     if conn.in_transaction:
         yield
         return
@@ -37,33 +37,33 @@ def one_moment(conn: sqlite3.Connection) -> Iterator[None]:
 
 
 def version(conn: sqlite3.Connection) -> tuple[int, int]:
-    """Another one after any commit, by this connection or another."""
+    """Changes after any commit, by this connection or another."""
     seen: int = conn.execute("PRAGMA data_version").fetchone()[0]
     return seen, conn.total_changes
 
 
-def everyone(conn: sqlite3.Connection) -> Everyone:
+def all_runs(conn: sqlite3.Connection) -> AllRuns:
     count = conn.execute("SELECT count(*) FROM run").fetchone()[0]
     # Two statements: in one, SQLite reads all rows instead of both ends.
     least = conn.execute("SELECT min(id) FROM run").fetchone()[0] or 1
     most = conn.execute("SELECT max(id) FROM run").fetchone()[0] or 0
-    if least == 1 and most == count:  # none was ever deleted
-        return Everyone(range(1, count + 1), b"\x00" + b"\x01" * count)
+    if least == 1 and most == count:  # no run was deleted
+        return AllRuns(range(1, count + 1), b"\x00" + b"\x01" * count)
     numbers = array("q", (row[0] for row in conn.execute("SELECT id FROM run NOT INDEXED ORDER BY id")))
     mask = bytearray(most + 1)
     for number in numbers:
         mask[number] = 1
-    return Everyone(numbers, bytes(mask))
+    return AllRuns(numbers, bytes(mask))
 
 
-def mask_of(conn: sqlite3.Connection, condition: Condition, everybody: Everyone) -> bytes:
-    """A 1 at the number of each run for which the condition holds, leaving aside whether it is negated.
+def mask_of(conn: sqlite3.Connection, condition: Condition, known: AllRuns) -> bytes:
+    """A mask that is 1 at each run that matches the condition, ignoring `negated`.
 
-    Runs that have come since `everybody` was read are left out.
+    Runs added since `known` was read are left out.
     """
-    if condition.dense and (whole := _read_all(conn, condition, everybody)) is not None:
+    if condition.dense and (whole := _read_all(conn, condition, known)) is not None:
         return whole
-    mask = bytearray(len(everybody.mask))
+    mask = bytearray(len(known.mask))
     statement = f"SELECT {condition.number} FROM {condition.source} WHERE {condition.clause}"
     last = len(mask) - 1
     for (number,) in conn.execute(statement, condition.values):
@@ -72,20 +72,20 @@ def mask_of(conn: sqlite3.Connection, condition: Condition, everybody: Everyone)
     return bytes(mask)
 
 
-def _read_all(conn: sqlite3.Connection, condition: Condition, everybody: Everyone) -> bytes | None:
-    """One letter for each run in one text: handing over a row for each would take twice as long."""
-    # NOT INDEXED: in the order of the table itself, which is that of the numbers.
+def _read_all(conn: sqlite3.Connection, condition: Condition, known: AllRuns) -> bytes | None:
+    """The mask from one text with a character for each run: a row for each run would take twice as long."""
+    # NOT INDEXED: in table order, which is the order of run numbers.
     statement = (
         f"SELECT group_concat(iif({condition.clause}, '1', '0'), '') FROM {condition.source} NOT INDEXED"
     )
     bits: bytes = (conn.execute(statement, condition.values).fetchone()[0] or "").encode().translate(_BITS)
-    # As many, and the same last one: a number is never given twice, so these are the same runs.
+    # Same count and same last number: numbers are never reused, so these are the same runs.
     last = conn.execute("SELECT max(id) FROM run").fetchone()[0] or 0
-    if len(bits) != len(everybody.numbers) or last != len(everybody.mask) - 1:
+    if len(bits) != len(known.numbers) or last != len(known.mask) - 1:
         return None
-    if isinstance(everybody.numbers, range):
+    if isinstance(known.numbers, range):
         return b"\x00" + bits
-    mask = bytearray(len(everybody.mask))
-    for number in compress(everybody.numbers, bits):
+    mask = bytearray(len(known.mask))
+    for number in compress(known.numbers, bits):
         mask[number] = 1
     return bytes(mask)

@@ -1,4 +1,4 @@
-"""Values kgops measured itself, each with all that is needed to repeat it."""
+"""Measurements: values with the command and the machine fingerprint needed to repeat them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Measurement:
 
     @property
     def machine(self) -> str:
-        """The key of its fingerprint: values of different keys are not to be mixed."""
+        """The fingerprint's key: values with different keys are not comparable."""
         return fingerprint_key(self.fingerprint)
 
 
@@ -39,21 +39,21 @@ SORTABLE = ("id", "name", "subject", "value", "n", "unit", "at", "bench")
 
 
 def fingerprint_key(body: dict[str, Any]) -> str:
-    """A digest of the fingerprint, without names of a machine and a GPU that change no value."""
+    """A digest of the fingerprint, without host name and GPU UUIDs, which do not affect values."""
     machine = body.get("machine")
     gpus = body.get("gpus")
-    told = {
+    stable = {
         **body,
         "machine": _without(machine, "host"),
         "gpus": [_without(gpu, "uuid") for gpu in gpus] if isinstance(gpus, list) else gpus,
     }
-    import hashlib  # here: OpenSSL takes 3 MB, and of all supervisors few need it
+    import hashlib  # here: OpenSSL takes 3 MB, and few supervisors need it
 
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(stable, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def keep_fingerprint(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
-    """Its key; the body is kept once. Belongs inside the caller's transaction."""
+    """Stores the fingerprint once and returns its key. Belongs inside the caller's transaction."""
     key = fingerprint_key(body)
     conn.execute(
         "INSERT INTO fingerprint (key, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -64,18 +64,18 @@ def keep_fingerprint(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
 
 def fingerprint(conn: sqlite3.Connection, key: str) -> dict[str, Any]:
     row = conn.execute("SELECT body FROM fingerprint WHERE key = ?", (key,)).fetchone()
-    found: dict[str, Any] = json.loads(row[0]) if row else {}
-    return found
+    body: dict[str, Any] = json.loads(row[0]) if row else {}
+    return body
 
 
 def add(conn: sqlite3.Connection, m: Measurement) -> None:
     add_all(conn, [m])
 
 
-def add_all(conn: sqlite3.Connection, found: list[Measurement]) -> None:
+def add_all(conn: sqlite3.Connection, measured: list[Measurement]) -> None:
     marks = ", ".join("?" * len(_COLUMNS))
     with transaction(conn):
-        for m in found:
+        for m in measured:
             values = [getattr(m, name) for name in COLUMNS_PLAIN]
             conn.execute(
                 f"INSERT INTO measurement ({', '.join(COLUMNS_PLAIN)}, fingerprint) VALUES ({marks})",
@@ -83,31 +83,31 @@ def add_all(conn: sqlite3.Connection, found: list[Measurement]) -> None:
             )
 
 
-def replace_of_bench(conn: sqlite3.Connection, bench: int, found: list[Measurement]) -> None:
-    """What a benchmark's pairs come to now, in place of what they came to before."""
+def replace_of_bench(conn: sqlite3.Connection, bench: int, measured: list[Measurement]) -> None:
+    """Replaces the measurements of a benchmark."""
     with transaction(conn):
         conn.execute("DELETE FROM measurement WHERE bench = ?", (bench,))
-        add_all(conn, found)
+        add_all(conn, measured)
 
 
 def named(conn: sqlite3.Connection, name: str) -> list[Measurement]:
-    """Oldest first."""
+    """Measurements of this name, oldest first."""
     return list(_read(conn, "WHERE name = ? ORDER BY measurement.id", (name,)))
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which measurements; every value is bound as a parameter."""
+class MeasurementFilter:
+    """A filter of measurements; every value is bound as a parameter."""
 
     words: tuple[str, ...] = ()  # in name, subject, unit or command
     bench: int | None = None
-    machine: str | None = None  # the beginning of a fingerprint's key
+    machine: str | None = None  # a prefix of the fingerprint's key
     since: float | None = None
 
 
 def page(
     conn: sqlite3.Connection,
-    wanted: Wanted = Wanted(),
+    wanted: MeasurementFilter = MeasurementFilter(),
     *,
     sort: str = "id",
     descending: bool = True,
@@ -118,7 +118,7 @@ def page(
         raise ValueError(f"cannot sort by {sort!r}")
     where, bound = _conditions(wanted)
     direction = "DESC" if descending else "ASC"
-    # The numbers first: ordering carries no text, and a page reads its own rows alone.
+    # IDs first: sorting carries no text, and only the page's rows are read.
     chosen = (
         f"WHERE measurement.id IN (SELECT id FROM measurement{where} ORDER BY {sort} {direction}, id {direction}"
         f" LIMIT ? OFFSET ?) ORDER BY measurement.{sort} {direction}, measurement.id {direction}"
@@ -126,14 +126,14 @@ def page(
     return list(_read(conn, chosen, (*bound, -1 if limit is None else limit, offset)))
 
 
-def count(conn: sqlite3.Connection, wanted: Wanted = Wanted()) -> int:
+def count(conn: sqlite3.Connection, wanted: MeasurementFilter = MeasurementFilter()) -> int:
     where, bound = _conditions(wanted)
     with explained(None):
-        found: int = conn.execute(f"SELECT count(*) FROM measurement{where}", bound).fetchone()[0]
-    return found
+        total: int = conn.execute(f"SELECT count(*) FROM measurement{where}", bound).fetchone()[0]
+    return total
 
 
-def _conditions(wanted: Wanted) -> tuple[str, tuple[Any, ...]]:
+def _conditions(wanted: MeasurementFilter) -> tuple[str, tuple[Any, ...]]:
     clauses: list[str] = []
     bound: list[Any] = []
     for word in wanted.words:

@@ -1,4 +1,4 @@
-"""Measured values and benchmarks as they are looked through: headings, numbers in order, rows by their number."""
+"""Query measured values and benchmarks for the results screen: headings, sorted IDs, rows by ID."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.measurements import SORTABLE
 
 
 class Metric(NamedTuple):
-    """A measurement without the body of its fingerprint."""
+    """A measurement with its fingerprint's key instead of the body."""
 
     number: int
     name: str
@@ -44,7 +44,7 @@ class Heading(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one command measured on one fingerprint, outside of a benchmark of pairs."""
+    """The values that one command measured on one machine, outside of benchmarks."""
 
     command: str
     machine: str
@@ -52,18 +52,18 @@ class Batch(NamedTuple):
     metrics: int
 
 
-Kind = tuple[str, str, str, str, str, int]  # name, subject, unit, command, machine; 1: of no benchmark
-WORDS = ("name", "subject", "unit")  # of a kind, by which values can be sorted
+Kind = tuple[str, str, str, str, str, int]  # name, subject, unit, command, machine; 1: outside of benchmarks
+WORDS = ("name", "subject", "unit")  # columns of a kind by which values can be sorted
 _MACHINE = 4
 
 
 class Known(NamedTuple):
-    """Every value there is, ascending, and of which kind each is; those of a kind have the same words."""
+    """The IDs of all values, ascending, with the kind of each; values of a kind share their texts."""
 
     numbers: array[int]
     kinds: array[int]
-    words: dict[Kind, int]  # and its number
-    last_at: float | None  # of the last value: a number may be given again once its value is gone
+    words: dict[Kind, int]  # kind → its index
+    last_at: float | None  # time of the last value: an ID may be reused after a deletion
 
 
 _COLUMNS = "id, name, subject, against, value, low, high, n, unit, command, fingerprint, at, bench"
@@ -71,7 +71,7 @@ _AT_ONCE = 500  # values that one statement binds
 
 
 def headings(conn: sqlite3.Connection) -> list[Heading]:
-    """Of all benchmarks, the newest first."""
+    """All benchmarks, newest first."""
     counted = "SELECT bench, count(*) AS metrics FROM measurement WHERE bench IS NOT NULL GROUP BY bench"
     with explained(None):
         rows = conn.execute(
@@ -82,24 +82,24 @@ def headings(conn: sqlite3.Connection) -> list[Heading]:
 
 
 def batches(conn: sqlite3.Connection, everything: Known) -> list[Batch]:
-    """The newest first. SQLite would sort all values to group them."""
+    """All batches, newest first. Grouped here, since SQLite would sort all values."""
     counts, last = Counter(everything.kinds), dict(zip(everything.kinds, everything.numbers, strict=True))
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    groups: dict[tuple[str, str], tuple[int, int]] = {}
     for (*_, command, machine, alone), kind in everything.words.items():
         if alone:
-            newest, count = found.get((command, machine), (0, 0))
-            found[command, machine] = max(newest, last[kind]), count + counts[kind]
-    rows = of_numbers(conn, [newest for newest, _ in found.values()])
+            newest, count = groups.get((command, machine), (0, 0))
+            groups[command, machine] = max(newest, last[kind]), count + counts[kind]
+    rows = of_numbers(conn, [newest for newest, _ in groups.values()])
     out = [
         Batch(command, machine, rows[newest].at, count)
-        for (command, machine), (newest, count) in found.items()
+        for (command, machine), (newest, count) in groups.items()
         if newest in rows
     ]
     return sorted(out, key=lambda one: -one.last_at)
 
 
-def late_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
-    """Those of the values that came last, uncounted: at once, also where nothing is known yet."""
+def recent_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
+    """The batches of the newest values, without counts: fast, and needs no index of the values."""
     late = "SELECT command, fingerprint, at FROM measurement WHERE bench IS NULL ORDER BY id DESC LIMIT ?"
     with explained(None):
         rows = conn.execute(
@@ -111,7 +111,7 @@ def late_batches(conn: sqlite3.Connection, among: int = 500) -> list[Batch]:
 
 
 def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int = 500) -> list[Metric]:
-    """The newest of each value that this command measured there, in the order in which they came."""
+    """The newest measurement of each value by this command on this machine, in order of arrival."""
     return _read(
         conn,
         "WHERE id IN (SELECT max(id) FROM measurement WHERE command = ? AND fingerprint = ? AND bench IS NULL"
@@ -121,7 +121,7 @@ def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int =
 
 
 def over_time(conn: sqlite3.Connection, metric: Metric, limit: int = 1000) -> list[tuple[float, float]]:
-    """When it was measured on the same machine, and what came out: the newest so many, oldest first."""
+    """Times and values of the newest measurements of this kind on the same machine, oldest first."""
     with explained(None):
         rows = conn.execute(
             "SELECT at, value FROM measurement WHERE name = ? AND subject = ? AND fingerprint = ?"
@@ -132,43 +132,45 @@ def over_time(conn: sqlite3.Connection, metric: Metric, limit: int = 1000) -> li
 
 
 def newest_machine(conn: sqlite3.Connection, host: str) -> str | None:
-    """Of what was measured last on that host; where nothing ever was, of what was measured last at all."""
-    here = "WHERE fingerprint IN (SELECT key FROM fingerprint WHERE body ->> '$.machine.host' = ?)"
-    return _newest(conn, here, (host,)) or _newest(conn, "", ())
+    """The fingerprint key of the newest measurement on that host; without one, of the newest on any host."""
+    on_host = "WHERE fingerprint IN (SELECT key FROM fingerprint WHERE body ->> '$.machine.host' = ?)"
+    return _newest(conn, on_host, (host,)) or _newest(conn, "", ())
 
 
 def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Metric]:
-    """Those that are still there."""
-    found: dict[int, Metric] = {}
+    """The values with these IDs that still exist."""
+    values: dict[int, Metric] = {}
     for first in range(0, len(numbers), _AT_ONCE):
-        some = tuple(numbers[first : first + _AT_ONCE])
-        marks = ", ".join("?" * len(some))
-        found |= {one.number: one for one in _read(conn, f"WHERE id IN ({marks})", some)}
-    return found
+        block = tuple(numbers[first : first + _AT_ONCE])
+        marks = ", ".join("?" * len(block))
+        values |= {one.number: one for one in _read(conn, f"WHERE id IN ({marks})", block)}
+    return values
 
 
 def ordered(
     conn: sqlite3.Connection, machine: str | None = None, sort: str = "id", descending: bool = True
 ) -> array[int]:
-    """The numbers of all values, or of those of one machine."""
+    """The sorted IDs of all values, or of one machine's."""
     if sort not in SORTABLE:
         raise ValueError(f"cannot sort by {sort!r}")
     where, bound = ("", ()) if machine is None else (" WHERE fingerprint = ?", (machine,))
-    way = "DESC" if descending else "ASC"
+    direction = "DESC" if descending else "ASC"
     with explained(None):
-        rows = conn.execute(f"SELECT id FROM measurement{where} ORDER BY {sort} {way}, id {way}", bound)
+        rows = conn.execute(
+            f"SELECT id FROM measurement{where} ORDER BY {sort} {direction}, id {direction}", bound
+        )
         return array("q", (row[0] for row in rows))
 
 
 def ordered_by_words(everything: Known, machine: str | None, sort: str, descending: bool) -> array[int]:
-    """What `ordered` finds by words: by kinds, which are few, where SQLite would sort every value."""
+    """Like `ordered` for a text column: sorts the few kinds, where SQLite would sort every value."""
     at = WORDS.index(sort)
     texts = sorted({kind[at] for kind in everything.words}, reverse=descending)
     ranks = {text: rank for rank, text in enumerate(texts)}
     of_kind = [
         ranks[kind[at]] if machine in (None, kind[_MACHINE]) else len(texts) for kind in everything.words
     ]
-    piles = [array("q") for _ in range(len(texts) + 1)]  # the last: of other machines
+    piles = [array("q") for _ in range(len(texts) + 1)]  # the last one: other machines
     numbers, kinds = everything.numbers, everything.kinds
     pairs = (
         zip(reversed(numbers), reversed(kinds), strict=True)
@@ -183,8 +185,8 @@ def ordered_by_words(everything: Known, machine: str | None, sort: str, descendi
     return out
 
 
-def those_of(order: array[int], shown: array[int]) -> array[int]:
-    """Those that are shown, in that order."""
+def in_order(order: array[int], shown: array[int]) -> array[int]:
+    """The IDs of `order` that are in `shown`."""
     is_shown = bytearray(1 + max(max(order, default=0), max(shown, default=0)))
     for number in shown:
         is_shown[number] = 1
@@ -192,31 +194,31 @@ def those_of(order: array[int], shown: array[int]) -> array[int]:
 
 
 def known(conn: sqlite3.Connection, before: Known | None = None) -> Known:
-    """With what `before` has, only what came since is read, unless something went away."""
+    """The index of all values. With `before`, reads only new values, unless some were deleted."""
     with explained(None):
         total: int = conn.execute("SELECT count(*) FROM measurement").fetchone()[0]
-        if before is not None and _at(conn, before) == before.last_at:
-            _take_in(conn, before)
+        if before is not None and _last_time(conn, before) == before.last_at:
+            _append_new(conn, before)
             if len(before.numbers) == total:
-                return before._replace(last_at=_at(conn, before))
-        found = Known(array("q"), array("l"), {}, None)
-        _take_in(conn, found)
-        return found._replace(last_at=_at(conn, found))
+                return before._replace(last_at=_last_time(conn, before))
+        index = Known(array("q"), array("l"), {}, None)
+        _append_new(conn, index)
+        return index._replace(last_at=_last_time(conn, index))
 
 
-def having(everything: Known, words: Sequence[str], machine: str | None) -> array[int]:
-    """The numbers of the values with all of these words, ascending; by the beginning of a machine's key."""
-    wanted = [word.lower() for word in words]
-    fits = bytes(
-        key.startswith(machine or "") and all(word in " ".join(texts).lower() for word in wanted)
+def with_words(everything: Known, words: Sequence[str], machine: str | None) -> array[int]:
+    """The IDs of the values whose texts contain all words, ascending; `machine` is a prefix of the key."""
+    lowered = [word.lower() for word in words]
+    matches = bytes(
+        key.startswith(machine or "") and all(word in " ".join(texts).lower() for word in lowered)
         for *texts, key, _ in everything.words
     )
-    return array("q", compress(everything.numbers, map(fits.__getitem__, everything.kinds)))
+    return array("q", compress(everything.numbers, map(matches.__getitem__, everything.kinds)))
 
 
-def _take_in(conn: sqlite3.Connection, found: Known) -> None:
-    """What comes after the last one."""
-    numbers, kinds, words, _ = found
+def _append_new(conn: sqlite3.Connection, index: Known) -> None:
+    """Appends the values after the last known one."""
+    numbers, kinds, words, _ = index
     for number, *kind in conn.execute(
         "SELECT id, name, subject, unit, command, fingerprint, bench IS NULL FROM measurement WHERE id > ?"
         " ORDER BY id",
@@ -226,21 +228,21 @@ def _take_in(conn: sqlite3.Connection, found: Known) -> None:
         kinds.append(words.setdefault(tuple(kind), len(words)))
 
 
-def _at(conn: sqlite3.Connection, found: Known) -> float | None:
-    last = found.numbers[-1] if found.numbers else 0
+def _last_time(conn: sqlite3.Connection, index: Known) -> float | None:
+    last = index.numbers[-1] if index.numbers else 0
     row = conn.execute("SELECT at FROM measurement WHERE id = ?", (last,)).fetchone()
     return None if row is None else row[0]
 
 
 def _newest(conn: sqlite3.Connection, where: str, bound: tuple[str, ...]) -> str | None:
     with explained(None):
-        found = [
+        newest_rows = [
             conn.execute(
                 f"SELECT {at}, fingerprint FROM {table} {where} ORDER BY id DESC LIMIT 1", bound
             ).fetchone()
             for table, at in (("measurement", "at"), ("bench", "begun_at"))
         ]
-    return max((row for row in found if row is not None), default=(0.0, None))[1]
+    return max((row for row in newest_rows if row is not None), default=(0.0, None))[1]
 
 
 def _read(conn: sqlite3.Connection, rest: str, bound: tuple[object, ...]) -> list[Metric]:

@@ -1,7 +1,7 @@
-"""What was predicted of runs, beside what they took: from these, predictions are judged and corrected.
+"""Predictions of runs beside their measured memory and time, used to judge and correct the planner.
 
-On a CPU two things were predicted in the course of time: the tensors that are counted, and since `plan.process` is
-kept the memory of the whole process. Runs of before teach what a process takes, and count for no accuracy.
+On a CPU, older runs predicted only counted tensors; runs with `plan.process` predict the whole process. Older runs
+still calibrate the process's memory, but are left out of the accuracy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from storage.database import explained
 
-_NEWEST = 300  # runs; older ones were predicted by older formulas
+_NEWEST = 300  # runs; older ones used older formulas
 _QUERY = """
     SELECT run.id, run.workload, run.label, json_extract(run_spec.plan, '$.forecast'),
         run.peak_gpu_mib, run.peak_host_mib,
@@ -38,13 +38,14 @@ _WRITTEN = """
         AND json_extract(run_spec.environment, '$.machine.host') = ?
     ORDER BY run.id DESC LIMIT ?
 """
-_NEWEST_WRITTEN = 20  # a disk fills up, and is replaced
+_NEWEST_WRITTEN = 20  # a disk's speed changes as it fills up or is replaced
 
 
 class Forecast(NamedTuple):
-    """`on` names what it was made for: a GPU, or the CPU of a machine. On a GPU `predicted_mib` is what
-    formulas said, before anything learned; on a CPU it is what was shown of the process above its start, or None where
-    counted tensors alone were predicted. None is unknown."""
+    """A run's prediction and measurements; None is unknown. `on` is the GPU model, or the machine's CPU.
+
+    `predicted_mib` is the uncorrected formula on a GPU; on a CPU, the process's growth above its start, or None where
+    only counted tensors were predicted."""
 
     run: int
     workload: str
@@ -55,20 +56,20 @@ class Forecast(NamedTuple):
     modelled_s: float | None
     peak_gpu_mib: float | None
     peak_host_mib: float | None
-    libraries_mib: float | None  # that the process held at its start, before the worker read any data
+    libraries_mib: float | None  # host memory at the start, before the worker read any data
     measured_s: float | None  # of an epoch, or of a TracIn run
-    counted_mib: float | None = None  # tensors that were predicted
-    process: dict[str, Any] | None = None  # on a CPU: what the plan kept of its kind of worker
-    process_peak_mib: float | None = None  # of the worker's own process, by the kernel
+    counted_mib: float | None = None  # predicted tensors
+    process: dict[str, Any] | None = None  # on a CPU: the plan's model of the worker process
+    process_peak_mib: float | None = None  # of the worker process, by the kernel
 
     @property
     def peak_mib(self) -> float | None:
-        """Of a process; before workers told it, of the run."""
+        """Peak of the process; in older records, of the run."""
         return self.peak_host_mib if self.process_peak_mib is None else self.process_peak_mib
 
     @property
     def measured_mib(self) -> float | None:
-        """On a GPU all that it took there; on a CPU the process's peak above its start."""
+        """GPU memory at the peak; on a CPU, the process's growth above its start."""
         if self.on_gpu:
             return self.peak_gpu_mib
         if self.peak_mib is None or self.libraries_mib is None:
@@ -77,49 +78,49 @@ class Forecast(NamedTuple):
 
 
 def writing_rates(conn: sqlite3.Connection, host: str, *, least_mib: float) -> list[float]:
-    """MiB a second that TracIn runs on this machine have written, of at least so much each; the newest first."""
+    """Write speeds in MiB/s of TracIn runs on this machine that wrote at least `least_mib`, newest first."""
     with explained(None):
         rows = conn.execute(_WRITTEN, (least_mib, host, _NEWEST_WRITTEN)).fetchall()
     return [mib / seconds for mib, seconds in rows]
 
 
 def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEWEST) -> list[Forecast]:
-    """Of runs that succeeded at the first attempt, newest first; `on`: made for that alone."""
+    """Predictions of runs that succeeded at the first attempt, newest first; `on` restricts them to one device."""
     with explained(None):
         rows = conn.execute(_QUERY, (limit,)).fetchall()
-    found = []
+    predictions = []
     for (
         run,
         workload,
         label,
-        told,
+        forecast_json,
         gpu,
         host,
         libraries,
         epoch_s,
         tracin_s,
-        shown,
-        of,
+        predicted_total,
+        process_json,
         peak,
         counted,
     ) in rows:
-        process = json.loads(of) if of else None
-        table = json.loads(told) if told else _told_by_worker(process)
+        process = json.loads(process_json) if process_json else None
+        table = json.loads(forecast_json) if forecast_json else _forecast_by_worker(process)
         if table is None or (on is not None and table["on"] != on):
             continue
         seconds = {"train": epoch_s, "tracin": tracin_s}.get(workload)
         predicted = table["predicted_mib"]
         if not table["on_gpu"]:
-            counted = table["estimate"].get("live_mib", predicted) if told else counted
-            predicted = None if process is None else shown - process["start_mib"]
+            counted = table["estimate"].get("live_mib", predicted) if forecast_json else counted
+            predicted = None if process is None else predicted_total - process["start_mib"]
         memory = (predicted, table["modelled_s"], gpu, host, libraries)
         one = Forecast(run, workload, label, table["on"], table["on_gpu"], *memory, seconds)
-        found.append(one._replace(counted_mib=counted, process=process, process_peak_mib=peak))
-    return found
+        predictions.append(one._replace(counted_mib=counted, process=process, process_peak_mib=peak))
+    return predictions
 
 
-def _told_by_worker(process: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Of a run whose tensors only its worker could count."""
+def _forecast_by_worker(process: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The forecast of a run whose tensors only its worker could count."""
     if process is None:
         return None
     return {"on": process["on"], "on_gpu": False, "predicted_mib": None, "modelled_s": None}

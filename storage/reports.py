@@ -1,4 +1,4 @@
-"""What hangs on a run and is read for one run at a time: events, options, artifacts, metrics, tags, notes."""
+"""Events, options, artifacts, metrics, tags and notes of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage import search
 from storage.database import explained, transaction
 from storage.errors import RunGone
 
-GPU_MEMORY_BY = "gpu_memory_by"  # event of the supervisor: how it told the run's share of a GPU
+GPU_MEMORY_BY = "gpu_memory_by"  # event of the supervisor: how it measured the run's share of a GPU's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def events(conn: sqlite3.Connection, run: int, *, kinds: tuple[str, ...] = ()) -
 
 
 def options(conn: sqlite3.Connection, run: int) -> list[Option]:
-    """As each attempt reported them, newest attempt last."""
+    """The options that each attempt reported, newest attempt last."""
     rows = conn.execute(
         "SELECT attempt, name, effect, requested, applied, reason, chosen_by FROM option"
         " WHERE run = ? ORDER BY attempt, name",
@@ -86,7 +86,7 @@ def artifacts(conn: sqlite3.Connection, run: int) -> list[Artifact]:
 
 
 def write_options(conn: sqlite3.Connection, run: int, options: list[Option]) -> None:
-    """The newest word on an option of an attempt replaces the one before."""
+    """Writes options of attempts; a later report replaces an earlier one."""
     conn.executemany(
         "INSERT OR REPLACE INTO option (run, attempt, name, effect, requested, applied, reason, chosen_by)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -104,7 +104,7 @@ def write_artifacts(conn: sqlite3.Connection, run: int, artifacts: list[Artifact
 def record_result(
     conn: sqlite3.Connection, run: int, files: list[Artifact], metrics: dict[str, float]
 ) -> None:
-    """What a valid result manifest names."""
+    """Writes the files and metrics of a valid result manifest."""
     with transaction(conn):
         write_artifacts(conn, run, files)
         conn.executemany(
@@ -122,16 +122,16 @@ def tags(conn: sqlite3.Connection, run: int) -> list[str]:
 
 
 def tags_of_runs(conn: sqlite3.Connection, runs: list[int]) -> dict[int, list[str]]:
-    """Of those that have any: for the rows of one page."""
+    """Tags by run, for the rows of one page; runs without tags are left out."""
     marks = ", ".join("?" * len(runs))
-    found: dict[int, list[str]] = {}
+    by_run: dict[int, list[str]] = {}
     for run, tag in conn.execute(f"SELECT run, tag FROM tag WHERE run IN ({marks}) ORDER BY run, tag", runs):
-        found.setdefault(run, []).append(tag)
-    return found
+        by_run.setdefault(run, []).append(tag)
+    return by_run
 
 
 def known_tags(conn: sqlite3.Connection) -> list[str]:
-    """Each that some run has."""
+    """All tags in use."""
     return [row[0] for row in conn.execute("SELECT DISTINCT tag FROM tag ORDER BY tag")]
 
 
@@ -159,6 +159,6 @@ def add_note(conn: sqlite3.Connection, run: int, at: float, text: str) -> None:
 
 
 def _must_be_there(conn: sqlite3.Connection, run: int) -> None:
-    """Inside the transaction: another console may have deleted it since it was looked up."""
+    """Raises RunGone inside the transaction, where another process has deleted the run since it was read."""
     if conn.execute("SELECT 1 FROM run WHERE id = ?", (run,)).fetchone() is None:
-        raise RunGone(f"run {run} has just been deleted", "`kgops runs` lists what there is")
+        raise RunGone(f"run {run} has just been deleted", "`kgops runs` lists all runs")

@@ -1,4 +1,4 @@
-"""Runs: accepted, claimed, moved from state to state, listed."""
+"""Runs: add, claim, change state, list, delete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATES = (*UNFINISHED, *ENDED)
 
 
 class Run(NamedTuple):
-    """Not a dataclass: making one of this many fields takes a listing 4 ms."""
+    """A NamedTuple, since a dataclass with this many fields costs a listing 4 ms."""
 
     id: int
     workload: str
@@ -33,7 +33,7 @@ class Run(NamedTuple):
     exit_code: int | None
     attempts: int
     gpu_request: str | None
-    gpu: str | None  # that it was given; several as in "UUID,UUID"
+    gpu: str | None  # assigned; several as in "UUID,UUID"
     reserved_mib: int | None
     exclusive: int
     predicted_mib: float | None
@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The UUIDs of what it was given."""
+        """UUIDs of the assigned GPUs."""
         return tuple(self.gpu.split(",")) if self.gpu else ()
 
     @property
@@ -68,11 +68,11 @@ COLUMNS = Run._fields
 
 
 def as_table(run: Run) -> dict[str, Any]:
-    """Its columns by name."""
+    """The run's columns by name."""
     return run._asdict()
 
 
-# What people also sort and filter by, made from columns.
+# Computed columns to sort and filter by.
 COMPUTED = {
     "time": "(coalesce(run.ended_at, (julianday('now') - 2440587.5) * 86400) - run.started_at)",
     "peak": "coalesce(run.peak_gpu_mib, run.peak_host_mib)",
@@ -125,7 +125,7 @@ def add(
 
 
 def _remember_gpus(conn: sqlite3.Connection, environment: dict[str, Any]) -> None:
-    """So that `gpu:t4` finds the runs that were given such a GPU."""
+    """Stores GPU names by UUID, so that `gpu:t4` finds runs on such a GPU."""
     for gpu in environment.get("gpus") or ():
         if gpu.get("uuid") and gpu.get("name"):
             conn.execute(
@@ -135,7 +135,7 @@ def _remember_gpus(conn: sqlite3.Connection, environment: dict[str, Any]) -> Non
 
 
 def next_number(conn: sqlite3.Connection) -> int:
-    """One past the highest ever given, deleted runs included. Ask inside the transaction that uses it."""
+    """The next run number; those of deleted runs are not reused. Call inside the transaction that uses it."""
     row = conn.execute("SELECT seq FROM sqlite_sequence WHERE name = 'run'").fetchone()
     return (row[0] if row else 0) + 1
 
@@ -157,11 +157,11 @@ def with_folder(conn: sqlite3.Connection, folder: str) -> Run | None:
 
 
 def in_states(conn: sqlite3.Connection, states: Iterable[str]) -> list[Run]:
-    """Oldest first: the order in which runs were accepted."""
-    wanted = tuple(states)
-    marks = ", ".join("?" * len(wanted))
+    """Runs in these states, oldest first."""
+    names = tuple(states)
+    marks = ", ".join("?" * len(names))
     with explained(None):
-        rows = conn.execute(f"{_SELECT} WHERE state IN ({marks}) ORDER BY id", wanted).fetchall()
+        rows = conn.execute(f"{_SELECT} WHERE state IN ({marks}) ORDER BY id", names).fetchall()
     return [Run(*row) for row in rows]
 
 
@@ -176,14 +176,14 @@ def count(conn: sqlite3.Connection) -> int:
 
 
 class Filter(NamedTuple):
-    """What a listing shows; every value is bound as a parameter, columns come from an allow-list."""
+    """A filter of runs; every value is bound as a parameter, columns come from an allow-list."""
 
     states: tuple[str, ...] = ()
     workload: str | None = None
     tag: str | None = None
     words: str | None = None
     since: float | None = None
-    conditions: tuple[search.Condition, ...] = ()  # of a filter as people write it: storage/conditions.py
+    conditions: tuple[search.Condition, ...] = ()  # from a filter's text: storage/conditions.py
 
 
 EVERYTHING = Filter()
@@ -199,10 +199,9 @@ def page(
     limit: int = 50,
     after: int | None = None,
 ) -> list[Run]:
-    """One page of runs; `after` is the number of the last run of the page before (keyset paging).
+    """One page of runs; `after` is the number of the previous page's last run (keyset paging).
 
-    With `metric` they are sorted by that metric of theirs. Runs with nothing to sort by come last in either
-    direction.
+    `metric` sorts by that metric. Runs without a value come last in either direction.
     """
     order = _Order.by(sort, metric, descending)
     where, values = _conditions(conn, wanted)
@@ -229,7 +228,7 @@ def ordered(
     metric: str | None = None,
     descending: bool = True,
 ) -> Iterator[int]:
-    """The numbers of all these runs, in the order in which pages show them."""
+    """The numbers of all matching runs, in the order of `page`."""
     order = _Order.by(sort, metric, descending)
     where, values = _conditions(conn, wanted)
     clause = " WHERE " + " AND ".join(where) if where else ""
@@ -240,14 +239,16 @@ def ordered(
 
 
 def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> list[Run]:
-    """These runs in this order, without those that are gone."""
-    found: dict[int, Run] = {}
+    """The runs with these numbers, in this order, without deleted ones."""
+    by_number: dict[int, Run] = {}
     for first in range(0, len(numbers), _AT_ONCE):
-        some = tuple(numbers[first : first + _AT_ONCE])
-        marks = ", ".join("?" * len(some))
+        block = tuple(numbers[first : first + _AT_ONCE])
+        marks = ", ".join("?" * len(block))
         with explained(None):
-            found |= {row[0]: Run(*row) for row in conn.execute(f"{_SELECT} WHERE id IN ({marks})", some)}
-    return [found[number] for number in numbers if number in found]
+            by_number |= {
+                row[0]: Run(*row) for row in conn.execute(f"{_SELECT} WHERE id IN ({marks})", block)
+            }
+    return [by_number[number] for number in numbers if number in by_number]
 
 
 _AT_ONCE = 500  # values that one statement binds
@@ -314,7 +315,7 @@ def _conditions(conn: sqlite3.Connection, wanted: Filter) -> tuple[list[str], li
 
 
 def claim(conn: sqlite3.Connection, number: int, *, gpu: str | None) -> bool:
-    """queued → starting, with its GPU. False if somebody else moved it first."""
+    """queued → starting, with its GPU. False if another process was first."""
     with transaction(conn):
         changed = conn.execute(
             "UPDATE run SET state = 'starting', reason = NULL, gpu = ? WHERE id = ? AND state = 'queued'",
@@ -324,7 +325,7 @@ def claim(conn: sqlite3.Connection, number: int, *, gpu: str | None) -> bool:
 
 
 def replan(conn: sqlite3.Connection, number: int, *, job: dict[str, Any], plan: dict[str, Any]) -> None:
-    """Other options than it was accepted with, for the GPU that it was given."""
+    """Replaces job and plan with those for the assigned GPU."""
     with transaction(conn):
         conn.execute(
             "UPDATE run SET profile = ?, reserved_mib = ?, predicted_mib = ? WHERE id = ?",
@@ -337,13 +338,13 @@ def replan(conn: sqlite3.Connection, number: int, *, job: dict[str, Any], plan: 
 
 
 def set_reason(conn: sqlite3.Connection, number: int, state: str, reason: str | None) -> None:
-    """Why the run is still in this state, if it is: whoever holds no lock may be late."""
+    """Sets the reason only if the run is still in this state: a caller without the lock may be late."""
     with transaction(conn):
         conn.execute("UPDATE run SET reason = ? WHERE id = ? AND state = ?", (reason, number, state))
 
 
 def set_state(conn: sqlite3.Connection, number: int, state: str, reason: str | None) -> None:
-    """For moves that neither start nor end a run, by whoever holds its supervisor's lock."""
+    """Changes the state without starting or ending the run. The caller holds the supervisor's lock."""
     with transaction(conn):
         conn.execute("UPDATE run SET state = ?, reason = ? WHERE id = ?", (state, reason, number))
 
@@ -357,7 +358,7 @@ def end(
     exit_code: int | None,
     ended_at: float,
 ) -> bool:
-    """The one true end. False if the run had already ended: an end is written once."""
+    """Ends the run. False if it had ended already: an end is written once."""
     if state not in ENDED:
         raise ValueError(f"{state!r} is not an end")
     marks = ", ".join("?" * len(ENDED))
@@ -373,7 +374,7 @@ def end(
 
 
 def reopen(conn: sqlite3.Connection, number: int) -> bool:
-    """An ended run goes back to the queue, to be resumed. False if it has not ended or succeeded."""
+    """Puts an ended run back in the queue, to be resumed. False if it has not ended, or succeeded."""
     with transaction(conn):
         changed = conn.execute(
             "UPDATE run SET state = 'queued', reason = NULL, ended_at = NULL, exit_code = NULL, gpu = NULL"
@@ -386,7 +387,7 @@ def reopen(conn: sqlite3.Connection, number: int) -> bool:
 
 
 def delete(conn: sqlite3.Connection, number: int) -> bool:
-    """Forgets an ended run and all that hangs on it; its number is not given again."""
+    """Deletes an ended run with all its rows; its number is not reused."""
     marks = ", ".join("?" * len(ENDED))
     with transaction(conn):
         changed = conn.execute(

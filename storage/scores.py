@@ -1,9 +1,9 @@
-"""A run's metrics under the names people use, so that `mrr>0.3` is one look-up in a hundred thousand runs.
+"""An index of runs by metric, so that `mrr>0.3` is one look-up among a hundred thousand runs.
 
-Of each metric of an ended run there is one row: `value` is the final one, from the result manifest, or
-else the last that was reported; `last` and `best` are of its curve. `mrr` means what a person means: the
-run's own `mrr`, or else `test_mrr`, or else `valid_mrr`. Runs that have not ended have no rows: there are
-few of them, their metrics change all the time, and what they report is looked up as it is.
+Each metric of an ended run has one row: `value` is the final value of the result manifest, or else the last
+reported one; `last` and `best` are from its curve. `mrr` is the run's `mrr`, or else `test_mrr`, or else
+`valid_mrr`. Runs that have not ended have no rows: they are few, their metrics change all the time, and their
+curves are read directly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def less_is_better(name: str) -> bool:
 
 
 def settle(conn: sqlite3.Connection, run: int) -> None:
-    """Writes the rows of a run that ends. Belongs inside the caller's transaction."""
+    """Writes the rows of an ended run. Belongs inside the caller's transaction."""
     forget(conn, run)
     rows: dict[str, tuple[float | None, float | None, float | None, float | None]] = {}
     curves = conn.execute(
@@ -53,7 +53,7 @@ def forget(conn: sqlite3.Connection, run: int) -> None:
 
 
 def names(conn: sqlite3.Connection) -> list[str]:
-    """Every name that some run has a metric under."""
+    """Names of all metrics that some run has."""
     reported = f"SELECT DISTINCT name FROM series WHERE run IN ({_UNFINISHED})"
     with explained(None):
         going = [row[0] for row in conn.execute(reported)]
@@ -61,20 +61,20 @@ def names(conn: sqlite3.Connection) -> list[str]:
     return sorted({*_settled(conn), *going, *short})
 
 
-def split(asked: str) -> tuple[Which, str]:
+def split(text: str) -> tuple[Which, str]:
     """`best.mrr` as ("best", "mrr"); a name alone means its value."""
-    head, _, name = asked.partition(".")
+    head, _, name = text.partition(".")
     for which in WHICH:
         if name and head == which:
             return which, name
-    return "value", asked
+    return "value", text
 
 
 def values_of(name: str, which: Which = "value") -> tuple[str, list[str]]:
-    """A SELECT of (run, value) for every run that has this metric; a NULL value was no number."""
+    """A SELECT of (run, value) for every run that has this metric; NULL is NaN or infinity."""
     meant = (name, *(prefix + name for prefix in MEANT_BY_SHORT))
     column = {"value": "last_value", "final": "NULL", "last": "last_value", "best": _best_so_far(name)}[which]
-    # Of several rows of a run SQLite takes the one that min() is of.
+    # With a bare column beside min(), SQLite takes the row that has the minimum.
     sql = (
         f"SELECT run, {which} AS value FROM score WHERE name = ? UNION ALL"
         f" SELECT run, value FROM (SELECT run, {column} AS value,"
@@ -84,9 +84,9 @@ def values_of(name: str, which: Which = "value") -> tuple[str, list[str]]:
     return sql, [name, *meant[:2], *meant]
 
 
-def of_runs(conn: sqlite3.Connection, numbers: list[int], asked: str) -> dict[int, float]:
-    """A metric, as `mrr` or `best.mrr`, of those of these runs that have it: for the rows of one page."""
-    which, name = split(asked)
+def of_runs(conn: sqlite3.Connection, numbers: list[int], text: str) -> dict[int, float]:
+    """A metric (`mrr`, `best.mrr`) by run, for the rows of one page; runs without it are left out."""
+    which, name = split(text)
     marks = ", ".join("?" * len(numbers))
     sql, values = values_of(name, which)
     rows = conn.execute(
@@ -101,7 +101,7 @@ def _best_so_far(name: str) -> str:
 
 
 def _settled(conn: sqlite3.Connection) -> list[str]:
-    """From one name to the next: reading all rows for a few names would take long."""
+    """Distinct names by index skip-scan: reading all rows for a few names would take long."""
     rows = conn.execute(
         "WITH RECURSIVE found (name) AS (SELECT min(name) FROM score UNION ALL"
         " SELECT (SELECT min(name) FROM score WHERE name > found.name) FROM found"

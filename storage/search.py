@@ -1,4 +1,4 @@
-"""Words of a run found again: label, command, tags and notes in one trigram index."""
+"""Full-text search of runs: label, command, tags and notes in one trigram index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS = """
 
 
 def index(conn: sqlite3.Connection, number: int) -> None:
-    """Call in the transaction that changed any of the words."""
+    """Indexes a run's text. Call in the transaction that changed it."""
     forget(conn, number)
     words = conn.execute(_WORDS, (number,)).fetchone()[0]
     conn.execute("INSERT INTO run_text (rowid, words) VALUES (?, ?)", (number, words))
@@ -29,9 +29,9 @@ def forget(conn: sqlite3.Connection, number: int) -> None:
 
 
 class Condition(NamedTuple):
-    """What of a run must hold: `clause` over `source`, whose column `number` is the run's.
+    """A condition on runs: `clause` over `source`, whose column `number` is the run's number.
 
-    The source is the run itself, or a table or SELECT that has a row for some of the runs."""
+    The source is `run` itself, or a table or SELECT with rows for some of the runs."""
 
     source: str
     number: str
@@ -41,7 +41,7 @@ class Condition(NamedTuple):
     dense: bool = False  # the source has exactly one row for each run, and reads all of them anyway
 
     def where(self) -> str:
-        """For a query over `run`."""
+        """The condition as a WHERE clause of a query over `run`."""
         if self.source == "run":
             return f"({self.clause}) IS {'NOT ' * self.negated}TRUE"
         inner = f"SELECT {self.number} FROM {self.source} WHERE {self.clause}"
@@ -49,23 +49,23 @@ class Condition(NamedTuple):
 
 
 def condition(conn: sqlite3.Connection, phrase: str, *, negated: bool = False) -> Condition:
-    """Runs in whose words `phrase` occurs, anywhere, upper or lower case alike."""
+    """Runs whose text contains `phrase`, ignoring case."""
     if len(phrase) >= 3:
         quoted = '"' + phrase.replace('"', '""') + '"'
         if not phrase.isascii() or not _is_frequent(conn, quoted):
             return Condition("run_text", "rowid", "run_text MATCH ?", (quoted,), negated)
-    # The table that FTS5 keeps its texts in, not the virtual one in front of it: a third of the time.
+    # FTS5's content table instead of the virtual table: a third of the time.
     like = "c0 LIKE ? ESCAPE '\\'"
     return Condition("run_text_content", "id", like, (f"%{escaped(phrase)}%",), negated, dense=True)
 
 
 def escaped(text: str) -> str:
-    """For LIKE … ESCAPE '\\'."""
+    """The text escaped for LIKE … ESCAPE '\\'."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def _is_frequent(conn: sqlite3.Connection, quoted: str) -> bool:
-    """A phrase that half of the runs have is found sooner by reading all the words there are."""
+    """Whether the phrase is so frequent that scanning all texts is faster than the index."""
     probe = "SELECT rowid FROM run_text WHERE run_text MATCH ? LIMIT 1 OFFSET ?"
     with explained(None):
         return conn.execute(probe, (quoted, _FREQUENT)).fetchone() is not None

@@ -1,4 +1,4 @@
-"""Curves: points as they came in, and rollups kept while writing so that any curve reads in no time."""
+"""Curves: points in order of arrival, and rollups maintained while writing, so that long curves read fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WIDTHS = (64, 4096)  # points per rollup bucket
-# Of floats. A sum ends here, not in infinity: of two infinities SQLite would make NULL, and the sum begin anew.
+# The largest float. Sums are clamped to it: SQLite turns inf - inf into NULL, and the sum would start over.
 _LARGEST = 1.7976931348623157e308
 
 
@@ -31,7 +31,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Some consecutive points of a curve; a single point is a bucket of one."""
+    """Consecutive points of a curve; a single point is a bucket of one."""
 
     n: int
     min: float | None
@@ -103,7 +103,7 @@ def of_run(conn: sqlite3.Connection, run: int) -> list[Series]:
 
 
 def curve(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) -> list[Bucket]:
-    """The whole curve in about `at_most` buckets or fewer where there are that few points."""
+    """The whole curve in at most about `at_most` buckets."""
     row = conn.execute("SELECT id, n FROM series WHERE run = ? AND name = ?", (run, name)).fetchone()
     if row is None:
         return []
@@ -113,7 +113,7 @@ def curve(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) 
         points = conn.execute("SELECT step, value FROM point WHERE series = ? ORDER BY n", (series,))
         return [Bucket(int(value is not None), value, value, value, step, step) for step, value in points]
     rows = conn.execute(
-        # A sum that ended at the largest number tells of a mean no more than that it is between least and most.
+        # A clamped sum gives a wrong mean, so the mean is limited to between minimum and maximum.
         "SELECT n, min, max, max(min(coalesce(sum / nullif(n, 0), min / 2 + max / 2), max), min),"
         " first_step, last_step FROM rollup WHERE series = ? AND width = ? ORDER BY bucket",
         (series, width),

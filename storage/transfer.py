@@ -1,7 +1,6 @@
-"""One run taken out of a record with every row it has, and put into a record, this one or another.
+"""Export a run with all its rows from a database, and import it into this or another one.
 
-A table travels under its own name with the columns that the schema gives it, so that a later migration
-travels without a change here.
+Tables and columns are read from the schema, so that migrations need no change here.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from storage import measurements, scores, search, series
 from storage.database import explained, transaction
 from storage.runs import ENDED, next_number
 
-# What hangs on a run beside its series, and by which columns its rows are put in order.
+# Tables with rows of a run, beside its series, and the columns that their rows are ordered by.
 TABLES = {
     "attempt": "number",
     "option": "attempt, name",
@@ -31,8 +30,8 @@ TABLES = {
     "measurement": "id",
 }
 JSON_COLUMNS = frozenset({"settings", "body", "fingerprint", "job", "plan", "environment"})
-_KEPT_ONCE = ("measurement", "fingerprint")  # the column has a key; what travels is what it stands for
-_COUNTED = ("event", "note", "measurement")  # their ids are this record's
+_KEPT_ONCE = ("measurement", "fingerprint")  # the column holds a key; the fingerprint's body is exported
+_COUNTED = ("event", "note", "measurement")  # their ids belong to this database and are not exported
 
 
 class Column(NamedTuple):
@@ -43,7 +42,7 @@ class Column(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """All points of one series, in their order of arrival."""
+    """All points of one series, in order of arrival."""
 
     name: str
     steps: Sequence[float]
@@ -52,7 +51,7 @@ class Curve(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A whole run: plain values, what is JSON in the record decoded."""
+    """A whole run as plain values; JSON columns are decoded."""
 
     run: dict[str, Any]
     spec: dict[str, Any]
@@ -61,42 +60,42 @@ class Rows(NamedTuple):
 
 
 def columns(conn: sqlite3.Connection, table: str) -> tuple[Column, ...]:
-    """Of `run`, `run_spec` or one of TABLES, without those that are this record's own: references and ids."""
-    own = {row[0] for row in conn.execute('SELECT "from" FROM pragma_foreign_key_list(?)', (table,))}
-    own |= {"id"} if table in _COUNTED else set()
+    """The columns of `run`, `run_spec` or one of TABLES, without references and ids of this database."""
+    excluded = {row[0] for row in conn.execute('SELECT "from" FROM pragma_foreign_key_list(?)', (table,))}
+    excluded |= {"id"} if table in _COUNTED else set()
     rows = conn.execute('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (table,))
     return tuple(
         Column(name, kind, bool(required or key), name in JSON_COLUMNS)
         for name, kind, required, key in rows
-        if name not in own or (table, name) == _KEPT_ONCE
+        if name not in excluded or (table, name) == _KEPT_ONCE
     )
 
 
-def take_out(conn: sqlite3.Connection, number: int) -> Rows | None:
-    """None where there is no such run. One moment of it, whoever writes meanwhile."""
-    with explained(None), _one_moment(conn):
-        found = list(_rows(conn, "run", "id = ?", "id", number))
-        if not found:
+def read_rows(conn: sqlite3.Connection, number: int) -> Rows | None:
+    """All rows of a run, read in one transaction; None where there is no such run."""
+    with explained(None), _read_transaction(conn):
+        run_rows = list(_rows(conn, "run", "id = ?", "id", number))
+        if not run_rows:
             return None
         (spec,) = _rows(conn, "run_spec", "run = ?", "run", number)
         tables = {
             table: list(_rows(conn, table, "run = ?", order, number)) for table, order in TABLES.items()
         }
         names = [one.name for one in series.of_run(conn, number)]
-        return Rows(found[0], spec, tables, [_curve(conn, number, name) for name in names])
+        return Rows(run_rows[0], spec, tables, [_curve(conn, number, name) for name in names])
 
 
-def put_in(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | None = None) -> int:
-    """The number it got. Joins the caller's transaction; ValueError where rows do not go together."""
+def insert_rows(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | None = None) -> int:
+    """Inserts a run; returns its number. Joins the caller's transaction. Raises ValueError for inconsistent rows."""
     if rows.run["state"] not in ENDED:
-        raise ValueError(f"a run that is {rows.run['state']} cannot be put in")
-    with transaction(conn), contradictions_named():
+        raise ValueError(f"a run that is {rows.run['state']} cannot be imported")
+    with transaction(conn), row_errors():
         given = next_number(conn) if number is None else number
         _insert(conn, "run", [{**rows.run, "id": given, "folder": folder}])
         _insert(conn, "run_spec", [rows.spec], run=given)
         conn.execute("INSERT INTO intake (run) VALUES (?)", (given,))
-        for table, some in rows.tables.items():
-            _insert(conn, table, some, run=given)
+        for table, table_rows in rows.tables.items():
+            _insert(conn, table, table_rows, run=given)
         for curve in rows.curves:
             points = zip(curve.steps, curve.values, curve.times, strict=True)
             series.append(conn, given, [series.Point(curve.name, *point) for point in points])
@@ -107,45 +106,45 @@ def put_in(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: int | N
 
 
 def _remember_gpus(conn: sqlite3.Connection, gpus: Any) -> None:
-    """So that `gpu:t4` finds runs that came from elsewhere."""
+    """Stores GPU names by UUID, so that `gpu:t4` finds imported runs."""
     for gpu in gpus if isinstance(gpus, list) else ():
-        told = (gpu.get("uuid"), gpu.get("name")) if isinstance(gpu, dict) else (None, None)
-        if all(isinstance(one, str) and one for one in told):
-            conn.execute("INSERT INTO gpu (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", told)
+        identity = (gpu.get("uuid"), gpu.get("name")) if isinstance(gpu, dict) else (None, None)
+        if all(isinstance(one, str) and one for one in identity):
+            conn.execute("INSERT INTO gpu (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", identity)
 
 
 def same_submission(conn: sqlite3.Connection, at: float, workload: str, label: str) -> list[int]:
-    """Runs that were submitted at that very moment as that very thing: the same run, or a copy of it."""
-    found = conn.execute(
+    """Runs with this submission time, workload and label: the same run, or copies of it."""
+    matches = conn.execute(
         "SELECT id FROM run WHERE submitted_at = ? AND workload = ? AND label = ? ORDER BY id",
         (at, workload, label),
     )
-    return [row[0] for row in found]
+    return [row[0] for row in matches]
 
 
 def with_event(conn: sqlite3.Connection, kind: str, key: str, value: str) -> list[int]:
-    """Runs with an event of this kind whose body says `value` of `key`."""
-    found = conn.execute(
+    """Runs with an event of this kind whose body has `value` at `key`."""
+    matches = conn.execute(
         "SELECT DISTINCT run FROM event WHERE kind = ? AND json_extract(body, '$.' || ?) = ? ORDER BY run",
         (kind, key, value),
     )
-    return [row[0] for row in found]
+    return [row[0] for row in matches]
 
 
 @contextmanager
-def contradictions_named() -> Iterator[None]:
-    """ValueError for what no row can hold, or no two rows together."""
+def row_errors() -> Iterator[None]:
+    """Raises ValueError for values that a row cannot hold, and for rows that contradict each other."""
     try:
         yield
     except sqlite3.IntegrityError as error:
-        raise ValueError(f"its rows contradict the record or each other: {error}") from error
+        raise ValueError(f"its rows contradict the database or each other: {error}") from error
     except (sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError) as error:
-        raise ValueError(f"a row cannot hold it: {error}") from error
+        raise ValueError(f"a value does not fit its column: {error}") from error
 
 
 @contextmanager
-def _one_moment(conn: sqlite3.Connection) -> Iterator[None]:
-    """A read transaction: writers go on, and this connection does not see them."""
+def _read_transaction(conn: sqlite3.Connection) -> Iterator[None]:
+    """A read transaction: this connection does not see concurrent writes."""
     if conn.in_transaction:
         yield
         return

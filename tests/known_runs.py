@@ -64,7 +64,7 @@ def make(conn: sqlite3.Connection, number: int, chance: random.Random) -> Known:
         "label": f"{chance.choice(WORDS)} {number % 7}",
         "profile": chance.choice([None, "t4", "t4-large"]),
         "submitted_at": NOW - chance.choice([10, 3000, 86400, 8 * 86400]),
-        "gpu": chance.choice([None, "auto", "0"]),
+        "gpu_request": chance.choice([None, "auto", "0"]),
         "predicted_mib": chance.choice([None, 900.0, 2048.0]),
         "reserved_mib": None,
     }
@@ -150,7 +150,7 @@ def compared(value: float | None, sign: str, than: float) -> bool:
 def on_gpu(known: Known, name: str) -> bool:
     given = (known.run["gpu"] or "").split(",")
     words = " ".join(GPUS.get(uuid, "") for uuid in given).lower().replace("-", " ").split()
-    return name in words or known.run["gpu"] == name
+    return name in words or known.run["gpu_request"] == name
 
 
 def peak(known: Known) -> float | None:
@@ -197,7 +197,7 @@ def a_term(chance: random.Random) -> tuple[str, Meaning]:
         ("gpu:a100", lambda k: on_gpu(k, "a100")),
         ("gpu:0", lambda k: on_gpu(k, "0")),
         ("gpu:GPU-cccc", lambda k: "GPU-cccc3" in (k.run["gpu"] or "")),
-        ("gpu:none", lambda k: k.run["gpu"] is None and k.run["gpu"] is None),
+        ("gpu:none", lambda k: k.run["gpu_request"] is None and k.run["gpu"] is None),
         ("since:1h", lambda k: k.run["submitted_at"] >= NOW - 3600),
         ("until:2026-06-10", lambda k: k.run["submitted_at"] < datetime(2026, 6, 10).timestamp()),
         ("since:today", lambda k: k.run["submitted_at"] >= datetime(2026, 6, 15).timestamp()),

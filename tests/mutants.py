@@ -105,7 +105,7 @@ def result_outside_the_transaction() -> None:
 def offset_outside_the_transaction() -> None:
     """Points are committed first, how far the file was read some time later."""
 
-    def take_in(
+    def write_batch(
         conn: sqlite3.Connection, run: int, attempt: int, batch: intake.Batch, upto: intake.Offsets
     ) -> None:
         if conn.in_transaction:
@@ -118,7 +118,7 @@ def offset_outside_the_transaction() -> None:
             conn.execute("UPDATE intake SET events_offset = ? WHERE run = ?", (upto.events, run))
         conn.execute("BEGIN IMMEDIATE")
 
-    intake.take_in = take_in
+    intake.write_batch = write_batch
 
 
 def tree_is_not_reaped() -> None:

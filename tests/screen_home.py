@@ -18,7 +18,7 @@ from kgops.supervisor.run_folder import RunFolder, folder_name
 from storage import attempts, influences, reports, runs
 from storage.database import Connection, transaction
 from storage.influences import Influence, TestTriple
-from storage.intake import Batch, Offsets, Progress, take_in
+from storage.intake import Batch, Offsets, Progress, write_batch
 from storage.reports import Artifact, Option
 from storage.series import Point
 
@@ -217,7 +217,7 @@ def _training(conn: Connection, home: Path) -> None:
     points += [Point("gpu_memory_mib", n, 11_204 - 9_000 / (1 + n * n), begun + 5 * n) for n in range(60)]
     found = Batch(points=points, options=_options(told), metric=("valid_mrr", 0.287))
     found.progress = Progress("epoch", 37, 100, "epochs", 0.0251, NOW - 4)
-    take_in(conn, 7, 1, found, Offsets())
+    write_batch(conn, 7, 1, found, Offsets())
     attempts.note_peaks(conn, 7, 1, gpu_mib=11_204.0, host_mib=5_120.0, cpu_s=None)
     _write_log(home, 7, label)
 
@@ -227,7 +227,7 @@ def _scoring(conn: Connection, home: Path) -> None:
     job = {"workload": "tracin", "tracin": {"run": 2, "test": "drug-disease.tsv", "top_k": 100}}
     _begin(conn, home, 8, "tracin", "drug-disease-25", begun, job, gpu=_T4[1], predicted=3_900.0)
     found = Batch(progress=Progress("block", 12, 31, "blocks", None, NOW - 2), metric=None)
-    take_in(conn, 8, 1, found, Offsets())
+    write_batch(conn, 8, 1, found, Offsets())
 
 
 def _waiting(conn: Connection, home: Path) -> None:
@@ -304,7 +304,7 @@ def _end(
     peak_gpu: float | None = None,
     peak_host: float | None = None,
 ) -> None:
-    take_in(conn, run, attempt, told, Offsets())
+    write_batch(conn, run, attempt, told, Offsets())
     attempts.note_peaks(conn, run, attempt, gpu_mib=peak_gpu, host_mib=peak_host, cpu_s=None)
     _close(conn, run, attempt, state, at, reason)
     runs.end(conn, run, state=state, reason=reason, exit_code=int(state == "failed"), ended_at=at)

@@ -128,9 +128,9 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit:  # click's answer to a broken pipe
         return _without_readers()
     except Exception as error:
-        from storage.database import told_of
+        from storage.database import storage_error
 
-        if (told := told_of(error)) is None:
+        if (told := storage_error(error)) is None:
             raise
         return _refused(told.message, told.hint, told.exit_code)
 

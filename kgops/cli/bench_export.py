@@ -53,7 +53,9 @@ def command(bench: str | None, kind: str, out: Path | None, force: bool) -> None
         table = export.as_markdown(conn, one) if kind == "md" else _json(export.as_table(conn, one))
         _put(table, out, force)
         return
-    found = measurements.page(conn, measurements.Wanted(bench=one.id if one else None), descending=False)
+    found = measurements.page(
+        conn, measurements.MeasurementFilter(bench=one.id if one else None), descending=False
+    )
     if kind == "parquet":
         if out is None or (out.exists() and not force):
             raise Usage(f"{out} is there already" if out else "--to parquet needs a file", "give --out FILE")

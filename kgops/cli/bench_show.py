@@ -63,7 +63,7 @@ def command(
     `claims` shows what to do, and how many of the documents' claims hold; words after it pick claims by document,
     verdict or name and show them whole: `kgops bench show claims loss refuted`.
     """
-    wanted = measurements.Wanted(words, None, fingerprint, _beginning(since))
+    wanted = measurements.MeasurementFilter(words, None, fingerprint, _beginning(since))
     try:
         session = for_reading()
     except DatabaseMissing:

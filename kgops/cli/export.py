@@ -59,7 +59,7 @@ def _default(chosen: list[Run], wanted: str) -> str:
 
 def _rows(session: Session, chosen: list[Run]) -> Iterator[Rows]:
     for run in chosen:
-        rows = transfer.take_out(session.conn, run.id)
+        rows = transfer.read_rows(session.conn, run.id)
         if rows is None:
             raise Usage(f"run {run.id} was deleted meanwhile")
         yield rows

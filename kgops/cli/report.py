@@ -14,7 +14,7 @@ from kgops.jobs.destination import must_be_free, written
 from kgops.supervisor.run_json import IMPORTED
 from kgops.views.influences import TRACES, of_run
 from kgops.views.report_page import page
-from kgops.views.run_detail import LogTail, dossier
+from kgops.views.run_detail import LogTail, read_run_detail
 from storage import reports, runs
 
 
@@ -26,7 +26,7 @@ def command(name: str, output: Path | None, force: bool) -> None:
     """Write one self-contained HTML page of a run: plan, curves, options, metrics, the end of its log."""
     session = existing()
     run = session.run(name)
-    found = dossier(session.home, session.conn, run.id)
+    found = read_run_detail(session.home, session.conn, run.id)
     assert found is not None  # the run was there a moment ago, and nothing is deleted by looking
     log = LogTail(found.path, at_most=200).look(final=run.ended)
     forecast = runs.spec(session.conn, run.id).plan.get("forecast")

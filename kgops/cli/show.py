@@ -15,7 +15,7 @@ from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
 from kgops.planning.fit import fit_of_run
 from kgops.planning.oom_fallbacks import passed_over
-from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, option_rows, said_by_worker, worker_prediction
+from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, option_rows, worker_messages, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.runs import Run
 
@@ -86,7 +86,7 @@ def _page(session: Session, run: Run) -> list[str]:
     if tags:
         out.append("  tags       " + " ".join(one_line(tag) for tag in tags))
     out += _attempts(session, run) + _options(session, run) + _metrics(session, run)
-    said = said_by_worker(conn, run.id)
+    said = worker_messages(conn, run.id)
     if said:
         out += ["", *table(("AT", "THE WORKER SAID"), [(moment(at), text) for at, text in said])]
     for note in reports.notes(conn, run.id):
@@ -173,7 +173,7 @@ def _options(session: Session, run: Run) -> list[str]:
     """As the newest attempt reported them, with who chose them and what rules had changed before."""
     choices = runs.spec(session.conn, run.id).plan.get("choices", [])
     rows = [
-        (row.name, row.asked or UNKNOWN, row.applied or UNKNOWN, row.effect, row.by, row.why)
+        (row.name, row.requested or UNKNOWN, row.applied or UNKNOWN, row.effect, row.by, row.why)
         for row in option_rows(run, reports.options(session.conn, run.id), choices)
     ]
     return ["", *table(("OPTION", "ASKED", "APPLIED", "KIND", "BY", "WHY"), rows)] if rows else []

@@ -45,7 +45,7 @@ def benchmarks(conn: Connection) -> list[Entry]:
 
 def of_commands(conn: Connection, known: Known | None) -> list[Entry]:
     """What was measured otherwise, by command and machine, the newest first; of nothing known what came last."""
-    found = metric_query.late_batches(conn) if known is None else metric_query.batches(conn, known)
+    found = metric_query.recent_batches(conn) if known is None else metric_query.batches(conn, known)
     return [
         Entry(
             (one.command, one.machine), one.command, one.command, one.machine, one.last_at, True, one.metrics

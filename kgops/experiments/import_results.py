@@ -104,7 +104,7 @@ def _bench(conn: Connection, path: Path, body: Any) -> Taken:
     for one in benches.newest(conn, name=body["name"], limit=1_000_000):
         if (one.begun_at, one.fingerprint, one.command) == (body["begun_at"], key, body["command"]):
             return Taken(one.name, one.id, known=True)
-    number = benches.take_in(
+    number = benches.import_bench(
         conn,
         *(body["name"], body["plan"], body["command"], body["fingerprint"]),
         *(body["begun_at"], body["ended_at"], found),

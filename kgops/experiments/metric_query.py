@@ -101,7 +101,7 @@ class Looker:
             if conn is None:
                 return Answer(asked)
             begin = time.perf_counter()
-            with matching.one_moment(conn):
+            with matching.read_snapshot(conn):
                 self._take_note_of_changes(conn, asked)
                 answer = self._single(conn, asked) if asked.single else self._entries(conn, asked)
             self._before = answer._replace(took_s=time.perf_counter() - begin)
@@ -200,10 +200,10 @@ class Looker:
         if not asked.words and asked.machine is None:
             return self._order(conn, ours, asked)
         self._known = self._known or metric_query.known(conn)
-        found = metric_query.having(self._known, asked.words, asked.machine or ours)
+        found = metric_query.with_words(self._known, asked.words, asked.machine or ours)
         if asked.sort == "id":
             return found[::-1] if asked.descending else found
-        return metric_query.those_of(self._order(conn, None, asked), found)
+        return metric_query.in_order(self._order(conn, None, asked), found)
 
     def _order(self, conn: Connection, machine: str | None, asked: Asked) -> array[int]:
         wanted = machine, *(by := (asked.sort, asked.descending))

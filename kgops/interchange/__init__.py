@@ -1,1 +1,1 @@
-"""Interchange: runs written for other programs and homes, and runs read from them."""
+"""Interchange: export runs for other programs and homes, and import runs from them."""

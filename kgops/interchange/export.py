@@ -1,4 +1,4 @@
-"""Runs written out for other programs, a block at a time: any number of them in the same memory."""
+"""Export the table of runs as CSV or JSON, block by block, in constant memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from storage import reports, runs, scores
 from storage.database import Connection
 
 _BLOCK = 500
-_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run what begins so
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would evaluate such a cell
 
 
 def as_csv(conn: Connection, numbers: Sequence[int], metrics: Sequence[str] = ()) -> Iterator[str]:
-    """A head, then a line for each run: the columns of the record, its tags, and the metrics asked for."""
+    """A header, then a line for each run: the columns of the table, its tags, and the requested metrics."""
     yield csv_line([*runs.COLUMNS, "tags", *metrics])
     for row in _rows(conn, numbers, metrics):
         yield csv_line([cell(value) for value in row.values()])
 
 
 def as_json(conn: Connection, numbers: Sequence[int], metrics: Sequence[str] = ()) -> Iterator[str]:
-    """The same as one list, an element on each line; metrics stand in a table of their own."""
+    """One list with an element on each line; tags are a list and metrics a table."""
     before = "["
     for row in _rows(conn, numbers, metrics):
         element = {name: value for name, value in row.items() if name not in metrics}
@@ -40,10 +40,10 @@ def _rows(conn: Connection, numbers: Sequence[int], metrics: Sequence[str]) -> I
     for first in range(0, len(numbers), _BLOCK):
         block = list(numbers[first : first + _BLOCK])
         tags = reports.tags_of_runs(conn, block)
-        found = {name: scores.of_runs(conn, block, name) for name in metrics}
+        by_metric = {name: scores.of_runs(conn, block, name) for name in metrics}
         for run in runs.of_numbers(conn, block):
-            mine = {name: found[name].get(run.id) for name in metrics}
-            yield {**runs.as_table(run), "tags": " ".join(tags.get(run.id, ())), **mine}
+            values = {name: by_metric[name].get(run.id) for name in metrics}
+            yield {**runs.as_table(run), "tags": " ".join(tags.get(run.id, ())), **values}
 
 
 def cell(value: Any) -> Any:

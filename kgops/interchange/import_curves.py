@@ -1,4 +1,4 @@
-"""Curves and metrics in what training scripts write: a list with a table per epoch, or a table of lists."""
+"""Read curves and metrics from JSON of training scripts: a list with a table per epoch, or a table of lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storage.transfer import Curve
 __all__ = ["Read", "history_in", "is_number", "metrics_in"]
 
 _EPOCH = ("epoch", "epochs", "step", "steps")
-_WHOLE = "both"  # of head and tail ranks: what a person means by `mrr`
+_WHOLE = "both"  # of head and tail ranks: the usual meaning of `mrr`
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Read:
 
 
 def is_number(value: Any) -> bool:
-    """A finite one that a column holds; true and false are none."""
+    """Whether `value` is a finite number that fits a column; booleans are not numbers."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
     try:
@@ -33,12 +33,12 @@ def is_number(value: Any) -> bool:
 
 
 def metrics_in(table: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Every number under the names that lead to it: `test` and `{"both": {"mrr": …}}` give `test_mrr`."""
+    """Every number, named by its path: `test` and `{"both": {"mrr": …}}` give `test_mrr`."""
     return {name: float(value) for name, value in _flat(table, prefix) if is_number(value)}
 
 
 def history_in(body: Any, at: float) -> Read:
-    """ValueError where `body` is no history. Nobody wrote down when a value was found: all are `at` that moment."""
+    """Raises ValueError where `body` is not a history. All values get the time `at`: a history has none."""
     if isinstance(body, list):
         return _of_epochs(body, at)
     if isinstance(body, dict):
@@ -50,29 +50,29 @@ def _of_epochs(body: Sequence[Any], at: float) -> Read:
     points: dict[str, list[tuple[float, float | None]]] = {}
     for n, entry in enumerate(body, 1):
         if not isinstance(entry, dict):
-            raise ValueError(f"entry {n} is no table")
+            raise ValueError(f"entry {n} is not a table")
         step = next((entry[name] for name in _EPOCH if is_number(entry.get(name))), n)
         for name, value in _flat({k: v for k, v in entry.items() if k not in _EPOCH}, ""):
             if value is None or is_number(value):
                 points.setdefault(name, []).append((float(step), None if value is None else float(value)))
-    known = {name: some for name, some in points.items() if any(value is not None for _, value in some)}
-    return Read([_curve(name, some, at) for name, some in known.items()])
+    known = {name: pairs for name, pairs in points.items() if any(value is not None for _, value in pairs)}
+    return Read([_curve(name, pairs, at) for name, pairs in known.items()])
 
 
 def _of_lists(body: Mapping[str, Any], at: float) -> Read:
-    found = Read(metrics=metrics_in(body))
+    history = Read(metrics=metrics_in(body))
     lists = dict(_lists(body, ""))
     epochs = next((lists.pop(name) for name in _EPOCH if _counts(lists.get(name))), None)
     longest = max(map(len, lists.values()), default=0)
     for name, values in lists.items():
         steps = epochs if epochs is not None and len(epochs) == len(values) else range(1, len(values) + 1)
         if len(values) < longest and steps is not epochs:
-            found.troubles.append(
-                f"{name} has {len(values)} values for {longest} epochs, without saying of which: numbered from 1"
+            history.troubles.append(
+                f"{name} has {len(values)} values for {longest} epochs and names no epochs: numbered from 1"
             )
         entries = [{"epoch": step, name: value} for step, value in zip(steps, values, strict=True)]
-        found.curves += _of_epochs(entries, at).curves
-    return found
+        history.curves += _of_epochs(entries, at).curves
+    return history
 
 
 def _lists(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, list[Any]]]:
@@ -89,11 +89,11 @@ def _counts(values: Any) -> bool:
 
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
-        where = prefix if name == _WHOLE else f"{prefix}_{name}".strip("_") if prefix else name
+        path = prefix if name == _WHOLE else f"{prefix}_{name}".strip("_") if prefix else name
         if isinstance(value, dict):
-            yield from _flat(value, where)
+            yield from _flat(value, path)
         else:
-            yield where or name, value
+            yield path or name, value
 
 
 def _curve(name: str, points: Sequence[tuple[float, float | None]], at: float) -> Curve:

@@ -1,4 +1,4 @@
-"""A summary's test triples and the scores that were read, as the rows of a record."""
+"""Database rows of test triples and influences, from a TracIn summary and its score files."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from kgops.interchange.import_scores import Scores, Triple
 __all__ = ["traces", "trouble_of"]
 
 _PARTS = ("head", "relation", "tail")
-_NOT_THERE = "its scores are not in the folder"
+_NO_SCORES = "the folder has no scores of it"
 Row = dict[str, Any]
 
 
 def traces(listed: Sequence[Mapping[str, Any]], scores: Scores) -> tuple[list[Row], list[Row]]:
-    """Rows of `traced` and of `influence`, numbered as the summary does; what it does not list comes after."""
-    told = dict(_triples(listed))
+    """Rows of `test_triple` and of `influence`, numbered as in the summary; unlisted test triples come last."""
+    summary = dict(_triples(listed))
     traced: list[Row] = []
     influence: list[Row] = []
-    for triple, number in _numbers(told, scores).items():
-        line, scored = told.get(triple, {}), scores.tests.get(triple)
+    for triple, number in _numbers(summary, scores).items():
+        line, scored = summary.get(triple, {}), scores.tests.get(triple)
         candidates = line.get("num_training_triples")
         row = {"test": number, **dict(zip(_PARTS, triple, strict=True))}
-        trouble = trouble_of(line) or (None if scored else _NOT_THERE)
+        trouble = trouble_of(line) or (None if scored else _NO_SCORES)
         traced.append(
             {**row, "candidates": candidates if _is_count(candidates) else None, "trouble": trouble}
         )
-        for rank, found, score in scored.ranked() if scored else ():
-            parts = dict(zip(_PARTS, found, strict=True))
+        for rank, trained, score in scored.ranked() if scored else ():
+            parts = dict(zip(_PARTS, trained, strict=True))
             influence.append({"test": number, "rank": rank, **parts, "score": score})
     return traced, influence
 
 
 def trouble_of(line: Mapping[str, Any]) -> str | None:
-    """Why a test triple has no scores, in the group's words or in ours."""
+    """Why a test triple has no scores: the summary's message, or a default one."""
     if isinstance(line.get("error"), str):
         return str(line["error"])
     for name, what in (("filtering_success", "filtering failed"), ("tracin_success", "TracIn failed")):
@@ -45,17 +45,19 @@ def trouble_of(line: Mapping[str, Any]) -> str | None:
 
 def _triples(listed: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Triple, Mapping[str, Any]]]:
     for line in listed:
-        told = line["triple"] if isinstance(line.get("triple"), dict) else line
-        head, relation, tail = (told.get(part) for part in _PARTS)
+        parts = line["triple"] if isinstance(line.get("triple"), dict) else line
+        head, relation, tail = (parts.get(part) for part in _PARTS)
         if isinstance(head, str) and isinstance(relation, str) and isinstance(tail, str):
             yield (head, relation, tail), line
 
 
-def _numbers(told: Mapping[Triple, Mapping[str, Any]], scores: Scores) -> dict[Triple, int]:
-    """A summary that gives a number twice, or one that is none, is numbered anew."""
-    given = [line.get("index") for line in told.values()]
-    fine = all(map(_is_count, given)) and len(set(given)) == len(given)
-    numbers = dict(zip(told, [int(n or 0) for n in given] if fine else range(1, len(given) + 1), strict=True))
+def _numbers(summary: Mapping[Triple, Mapping[str, Any]], scores: Scores) -> dict[Triple, int]:
+    """The summary's numbers; counted from 1 where they are missing or repeated."""
+    given = [line.get("index") for line in summary.values()]
+    valid = all(map(_is_count, given)) and len(set(given)) == len(given)
+    numbers = dict(
+        zip(summary, [int(n or 0) for n in given] if valid else range(1, len(given) + 1), strict=True)
+    )
     following = max(numbers.values(), default=0) + 1
     unlisted = [triple for triple in scores.tests if triple not in numbers]
     return numbers | {triple: following + i for i, triple in enumerate(unlisted)}

@@ -1,4 +1,4 @@
-"""TracIn scores as the group's scripts write them, read a line at a time: of each test triple the strongest."""
+"""Read TracIn scores from CSV files line by line, keeping the strongest influences of each test triple."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["HEADER", "MOST", "MOST_TESTS", "Scores", "Test", "Triple", "is_score
 _TRAIN = ("TrainHead", "TrainHead_label", "TrainRel", "TrainRel_label", "TrainTail", "TrainTail_label")
 _TEST = ("TestHead", "TestHead_label", "TestRel", "TestRel_label", "TestTail", "TestTail_label")
 HEADER = (*_TEST, *_TRAIN, "TracInScore")
-MOST = 50  # proponents, and opponents, of each test triple: the files have the rest
+MOST = 50  # proponents, and as many opponents, of each test triple; the files have the rest
 MOST_TESTS = 2000
 _LONGEST_FIELD = 1 << 20
 
@@ -28,17 +28,17 @@ Triple = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Test:
-    """The strongest of both signs, bounded; `rows` counts all that were read."""
+    """The strongest proponents and opponents of a test triple; `rows` counts all influences read."""
 
     triple: Triple
     rows: int = 0
-    best: list[tuple[float, int, Triple]] = field(default_factory=list)  # a heap: the weakest first
-    worst: list[tuple[float, int, Triple]] = field(default_factory=list)  # the same of negated scores
+    best: list[tuple[float, int, Triple]] = field(default_factory=list)  # heap of proponents, weakest first
+    worst: list[tuple[float, int, Triple]] = field(default_factory=list)  # heap of opponents, scores negated
 
     def add(self, triple: Triple, score: float) -> None:
         self.rows += 1
         heap, strength = (self.best, score) if score > 0 else (self.worst, -score)
-        entry = (strength, -self.rows, triple)  # of equals the first that was read stays
+        entry = (strength, -self.rows, triple)  # of equal scores the first read stays
         if score == 0:
             return
         if len(heap) < MOST:
@@ -58,12 +58,12 @@ class Test:
 @dataclass(slots=True)
 class Scores:
     tests: dict[Triple, Test] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)  # label → what people call it, of what is kept
+    names: dict[str, str] = field(default_factory=dict)  # label → readable name
     left_out: int = 0  # rows of test triples beyond the first MOST_TESTS
     not_numbers: int = 0
 
     def read(self, path: Path) -> None:
-        """BadInput names the file and the line of the first thing in it that cannot be."""
+        """Reads one file. Raises BadInput with the file and line of the first error."""
         try:
             with os.fdopen(open_regular(path), encoding="utf-8", newline="") as file:
                 self._read_rows(path, csv.reader(file, strict=True))
@@ -77,17 +77,17 @@ class Scores:
             if tuple(head) != HEADER:
                 raise BadInput(f"{path}, line 1: the header is {','.join(head)[:80]!r}, not TracIn's")
             for row in lines:
-                self._take(f"{path}, line {lines.line_num}", row)
+                self._add_row(f"{path}, line {lines.line_num}", row)
         except csv.Error as error:
             raise BadInput(f"{path}, line {lines.line_num}: {error}") from error
 
-    def _take(self, where: str, row: list[str]) -> None:
+    def _add_row(self, where: str, row: list[str]) -> None:
         if len(row) != len(HEADER):
             raise BadInput(f"{where}: {len(row)} fields, where TracIn's table has {len(HEADER)}")
         try:
             score = float(row[-1])
         except ValueError:
-            raise BadInput(f"{where}: the score is no number: {row[-1]!r:.40}") from None
+            raise BadInput(f"{where}: the score is not a number: {row[-1]!r:.40}") from None
         triple = (row[0], row[2], row[4])
         test = self.tests.get(triple)
         if test is None:
@@ -108,7 +108,7 @@ class Scores:
                 self.names[label] = name
 
     def kept_names(self) -> Mapping[str, str]:
-        """Of the labels that the record shows."""
+        """Readable names of the labels that are kept."""
         kept: set[str] = set()
         for test in self.tests.values():
             kept.update(test.triple, *(triple for _, triple, _ in test.ranked()))
@@ -116,6 +116,6 @@ class Scores:
 
 
 def is_scores(path: Path) -> bool:
-    """By its first line; `tracin_self_influence.csv` and others have another."""
+    """Whether a CSV file has the header of TracIn scores; `tracin_self_influence.csv` and others have another."""
     with os.fdopen(open_regular(path), "rb") as file:
         return file.readline(4096).startswith(b",".join(name.encode() for name in HEADER[:6]))

@@ -1,7 +1,7 @@
-"""An output folder of the group's scripts, or of `--output-dir`, as a run: what its files say, and no more.
+"""Import an output folder of training or TracIn scripts (or of `--output-dir`) as a run.
 
-Nobody wrote down when it was submitted, on which machine, or as which command: that stays unknown. Its moment is
-that of its newest file, and it counts as succeeded only where its files show that it came to its end.
+Submission time, machine and command stay unknown. The run ends at the time of its newest file, and counts as
+succeeded only where its files show that it finished.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _KINDS = {
     "trained_model.pkl": "model",
 }
 _BY_SUFFIX = {".csv": "influences", ".json": "influences", ".parquet": "influences", ".tsv": "triples"}
-_SECTIONS = ("model", "training", "data", "args")  # of a config: what is in them are settings
+_SECTIONS = ("model", "training", "data", "args")  # tables of settings in a config
 
 
 @dataclass(slots=True)
 class Output:
-    """What was found; `files` are its own, below the folder."""
+    """The contents of an output folder; `files` are the run's files below it."""
 
     folder: Path
     files: list[tuple[Path, str]]  # with the kind of each
     rows: Rows
-    digest: str  # of all its files: the same folder again is known by it
+    digest: str  # of all its files: recognises a folder that was imported before
     troubles: list[str] = field(default_factory=list)
 
     @property
@@ -68,26 +68,26 @@ def is_output(folder: Path) -> bool:
 
 
 def read_output(folder: Path) -> Output:
-    """BadInput names the file that cannot be read, and why."""
+    """Reads an output folder. Raises BadInput with the file that cannot be read, and why."""
     must_be_files(folder / name for name in (CONFIG, HISTORY, TEST, SUMMARY))
     files = _files(folder)
     newest = max((path.stat().st_mtime for path, _ in files), default=0.0)
-    found = _Found(folder, newest)
-    found.troubles += _left_out(folder)
-    found.read({path.name: path for path, _ in files if path.parent == folder})
+    contents = _Contents(folder, newest)
+    contents.troubles += _left_out(folder)
+    contents.read({path.name: path for path, _ in files if path.parent == folder})
     for path, kind in files:
         if kind == "influences" and path.suffix == ".csv" and is_scores(path):
-            found.scores.read(path)
-            found.traced = True
-    if not (found.trained or found.traced):
-        raise Usage(f"{folder} holds neither a training's output nor TracIn's")
+            contents.scores.read(path)
+            contents.traced = True
+    if not (contents.trained or contents.traced):
+        raise Usage(f"{folder} has neither training output nor TracIn output")
     artifacts, digest = _artifacts(folder, files)
-    rows = found.rows(artifacts)
-    return Output(folder, files, rows, digest, found.troubles)
+    rows = contents.rows(artifacts)
+    return Output(folder, files, rows, digest, contents.troubles)
 
 
-class _Found:
-    """What the files of one folder say, put together."""
+class _Contents:
+    """The combined contents of a folder's files."""
 
     def __init__(self, folder: Path, newest: float) -> None:
         self.folder, self.newest = folder, newest
@@ -125,17 +125,17 @@ class _Found:
 
     @property
     def _listed(self) -> list[dict[str, Any]]:
-        """The summary's lines, one for each test triple."""
+        """The summary's entries, one for each test triple."""
         results = self.summary.get("results")
         return [line for line in results if isinstance(line, dict)] if isinstance(results, list) else []
 
     def _tell_what_is_missing(self) -> None:
         if self.scores.left_out:
             self.troubles.append(
-                f"{self.scores.left_out:,} rows of further test triples are in its files alone"
+                f"{self.scores.left_out:,} rows of further test triples stay only in its files"
             )
         if self.scores.not_numbers:
-            self.troubles.append(f"{self.scores.not_numbers:,} scores are NaN or infinite: left out")
+            self.troubles.append(f"{self.scores.not_numbers:,} scores are NaN or infinite: not imported")
 
     def rows(self, artifacts: list[dict[str, Any]]) -> Rows:
         label = one_line(self.folder.resolve().name, LONGEST_LABEL) or "imported"
@@ -150,8 +150,8 @@ class _Found:
         tables["test_triple"], tables["influence"] = traced, influence
         names = sorted(self.scores.kept_names().items())
         tables["readable"] = [{"label": label, "name": name} for label, name in names]
-        asked = {"train": self._settings()} if self.workload == "pipeline" else self._settings()
-        job = {"workload": self.workload, "label": label, self.workload: asked}
+        settings = {"train": self._settings()} if self.workload == "pipeline" else self._settings()
+        job = {"workload": self.workload, "label": label, self.workload: settings}
         spec = {"job": job, "plan": {}, "environment": {}}
         return Rows({**_UNKNOWN, **known, **self._headline()}, spec, tables, self.curves)
 
@@ -165,28 +165,30 @@ class _Found:
         }
 
     def _end(self) -> tuple[str, str | None]:
-        """As far as its files show it."""
+        """The run's state and reason, as far as its files show them."""
         if self.summary:
             if self._listed and all(map(trouble_of, self._listed)):
-                return "failed", f"all {len(self._listed)} test triples failed, says its summary"
+                return "failed", f"its summary says that all {len(self._listed)} test triples failed"
             return "succeeded", None
         if self.trained and not self.traced and self.has_final:
             return "succeeded", None
-        return "interrupted", "nothing in its files says that it came to its end"
+        return "interrupted", "its files do not show that it finished"
 
     def _settings(self) -> dict[str, Any]:
-        told: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for name, value in self.config.items():
             if name == "optimizations" or name in DOCUMENTED:
                 continue  # options
             if name in _SECTIONS and isinstance(value, dict):
-                told |= {inner: one for inner, one in value.items() if inner not in DOCUMENTED}
+                settings |= {
+                    inner: inner_value for inner, inner_value in value.items() if inner not in DOCUMENTED
+                }
             else:
-                told[name] = value
-        return {name: value for name, value in told.items() if value is not None}
+                settings[name] = value
+        return {name: value for name, value in settings.items() if value is not None}
 
     def _options(self) -> list[dict[str, Any]]:
-        table = _told_of_options(self.config)
+        table = _option_values(self.config)
         return [_option(name, value) for name, value in sorted(table.items())]
 
 
@@ -213,37 +215,37 @@ _UNKNOWN: dict[str, Any] = {
 }
 
 
-def _told_of_options(config: dict[str, Any]) -> dict[str, Any]:
-    """By name; the documented booleans wherever in the config they stand.
+def _option_values(config: dict[str, Any]) -> dict[str, Any]:
+    """The config's option values by name; the documented booleans from any section.
 
-    kgops writes those beside options that say more, and there they are what was applied, not what was asked for.
+    Where kgops wrote an option with more detail, the boolean is the applied value and is ignored.
     """
     named = config.get("optimizations")
     table = dict(named) if isinstance(named, dict) else {}
-    places = [config, *(config[name] for name in _SECTIONS if isinstance(config.get(name), dict))]
+    tables = [config, *(config[name] for name in _SECTIONS if isinstance(config.get(name), dict))]
     for name, option in DOCUMENTED.items():
-        told = table.get(option)
-        if isinstance(told, dict) and "applied" in told:
+        detailed = table.get(option)
+        if isinstance(detailed, dict) and "applied" in detailed:
             table.pop(name, None)
             table.pop(f"{name}_requested", None)
             continue
-        for place in places:
-            if name in place:
-                table.setdefault(name, place[name])
+        for section in tables:
+            if name in section:
+                table.setdefault(name, section[name])
     return table
 
 
 def _option(name: str, value: Any) -> dict[str, Any]:
-    """In our own words with what came of it, or as the group's scripts wrote it: asked for, and no more."""
+    """A row of `option`: requested and applied value as kgops wrote them, or only the value that scripts requested."""
     effect = effect_of(DOCUMENTED.get(name, name))
     row = {"attempt": 0, "name": name, "effect": effect, "chosen_by": None}
     if isinstance(value, dict) and "applied" in value:
         reason = value.get("reason")
-        told = {"requested": _shown(value.get("asked")), "applied": _shown(value["applied"])}
-        return {**row, **told, "reason": reason if isinstance(reason, str) else None}
-    reason = f"{CONFIG} says that it was asked for; nothing says whether it took effect"
+        values = {"requested": _shown(value.get("asked")), "applied": _shown(value["applied"])}
+        return {**row, **values, "reason": reason if isinstance(reason, str) else None}
+    reason = f"requested in {CONFIG}; whether it was applied is unknown"
     if value is False:
-        reason = f"{CONFIG} says that it was not asked for"
+        reason = f"not requested in {CONFIG}"
     return {**row, "requested": _shown(value), "applied": None, "reason": reason}
 
 
@@ -254,14 +256,14 @@ def _shown(value: Any) -> str | None:
 
 
 def _files(folder: Path) -> list[tuple[Path, str]]:
-    """What such a folder is known to hold; whatever else lies there is not the run's."""
+    """Regular files with known names and their kinds; others do not belong to the run."""
     return [(path, kind) for path, kind in _named(folder) if stat.S_ISREG(path.lstat().st_mode)]
 
 
 def _left_out(folder: Path) -> list[str]:
-    """What is called like one of its files and is none."""
+    """Messages about known names that are not regular files."""
     return [
-        f"{path.relative_to(folder)} is left out: {NotAFile(path, mode).strerror}"
+        f"{path.relative_to(folder)} is not imported: {NotAFile(path, mode).strerror}"
         for path, _ in _named(folder)
         if not stat.S_ISREG(mode := path.lstat().st_mode)
     ]
@@ -286,6 +288,6 @@ def _artifacts(folder: Path, files: list[tuple[Path, str]]) -> tuple[list[dict[s
         digest, size = manifest.digest_of(path)
         name = path.relative_to(folder).as_posix()
         whole.update(f"{name}\0{digest}\n".encode("utf-8", "surrogateescape"))
-        told = {"path": one_line(f"results/{name}"), "kind": kind, "sha256": digest, "bytes": size}
-        rows.append({**told, "at": path.stat().st_mtime})
+        row = {"path": one_line(f"results/{name}"), "kind": kind, "sha256": digest, "bytes": size}
+        rows.append({**row, "at": path.stat().st_mtime})
     return rows, whole.hexdigest()

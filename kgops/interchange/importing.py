@@ -1,4 +1,4 @@
-"""`kgops import`: whatever a person points at becomes runs of this record, marked as imported, and never twice."""
+"""`kgops import`: imports runs from an export, a run's folder or an output folder of scripts, each run once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LARGEST_EXPORT = 4 << 30
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came of one run: `number` is that of the new run, None where `known` are it already."""
+    """The result for one run: `number` of the new run, or None where it is in the database already as `known`."""
 
     number: int | None
     known: tuple[int, ...]
@@ -38,7 +38,7 @@ class Imported:
 
 
 def import_from(home: Home, conn: Connection, path: Path, *, again: bool = False) -> list[Imported]:
-    """Every run at `path`: an export, a run's folder, or an output folder of the group's scripts."""
+    """Imports every run at `path`: an export, a run's folder, or an output folder of scripts."""
     try:
         return _import_from(home, conn, path, again=again)
     except NotAFile as error:
@@ -55,31 +55,31 @@ def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> li
     if path.is_dir() and is_output(path):
         return [_from_output(home, conn, path, again=again)]
     if not path.exists():
-        raise Usage(f"there is nothing at {path}", "give an export, a run's folder, or an output folder")
+        raise Usage(f"{path} does not exist", "give an export, a run's folder, or an output folder")
     if not path.is_dir():
         raise NotAFile(path, path.stat().st_mode)
     raise Usage(
-        f"{path} holds no run that kgops knows",
-        "a run's folder has plan.json, an output folder a training_history.json, a summary or TracIn's CSV; of exports "
-        "`--to json` alone holds a whole run",
+        f"{path} contains no run that kgops can import",
+        "a run's folder has plan.json; an output folder has training_history.json, a summary or TracIn's CSV; of the "
+        "exports, only `--to json` contains whole runs",
     )
 
 
 def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
-    """All of them are read before the first is put in: a file that is damaged at its end adds nothing."""
+    """Imports all runs of an export, after reading all of it: a damaged file adds nothing."""
     text = read_regular(path, at_most=_LARGEST_EXPORT + 1, follow=True)
     if len(text) > _LARGEST_EXPORT:
-        raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: this is no export")
-    found = read_runs(conn, text, str(path))
-    for i, rows in enumerate(found):
+        raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: not an export")
+    runs = read_runs(conn, text, str(path))
+    for i, rows in enumerate(runs):
         refuse_sample(rows, str(path))
         if trouble := misfit(rows):
             raise BadInput(f"{path}: runs[{i}].{trouble}")
-    return [_put(home, conn, rows, path, again=again) for rows in found]
+    return [_put(home, conn, rows, path, again=again) for rows in runs]
 
 
 def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool) -> Imported:
-    """One that lies in this home and has lost its row gets it back, where it is."""
+    """Imports a run's folder; one in this home that has lost its row is restored in place."""
     not_as_ours(folder)
     must_be_still(folder)
     refuse_sample_folder(folder)
@@ -102,12 +102,12 @@ def _from_output(home: Home, conn: Connection, folder: Path, *, again: bool) -> 
     known = tuple(transfer.with_event(conn, IMPORTED, "digest", output.digest))
     if known and not again:
         return Imported(None, known, output.what, tuple(output.troubles))
-    marked = origin("output", folder.absolute(), digest=output.digest, troubles=output.troubles)
+    source = origin("output", folder.absolute(), digest=output.digest, troubles=output.troubles)
 
-    def bring(to: RunFolder) -> None:
+    def copy_results(to: RunFolder) -> None:
         copy_files(folder, (path for path, _ in output.files), to.results)
 
-    number = put_record(home, conn, output.rows, marked, bring)
+    number = put_record(home, conn, output.rows, source, copy_results)
     return Imported(number, known, output.what, tuple(output.troubles))
 
 
@@ -117,5 +117,5 @@ def _put(home: Home, conn: Connection, rows: Rows, path: Path, *, again: bool) -
     known = transfer.same_submission(conn, run["submitted_at"], run["workload"], run["label"])
     if known and not again:
         return Imported(None, tuple(known), what)
-    marked = origin("export", path.absolute(), run=run["id"], host=host_of(rows.spec["environment"]))
-    return Imported(put_record(home, conn, rows, marked), tuple(known), what)
+    source = origin("export", path.absolute(), run=run["id"], host=host_of(rows.spec["environment"]))
+    return Imported(put_record(home, conn, rows, source), tuple(known), what)

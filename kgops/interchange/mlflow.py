@@ -1,4 +1,4 @@
-"""Runs as a folder that MLflow's file store reads: `mlflow ui --backend-store-uri ./mlruns`."""
+"""Export runs to an MLflow file store: `mlflow ui --backend-store-uri ./mlruns`."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from storage.transfer import Rows
 __all__ = ["write_mlflow"]
 
 _EXPERIMENT = "kgops"
-_EXPERIMENT_ID = "716000042"  # of that name, wherever nothing else has the number
+_EXPERIMENT_ID = "716000042"  # the first number tried
 _STATUS = {"succeeded": 3, "cancelled": 5, "interrupted": 5, "queued": 2, "starting": 1, "running": 1}
 _FAILED = 4
 _LARGEST_META = 1 << 16
-_LOCAL = 4  # MLflow's word for a source that is no project, notebook or job
-# YAML has no place for these, whatever they are escaped as in JSON.
+_LOCAL = 4  # MLflow's source type LOCAL: not a project, notebook or job
+# YAML does not allow these characters, even escaped as in JSON.
 _NOT_PRINTABLE = re.compile("[^\t\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write_mlflow(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
-    """Adds to a store that is there already; a run of ours that it has is written anew with `force` alone."""
+    """Adds runs to a store; a run that it has already is overwritten only with `force`."""
     experiment = _experiment(target)
     for rows in runs:
         _write_run(rows, experiment, force=force)
 
 
 def _experiment(target: Path) -> Path:
-    """The store's experiment of our name, made where there is none."""
+    """The folder of the experiment `kgops`, created where missing."""
     for meta in sorted(target.glob("*/meta.yaml")):
         if re.search(rf"^name: ['\"]?{_EXPERIMENT}['\"]?$", _text(meta), re.MULTILINE):
             return meta.parent
@@ -49,18 +49,18 @@ def _experiment(target: Path) -> Path:
         number += 1
     folder = target / str(number)
     folder.mkdir(parents=True)
-    told = {
+    meta_data = {
         "artifact_location": folder.absolute().as_uri(),
         "experiment_id": str(number),
         "lifecycle_stage": "active",
         "name": _EXPERIMENT,
     }
-    (folder / "meta.yaml").write_text(_yaml(told), encoding="utf-8")
+    (folder / "meta.yaml").write_text(_yaml(meta_data), encoding="utf-8")
     return folder
 
 
 def _text(meta: Path) -> str:
-    """Of a store that others write, too."""
+    """A meta file's text; empty where it is not a regular file, since others write to the store too."""
     try:
         return read_regular(meta, at_most=_LARGEST_META, follow=True).decode("utf-8", "replace")
     except NotAFile:
@@ -68,31 +68,31 @@ def _text(meta: Path) -> str:
 
 
 def _write_run(rows: Rows, experiment: Path, *, force: bool) -> None:
-    """Beside its place and then renamed: MLflow lists whatever folder it finds."""
+    """Writes to a temporary folder and renames it: MLflow lists every folder it finds."""
     run = rows.run
     identity = f"{run['submitted_at']!r} {run['workload']} {run['label']} {run['folder']}"
     uuid = hashlib.sha256(identity.encode()).hexdigest()[:32]
-    place, making = experiment / uuid, experiment / f".{uuid}.part"
-    must_be_free(place, force=force)
-    shutil.rmtree(making, ignore_errors=True)
+    folder, temporary = experiment / uuid, experiment / f".{uuid}.part"
+    must_be_free(folder, force=force)
+    shutil.rmtree(temporary, ignore_errors=True)
     for name in ("metrics", "params", "tags", "artifacts"):
-        (making / name).mkdir(parents=True)
-    meta = _meta(rows, uuid, experiment.name, place)
-    (making / "meta.yaml").write_text(_yaml(meta), encoding="utf-8")
-    _write_metrics(rows, making / "metrics")
-    _write_all(making / "params", _params(rows))
-    _write_all(making / "tags", _tags(rows))
-    with (making / "artifacts" / "kgops-run.json").open("w", encoding="utf-8") as file:
+        (temporary / name).mkdir(parents=True)
+    meta = _meta(rows, uuid, experiment.name, folder)
+    (temporary / "meta.yaml").write_text(_yaml(meta), encoding="utf-8")
+    _write_metrics(rows, temporary / "metrics")
+    _write_all(temporary / "params", _params(rows))
+    _write_all(temporary / "tags", _tags(rows))
+    with (temporary / "artifacts" / "kgops-run.json").open("w", encoding="utf-8") as file:
         file.writelines(write_runs(iter([rows])))
-    if place.exists():
-        shutil.rmtree(place)
-    making.rename(place)
+    if folder.exists():
+        shutil.rmtree(folder)
+    temporary.rename(folder)
 
 
-def _meta(rows: Rows, uuid: str, experiment: str, place: Path) -> dict[str, Any]:
+def _meta(rows: Rows, uuid: str, experiment: str, folder: Path) -> dict[str, Any]:
     run = rows.run
     return {
-        "artifact_uri": (place / "artifacts").absolute().as_uri(),
+        "artifact_uri": (folder / "artifacts").absolute().as_uri(),
         "end_time": _ms(run["ended_at"]),
         "entry_point_name": "",
         "experiment_id": experiment,
@@ -111,20 +111,20 @@ def _meta(rows: Rows, uuid: str, experiment: str, place: Path) -> dict[str, Any]
 
 
 def _write_metrics(rows: Rows, folder: Path) -> None:
-    taken: set[str] = set()
+    names: set[str] = set()
     began = _ms(rows.run["submitted_at"]) or 0
     for curve in rows.curves:
         points = zip(curve.times, curve.values, whole_steps(curve), strict=True)
         lines = (f"{_ms(at) or began} {math.nan if v is None else v!r} {step}\n" for at, v, step in points)
-        (folder / plain_name(curve.name, taken)).write_text("".join(lines), encoding="utf-8")
+        (folder / plain_name(curve.name, names)).write_text("".join(lines), encoding="utf-8")
     at = _ms(rows.run["ended_at"]) or began
     for row in rows.tables["metric"]:
-        name = row["name"] if plain_name(row["name"], set()) not in taken else f"{row['name']} final"
-        (folder / plain_name(name, taken)).write_text(f"{at} {row['value']!r} 0\n", encoding="utf-8")
+        name = row["name"] if plain_name(row["name"], set()) not in names else f"{row['name']} final"
+        (folder / plain_name(name, names)).write_text(f"{at} {row['value']!r} 0\n", encoding="utf-8")
 
 
 def _params(rows: Rows) -> Iterator[tuple[str, str]]:
-    """What was asked, and of each option what took effect."""
+    """The job's settings, and the applied value of each option."""
     yield from _flat(rows.spec["job"], "")
     newest = max((row["attempt"] for row in rows.tables["option"]), default=0)
     for row in rows.tables["option"]:
@@ -155,10 +155,10 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
             yield where, value if isinstance(value, str) else json.dumps(finite_json(value))
 
 
-def _write_all(folder: Path, told: Iterator[tuple[str, str]]) -> None:
-    taken: set[str] = set()
-    for name, text in told:
-        (folder / plain_name(name, taken)).write_text(text, encoding="utf-8")
+def _write_all(folder: Path, entries: Iterator[tuple[str, str]]) -> None:
+    names: set[str] = set()
+    for name, text in entries:
+        (folder / plain_name(name, names)).write_text(text, encoding="utf-8")
 
 
 def _ms(at: float | None) -> int | None:
@@ -166,7 +166,7 @@ def _ms(at: float | None) -> int | None:
 
 
 def _yaml(table: Mapping[str, Any]) -> str:
-    """JSON's texts and numbers are YAML's, once what neither prints is gone."""
+    """YAML with JSON values, without unprintable characters."""
     lines = (f"{name}: {json.dumps(_printable(v), ensure_ascii=False)}\n" for name, v in table.items())
     return "".join(lines)
 

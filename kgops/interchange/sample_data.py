@@ -1,4 +1,4 @@
-"""Sample data of a tour: runs known by their origin, wherever they are exported to."""
+"""Refuse to import sample data: runs of `demo --tour`, recognised by their origin in exports and folders."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from storage.transfer import Rows
 
 __all__ = ["TOUR", "refuse_sample", "refuse_sample_folder"]
 
-TOUR = "tour"  # kind of the origin that such a run's mark tells
+TOUR = "tour"  # kind of a sample run's origin
 
 
 def refuse_sample(rows: Rows, source: str) -> None:
-    """Sample data never becomes part of a person's history."""
-    marks = (event["body"] for event in rows.tables["event"] if event["kind"] == IMPORTED)
-    _refuse(marks, f"{source}: {one_line(rows.run['label'], 60)!r}")
+    """Raises Usage for an exported sample run."""
+    bodies = (event["body"] for event in rows.tables["event"] if event["kind"] == IMPORTED)
+    _refuse(bodies, f"{source}: {one_line(rows.run['label'], 60)!r}")
 
 
 def refuse_sample_folder(folder: RunFolder) -> None:
-    """The same of a run's folder."""
-    told = read_json(folder.origins)
-    marks = [mark.get("body") for mark in told if isinstance(mark, dict)] if isinstance(told, list) else []
-    _refuse(marks, str(folder.path))
+    """Raises Usage for the folder of a sample run."""
+    origins = read_json(folder.origins)
+    bodies = (
+        [origin.get("body") for origin in origins if isinstance(origin, dict)]
+        if isinstance(origins, list)
+        else []
+    )
+    _refuse(bodies, str(folder.path))
 
 
-def _refuse(marks: Iterable[Any], what: str) -> None:
-    if any(isinstance(mark, dict) and mark.get("kind") == TOUR for mark in marks):
+def _refuse(bodies: Iterable[Any], subject: str) -> None:
+    if any(isinstance(body, dict) and body.get("kind") == TOUR for body in bodies):
         raise Usage(
-            f"{what} is sample data of a tour",
-            "a record holds what took place; `kgops demo --tour` makes another tour",
+            f"{subject} is sample data of a tour",
+            "only real runs can be imported; `kgops demo --tour` creates another tour",
         )

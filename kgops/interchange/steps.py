@@ -1,4 +1,4 @@
-"""Steps for programs that know whole ones alone."""
+"""Integer steps of curves, for formats that allow no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LARGEST = 1 << 53
 
 
 def whole_steps(curve: Curve) -> Sequence[int]:
-    """The curve's own where all are whole; else (memory over time) its points are counted from 0."""
+    """The curve's steps where all are integers; else (memory over time) the points counted from 0."""
     if all(abs(step) < _LARGEST and step == int(step) for step in curve.steps):
         return [int(step) for step in curve.steps]
     return range(len(curve.steps))

@@ -1,4 +1,4 @@
-"""Runs as three tables, in CSV or Parquet: `runs`, `metrics`, and `series` with every point of every curve."""
+"""Export runs as three tables in CSV or Parquet: `runs`, `metrics`, and `series` with every point of every curve."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Line = Sequence[Any]
 
 
 def write_csv(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
-    """Numbers with every digit; nothing where the worker reported NaN or infinity."""
+    """Numbers with all digits; empty cells for NaN and infinity."""
     paths = _paths(target, "csv", force)
     with ExitStack() as files:
         out = {name: files.enter_context(written(path)) for name, path in paths.items()}
@@ -43,7 +43,7 @@ def write_csv(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
 
 
 def write_parquet(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
-    """The same, typed; a row group for each run."""
+    """The tables with typed columns; a row group for each run."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -1,6 +1,6 @@
-"""Event files as TensorBoard reads them, written without it: records with checksums, each a protocol buffer.
+"""Export runs as TensorBoard event files, without TensorBoard: records with checksums, each a protocol buffer.
 
-TensorBoard keeps 32 bits of a value and whole steps: for all digits there are the other formats.
+TensorBoard stores values in 32 bits and integer steps; the other formats keep all digits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGEST_FLOAT = 3.4028234663852886e38
 
 
 def write_tensorboard(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
-    """A folder for each run below `target`, as `--logdir` wants them."""
+    """A folder for each run below `target`, for `--logdir`."""
     for rows in runs:
         folder = target / rows.run["folder"]
         path = folder / f"events.out.tfevents.{max(int(rows.run['submitted_at']), 0):010d}.kgops"
@@ -50,12 +50,12 @@ def _events(rows: Rows) -> Iterator[bytes]:
 
 
 def _summary(rows: Rows) -> str:
-    """Markdown, for the page of texts."""
+    """Markdown for TensorBoard's Text tab."""
     run = rows.run
     head = f"run {run['id']} · {run['workload']} · {one_line(run['label'])} · {run['state']}"
     try:
         job = toml.dumps(rows.spec["job"])
-    except TypeError:  # an imported job may hold what TOML has no place for
+    except TypeError:  # an imported job may hold values that TOML cannot express
         job = repr(rows.spec["job"])
     return head + "\n\n" + "".join(f"    {line}\n" for line in job.splitlines())
 
@@ -75,7 +75,7 @@ def _scalar(tag: str, value: float | None) -> bytes:
 
 
 def _text(tag: str, text: str) -> bytes:
-    """A tensor of one string, with the metadata that sends it to the plugin for texts."""
+    """A string tensor with the metadata of the text plugin."""
     one = _field(2, _key(1, 0) + _varint(1))  # a dimension of size 1
     tensor = _key(1, 0) + _varint(_DT_STRING) + _field(2, one) + _field(8, text.encode())
     metadata = _field(1, _field(1, b"text"))
@@ -91,7 +91,7 @@ def _key(number: int, wire_type: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    value &= (1 << 64) - 1  # negative ones stand as their two's complement
+    value &= (1 << 64) - 1  # two's complement of negative numbers
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -109,7 +109,7 @@ def _record(data: bytes) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C, rotated and offset, since a record may hold records."""
+    """CRC-32C, rotated and offset (masked), as the TFRecord format requires."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _CRC_OF[(crc ^ byte) & 0xFF] ^ (crc >> 8)

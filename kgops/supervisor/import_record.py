@@ -153,7 +153,7 @@ def _take_back(kind: type[BaseException] | None, folder: Path, staged: Path) -> 
 
 def _put_in(conn: Connection, rows: Rows, name: str, number: int, marked: dict[str, Any]) -> None:
     try:
-        transfer.put_in(conn, rows, folder=name, number=number)
+        transfer.insert_rows(conn, rows, folder=name, number=number)
     except ValueError as error:
         raise BadInput(f"{marked['source']}: {error}") from error
 

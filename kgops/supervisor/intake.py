@@ -73,7 +73,7 @@ class Intake:
         upto = store.Offsets(events_at, log_at)
         more = upto != self._offsets
         if batch or more:
-            store.take_in(self._conn, self._run, attempt, batch, upto)
+            store.write_batch(self._conn, self._run, attempt, batch, upto)
             self._offsets, self._counted = upto, counted
             self._use_patterns = self._use_patterns and not self._gives_up
         return more

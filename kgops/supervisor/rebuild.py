@@ -44,7 +44,7 @@ def take_in(conn: Connection, folder: RunFolder, *, reads_log: bool = False) -> 
     The files of a run that has not ended are taken in by whoever supervises it next, from their beginning.
     """
     try:
-        with transfer.contradictions_named():
+        with transfer.row_errors():
             return _take_in(conn, folder, reads_log=reads_log)
     except OSError as error:
         raise BadInput(f"{error.filename or folder.path}: {error.strerror}") from error
@@ -99,7 +99,7 @@ def _take_in_record(conn: Connection, folder: RunFolder) -> int | None:
         (rows,) = read_runs(conn, read_regular(folder.record), str(folder.record))
         number = number_of(folder.path.name)
         free = number if number is not None and runs.get(conn, number) is None else None
-        return transfer.put_in(conn, rows, folder=folder.path.name, number=free)
+        return transfer.insert_rows(conn, rows, folder=folder.path.name, number=free)
 
 
 def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> None:

@@ -1,4 +1,4 @@
-"""Tour: a home filled for looking around, with sample data that says so and a few real runs."""
+"""`kgops demo --tour`: fills a home with sample data, marked as such, and a few real runs."""
 
 SAMPLE = "sample data of the tour"
 SAMPLE_TAG = "sample"

@@ -1,4 +1,4 @@
-"""Fills a home with a tour: sample data is imported, real runs are queued."""
+"""Creates a tour: sample runs are imported, real runs are launched through the queue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from storage.runs import Run
 __all__ = ["REAL", "Tour", "fill"]
 
 REAL_TAG = "real"
-REAL: tuple[dict[str, Any], ...] = (  # jobs that take place, each on one core
+REAL: tuple[dict[str, Any], ...] = (  # jobs that really run, each on one core
     {
         "workload": "pipeline",
         "label": "nations, trained and traced",
@@ -50,7 +50,7 @@ _LIVE_MINUTES = 15
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """The numbers of its runs: sample data, really run, running now, waiting for that one."""
+    """The tour's runs: sample data, real ones, the one running now, and those waiting for it."""
 
     sample: tuple[int, ...]
     real: tuple[Run, ...]
@@ -59,16 +59,16 @@ class Tour:
 
 
 def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]) -> Tour:
-    """Everything a tour has; Usage where the home is somebody's."""
+    """Creates the tour. Raises Usage where the home is in use."""
     homes.begin(home)
     make_home(home)
     conn = open_writer(home.database)
     try:
-        tell("Writing sample runs of the last six weeks, and three sample benchmarks …")
+        tell("Writing sample data: runs of the last six weeks and three benchmarks …")
         sample = put_sample(home, conn)
         really = _run_really(home, conn, real, tell) if real else ()
         tell(
-            f"Starting one that reports a sample curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
+            f"Starting a run that reports a sample curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
         )
         running, *waiting = _start_live(home, conn)
     finally:
@@ -80,16 +80,18 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
 def _run_really(
     home: Home, conn: Connection, jobs: Sequence[dict[str, Any]], tell: Callable[[str], None]
 ) -> tuple[Run, ...]:
-    """Both at once, each on one core: that is what makes it less than a minute."""
-    tell(f"Really running, for half a minute or so: {'; '.join(job['label'] for job in jobs)} …")
+    """Runs both jobs at once, each on one core, to stay below a minute."""
+    tell(f"Running for real, about half a minute: {'; '.join(job['label'] for job in jobs)} …")
     with lent({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}):
         numbers = [_launch(home, conn, job, REAL_TAG) for job in jobs]
-    found = []
+    ended = []
     for number in numbers:
-        reports.add_note(conn, number, time.time(), "Really run on this machine while the tour was made.")
-        found.append(wait_for_end(home, conn, number))
-        tell(f"  run {number} {found[-1].state}")
-    return tuple(found)
+        reports.add_note(
+            conn, number, time.time(), "A real run on this machine, made while the tour was created."
+        )
+        ended.append(wait_for_end(home, conn, number))
+        tell(f"  run {number} {ended[-1].state}")
+    return tuple(ended)
 
 
 def _start_live(home: Home, conn: Connection) -> Iterator[int]:
@@ -109,7 +111,7 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
         number = _launch(home, conn, job, SAMPLE_TAG)
         now, run = time.time(), runs.get(conn, number)
         assert run is not None
-        # In its folder, too: that can be imported without the record.
+        # Also in its folder, which can be imported without the database.
         write_json(RunFolder(home.runs / run.folder).origins, [{"at": now, "body": mark()}])
         reports.add_event(conn, number, 0, now, IMPORTED, mark())
         reports.add_note(conn, number, now, "A real process that reports a sample curve: nothing is trained.")

@@ -1,4 +1,4 @@
-"""Where a tour is kept: a home of its own, known by a marker, so that nothing else is ever filled or removed."""
+"""The home of a tour: a separate folder with a marker file, so that no other folder is filled or removed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from storage.database import Connection, open_writer
 
 __all__ = ["TAG", "begin", "default_home", "finish", "is_tour", "own_runs", "remove"]
 
-TAG = "tour"  # every run that a tour brings has it
+TAG = "tour"  # of every run that the tour creates
 _MARKER = "tour.json"
-_WORD = "kgops_tour"
+_KEY = "kgops_tour"
 _SUFFIX = "-tour"
 _GRACE_S = 2.0
-# What a home holds; whatever else lies there is somebody's, and stays.
-_OURS = (_MARKER, "runs", "pending", "bench.lock", "counts.json", "serve.log")
+# The files of a home; a tour with any other file is not removed.
+_TOUR_FILES = (_MARKER, "runs", "pending", "bench.lock", "counts.json", "serve.log")
 
 
 def default_home() -> Home:
-    """Beside the usual home; the usual home itself where that is a tour."""
+    """The folder beside the usual home; the usual home where it is a tour."""
     usual = find_home()
     if is_tour(usual):
         return usual
@@ -33,64 +33,66 @@ def default_home() -> Home:
 
 
 def is_tour(home: Home) -> bool:
-    return _WORD in _told(home)
+    return _KEY in _marker(home)
 
 
-def _told(home: Home) -> dict[str, Any]:
-    """What the marker says; nothing where there is none."""
-    found = read_json(home.path / _MARKER)
-    return found if isinstance(found, dict) else {}
+def _marker(home: Home) -> dict[str, Any]:
+    """The marker's contents; empty where there is none."""
+    table = read_json(home.path / _MARKER)
+    return table if isinstance(table, dict) else {}
 
 
 def begin(home: Home) -> None:
-    """Makes the folder and its marker; Usage where something is there already."""
+    """Creates the folder and its marker. Raises Usage where the folder is not empty."""
     if is_tour(home):
-        how = "already" if _told(home).get("complete") else "that was not finished"
+        state = "already" if _marker(home).get("complete") else "that was not finished"
         raise Usage(
-            f"there is a tour in {home.path} {how}",
+            f"there is a tour in {home.path} {state}",
             f"look at it: KGOPS_HOME={home.path} kgops; or remove it first: kgops demo --remove-tour",
         )
-    usual, wanted = find_home().path.resolve(), home.path.resolve()
-    if wanted == usual or usual in wanted.parents or wanted in usual.parents:
-        raise Usage(f"{home.path} is your own home, or around or inside it", "a tour gets a home of its own")
+    usual, path = find_home().path.resolve(), home.path.resolve()
+    if path == usual or usual in path.parents or path in usual.parents:
+        raise Usage(
+            f"{home.path} is your own home, or contains it, or is inside it", "choose a separate folder"
+        )
     if home.path.is_symlink() or (home.path.exists() and not home.path.is_dir()):
-        raise Usage(f"{home.path} is no folder", "name one that is empty or does not exist: --home DIR")
+        raise Usage(f"{home.path} is not a folder", "name one that is empty or does not exist: --home DIR")
     try:
         if home.path.exists() and any(home.path.iterdir()):
             raise Usage(
-                f"{home.path} holds other things", "name a folder that is empty or does not exist: --home DIR"
+                f"{home.path} is not empty", "name a folder that is empty or does not exist: --home DIR"
             )
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.path.chmod(0o700)
-        _mark(home, complete=False)
+        _write_marker(home, complete=False)
     except OSError as error:
         raise Unavailable(f"cannot make {home.path}: {os.strerror(error.errno or 0)}") from error
 
 
 def finish(home: Home) -> None:
-    _mark(home, complete=True)
+    _write_marker(home, complete=True)
 
 
-def _mark(home: Home, *, complete: bool) -> None:
-    told = "A tour of kgops: nearly all in this folder is sample data. `kgops demo --remove-tour` removes it."
-    write_json(home.path / _MARKER, {_WORD: 1, "what": told, "complete": complete})
+def _write_marker(home: Home, *, complete: bool) -> None:
+    text = "A tour of kgops: this folder holds sample data. `kgops demo --remove-tour` removes it."
+    write_json(home.path / _MARKER, {_KEY: 1, "what": text, "complete": complete})
 
 
 def own_runs(home: Home, conn: Connection) -> list[int]:
-    """Runs that no tour brought: somebody has worked here."""
+    """Runs that a person started in the tour's home."""
     return [run for run in runs.ordered(conn) if TAG not in reports.tags(conn, run)]
 
 
 def remove(home: Home, *, own_too: bool) -> None:
-    """Stops what still runs there and removes the folder, the marker last: what is interrupted can be repeated."""
+    """Stops the tour's runs and removes the folder, the marker last, so that an interrupted removal can be repeated."""
     _must_be_only_ours(home)
     if home.database.exists():
         conn = open_writer(home.database)
         try:
             if (own := own_runs(home, conn)) and not own_too:
-                told = ", ".join(map(str, own[:5])) + (", …" if len(own) > 5 else "")
+                listed = ", ".join(map(str, own[:5])) + (", …" if len(own) > 5 else "")
                 raise Usage(
-                    f"in {home.path} there are runs of your own: {told}",
+                    f"in {home.path} there are runs of your own: {listed}",
                     "keep them: kgops export RUN --to json --out FILE; or pass --yes to remove them, too",
                 )
             _stop_all(home, conn)
@@ -109,19 +111,24 @@ def remove(home: Home, *, own_too: bool) -> None:
 
 def _must_be_only_ours(home: Home) -> None:
     if not is_tour(home) or home.path.is_symlink():
-        raise Usage(f"there is no tour in {home.path}", "`kgops demo --tour` makes one; --home names another")
+        raise Usage(
+            f"there is no tour in {home.path}", "`kgops demo --tour` creates one; --home names another folder"
+        )
     strange = sorted(path.name for path in home.path.iterdir() if not _is_ours(path.name))
     if strange:
-        raise Usage(f"{home.path} also holds {strange[0]!r:.80}, which no tour made", "move it away first")
+        raise Usage(
+            f"{home.path} also contains {strange[0]!r:.80}, which is not part of the tour",
+            "move it away first",
+        )
 
 
 def _is_ours(name: str) -> bool:
-    """With SQLite's side files, and a marker that was being written when somebody pulled the plug."""
-    return name in _OURS or name.startswith(("kgops.db", f".{_MARKER}."))
+    """Whether a file belongs to a tour, SQLite's side files and half-written markers included."""
+    return name in _TOUR_FILES or name.startswith(("kgops.db", f".{_MARKER}."))
 
 
 def _stop_all(home: Home, conn: Connection) -> None:
-    """Those that wait first: otherwise the end of one would start the next."""
+    """Stops queued runs first: otherwise the end of one run would start the next."""
     going = runs.in_states(conn, runs.UNFINISHED)
     for run in sorted(going, key=lambda one: (one.state not in runs.WAITING, -one.id)):
         stop_run(home, conn, run, _GRACE_S)

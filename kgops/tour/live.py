@@ -1,4 +1,4 @@
-"""What runs while somebody looks at a tour: a process that slowly reports a sample curve, and does nothing else."""
+"""The tour's running process: reports a sample curve slowly and trains nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY_S = 2.0
 
 
 def main() -> None:
-    """`python -m kgops.tour.live MINUTES`; its events go where a supervised command finds KGOPS_EVENTS."""
+    """`python -m kgops.tour.live MINUTES`; appends its events to the file named by KGOPS_EVENTS."""
     points = max(int(float(sys.argv[1]) * 60 / _EVERY_S), 1)
     print(f"({SAMPLE}): nothing is trained here", flush=True)
     with open(os.environ["KGOPS_EVENTS"], "ab", buffering=0) as file:  # noqa: PTH123 - unbuffered, to append

@@ -1,4 +1,4 @@
-"""The sample data of a tour: one exported file of runs and benchmarks, put into a home as imports are."""
+"""The sample data of a tour: imports runs and benchmarks from `sample.json` into a home."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from storage.database import Connection
 
 __all__ = ["mark", "put_benches", "put_sample"]
 
-# Times are kept as seconds before the tour is made.
+# Columns whose times are relative to the creation of the tour, in seconds.
 _TIMES = {
     "run": ("submitted_at", "started_at", "ended_at", "reported_at"),
     "attempt": ("started_at", "ended_at"),
@@ -33,7 +33,7 @@ _TIMES = {
 
 
 def put_sample(home: Home, conn: Connection) -> list[int]:
-    """The numbers of its runs, the oldest first."""
+    """Imports the sample runs and benchmarks; returns the run numbers, oldest first."""
     now, sample = time.time(), _sample()
     numbers: dict[int, int] = {}
     for table in sample["runs"]:
@@ -46,7 +46,7 @@ def put_sample(home: Home, conn: Connection) -> list[int]:
 
 
 def put_benches(conn: Connection, numbers: Mapping[int, int]) -> None:
-    """`numbers` are those that the runs of the sample got, by their numbers in it."""
+    """Writes the sample benchmarks; `numbers` maps run numbers of the sample to those in the database."""
     claims.keep(conn, [held.claim for held in shipped()])
     for bench in _sample()["benches"]:
         _put_bench(conn, bench, numbers, time.time())
@@ -54,12 +54,12 @@ def put_benches(conn: Connection, numbers: Mapping[int, int]) -> None:
 
 def _sample() -> dict[str, Any]:
     text = (files("kgops.tour") / "sample.json").read_text("utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    sample: dict[str, Any] = json.loads(text)
+    return sample
 
 
 def mark() -> dict[str, Any]:
-    """The origin that every run of the sample names."""
+    """The origin of a sample run."""
     return {**origin(TOUR, Path(SAMPLE)), "on": SAMPLE}
 
 
@@ -77,14 +77,14 @@ def _write_files(texts: dict[str, str], folder: RunFolder) -> None:
         (folder.path / path).write_text(text)
 
 
-def _put_bench(conn: Connection, told: dict[str, Any], numbers: Mapping[int, int], now: float) -> None:
+def _put_bench(conn: Connection, sample: dict[str, Any], numbers: Mapping[int, int], now: float) -> None:
     number = benches.begin(
-        conn, told["name"], told["plan"], told["command"], told["machine"], now + told["begun"]
+        conn, sample["name"], sample["plan"], sample["command"], sample["machine"], now + sample["begun"]
     )
-    for pair in told["pairs"]:
+    for pair in sample["pairs"]:
         runs = {name: numbers[pair[name]] for name in ("baseline_run", "variant_run")}
         benches.add_pair(conn, number, Pair(**{**pair, **runs, "noted": (), "at": now + pair["at"]}))
-    benches.end(conn, number, now + told["ended"])
+    benches.end(conn, number, now + sample["ended"])
     bench = benches.get(conn, number)
     assert bench is not None
     measurements.replace_of_bench(conn, number, as_measurements(conn, bench))

@@ -1,1 +1,1 @@
-"""Views: what the command line and the screens both show. Frozen values, no drawing."""
+"""Views: the data that the command line and the screens both show, as frozen values."""

@@ -1,4 +1,4 @@
-"""Several runs side by side: what differs in what was asked, where it ran and what came of it."""
+"""Compare runs: differences in job settings, applied options and environment, and their metrics side by side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage.runs import Run
 __all__ = ["MOST", "Comparison", "Difference", "Metric", "compare"]
 
 MOST = 8
-# Of an environment: what numbers and times depend on. Where somebody stood, and most variables, they do not.
+# The parts of an environment that results and times depend on; the working folder and most variables do not matter.
 _ENVIRONMENT = ("python", "packages", "machine", "driver", "gpus", "git")
 _VARIABLES = ("OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTORCH_", "TORCH_")
 _MACHINE = ("machine.host", "machine.processor", "machine.cores", "gpus", "driver")
@@ -24,7 +24,7 @@ _MACHINE = ("machine.host", "machine.processor", "machine.cores", "gpus", "drive
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A value for each run, None where it has none."""
+    """One setting's value for each run; None where a run does not have it."""
 
     name: str
     values: tuple[Any, ...]
@@ -36,7 +36,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A measured value for each run; `spread` has lower and upper quartile where it was measured often."""
+    """A measured value for each run; `spread` holds the lower and upper quartile where there are 3 or more values."""
 
     name: str
     unit: str
@@ -44,14 +44,14 @@ class Metric:
     spread: tuple[tuple[float, float] | None, ...]
 
     def ratio(self, i: int) -> float | None:
-        """Over the first run's."""
+        """The value relative to the first run's."""
         first, value = self.values[0], self.values[i]
         return None if first is None or value is None else quotient(value, first)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`settings`, `options` and `environment` have all rows; those that differ say so."""
+    """`settings`, `options` and `environment` hold all rows; `Difference.differs` marks those that differ."""
 
     runs: tuple[Run, ...]
     settings: tuple[Difference, ...]
@@ -60,45 +60,45 @@ class Comparison:
     metrics: tuple[Metric, ...]
 
     def is_of_one_workload(self, row: Difference) -> bool:
-        """A setting that is the same in all runs that can be given it, and that others have no place for."""
+        """Whether only one workload has this setting, and all its runs agree on it."""
         section = row.name.partition(".")[0]
-        can_have_it = {section, "pipeline"} if section in ("train", "tracin") else {section}
-        of_it = [
-            value for run, value in zip(self.runs, row.values, strict=True) if run.workload in can_have_it
+        workloads = {section, "pipeline"} if section in ("train", "tracin") else {section}
+        values = [
+            value for run, value in zip(self.runs, row.values, strict=True) if run.workload in workloads
         ]
-        return 0 < len(of_it) < len(self.runs) and not Difference(row.name, tuple(of_it)).differs
+        return 0 < len(values) < len(self.runs) and not Difference(row.name, tuple(values)).differs
 
     @property
     def same_machine(self) -> bool:
-        """Only then do ratios of time say something of what was set. Of imported runs nobody may know it."""
+        """Whether ratios of time are due to the settings. False where an imported run's machine is unknown."""
         is_known = any(row.name.startswith("machine.") for row in self.environment)
         return is_known and not any(row.differs and row.name.startswith(_MACHINE) for row in self.environment)
 
 
 def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:
-    """The first of `chosen` is what the others are held against."""
+    """Compares the runs; the first is the baseline."""
     specs = [runs.spec(conn, run.id) for run in chosen]
     return Comparison(
         tuple(chosen),
-        _differences([_flat(_asked(spec.job)) for spec in specs]),
+        _differences([_flat(_job_settings(spec.job)) for spec in specs]),
         _differences([_applied(conn, run) for run in chosen]),
-        _differences([_surroundings(spec.environment) for spec in specs]),
+        _differences([_environment_values(spec.environment) for spec in specs]),
         tuple(_metrics(conn, chosen)),
     )
 
 
-def _asked(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what changes nothing, and a pipeline's parts as those have them who train or trace alone."""
-    asked = {name: value for name, value in job.items() if name not in ("label", "pipeline")}
-    return asked | (halves(job["pipeline"]) if "pipeline" in job else {})
+def _job_settings(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The job's settings without its label; a pipeline's two halves appear as train and tracin settings."""
+    settings = {name: value for name, value in job.items() if name not in ("label", "pipeline")}
+    return settings | (halves(job["pipeline"]) if "pipeline" in job else {})
 
 
 def _applied(conn: Connection, run: Run) -> dict[str, Any]:
-    """Of each option, as the newest attempt had it."""
+    """The value of each option in the newest attempt."""
     return {option.name: option.applied for option in reports.options(conn, run.id)}
 
 
-def _surroundings(environment: Mapping[str, Any]) -> dict[str, Any]:
+def _environment_values(environment: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: environment.get(name) for name in _ENVIRONMENT}
     variables = environment.get("variables") or {}
     kept["variables"] = {name: value for name, value in variables.items() if name.startswith(_VARIABLES)}
@@ -106,14 +106,14 @@ def _surroundings(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in table.items():
-        where = f"{path}.{name}" if path else name
+        key = f"{path}.{name}" if path else name
         if isinstance(value, Mapping):
-            found |= _flat(value, where)
+            values |= _flat(value, key)
         elif value is not None:
-            found[where] = value
-    return found
+            values[key] = value
+    return values
 
 
 def _differences(tables: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:
@@ -122,7 +122,7 @@ def _differences(tables: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:
 
 
 def _metrics(conn: Connection, chosen: Sequence[Run]) -> Iterable[Metric]:
-    yield _single("took", "s", chosen, lambda run: _took(run))
+    yield _single("took", "s", chosen, lambda run: _duration(run))
     yield _single("peak_host_mib", "MiB", chosen, lambda run: run.peak_host_mib)
     yield _single("peak_gpu_mib", "MiB", chosen, lambda run: run.peak_gpu_mib)
     yield _single("predicted_mib", "MiB", chosen, lambda run: run.predicted_mib)
@@ -140,12 +140,12 @@ def _single(name: str, unit: str, chosen: Sequence[Run], value: Callable[[Run], 
     return Metric(name, unit, tuple(value(run) for run in chosen), (None,) * len(chosen))
 
 
-def _took(run: Run) -> float | None:
+def _duration(run: Run) -> float | None:
     return None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
 
 
 def _epoch_seconds(conn: Connection, run: Run) -> list[float]:
-    """Without the first, which warms up, where there are others."""
+    """Seconds of each epoch, without the first (warm-up) where there are others."""
     seconds = [p.value for p in series.points(conn, run.id, "epoch_seconds") if p.value is not None]
     return seconds[1:] or seconds
 

@@ -1,4 +1,4 @@
-"""Checks of the machine kgops stands on. Nothing heavy is imported: torch is looked at, not loaded."""
+"""`kgops doctor`: checks of Python, packages, torch, NVML, disk, home and database. Does not import torch."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from storage.runs import Run
 
 Level = Literal["ok", "note", "trouble"]
 _OLDEST_TORCH = (2, 10)  # below it, weights_only can be got around
-_LITTLE_SPACE_GIB = 2.0
-_NETWORK = {
+_LOW_SPACE_GIB = 2.0
+_NETWORK_FILE_SYSTEMS = {
     "nfs",
     "nfs4",
     "cifs",
@@ -54,7 +54,7 @@ class Finding:
 
 
 def examine(home: Home) -> list[Finding]:
-    """Every check, in the order a person would want to read them."""
+    """Runs every check, in the order in which they are shown."""
     checks: dict[str, Callable[[Home], Finding]] = {
         "Python": lambda _: _python(),
         "packages": lambda _: _packages(),
@@ -72,7 +72,7 @@ def examine(home: Home) -> list[Finding]:
 
 
 def _checked(subject: str, check: Callable[[Home], Finding], home: Home) -> Finding:
-    """One check that cannot look must not keep the others from being told."""
+    """One check, with an OSError reported as its finding, so that the other checks still run."""
     try:
         return check(home)
     except OSError as error:
@@ -82,45 +82,45 @@ def _checked(subject: str, check: Callable[[Home], Finding], home: Home) -> Find
 
 
 def _python() -> Finding:
-    found = f"{platform.python_version()} at {sys.executable}"
+    version = f"{platform.python_version()} at {sys.executable}"
     if not hasattr(os, "pidfd_open"):
         return Finding(
-            "Python", "trouble", found, "built without pidfd: use a Python made for Linux 5.3 or newer"
+            "Python", "trouble", version, "built without pidfd: use a Python made for Linux 5.3 or newer"
         )
-    return Finding("Python", "ok", found)
+    return Finding("Python", "ok", version)
 
 
 def _packages() -> Finding:
-    """Another distribution may own a package of our name; pip lets it overwrite ours."""
-    own = {Path(__file__).parents[2]}
+    """Whether another distribution overwrote the packages `screens` or `storage`, which pip allows."""
+    expected = {Path(__file__).parents[2]}
     foreign = []
     for name in ("screens", "storage"):
         owners = set(metadata.packages_distributions().get(name, [])) - {"kgops"}
         spec = importlib.util.find_spec(name)
-        place = Path(spec.origin).parents[1] if spec and spec.origin else None
-        if owners or place not in own:
-            foreign.append(f"{name} ({', '.join(sorted(owners)) or place})")
+        location = Path(spec.origin).parents[1] if spec and spec.origin else None
+        if owners or location not in expected:
+            foreign.append(f"{name} ({', '.join(sorted(owners)) or location})")
     if foreign:
         return Finding(
             "packages",
             "trouble",
-            f"foreign: {', '.join(foreign)}",
-            "give kgops an environment of its own: python -m venv, then pip install kgops",
+            f"overwritten by another distribution: {', '.join(foreign)}",
+            "install kgops in a separate environment: python -m venv, then pip install kgops",
         )
-    return Finding("packages", "ok", "kgops, screens and storage are ours")
+    return Finding("packages", "ok", "kgops, screens and storage belong to this installation")
 
 
 def _sqlite() -> Finding:
     version, will_do = library_version()
     if not will_do:
         return Finding(
-            "SQLite", "trouble", version, "kgops needs SQLite 3.37 or newer: use a newer Python build"
+            "SQLite", "trouble", version, "kgops needs SQLite 3.37 or newer: use a Python built with it"
         )
     return Finding("SQLite", "ok", version)
 
 
 def _torch() -> Finding:
-    """Version and CUDA build by the package's own files: importing torch takes a second and 200 MB."""
+    """torch's version and CUDA build, read from its files: importing torch takes a second and 200 MB."""
     try:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -133,12 +133,12 @@ def _torch() -> Finding:
         line = next((line for line in text.splitlines() if line.startswith("cuda")), "cuda = None")
         value = line.partition("=")[2].strip().strip("'\"")
         cuda = None if value == "None" else value
-    found = f"{version}, {'built for CUDA ' + cuda if cuda else 'CPU build'}"
+    build = f"{version}, {'built for CUDA ' + cuda if cuda else 'CPU build'}"
     if numbers < _OLDEST_TORCH:
-        return Finding("torch", "trouble", found, "kgops needs torch 2.10 or newer: pip install -U torch")
+        return Finding("torch", "trouble", build, "kgops needs torch 2.10 or newer: pip install -U torch")
     if cuda is None and Path("/dev/nvidiactl").exists():
-        return Finding("torch", "trouble", found, "this machine has a GPU: install a CUDA build of torch")
-    return Finding("torch", "ok", found)
+        return Finding("torch", "trouble", build, "this machine has a GPU: install a CUDA build of torch")
+    return Finding("torch", "ok", build)
 
 
 def _nvml() -> Finding:
@@ -163,10 +163,13 @@ def _home(home: Home) -> Finding:
     try:
         status = home.path.stat()
     except FileNotFoundError:
-        return Finding("home", "ok", f"{home.path} (made with the first run)")
+        return Finding("home", "ok", f"{home.path} (created with the first run)")
     except OSError as error:
         return Finding(
-            "home", "trouble", f"{home.path}: {os.strerror(error.errno or 0)}", "set KGOPS_HOME elsewhere"
+            "home",
+            "trouble",
+            f"{home.path}: {os.strerror(error.errno or 0)}",
+            "set KGOPS_HOME to another folder",
         )
     if status.st_uid != os.getuid():
         return Finding(
@@ -175,21 +178,24 @@ def _home(home: Home) -> Finding:
     if stat.S_IMODE(status.st_mode) & 0o077:
         mode = stat.S_IMODE(status.st_mode)
         return Finding(
-            "home", "trouble", f"{home.path} is open to others ({mode:04o})", f"chmod 700 {home.path}"
+            "home",
+            "trouble",
+            f"{home.path} is readable by other users (mode {mode:04o})",
+            f"chmod 700 {home.path}",
         )
-    trouble = _trouble_with_writing(home.path)
+    trouble = _write_error(home.path)
     if trouble is not None:
         return Finding(
             "home",
             "trouble",
             f"{home.path} cannot be written: {trouble}",
-            "free or remount the disk, or set KGOPS_HOME elsewhere",
+            "free or remount the disk, or set KGOPS_HOME to another folder",
         )
-    return Finding("home", "ok", f"{home.path}, yours alone")
+    return Finding("home", "ok", f"{home.path}, private and writable")
 
 
-def _trouble_with_writing(folder: Path) -> str | None:
-    """Found by writing: a disk with errors may look writable."""
+def _write_error(folder: Path) -> str | None:
+    """The error of a test write: a disk with errors may look writable."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
             file.write(bytes(4096))
@@ -201,7 +207,7 @@ def _trouble_with_writing(folder: Path) -> str | None:
 
 
 def _runs(home: Home) -> Finding:
-    """Folders without a row, and what should not lie about in folders: that is tidied up here."""
+    """Finds run folders missing from the database; removes leftover temporary files and repairs ended runs' folders."""
     try:
         conn = open_reader(home.database)
     except StorageError:  # the database's own check says why
@@ -212,29 +218,29 @@ def _runs(home: Home) -> Finding:
         known = {run.folder: run for run in runs.page(conn, limit=1 << 40)}
     finally:
         conn.close()
-    _sweep(home)
-    names = [path.name for path in home.runs.iterdir() if number_of(path.name) is not None]
-    mended = sum(_mend(RunFolder(home.runs / name), known[name]) for name in names if name in known)
-    said = f"; {mended} folders of ended runs said otherwise: mended" if mended else ""
-    lost = sorted(set(names) - set(known))
-    if lost:
-        many = f"{len(lost)} folders have no row, {lost[0]} for one{said}"
-        return Finding("runs", "trouble", many, "`kgops doctor --rebuild` gives them their rows back")
-    return Finding("runs", "note" if mended else "ok", f"every folder has its row{said}")
+    _remove_temporary_files(home)
+    folders = [path.name for path in home.runs.iterdir() if number_of(path.name) is not None]
+    count = sum(_repair_end(RunFolder(home.runs / name), known[name]) for name in folders if name in known)
+    repaired = f"; repaired {count} folders of ended runs" if count else ""
+    missing = sorted(set(folders) - set(known))
+    if missing:
+        text = f"{len(missing)} run folders are missing from the database, such as {missing[0]}{repaired}"
+        return Finding("runs", "trouble", text, "`kgops doctor --rebuild` adds them to the database")
+    return Finding("runs", "note" if count else "ok", f"every run folder is in the database{repaired}")
 
 
-def _sweep(home: Home) -> None:
-    """Half-written files of killed commands; nobody writes one for an hour."""
+def _remove_temporary_files(home: Home) -> None:
+    """Removes temporary files of killed commands, once they are an hour old."""
     for half in (*home.path.glob(".*.tmp"), *home.path.glob(".doctor-*")):
         try:
             if time.time() - half.lstat().st_mtime > 3600:
                 half.unlink()
         except OSError:
-            continue  # gone, or for the next time
+            continue  # gone already, or removed by the next check
 
 
-def _mend(folder: RunFolder, run: Run) -> bool:
-    """What a disk refused when the run ended: its environment goes, and its folder says how it ended."""
+def _repair_end(folder: RunFolder, run: Run) -> bool:
+    """Writes the end of a run that the disk refused when it ended, and removes its saved environment."""
     if not run.ended or folder.record.exists():
         return False
     is_whole = not folder.private.exists() and preallocated_record.read_ending(folder.outcome) is not None
@@ -244,25 +250,25 @@ def _mend(folder: RunFolder, run: Run) -> bool:
         write_end(folder, ending_of(run, folder.last_attempt()))
         return True
     except OSError:
-        return False  # as it was: the home's own check says what is wrong with the disk
+        return False  # the check of the home reports what is wrong with the disk
     finally:
         os.close(lock)
 
 
 def _file_system(home: Home) -> Finding:
     kind = _file_system_of(home.path)
-    if kind in _NETWORK:
+    if kind in _NETWORK_FILE_SYSTEMS:
         return Finding(
             "file system",
             "trouble",
-            f"{kind}: locks and SQLite's log are not reliable over a network",
+            f"{kind}: file locks and SQLite's write-ahead log are not reliable on a network file system",
             "set KGOPS_HOME to a folder on a local disk of this machine",
         )
     return Finding("file system", "ok", kind or "n/a")
 
 
 def _file_system_of(path: Path) -> str | None:
-    """Type of the mount that holds the path, or its nearest parent that exists."""
+    """The file system type of the path, or of its nearest existing parent."""
     while not path.exists() and path != path.parent:
         path = path.parent
     path = path.resolve()
@@ -273,10 +279,10 @@ def _file_system_of(path: Path) -> str | None:
         return None
     for line in mounts:
         _, point, kind, *_ = line.split(" ")
-        place = Path(point.encode().decode("unicode_escape"))
-        # Later mounts cover earlier ones at the same place.
-        if path.is_relative_to(place) and (best is None or len(place.parts) >= best[0]):
-            best = (len(place.parts), kind)
+        mount = Path(point.encode().decode("unicode_escape"))
+        # Later mounts cover earlier ones at the same mount point.
+        if path.is_relative_to(mount) and (best is None or len(mount.parts) >= best[0]):
+            best = (len(mount.parts), kind)
     return best[1] if best else None
 
 
@@ -285,9 +291,12 @@ def _space(home: Home) -> Finding:
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free / (1 << 30)
-    if free < _LITTLE_SPACE_GIB:
+    if free < _LOW_SPACE_GIB:
         return Finding(
-            "disk", "trouble", f"{free:.2f} GiB free", "free some space, or `kgops delete` old runs"
+            "disk",
+            "trouble",
+            f"{free:.2f} GiB free",
+            "free some space, or delete old runs with `kgops delete`",
         )
     return Finding("disk", "ok", f"{free:,.0f} GiB free")
 
@@ -296,7 +305,7 @@ def _database(home: Home) -> Finding:
     try:
         conn = open_reader(home.database)
     except DatabaseMissing:
-        return Finding("database", "ok", "none yet (made with the first run)")
+        return Finding("database", "ok", "none yet (created with the first run)")
     except StorageError as error:
         return Finding("database", "trouble", error.message, error.hint)
     try:
@@ -307,12 +316,12 @@ def _database(home: Home) -> Finding:
     if problems:
         return Finding("database", "trouble", problems[0], "move it away and run `kgops doctor --rebuild`")
     return Finding(
-        "database", "ok", f"sound, {count:,} runs, {home.database.stat().st_size / (1 << 20):,.1f} MiB"
+        "database", "ok", f"intact, {count:,} runs, {home.database.stat().st_size / (1 << 20):,.1f} MiB"
     )
 
 
 def _logout() -> Finding:
-    """systemd can be told to kill all that a person leaves behind at logout; no process can escape that."""
+    """Whether systemd kills a user's processes at logout (KillUserProcesses), which no process can escape."""
     try:
         done = subprocess.run(
             [
@@ -324,15 +333,15 @@ def _logout() -> Finding:
             timeout=5,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return Finding("logout", "ok", "no systemd login manager: runs outlive a logout")
+        return Finding("logout", "ok", "no systemd login manager: runs continue after logout")
     if done.returncode != 0 or "true" not in done.stdout:
-        return Finding("logout", "ok", "runs outlive a logout")
+        return Finding("logout", "ok", "runs continue after logout")
     user = os.environ.get("USER") or str(os.getuid())
     if Path("/var/lib/systemd/linger", user).exists():
-        return Finding("logout", "ok", "lingering is enabled: runs outlive a logout")
+        return Finding("logout", "ok", "lingering is enabled: runs continue after logout")
     return Finding(
         "logout",
         "trouble",
-        "KillUserProcesses=yes: systemd ends your runs when you log out",
+        "KillUserProcesses=yes: systemd kills your runs at logout",
         f"loginctl enable-linger {user}",
     )

@@ -1,4 +1,4 @@
-"""A job while a person is still choosing: texts that may be wrong, and what could be chosen instead."""
+"""A draft of a job, as entered in the new-run form: its fields, their validation and their completions."""
 
 from __future__ import annotations
 
@@ -20,17 +20,27 @@ from storage import runs
 from storage.database import Connection
 from storage.runs import Filter
 
-__all__ = ["BUNDLED", "FIELDS", "PULLED", "BadField", "Draft", "Field", "is_what_if", "job_of", "recent_data"]
+__all__ = [
+    "BUNDLED",
+    "DRAFT_OPTIONS",
+    "FIELDS",
+    "BadField",
+    "Draft",
+    "Field",
+    "is_what_if",
+    "job_of",
+    "recent_data",
+]
 
 BUNDLED = ("nations", "kinships", "umls")
 _SPLITS = ("train", "valid", "test")
 _VOCABULARIES = ("entity_to_id", "relation_to_id")
 _ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz", "")
-_LOOKED_AT = 60  # runs, for data that were used before
+_MOST_RUNS = 60  # newest runs whose data are offered again
 
 
 class BadField(Usage):
-    """What is wrong with one field, and which."""
+    """An error in one field of the form."""
 
     def __init__(self, field: str, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint)
@@ -38,7 +48,7 @@ class BadField(Usage):
 
 
 class Field(NamedTuple):
-    """One line a person fills in; `steps` are numbers that are common."""
+    """One line of the form; `steps` are common values of a number."""
 
     name: str
     label: str
@@ -55,22 +65,22 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "tracin": (
         Field("run", "run", "a training run that succeeded"),
         Field("test_triple", "test triple", "head, relation, tail; empty: all"),
-        Field("top_k", "top", "how many of the strongest to keep", (10, 25, 50, 100, 500, 1000)),
+        Field("top_k", "top", "number of strongest influences to keep", (10, 25, 50, 100, 500, 1000)),
     ),
     "regress": (
-        Field("config", "config", "a configuration that ships, or a file"),
-        Field("data_directory", "flights", "a folder with a file for each flight"),
-        Field("epochs", "epochs", "passes over the windows, at most", (1, 5, 10, 20, 50, 100, 200)),
-        Field("architecture", "network", "what mixes the frames of a window"),
+        Field("config", "config", "a bundled configuration, or a file"),
+        Field("data_directory", "flights", "a folder with one file for each flight"),
+        Field("epochs", "epochs", "maximum passes over the windows", (1, 5, 10, 20, 50, 100, 200)),
+        Field("architecture", "network", "network that combines the frames of a window"),
     ),
     "exec": (
-        Field("command", "command", "as you would type it"),
-        Field("cwd", "folder", "where it runs; empty: here"),
+        Field("command", "command", "the command line to run"),
+        Field("cwd", "folder", "working folder; empty: the current one"),
     ),
 }
 _NUMBERS = {"num_epochs": 100, "embedding_dim": 200, "top_k": 100}
-# Those that a flag of the workload's command pulls: what is copied says all that was chosen.
-PULLED: dict[str, tuple[str, ...]] = {
+# Options that the workload's command has a flag for: the copied command then holds every choice.
+DRAFT_OPTIONS: dict[str, tuple[str, ...]] = {
     "train": (
         *("precision", "batch_size", "entity_chunk", "gradient_checkpointing"),
         *("compile", "cuda_graphs", "memory_cleanup"),
@@ -89,7 +99,7 @@ PULLED: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """`fields` by name, empty for the default; `gpu` is `cpu`, an index here, or a known GPU's short name."""
+    """`fields` by name, empty for the default; `gpu` is `cpu`, a GPU's index, or a known GPU's short name."""
 
     workload: str = "train"
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +111,7 @@ class Draft:
         return self.fields.get(name, "")
 
     def number(self, name: str) -> int | None:
-        """What a number's field says, or its default; None where it says something else."""
+        """The field's number, or its default where it is empty; None where it is not a number."""
         text = self.text(name).strip().replace(",", "")
         return int(text) if text.isdecimal() else _NUMBERS.get(name) if not text else None
 
@@ -109,19 +119,19 @@ class Draft:
         return replace(self, fields={**self.fields, name: text})
 
     def with_option(self, name: str, value: Any) -> Draft:
-        """None leaves it to profile and planner."""
+        """Sets an option; None leaves it to the profile and the planner."""
         rest = {option: v for option, v in self.options.items() if option != name}
         return replace(self, options=rest if value is None else {**rest, name: value})
 
 
 def is_what_if(draft: Draft) -> bool:
-    """Whether it is about a GPU that is known by name and not one of this machine's."""
+    """Whether the draft is planned for a known GPU that this machine does not have."""
     return draft.gpu is not None and known_by_short_name(draft.gpu) is not None
 
 
 def job_of(draft: Draft) -> Job:
-    """The job as chosen. Raises BadField, which names the field to look at."""
-    options = {name: v for name, v in draft.options.items() if name in PULLED[draft.workload]}
+    """The draft as a job. Raises BadField, which names the wrong field."""
+    options = {name: v for name, v in draft.options.items() if name in DRAFT_OPTIONS[draft.workload]}
     if draft.workload == "regress":
         settings, options = _regress(draft, options)
     else:
@@ -139,17 +149,17 @@ def job_of(draft: Draft) -> Job:
     try:
         return read_job(table, "this run")
     except BadJob as error:
-        raise _about_a_field(error, draft.workload) from error
+        raise _field_error(error, draft.workload) from error
 
 
 def files_of(data: str) -> dict[str, str]:
-    """What a job calls these data: a data set by name, or files. Raises BadField where nothing is there."""
+    """The job settings for a bundled data set's name or a path. Raises BadField where there is no such data."""
     text = data.strip()
     if not text:
-        raise BadField("data", "no data are named", f"one of {', '.join(BUNDLED)}, or a path")
+        raise BadField("data", "the data are missing", f"name one of {', '.join(BUNDLED)}, or a path")
     path = Path(text).expanduser()
     if path.is_dir():
-        return _in_folder(path.absolute())
+        return _data_files(path.absolute())
     if path.is_file():
         return {"train": str(path.absolute())}
     if re.fullmatch(r"[\w-]+", text):
@@ -158,67 +168,67 @@ def files_of(data: str) -> dict[str, str]:
 
 
 def recent_data(conn: Connection) -> list[str]:
-    """Data of the newest training runs, as a person would name them, the newest first."""
-    found: dict[str, None] = {}
-    for run in runs.page(conn, limit=_LOOKED_AT):
+    """Data sets and folders of the newest training runs, newest first."""
+    names: dict[str, None] = {}
+    for run in runs.page(conn, limit=_MOST_RUNS):
         spec = runs.spec(conn, run.id) if run.workload in ("train", "pipeline") else None
         settings = (spec.job.get("train") or (spec.job.get("pipeline") or {}).get("train")) if spec else None
         if spec is None or not settings:
             continue
         if settings.get("dataset"):
-            found[str(settings["dataset"])] = None
+            names[str(settings["dataset"])] = None
         elif settings.get("train"):
-            found[_named(Path(str(spec.plan.get("cwd") or "/")) / settings["train"])] = None
-    return list(found)
+            names[_named(Path(str(spec.plan.get("cwd") or "/")) / settings["train"])] = None
+    return list(names)
 
 
 def recent_flights(conn: Connection) -> list[str]:
-    """Folders that the newest regressions learned from, the newest first."""
-    found: dict[str, None] = {}
-    for run in runs.page(conn, Filter(workload="regress"), limit=_LOOKED_AT):
+    """Flight folders of the newest regression runs, newest first."""
+    folders: dict[str, None] = {}
+    for run in runs.page(conn, Filter(workload="regress"), limit=_MOST_RUNS):
         folder = (runs.spec(conn, run.id).job.get("regress") or {}).get("data_directory")
         if folder:
-            found[str(folder)] = None
-    return list(found)
+            folders[str(folder)] = None
+    return list(folders)
 
 
 def trained_runs(conn: Connection) -> list[str]:
-    """Numbers of runs whose model can be traced, the newest first."""
-    found = runs.page(conn, Filter(states=("succeeded",)), limit=_LOOKED_AT)
-    return [str(run.id) for run in found if run.workload in ("train", "pipeline")]
+    """Numbers of training runs that TracIn can use, newest first."""
+    succeeded = runs.page(conn, Filter(states=("succeeded",)), limit=_MOST_RUNS)
+    return [str(run.id) for run in succeeded if run.workload in ("train", "pipeline")]
 
 
 def completions(text: str, named: Sequence[str] = BUNDLED) -> list[str]:
-    """What a name, or a path, that begins so might become: folders end in a slash."""
+    """Completions of a data set's name or a path; folders end in a slash."""
     typed = Path(text).expanduser()
-    folder, begun = (typed, "") if text.endswith(os.sep) else (typed.parent, typed.name)
+    folder, prefix = (typed, "") if text.endswith(os.sep) else (typed.parent, typed.name)
     try:
-        entries = [e for e in os.scandir(folder) if e.name.startswith(begun) and e.name[0] != "."]
+        entries = [e for e in os.scandir(folder) if e.name.startswith(prefix) and e.name[0] != "."]
     except OSError:
         entries = []
-    before = text[: len(text) - len(begun)] if begun else text
-    found = sorted(before + entry.name + (os.sep if entry.is_dir() else "") for entry in entries)
-    return [*(name for name in named if text and name.startswith(text)), *found]
+    before = text[: len(text) - len(prefix)] if prefix else text
+    paths = sorted(before + entry.name + (os.sep if entry.is_dir() else "") for entry in entries)
+    return [*(name for name in named if text and name.startswith(text)), *paths]
 
 
 def _named(train: Path) -> str:
-    """A folder where its name says it all."""
+    """The folder, where its train file would be found by name; else the file."""
     try:
-        whole = _in_folder(train.parent)
+        whole = _data_files(train.parent)
     except BadField:
         return str(train)
     return str(train.parent) if whole["train"] == str(train) else str(train)
 
 
-def _in_folder(folder: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _data_files(folder: Path) -> dict[str, str]:
+    files: dict[str, str] = {}
     for role in (*_SPLITS, *_VOCABULARIES):
-        there = next((folder / (role + end) for end in _ENDINGS if (folder / (role + end)).is_file()), None)
-        if there is not None:
-            found[role] = str(there)
-    if "train" not in found:
-        raise BadField("data", f"{folder} has no train.txt or train.tsv", "name the file of triples itself")
-    return found
+        path = next((folder / (role + end) for end in _ENDINGS if (folder / (role + end)).is_file()), None)
+        if path is not None:
+            files[role] = str(path)
+    if "train" not in files:
+        raise BadField("data", f"{folder} has no train.txt or train.tsv", "name the file of triples instead")
+    return files
 
 
 def _train(draft: Draft) -> dict[str, Any]:
@@ -228,7 +238,7 @@ def _train(draft: Draft) -> dict[str, Any]:
 
 def _tracin(draft: Draft) -> dict[str, Any]:
     if not draft.text("run").strip():
-        raise BadField("run", "no training run is named", "train a model first, or name a run's number")
+        raise BadField("run", "the training run is missing", "train a model first, or enter a run's number")
     settings: dict[str, Any] = {"run": _number(draft, "run")}
     if draft.text("test_triple").strip():
         settings["test_triple"] = draft.text("test_triple").strip()
@@ -238,23 +248,23 @@ def _tracin(draft: Draft) -> dict[str, Any]:
 
 
 def _regress(draft: Draft, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings and options of the configuration, with what was chosen in place of what it says."""
+    """Settings and options of the configuration, overridden by the draft's fields."""
     config, folder = draft.text("config").strip(), draft.text("data_directory").strip()
     try:
-        asked = configurations.read(config) if config else {}
+        chosen = configurations.read(config) if config else {}
     except Usage as error:
         raise BadField("config", error.message, error.hint) from error
-    asked |= {"epochs": _number(draft, "epochs")} if draft.text("epochs") else {}
-    asked |= {"architecture": draft.text("architecture")} if draft.text("architecture") else {}
+    chosen |= {"epochs": _number(draft, "epochs")} if draft.text("epochs") else {}
+    chosen |= {"architecture": draft.text("architecture")} if draft.text("architecture") else {}
     if folder:
         path = Path(folder).expanduser().absolute()
         if not path.is_dir():
             raise BadField("data_directory", f"there is no folder {folder}", "Tab completes a path")
-        asked["data_directory"] = str(path)
+        chosen["data_directory"] = str(path)
     try:
-        table = configurations.job_table({**asked, **options}, config or "this run")
+        table = configurations.job_table({**chosen, **options}, config or "this run")
     except BadJob as error:
-        raise _about_a_field(error, "regress") from error
+        raise _field_error(error, "regress") from error
     settings: dict[str, Any] = table["regress"]
     if not settings.get("data_directory"):
         settings.setdefault("image_size", REGRESS_IMAGES)
@@ -267,7 +277,7 @@ def _exec(draft: Draft) -> dict[str, Any]:
     except ValueError as error:
         raise BadField("command", f"cannot be read as a command: {error}".lower()) from error
     if not words:
-        raise BadField("command", "no command is given", "for example: python train.py")
+        raise BadField("command", "the command is missing", "for example: python train.py")
     folder = Path(draft.text("cwd").strip() or ".").expanduser().absolute()
     if not folder.is_dir():
         raise BadField("cwd", f"there is no folder {folder}", "Tab completes a path")
@@ -284,8 +294,8 @@ def _number(draft: Draft, name: str) -> int:
     return value
 
 
-def _about_a_field(error: BadJob, workload: str) -> BadField:
-    """The first problem, where a person looks for it; else at the first field, where the data or a file are named."""
+def _field_error(error: BadJob, workload: str) -> BadField:
+    """The first problem as an error of its field; of the first field where the form has no such field."""
     where, _, what = error.problems[0].partition(": ")
     name = where.rpartition(".")[2]
     fields = [field.name for field in FIELDS[workload]]

@@ -1,4 +1,4 @@
-"""What a TracIn run found, as frozen values, and the short path that an influential triple lies on."""
+"""The influences that a TracIn run found, and the shortest path from a test triple's head to its tail through one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from storage.runs import Run
 
 __all__ = [
     "TRACES",
-    "Found",
     "Neighbours",
+    "RunInfluences",
     "Step",
     "newest",
     "of_run",
@@ -37,11 +37,11 @@ __all__ = [
 TRACES = ("tracin", "pipeline")
 _LONGEST = 4  # edges of a path
 _TABLE = re.compile(r"(tracin|triple_.*_tracin)\.(csv|json|parquet)")
-_LARGEST = 64 << 20  # bytes of training triples that a screen keeps the neighbours of
+_LARGEST = 64 << 20  # bytes of training triples: neighbours of larger files are not kept in memory
 
 
 class Step(NamedTuple):
-    """An edge of a path as it is walked; `forward`: from its head to its tail."""
+    """An edge of a path; `forward`: walked from head to tail."""
 
     start: str
     relation: str
@@ -53,21 +53,21 @@ Neighbours = dict[str, list[Step]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A run's test triples, each with all that was found for it, strongest proponent first."""
+class RunInfluences:
+    """A run's test triples and the influences on each, strongest proponent first."""
 
     run: Run
     tests: tuple[TestTriple, ...]
-    found: dict[int, tuple[Influence, ...]]
+    by_test: dict[int, tuple[Influence, ...]]
     names: dict[str, str]
-    rest: str | None = None  # where the test triples are that the record does not have
+    rest: str | None = None  # which file has the test triples that the database leaves out
 
-    def called(self, label: str) -> str:
+    def name_of(self, label: str) -> str:
         return self.names.get(label, label)
 
 
 def newest(home: Home) -> Run | None:
-    """The newest run that traced, or traces."""
+    """The newest run with a TracIn part."""
     conn = open_reader(home.database)
     try:
         one_of_each = (runs.page(conn, runs.Filter(workload=name), limit=1) for name in TRACES)
@@ -76,118 +76,120 @@ def newest(home: Home) -> Run | None:
         conn.close()
 
 
-def of_run(home: Home, number: int) -> Found:
+def of_run(home: Home, number: int) -> RunInfluences:
     conn = open_reader(home.database)
     try:
         run = runs.get(conn, number)
         if run is None:
             raise NoSuchRun(f"there is no run {number}", "`kgops runs` lists them")
         tests = tuple(influences.tests_of(conn, number))
-        found = {one.test: tuple(influences.of_test(conn, number, one.test)) for one in tests}
+        by_test = {one.test: tuple(influences.of_test(conn, number, one.test)) for one in tests}
         rest = rest_of(conn, run, len(tests))
-        return Found(run, tests, found, influences.names(conn, number), rest)
+        return RunInfluences(run, tests, by_test, influences.names(conn, number), rest)
     finally:
         conn.close()
 
 
 def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> str | None:
-    """Where the rest is, if the record keeps less than was found: fewer test triples, or fewer than `top` of each."""
-    of: float = reports.metrics(conn, run.id).get("tests", tests)
+    """Which file has the rest, where the database keeps fewer test triples or fewer than `top` influences of each."""
+    total: float = reports.metrics(conn, run.id).get("tests", tests)
     kept = []
-    if of > tests >= TRACIN_TESTS_IN_RECORD:
-        kept.append(f"the first {tests:,} of {of:,.0f} test triples")
+    if total > tests >= TRACIN_TESTS_IN_RECORD:
+        kept.append(f"the first {tests:,} of {total:,.0f} test triples")
     if top is not None and top > TRACIN_FOUND_IN_RECORD:
         kept.append(f"the {TRACIN_FOUND_IN_RECORD} strongest of each side")
     if not kept:
         return None
     files = [one.path for one in reports.artifacts(conn, run.id) if _TABLE.fullmatch(PurePath(one.path).name)]
-    where = f"all that was kept is in {files[0]}" if files else "name a file (--csv-output) to keep more"
+    text = f"all of them are in {files[0]}" if files else "write a file (--csv-output) to keep more"
     if len(files) > 1:
-        where += f" and {len(files) - 1:,} more files"
-    return f"the record has {' and '.join(kept)}: {where}"
+        text += f" and {len(files) - 1:,} more files"
+    return f"the database keeps {' and '.join(kept)}: {text}"
 
 
 def training_neighbours(home: Home, run: Run) -> Neighbours:
-    """Each entity's edges among the triples the run was trained on; Unavailable says why they cannot be read."""
+    """The edges of each entity in the run's training triples. Raises Unavailable where they cannot be read."""
     path = _training_file(home, run)
-    found: defaultdict[str, list[Step]] = defaultdict(list)
-    known: dict[str, str] = {}
+    edges: defaultdict[str, list[Step]] = defaultdict(list)
+    interned: dict[str, str] = {}
     try:
         if path.stat().st_size > _LARGEST:
-            raise Unavailable(f"{path.name} is too large to look for paths in here")
+            raise Unavailable(f"{path.name} is too large to search for paths")
         with os.fdopen(open_regular(path, follow=True), encoding="utf-8-sig") as file:
             for line in file:
                 parts = line.rstrip("\r\n").split("\t")
                 if len(parts) < 3:
                     continue
-                head, relation, tail = (known.setdefault(part, part) for part in parts[:3])
-                found[head].append(Step(head, relation, tail, True))
-                found[tail].append(Step(tail, relation, head, False))
+                head, relation, tail = (interned.setdefault(part, part) for part in parts[:3])
+                edges[head].append(Step(head, relation, tail, True))
+                edges[tail].append(Step(tail, relation, head, False))
     except FileNotFoundError as error:
         raise Unavailable(f"the run's training triples are gone: {path}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise Unavailable(f"the run's training triples cannot be read: {error}") from error
-    return dict(found)
+    return dict(edges)
 
 
 def path_through(edges: Neighbours, head: str, tail: str, triple: tuple[str, str, str]) -> tuple[Step, ...]:
-    """The shortest path from head to tail over that triple that meets no entity twice; none: no step.
+    """The shortest simple path from head to tail through `triple`; empty where none has at most four edges.
 
-    Of at most four edges one side of the triple has at most one, and that side is known by its two ends:
-    so the other side is the shortest that avoids these, and nothing is missed.
+    One side of the triple then has at most one edge, so its entities are known, and a breadth-first search of the
+    other side that avoids them finds the shortest path.
     """
     source, relation, target = triple
-    middles = (Step(source, relation, target, True), Step(target, relation, source, False))
-    found = [path for middle in middles for path in _both_ways(edges, head, tail, middle)]
-    return min(found, key=len, default=())
+    directions = (Step(source, relation, target, True), Step(target, relation, source, False))
+    paths = [path for middle in directions for path in _paths_through(edges, head, tail, middle)]
+    return min(paths, key=len, default=())
 
 
-def _both_ways(edges: Neighbours, head: str, tail: str, middle: Step) -> Iterable[tuple[Step, ...]]:
+def _paths_through(edges: Neighbours, head: str, tail: str, middle: Step) -> Iterable[tuple[Step, ...]]:
     if middle.start == middle.end or middle.start == tail or middle.end == head:
         return
     for most_before, most_after in ((1, _LONGEST - 1), (_LONGEST - 1, 1)):
         short_first = most_before == 1
         if short_first:
             before = _shortest(edges, head, middle.start, {tail, middle.end}, most_before)
-            apart = {head, middle.start}
+            avoided = {head, middle.start}
             room = most_after - len(before or ())
-            after = _shortest(edges, middle.end, tail, apart, room) if before is not None else None
+            after = _shortest(edges, middle.end, tail, avoided, room) if before is not None else None
         else:
             after = _shortest(edges, middle.end, tail, {head, middle.start}, most_after)
-            apart = {tail, middle.end}
+            avoided = {tail, middle.end}
             room = most_before - len(after or ())
-            before = _shortest(edges, head, middle.start, apart, room) if after is not None else None
+            before = _shortest(edges, head, middle.start, avoided, room) if after is not None else None
         if before is not None and after is not None:
             yield (*before, middle, *after)
 
 
-def _shortest(edges: Neighbours, start: str, end: str, apart: set[str], most: int) -> tuple[Step, ...] | None:
-    """Breadth first; None where there is none of at most so many edges."""
+def _shortest(
+    edges: Neighbours, start: str, end: str, avoided: set[str], most: int
+) -> tuple[Step, ...] | None:
+    """Breadth-first search; None where no path has at most `most` edges."""
     if start == end:
         return ()
-    came: dict[str, Step | None] = {start: None}
-    border = [start]
+    reached_by: dict[str, Step | None] = {start: None}
+    frontier = [start]
     for _ in range(most):
-        beyond = []
-        for here in border:
-            for step in edges.get(here, ()):
-                if step.end in came or step.end in apart:
+        following = []
+        for entity in frontier:
+            for step in edges.get(entity, ()):
+                if step.end in reached_by or step.end in avoided:
                     continue
-                came[step.end] = step
+                reached_by[step.end] = step
                 if step.end == end:
-                    return _walked(came, end)
-                beyond.append(step.end)
-        border = beyond
+                    return _steps_to(reached_by, end)
+                following.append(step.end)
+        frontier = following
     return None
 
 
-def _walked(came: dict[str, Step | None], end: str) -> tuple[Step, ...]:
-    out: list[Step] = []
-    step = came[end]
+def _steps_to(reached_by: dict[str, Step | None], end: str) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    step = reached_by[end]
     while step is not None:
-        out.append(step)
-        step = came[step.start]
-    return tuple(reversed(out))
+        steps.append(step)
+        step = reached_by[step.start]
+    return tuple(reversed(steps))
 
 
 def _training_file(home: Home, run: Run) -> Path:
@@ -205,11 +207,11 @@ def _training_file(home: Home, run: Run) -> Path:
 
 
 def _bundled(name: str) -> Path:
-    """Where PyKEEN keeps a dataset it ships with; finding it runs none of PyKEEN."""
+    """The train file of a dataset bundled with PyKEEN, found without importing PyKEEN."""
     package = find_spec("pykeen")
     if package is None or package.origin is None or not name.isidentifier():
-        raise Unavailable("the run's training triples are in no file that is known here")
+        raise Unavailable("the file of the run's training triples is unknown")
     path = Path(package.origin).parent / "datasets" / name.lower() / "train.txt"
     if not path.is_file():
-        raise Unavailable(f"the triples of {name} are not among those PyKEEN ships")
+        raise Unavailable(f"PyKEEN does not bundle the triples of {name}")
     return path

@@ -1,4 +1,4 @@
-"""A window onto all runs that there ever were: filtered, sorted, read by position, marked, deleted."""
+"""The list of all runs: filtered, sorted, read block by block, deleted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.keys import nearest
 from kgops.settings import Home
-from kgops.views.masked_sequence import Picked
+from kgops.views.masked_sequence import MaskedSequence
 from storage import conditions, filters, matching, runs, scores
 from storage.database import Connection
-from storage.filters import Reading, Term
+from storage.filters import ParsedFilter, Term
 from storage.runs import Run
 
 __all__ = ["BLOCK", "Deleted", "Listing", "Sort", "delete_marked", "sort_by", "strictly", "unknown_metrics"]
@@ -23,7 +23,7 @@ _KEPT_ORDERS = 3
 
 
 class Sort(NamedTuple):
-    """By a column, or by a metric of the runs; what has nothing there comes last."""
+    """A column or a metric to sort by; runs without a value come last."""
 
     by: str = "id"
     metric: bool = False
@@ -34,16 +34,16 @@ NEWEST_FIRST = Sort()
 
 
 class Listing:
-    """The runs of a filter, in order: those there are at the first `show`, and then at each `refresh`.
+    """The runs that match a filter, in order, as of the first `show` or the last `refresh`.
 
-    What each term finds is kept until the next `refresh`, so that a key press costs the term it changes,
-    also while runs report and every second is another moment.
+    The matches of each term are cached until the next `refresh`, so that a key press evaluates only the term it
+    changes, even while runs report every second.
     """
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
         self._version: tuple[int, int] | None = None
-        self._everybody = matching.Everyone(range(0), b"\x00")
+        self._all_runs = matching.AllRuns(range(0), b"\x00")
         self._masks: dict[Term, int] = {}
         self._orders: dict[Sort, Sequence[int]] = {}
         self.terms: tuple[Term, ...] = ()
@@ -52,15 +52,15 @@ class Listing:
 
     @property
     def count(self) -> int:
-        """Runs that the filter shows."""
+        """Number of runs that match the filter."""
         return len(self.numbers)
 
     @property
     def total(self) -> int:
-        return len(self._everybody.numbers)
+        return len(self._all_runs.numbers)
 
-    def type(self, text: str, sort: Sort | None = None) -> Reading:
-        """Shows what a person has typed so far. What it cannot be read as comes back, and is left out."""
+    def type(self, text: str, sort: Sort | None = None) -> ParsedFilter:
+        """Shows the runs that match a filter as typed so far; returns its errors and incomplete terms."""
         reading = filters.read(text, typing=True)
         self.show(reading.terms, sort)
         return reading
@@ -68,14 +68,14 @@ class Listing:
     def show(self, terms: Iterable[Term], sort: Sort | None = None) -> None:
         self.terms = tuple(terms)
         self.sort = sort or self.sort
-        with matching.one_moment(self._conn):
+        with matching.read_snapshot(self._conn):
             if self._version is None:
-                self._look_at_everybody()
+                self._read_all_runs()
             mask = self._mask() if self.terms else None
             self.numbers = self._in_order(mask)
 
     def refresh(self) -> bool:
-        """Looks again if anybody has committed since. False: nothing can have changed."""
+        """Reads the runs again if another process has committed since. False: nothing has changed."""
         if not self.changed():
             return False
         self._version = None
@@ -86,41 +86,41 @@ class Listing:
         return matching.version(self._conn) != self._version
 
     def block(self, first: int, size: int = BLOCK) -> list[Run | None]:
-        """Rows as they are now from a position on; None where a run has been deleted since."""
-        wanted = list(self.numbers[max(first, 0) : max(first, 0) + size])
-        found = {run.id: run for run in runs.of_numbers(self._conn, wanted)}
-        return [found.get(number) for number in wanted]
+        """Current rows from a position on; None for a run deleted since."""
+        numbers = list(self.numbers[max(first, 0) : max(first, 0) + size])
+        by_number = {run.id: run for run in runs.of_numbers(self._conn, numbers)}
+        return [by_number.get(number) for number in numbers]
 
     def metrics(self, first: int, name: str, size: int = BLOCK) -> dict[int, float]:
-        """One metric of the runs of a block, where they have it: a column beside those of the rows."""
+        """One metric of the runs of a block, by run number, where they have it."""
         return scores.of_runs(self._conn, list(self.numbers[max(first, 0) : max(first, 0) + size]), name)
 
     def position(self, number: int) -> int | None:
-        """Where a run stands, so that a cursor stays on it under another filter or order."""
+        """A run's position, so that the cursor stays on it under another filter or order."""
         try:
             return self.numbers.index(number)
         except ValueError:
             return None
 
-    def _look_at_everybody(self) -> None:
+    def _read_all_runs(self) -> None:
         self._version = matching.version(self._conn)
         self._masks.clear()
         self._orders.clear()
-        self._everybody = matching.everyone(self._conn)
+        self._all_runs = matching.all_runs(self._conn)
 
     def _mask(self) -> bytes:
-        """All masks as one great number: a byte for each run, 1 where it is shown."""
-        shown = int.from_bytes(self._everybody.mask, "little")
+        """The intersection of the terms' masks: a byte for each run, 1 where it matches."""
+        shown = int.from_bytes(self._all_runs.mask, "little")
         for term in self.terms:
-            shown &= self._found(term)
-        return shown.to_bytes(len(self._everybody.mask), "little")
+            shown &= self._matches(term)
+        return shown.to_bytes(len(self._all_runs.mask), "little")
 
-    def _found(self, term: Term) -> int:
+    def _matches(self, term: Term) -> int:
         if term not in self._masks:
             condition = conditions.of_term(self._conn, term)
-            found = int.from_bytes(matching.mask_of(self._conn, condition, self._everybody), "little")
-            everybody = int.from_bytes(self._everybody.mask, "little")
-            self._masks[term] = found ^ everybody if condition.negated else found
+            matches = int.from_bytes(matching.mask_of(self._conn, condition, self._all_runs), "little")
+            all_runs = int.from_bytes(self._all_runs.mask, "little")
+            self._masks[term] = matches ^ all_runs if condition.negated else matches
             if len(self._masks) > _KEPT_MASKS:
                 del self._masks[next(iter(self._masks))]
         return self._masks[term]
@@ -128,9 +128,9 @@ class Listing:
     def _in_order(self, mask: bytes | None) -> Sequence[int]:
         if self.sort == NEWEST_FIRST or self.sort == Sort(descending=False):
             if mask is None:
-                numbers = self._everybody.numbers
+                numbers = self._all_runs.numbers
                 return numbers[::-1] if self.sort.descending else numbers
-            return Picked(mask, descending=self.sort.descending)
+            return MaskedSequence(mask, descending=self.sort.descending)
         order = self._order()
         return order if mask is None else array("q", [number for number in order if mask[number]])
 
@@ -142,8 +142,8 @@ class Listing:
         return self._orders[self.sort]
 
     def _sorted(self) -> Iterator[int]:
-        """Of those known: others may have come since."""
-        known = self._everybody.mask
+        """Only the runs known at the last refresh: others may have been added since."""
+        known = self._all_runs.mask
         return (number for number in self._all_sorted() if number < len(known) and known[number])
 
     def _all_sorted(self) -> Iterator[int]:
@@ -154,7 +154,7 @@ class Listing:
 
 
 def strictly(text: str) -> tuple[Term, ...]:
-    """The terms of a finished filter. Raises Usage with the first trouble and its place."""
+    """The terms of a complete filter. Raises Usage with the first problem and its position."""
     reading = filters.read(text)
     if reading.troubles:
         trouble = reading.troubles[0]
@@ -163,7 +163,7 @@ def strictly(text: str) -> tuple[Term, ...]:
 
 
 def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
-    """A column or a metric by its name. Raises Usage where there is neither."""
+    """The sort by a column or metric of this name. Raises Usage where there is neither."""
     if name in runs.SORTABLE:
         return Sort(name, descending=descending)
     metrics = scores.names(conn)
@@ -173,29 +173,29 @@ def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
 
 
 def unknown_metrics(conn: Connection, terms: Iterable[Term]) -> list[str]:
-    """A sentence for each name in a filter that no run has a metric under."""
-    asked = [term.key for term in terms if term.kind == "metric"]
-    known = dict.fromkeys(scores.names(conn)) if asked else {}
-    plain = {name: scores.split(name)[1] for name in asked}
+    """A message for each metric in a filter that no run has."""
+    names = [term.key for term in terms if term.kind == "metric"]
+    known = dict.fromkeys(scores.names(conn)) if names else {}
+    plain_names = {name: scores.split(name)[1] for name in names}
     return [
-        f"no run has a metric {name!r:.60}{nearest(plain[name], known)}"
-        for name in asked
-        if plain[name] not in known
+        f"no run has a metric {name!r:.60}{nearest(plain_names[name], known)}"
+        for name in names
+        if plain_names[name] not in known
     ]
 
 
 class Deleted(NamedTuple):
     run: int
     done: bool
-    why: str | None  # not
+    why: str | None  # the reason why it was not deleted
 
 
 def delete_marked(home: Home, conn: Connection, numbers: Iterable[int]) -> Iterator[Deleted]:
-    """Deletes ended runs with their folders, one for each step of the caller; others are left, and it says why."""
+    """Deletes ended runs with their folders, one per iteration; reports why others were not deleted."""
     for number in numbers:
         run = runs.get(conn, number)
         if run is None:
-            yield Deleted(number, False, "it is gone already")
+            yield Deleted(number, False, "it was deleted already")
         elif not run.ended:
             yield Deleted(number, False, f"it is {run.state}: stop it first")
         else:
@@ -203,7 +203,7 @@ def delete_marked(home: Home, conn: Connection, numbers: Iterable[int]) -> Itera
 
 
 def _deleted(home: Home, conn: Connection, number: int) -> Deleted:
-    from kgops.supervisor.deletion import delete_run  # half of what a listing imports, and seldom needed
+    from kgops.supervisor.deletion import delete_run  # half of a listing's imports, and seldom needed
 
     try:
         delete_run(home, conn, number)

@@ -1,4 +1,4 @@
-"""The lines of a log that somebody wants, by their number among themselves: sparse marks in constant memory."""
+"""Matching lines of a log, addressable by their index among the matches; sparse marks in constant memory."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from array import array
 from bisect import bisect_left, bisect_right
 
 from kgops.views.log_index import LogIndex
-from kgops.views.log_lines import Wanted
+from kgops.views.log_lines import LineFilter
 from kgops.views.log_search import Hit, LogSearch
 
 __all__ = ["LogHits"]
 
 _MOST_MARKS = 8192
-_MANY = 4096  # of one step
+_MANY = 4096  # matches of one step
 
 
 class LogHits:
-    """Counts them step by step, from the first line on; what is counted can be read from anywhere.
+    """Counts matching lines step by step from the first line on; counted matches can be read by index.
 
-    Up to `most_marks` of them each has its mark; of more, every second, fourth, … of them.
+    Keeps the line number of every match up to `most_marks`; beyond that, of every second, fourth, … match.
     """
 
-    def __init__(self, log: LogIndex, wanted: Wanted, *, most_marks: int = _MOST_MARKS) -> None:
+    def __init__(self, log: LogIndex, wanted: LineFilter, *, most_marks: int = _MOST_MARKS) -> None:
         self.log, self._most_marks = log, most_marks
         self._search, self._test = LogSearch(log, wanted), wanted.test()
         self._marks, self._stride = array("q"), 1
-        self._finished = 0  # wanted ones among the lines that nobody writes on
-        self._next = 0  # the first line that nobody has looked at
-        self._ends_so: Hit | None = None  # the unfinished last line, if it is wanted as it stands
+        self._finished = 0  # matches among the lines that end in a line feed
+        self._next = 0  # the first line not searched yet
+        self._ends_so: Hit | None = None  # the unfinished last line, where it matches as it is now
 
     @property
     def count(self) -> int:
@@ -35,7 +35,7 @@ class LogHits:
 
     @property
     def complete(self) -> bool:
-        """Of the lines that the index knows."""
+        """Whether all lines known to the index were searched."""
         return self._next >= self.log.feeds
 
     @property
@@ -43,14 +43,14 @@ class LogHits:
         return 1.0 if self.complete else self._next / self.log.feeds
 
     def advance(self) -> bool:
-        """Looks on for some milliseconds; False once all lines that the index knows have been looked at."""
+        """Searches on for some milliseconds; False once all lines known to the index were searched."""
         upto = self.log.feeds
         if self._next < upto:
-            found = self._search.forward(self._next, _MANY)
-            for hit in found.hits:
+            result = self._search.forward(self._next, _MANY)
+            for hit in result.hits:
                 if hit.line < upto:
                     self._keep(hit.line)
-            self._next = upto if found.go_on is None else min(found.go_on, upto)
+            self._next = upto if result.next_line is None else min(result.next_line, upto)
         self._look_at_end()
         return not self.complete
 
@@ -69,39 +69,39 @@ class LogHits:
                 self._ends_so = Hit(self.log.feeds, text) if self._test(text) else None
 
     def newest(self, count: int) -> list[Hit]:
-        """The last of them, counted or not, as far back as some milliseconds reach."""
+        """The last matches, counted or not, as far back as a search of some milliseconds reaches."""
         return [*reversed(self._search.backward(self.log.count - 1, count).hits)]
 
     def lines(self, first: int, count: int) -> list[Hit]:
-        """These of them; fewer where there are no more."""
+        """Matches from index `first` on; fewer at the end."""
         first = max(first, 0)
         last = min(first + count, self._finished)
-        found = self._read(first, last) if first < last else []
+        hits = self._read(first, last) if first < last else []
         if self._ends_so is not None and first <= self._finished < first + count:
-            found.append(self._ends_so)
-        return found
+            hits.append(self._ends_so)
+        return hits
 
     def _read(self, first: int, last: int) -> list[Hit]:
-        if self._stride == 1:  # they may be far apart
+        if self._stride == 1:  # the matches may be far apart
             marks = self._marks[first:last]
             return [Hit(line, text) for line in marks for text in self.log.lines(line, 1)]
-        mark, before = divmod(first, self._stride)
-        return self._from(self._marks[mark], before + last - first)[before:]
+        mark, offset = divmod(first, self._stride)
+        return self._from(self._marks[mark], offset + last - first)[offset:]
 
     def _from(self, line: int, count: int) -> list[Hit]:
-        found: list[Hit] = []
-        go_on: int | None = line
-        while go_on is not None and len(found) < count:
-            hits, go_on = self._search.forward(go_on, count - len(found))
-            found += hits
-        return found
+        hits: list[Hit] = []
+        next_line: int | None = line
+        while next_line is not None and len(hits) < count:
+            batch, next_line = self._search.forward(next_line, count - len(hits))
+            hits += batch
+        return hits
 
-    def place_of(self, line: int) -> int:
-        """The number of the first of them from that line on; of the last where there is none."""
+    def index_of(self, line: int) -> int:
+        """The index of the first match from a line on; of the last match where there is none."""
         if self._stride == 1:
-            place = bisect_left(self._marks, line)
+            index = bisect_left(self._marks, line)
         else:
             mark = max(bisect_right(self._marks, line) - 1, 0)
             near = self._from(self._marks[mark], self._stride)
-            place = mark * self._stride + bisect_left(near, line, key=lambda hit: hit.line)
-        return max(min(place, self.count - 1), 0)
+            index = mark * self._stride + bisect_left(near, line, key=lambda hit: hit.line)
+        return max(min(index, self.count - 1), 0)

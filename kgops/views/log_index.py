@@ -1,4 +1,4 @@
-"""A log of any length read by line number: sparse marks in constant memory, made a piece at a time."""
+"""Index of a log of any length by line number: sparse marks in constant memory, built block by block."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["Change", "LogIndex", "reading"]
 
 Change = Literal["same", "grown", "replaced"]
 
-PIECE = 8 << 20  # bytes that one step of the index reads: a few milliseconds
+PIECE = 8 << 20  # bytes that one step reads: a few milliseconds
 _STRIDE = 1 << 17
 _MOST_MARKS = 8192
 _BLOCK = 1 << 18
-_PROOF = 64  # bytes that are compared to see whether a file is still the same
+_PROOF = 64  # bytes compared to detect that the file was replaced
 
 
 class LogIndex:
-    """Lines end with a line feed; an unfinished last one counts. Numbers begin with 0.
+    """Line numbers begin with 0; an unfinished last line counts.
 
-    Only what `advance` or `build` have read so far can be asked for by number; `tail` always can. The file is
-    opened for each call: it may be moved away, cut or begun anew at any time, and `refresh` says so.
+    `lines` returns only lines that `advance` or `build` have read so far; `tail` needs no index. Each call opens the
+    file: it may be moved, truncated or replaced at any time, and `refresh` reports that.
     """
 
     def __init__(self, path: Path, *, stride: int = _STRIDE, most_marks: int = _MOST_MARKS) -> None:
@@ -50,12 +50,12 @@ class LogIndex:
                 status = os.fstat(fd)
                 self._identity = (status.st_dev, status.st_ino)
                 self.size = status.st_size
-                # A log that was cut to its newest part begins with a hole.
+                # A trimmed log begins with a hole in the file.
                 self.base = self.end = first_kept(fd) if status.st_size else 0
 
     @property
     def count(self) -> int:
-        """Lines known so far: all there are once `complete`."""
+        """Lines counted so far: all lines once `complete`."""
         return self.feeds + (not self._ends_line)
 
     @property
@@ -63,22 +63,22 @@ class LogIndex:
         return self.end >= self.size
 
     def build(self) -> Iterator[float]:
-        """Reads on until the end as it was seen last, yielding the share that is done after each piece."""
+        """Reads to the last known end, yielding the share done after each step."""
         while self.advance():
             yield (self.end - self.base) / max(self.size - self.base, 1)
 
-    def advance(self, estimate: int = PIECE) -> bool:
-        """Reads at most about `estimate` bytes more; False once all is read."""
+    def advance(self, at_most: int = PIECE) -> bool:
+        """Reads about `at_most` bytes more; False once all is read."""
         with reading(self.path) as fd:
-            while fd is not None and estimate > 0 and self.end < self.size:
+            while fd is not None and at_most > 0 and self.end < self.size:
                 done = self._count_on(fd)
                 if not done:
-                    self.size = self.end  # it was cut just now
-                estimate -= done
+                    self.size = self.end  # truncated just now
+                at_most -= done
         return not self.complete
 
     def _count_on(self, fd: int) -> int:
-        """Up to the next mark. No line feed that a later read could not find again is counted."""
+        """Counts line feeds up to the next mark, only those within the bytes read."""
         upto = self.base + len(self._counts) * self._stride
         block = os.pread(fd, min(upto, self.size) - self.end, self.end)
         if not block:
@@ -97,7 +97,7 @@ class LogIndex:
         return len(block)
 
     def refresh(self) -> Change:
-        """Looks at the file again. "replaced": what was read is gone, and the index begins anew."""
+        """Checks the file again. "replaced": the file is another one, and the index starts over."""
         with reading(self.path) as fd:
             if fd is None:
                 same = self._identity is None
@@ -117,13 +117,13 @@ class LogIndex:
         if (status.st_dev, status.st_ino) != self._identity or size < self.size:
             return False
         if self.end > self.base and first_kept(fd) > self.base:
-            return False  # its old part was given back to the disk
+            return False  # the log was trimmed
         head = os.pread(fd, len(self._head), self.base)
         last = os.pread(fd, len(self._last), self.end - len(self._last))
         return head == self._head and last == self._last
 
     def lines(self, first: int, count: int) -> list[str]:
-        """These lines as they are shown; fewer where there are no more."""
+        """Lines from `first` on, cleaned for display; fewer at the end."""
         out: list[str] = []
         if first < 0 or first >= self.count:
             return out
@@ -137,19 +137,19 @@ class LogIndex:
         return out
 
     def tail(self, count: int, *, at_most: int = 1 << 20) -> list[str]:
-        """The last lines of the file as it is now, read or not: at most those in its last bytes."""
+        """The last lines of the file, indexed or not, within its last `at_most` bytes."""
         with reading(self.path) as fd:
             if fd is None:
                 return []
             end = os.fstat(fd).st_size
             start = max(first_kept(fd), end - at_most) if end else 0
-            found = os.pread(fd, end - start, start).split(b"\n")
-        if not found[-1]:
-            found.pop()
-        return [shown(raw) for raw in found[max(len(found) - count, 0) :]]
+            lines = os.pread(fd, end - start, start).split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        return [shown(raw) for raw in lines[max(len(lines) - count, 0) :]]
 
     def offset_of(self, fd: int, line: int) -> int:
-        """Where a line begins; the end for the one behind the last."""
+        """The byte offset of a line; the end for the line after the last."""
         if line <= 0:
             return self.base
         if line > self.feeds:
@@ -163,14 +163,14 @@ class LogIndex:
                 missing -= feeds
                 at += len(block)
                 continue
-            place = -1
+            feed = -1
             for _ in range(missing):
-                place = block.find(b"\n", place + 1)
-            return at + place + 1
+                feed = block.find(b"\n", feed + 1)
+            return at + feed + 1
         return self.end
 
     def raw_lines(self, fd: int, at: int) -> Iterator[bytes]:
-        """Lines from an offset on, without their line feeds; of very long ones the beginning and the end."""
+        """Lines from an offset on, without line feeds; very long ones are shortened to their beginning and end."""
         carried = b""
         while at < self.end and (block := os.pread(fd, min(_BLOCK, self.end - at), at)):
             at += len(block)
@@ -187,8 +187,8 @@ class LogIndex:
 
 @contextmanager
 def reading(path: Path) -> Iterator[int | None]:
-    """An open file, or None where there is none. No link is followed, and nobody waits for whoever writes a
-    pipe: the worker may have put one there."""
+    """An open regular file, or None where there is none. Links and pipes, which a worker may have put there, are
+    refused: a pipe would block."""
     try:
         fd = open_regular(path)
     except (FileNotFoundError, NotADirectoryError):

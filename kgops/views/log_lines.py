@@ -1,4 +1,4 @@
-"""What a line of a log says: as a terminal would have left it, made harmless, and how bad it sounds."""
+"""One line of a log: cleaned for display, its level (error, warning, info), and filters of lines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal
 
 from kgops.jobs.text import from_bytes, one_line
 
-__all__ = ["ERROR", "INFO", "LEVELS", "LONGEST", "WARNING", "Level", "Wanted", "level_of", "shown"]
+__all__ = ["ERROR", "INFO", "LEVELS", "LONGEST", "WARNING", "Level", "LineFilter", "level_of", "shown"]
 
-LONGEST = 1 << 16  # bytes of a line that are shown and searched: its beginning and its end
+LONGEST = 1 << 16  # bytes of a line that are shown and searched, half of them from its end
 
 Level = Literal["error", "warning", "info"]
 ERROR: Level = "error"
@@ -26,12 +26,12 @@ _WARNING = r"warn|deprecat"
 _IS_ERROR = re.compile(rf"(?<!\bno )(?<!\b0 )(?:{_ERROR})", re.IGNORECASE | re.ASCII)
 _IS_WARNING = re.compile(rf"(?<!\bno )(?<!\b0 )(?:{_WARNING})", re.IGNORECASE | re.ASCII)
 _MAY_BE = {ERROR: re.compile(_ERROR.encode()), WARNING: re.compile(_WARNING.encode())}
-# What a line shows for other signs too: a text with one of these may stand in the file as something else.
+# Display replaces other characters with these, so a search text that contains one may differ in the file.
 _UNSURE = re.compile("[\\s\ufffd…]+")
 
 
 def shown(raw: bytes) -> str:
-    """One harmless line. What a carriage return has overwritten is not there, as on a terminal."""
+    """A line without control characters; text overwritten after a carriage return is dropped, as on a terminal."""
     if len(raw) > LONGEST:
         half = LONGEST // 2
         raw = raw[:half] + " … ".encode() + raw[-half:]
@@ -47,10 +47,8 @@ def level_of(text: str) -> Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Lines that somebody looks for. Of a text without `regex`, capitals are told apart only on demand.
-
-    Raises re.error where a regular expression is none."""
+class LineFilter:
+    """A filter of log lines by text or regular expression, and by level. Raises re.error for an invalid expression."""
 
     text: str = ""
     regex: bool = False
@@ -58,13 +56,13 @@ class Wanted:
     levels: frozenset[Level] = frozenset(LEVELS)
 
     def test(self) -> Callable[[str], bool]:
-        """Says of a line as it is shown whether it is one of them."""
+        """A predicate on lines as displayed."""
         tests: list[Callable[[str], bool]] = []
         if self.regex:
             pattern = re.compile(self.text, re.IGNORECASE if self.ignore_case else 0)
             tests.append(lambda line: pattern.search(line) is not None)
         elif self.text and self.ignore_case:
-            needle = self.text.encode("utf-8", "replace").lower()  # of bytes: a to z alone
+            needle = self.text.encode("utf-8", "replace").lower()  # bytes.lower: only a to z
             tests.append(lambda line: needle in line.encode("utf-8", "replace").lower())
         elif self.text:
             tests.append(lambda line: self.text in line)
@@ -72,10 +70,10 @@ class Wanted:
             tests.append(lambda line: level_of(line) in self.levels)
         return lambda line: all(test(line) for test in tests)
 
-    def places(self) -> Callable[[bytes], Iterator[int]] | None:
-        """Where in a piece of the file a wanted line may stand, and nowhere else; None: anywhere.
+    def offsets(self) -> Callable[[bytes], Iterator[int]] | None:
+        """A function that yields the only offsets in a block where a match can be; None: test every line.
 
-        Reading a hundred megabytes for a word goes ten times as fast as looking at a million lines.
+        Searching a hundred megabytes for a word is ten times as fast as testing a million lines.
         """
         if self.text and not self.regex:
             sure = max(_UNSURE.split(self.text), key=len).encode("utf-8", "replace")
@@ -84,20 +82,20 @@ class Wanted:
         if self.regex and (required := _required(self.text)):
             return _finder_of_regex(required, ignore_case=self.ignore_case)
         if not self.regex and INFO not in self.levels:
-            bad = b"|".join(_MAY_BE[level].pattern for level in LEVELS if level in self.levels)
-            pattern = re.compile(bad) if bad else re.compile(b"(?!)")
-            return lambda block: (found.start() for found in pattern.finditer(block.lower()))
+            words = b"|".join(_MAY_BE[level].pattern for level in LEVELS if level in self.levels)
+            pattern = re.compile(words) if words else re.compile(b"(?!)")
+            return lambda block: (match.start() for match in pattern.finditer(block.lower()))
         return None
 
 
 def _required(pattern: str) -> bytes:
-    """The longest plain text that whatever matches the pattern has in it; empty where that is hard to tell."""
+    """The longest literal text that every match of the pattern contains; empty where unknown."""
     if not pattern.isascii() or any(sign in pattern for sign in "|()[") or _SIGN_BY_NUMBER.search(pattern):
         return b""
     runs, run = [], ""
     for token in _REGEX_TOKEN.findall(pattern):
         sign = token[-1]
-        if token[0] in "*?{":  # what stands before may be missing
+        if token[0] in "*?{":  # the preceding character is optional
             runs.append(run[:-1])
             run = ""
         elif (len(token) == 1 and token in ".^$+") or (len(token) == 2 and sign.isalnum()) or sign.isspace():
@@ -115,11 +113,11 @@ _REGEX_TOKEN = re.compile(r"\\.|\{[^}]*\}|.", re.DOTALL)
 def _finder_of_regex(required: bytes, *, ignore_case: bool) -> Callable[[bytes], Iterator[int]]:
     fast = _finder(required.lower() if ignore_case else required, lowered=ignore_case)
 
-    def places(block: bytes) -> Iterator[int]:
-        # Without regard to capitals an s is also a ſ, and a k the sign of kelvin.
+    def offsets(block: bytes) -> Iterator[int]:
+        # Ignoring case, s also matches ſ, and k the Kelvin sign.
         return fast(block) if not ignore_case or block.isascii() else _line_starts(block)
 
-    return places
+    return offsets
 
 
 def _line_starts(block: bytes) -> Iterator[int]:
@@ -130,7 +128,7 @@ def _line_starts(block: bytes) -> Iterator[int]:
 
 
 def _finder(needle: bytes, *, lowered: bool) -> Callable[[bytes], Iterator[int]]:
-    def places(block: bytes) -> Iterator[int]:
+    def offsets(block: bytes) -> Iterator[int]:
         block = block.lower() if lowered else block
         at = block.find(needle)
         while at >= 0:
@@ -138,4 +136,4 @@ def _finder(needle: bytes, *, lowered: bool) -> Callable[[bytes], Iterator[int]]
             line_end = block.find(b"\n", at)
             at = block.find(needle, line_end) if line_end >= 0 else -1
 
-    return places
+    return offsets

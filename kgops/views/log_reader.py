@@ -1,4 +1,4 @@
-"""A log as a screen asks for it: a page from anywhere, while lines are counted, narrowed and searched on the side."""
+"""Pages of a log for the log viewer, while lines are indexed, filtered by level and searched in small steps."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from typing import NamedTuple
 
 from kgops.views.log_hits import LogHits
 from kgops.views.log_index import LogIndex
-from kgops.views.log_lines import LEVELS, Level, Wanted, level_of
+from kgops.views.log_lines import LEVELS, Level, LineFilter, level_of
 from kgops.views.log_search import LogSearch
 
-__all__ = ["ALL", "Asked", "Line", "LogReader", "Page", "Seek", "Sought"]
+__all__ = ["ALL", "Line", "LogReader", "Page", "PageRequest", "Seek", "SeekResult"]
 
 ALL: frozenset[Level] = frozenset(LEVELS)
-_LOOK_S = 0.03  # of counting and searching, before an answer comes back
-_FIRST_S = 0.005  # before the first one, which somebody waits for
-_PIECE = 1 << 21  # bytes counted in one step: a millisecond or two
-_LONGEST = 1 << 13  # characters of a line that a page has: many screens wide
+_LOOK_S = 0.03  # indexing and searching per call
+_FIRST_S = 0.005  # of the first call, which the viewer waits for
+_PIECE = 1 << 21  # bytes indexed in one step: a millisecond or two
+_LONGEST = 1 << 13  # characters of a line in a page: many screens wide
 
 
 class Seek(NamedTuple):
-    """A wish to be brought to a line: that line itself, or the nearest, next or last wanted one from there."""
+    """A jump to a line: the line itself, or the nearest, next or previous match from there."""
 
     line: int
-    wanted: Wanted | None = None
+    wanted: LineFilter | None = None
     step: int = (
-        0  # 1: behind it, then from the beginning; -1: before it, then from the end; 0: here, behind, before
+        0  # 1: search down, then from the start; -1: up, then from the end; 0: from here down, then up
     )
-    time: int = 0  # tells wishes for the same apart
+    time: int = 0  # distinguishes repeated jumps
 
 
-class Sought(NamedTuple):
-    """`row` is its place among what is shown; None: there is no such line."""
+class SeekResult(NamedTuple):
+    """`row` is the line's index among the shown rows; None: there is no such line."""
 
     seek: Seek
     row: int | None
     line: int = 0
-    around: bool = False  # found only beyond the end, or the beginning
+    around: bool = False  # the search wrapped around the end or the beginning
 
 
-class Asked(NamedTuple):
-    """What somebody looks at: `height` rows from `top` on, or the last ones."""
+class PageRequest(NamedTuple):
+    """The visible part: `height` rows from `top` on, or the last ones."""
 
     top: int | None = None
     height: int = 24
@@ -52,32 +52,32 @@ class Asked(NamedTuple):
 
 
 class Line(NamedTuple):
-    number: int | None  # None while lines are still being counted
+    number: int | None  # None until lines are counted
     text: str
     level: Level
 
 
 class Page(NamedTuple):
-    """Rows around what was asked for. `rows` are all there are; until they are counted, only the newest."""
+    """The requested rows and some around them. `rows` is the total; until lines are counted, only the newest."""
 
     levels: frozenset[Level] = ALL
     rows: int = 0
-    first: int = 0  # the row that `lines` begins with
+    first: int = 0  # the row of `lines[0]`
     lines: tuple[Line, ...] = ()
     counted: float = 0.0
     numbered: bool = False
-    file: int = 0  # another number: another file, or one that was cut
-    sought: Sought | None = None
-    busy: bool = False  # there is more to do even if nothing is written and nobody asks
+    file: int = 0  # changes when the file was replaced or truncated
+    sought: SeekResult | None = None
+    busy: bool = False  # indexing or searching is not finished
 
     def row(self, row: int) -> Line | None:
-        """None where it was not read."""
+        """One row of the page; None outside it."""
         at = row - self.first
         return self.lines[at] if 0 <= at < len(self.lines) else None
 
 
 class LogReader:
-    """Each look reads a bounded piece of the file. For one thread at a time."""
+    """Reads a bounded part of the file per call. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._log = LogIndex(path)
@@ -90,19 +90,19 @@ class LogReader:
         self._hits: LogHits | None = None
         self._levels = ALL
         self._seek: Seek | None = None
-        self._sought: Sought | None = None
-        self._seeking: Iterator[Sought | None] | None = None
+        self._sought: SeekResult | None = None
+        self._seeking: Iterator[SeekResult | None] | None = None
 
-    def look(self, asked: Asked) -> Page:
-        """The file as it is now; `busy` where another look would know more."""
+    def look(self, asked: PageRequest) -> Page:
+        """The current page; `busy` where another call would add to it."""
         if self._log.refresh() == "replaced":
             self._file += 1
             self._begin_anew()
-            self._seek = asked.seek  # of the old one: nobody is brought anywhere by it
+            self._seek = asked.seek  # a jump in the old file is dropped
         if asked.levels != self._levels:
             self._levels = asked.levels
             everything = asked.levels == ALL
-            self._hits = None if everything else LogHits(self._log, Wanted(levels=asked.levels))
+            self._hits = None if everything else LogHits(self._log, LineFilter(levels=asked.levels))
             self._numbered &= {ALL}
         if asked.seek != self._seek:
             self._seek, self._sought = asked.seek, None
@@ -112,11 +112,11 @@ class LogReader:
         while busy and time.monotonic() < until:
             busy = self._work()
         if self._sought is not sought_before and self._sought is not None and self._sought.row is not None:
-            asked = asked._replace(top=self._sought.row)  # where they will look next
+            asked = asked._replace(top=self._sought.row)  # the viewer will scroll there
         return self._page(asked, busy)
 
     def _work(self) -> bool:
-        """One step, of some milliseconds, of whatever is to be done next."""
+        """One step of some milliseconds: indexing, then filtering, then searching."""
         if not self._log.complete:
             self._log.advance(_PIECE)
             return True
@@ -130,27 +130,27 @@ class LogReader:
             self._seeking = None
         return True
 
-    # --- bringing somebody to a line ---
+    # --- jumps ---
 
-    def _steps(self, seek: Seek) -> Iterator[Sought | None]:
-        """None after each step that found nothing yet."""
+    def _steps(self, seek: Seek) -> Iterator[SeekResult | None]:
+        """Search steps: None until a match is found."""
         if seek.wanted is None:
             yield self._reached(seek, seek.line)
             return
         search = LogSearch(self._log, replace(seek.wanted, levels=seek.wanted.levels & self._levels))
-        for begin, forward, around in _ways(seek, self._log.count):
-            go_on: int | None = begin
-            while go_on is not None and begin >= 0:
-                hits, go_on = search.forward(go_on) if forward else search.backward(go_on)
+        for begin, forward, around in _searches(seek, self._log.count):
+            next_line: int | None = begin
+            while next_line is not None and begin >= 0:
+                hits, next_line = search.forward(next_line) if forward else search.backward(next_line)
                 if hits:
                     yield self._reached(seek, hits[0].line, around)
                     return
                 yield None
-        yield Sought(seek, None)
+        yield SeekResult(seek, None)
 
-    def _reached(self, seek: Seek, line: int, around: bool = False) -> Sought:
-        row = line if self._hits is None else self._hits.place_of(line)
-        return Sought(seek, row if self._rows else None, line, around)
+    def _reached(self, seek: Seek, line: int, around: bool = False) -> SeekResult:
+        row = line if self._hits is None else self._hits.index_of(line)
+        return SeekResult(seek, row if self._rows else None, line, around)
 
     # --- the page ---
 
@@ -158,7 +158,7 @@ class LogReader:
     def _rows(self) -> int:
         return self._log.count if self._hits is None else self._hits.count
 
-    def _page(self, asked: Asked, busy: bool) -> Page:
+    def _page(self, asked: PageRequest, busy: bool) -> Page:
         counted = (self._log.end - self._log.base) / max(self._log.size - self._log.base, 1)
         if self._hits is not None:
             counted *= self._hits.share
@@ -186,8 +186,8 @@ class LogReader:
         return tuple(_line(n, text) for n, text in enumerate(self._log.lines(first, count), first))
 
 
-def _ways(seek: Seek, count: int) -> list[tuple[int, bool, bool]]:
-    """From which line to look, whether forward, and whether that is the other way round, one after the other."""
+def _searches(seek: Seek, count: int) -> list[tuple[int, bool, bool]]:
+    """The searches to make in order: start line, whether forward, and whether it wrapped around."""
     if seek.step > 0:
         return [(seek.line + 1, True, False), (0, True, True)]
     if seek.step < 0:

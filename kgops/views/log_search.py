@@ -1,4 +1,4 @@
-"""Searching a log by text, regular expression or level, a bounded piece at a time, in either direction."""
+"""Search a log by text, regular expression or level, in either direction, in steps of bounded time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kgops.views.log_index import LogIndex, reading
-from kgops.views.log_lines import LONGEST, Wanted, shown
+from kgops.views.log_lines import LONGEST, LineFilter, shown
 
-__all__ = ["Found", "Hit", "LogSearch"]
+__all__ = ["Hit", "LogSearch", "SearchResult"]
 
-_CALL_S = 0.01  # after which a call comes back, whatever it has found
+_CALL_S = 0.01  # after which a call returns
 _BLOCK = 1 << 18
-_SLOW_BLOCK = 1 << 16  # where every line has to be looked at
-_PLAIN = re.compile(rb"[^\n\x20-\x7e]")  # whatever a line of a log is not shown as it is for
+_SLOW_BLOCK = 1 << 16  # where every line has to be tested
+_PLAIN = re.compile(rb"[^\n\x20-\x7e]")  # bytes that display changes
 
 
 class Hit(NamedTuple):
@@ -24,54 +24,54 @@ class Hit(NamedTuple):
     text: str
 
 
-class Found(NamedTuple):
-    """`go_on` is where the next call continues; None: there is nothing more in that direction."""
+class SearchResult(NamedTuple):
+    """`next_line` is where the next call continues; None: the search is finished in that direction."""
 
     hits: tuple[Hit, ...]
-    go_on: int | None
+    next_line: int | None
 
 
 class LogSearch:
-    """One thing that somebody looks for in one log. Searching forward reads the index on where it has to."""
+    """The search of one log with one filter. Searching forward extends the index where needed."""
 
-    def __init__(self, log: LogIndex, wanted: Wanted) -> None:
+    def __init__(self, log: LogIndex, wanted: LineFilter) -> None:
         self.log, self.wanted = log, wanted
         self._test = wanted.test()
-        self._places = wanted.places()
-        self._block = _SLOW_BLOCK if self._places is None else _BLOCK
+        self._offsets = wanted.offsets()
+        self._block = _SLOW_BLOCK if self._offsets is None else _BLOCK
 
-    def forward(self, start: int, at_most: int = 1) -> Found:
-        """The first wanted lines from this one on."""
+    def forward(self, start: int, at_most: int = 1) -> SearchResult:
+        """The first matches from a line on."""
         hits: list[Hit] = []
         line = max(start, 0)
         if line >= self.log.count:
             self.log.advance()
             if line >= self.log.count:
-                return Found((), None if self.log.complete else line)
+                return SearchResult((), None if self.log.complete else line)
         with reading(self.log.path) as fd:
             if fd is None:
-                return Found((), None)
+                return SearchResult((), None)
             at, until = self.log.offset_of(fd, line), time.monotonic() + _CALL_S
             while True:
                 block, behind = self._whole_lines(fd, at, line)
                 if not block:
-                    return Found(tuple(hits), None)
+                    return SearchResult(tuple(hits), None)
                 for hit in self._hits(block, line):
                     hits.append(hit)
                     if len(hits) == at_most:
-                        return Found(tuple(hits), hit.line + 1)
+                        return SearchResult(tuple(hits), hit.line + 1)
                 line += block.count(b"\n") + (not block.endswith(b"\n"))
                 at = behind
                 if time.monotonic() >= until:
-                    return Found(tuple(hits), line)
+                    return SearchResult(tuple(hits), line)
 
-    def backward(self, start: int, at_most: int = 1) -> Found:
-        """The wanted lines before and with this one, the last first."""
+    def backward(self, start: int, at_most: int = 1) -> SearchResult:
+        """The matches up to and including a line, last first."""
         hits: list[Hit] = []
         line = min(start, self.log.count - 1)
         with reading(self.log.path) as fd:
             if fd is None or line < 0:
-                return Found((), None)
+                return SearchResult((), None)
             upto, until = self.log.offset_of(fd, line + 1), time.monotonic() + _CALL_S
             while line >= 0:
                 begin = max(self.log.base, upto - self._block)
@@ -88,14 +88,14 @@ class LogSearch:
                 for hit in reversed(list(self._hits(block, first))):
                     hits.append(hit)
                     if len(hits) == at_most:
-                        return Found(tuple(hits), hit.line - 1 if hit.line else None)
+                        return SearchResult(tuple(hits), hit.line - 1 if hit.line else None)
                 upto, line = begin, first - 1
                 if time.monotonic() >= until:
                     break
-        return Found(tuple(hits), line if line >= 0 else None)
+        return SearchResult(tuple(hits), line if line >= 0 else None)
 
     def _whole_lines(self, fd: int, at: int, line: int) -> tuple[bytes, int]:
-        """About a block of them from `at`, where `line` begins, and the offset behind; empty at the end."""
+        """About a block of whole lines from offset `at`, the start of `line`, and the end offset; empty at the end."""
         log, size = self.log, self._block
         while log.end - at < size and log.advance(_BLOCK):
             pass
@@ -109,8 +109,8 @@ class LogSearch:
         return _ends(fd, at, behind), behind
 
     def _hits(self, block: bytes, line: int) -> Iterator[Hit]:
-        if self._places is not None:
-            yield from self._at_places(block, line, self._places)
+        if self._offsets is not None:
+            yield from self._at_offsets(block, line, self._offsets)
             return
         lines = block.removesuffix(b"\n").split(b"\n")
         texts = (raw.decode("ascii") for raw in lines) if _is_plain(lines, block) else map(shown, lines)
@@ -118,13 +118,15 @@ class LogSearch:
             if self._test(text):
                 yield Hit(number, text)
 
-    def _at_places(self, block: bytes, line: int, places: Callable[[bytes], Iterator[int]]) -> Iterator[Hit]:
+    def _at_offsets(
+        self, block: bytes, line: int, offsets: Callable[[bytes], Iterator[int]]
+    ) -> Iterator[Hit]:
         counted, looked_upto = 0, -1
-        for place in places(block):
-            if place < looked_upto:
+        for offset in offsets(block):
+            if offset < looked_upto:
                 continue
-            begin = block.rfind(b"\n", 0, place) + 1
-            end = block.find(b"\n", place)
+            begin = block.rfind(b"\n", 0, offset) + 1
+            end = block.find(b"\n", offset)
             looked_upto = end = len(block) if end < 0 else end
             line += block.count(b"\n", counted, begin)
             counted = begin
@@ -138,7 +140,7 @@ def _is_plain(lines: list[bytes], block: bytes) -> bool:
 
 
 def _ends(fd: int, begin: int, upto: int) -> bytes:
-    """A very long line without what nobody sees of it."""
+    """A very long line, shortened to its beginning and end."""
     if upto - begin <= 4 * LONGEST:
         return os.pread(fd, upto - begin, begin)
     return os.pread(fd, LONGEST, begin) + os.pread(fd, LONGEST, upto - LONGEST)

@@ -1,4 +1,4 @@
-"""The ones of a mask as a sequence of their places: none is written down until somebody looks at it."""
+"""The indices where a byte mask is 1, as a lazy sequence."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Any, overload
 
-__all__ = ["Picked"]
+__all__ = ["MaskedSequence"]
 
-_CHUNK = 256  # places of which how many are picked is known beforehand
+_CHUNK = 256  # mask bytes whose count of ones is stored
 
 
-class Picked(Sequence[int]):
-    """Places of a mask that has a byte for each, 0 or 1; from the last one down where it is `descending`."""
+class MaskedSequence(Sequence[int]):
+    """Indices at which `mask` (bytes 0 or 1) is 1, in ascending or descending order."""
 
     def __init__(self, mask: bytes, *, descending: bool) -> None:
         self._mask = mask[::-1] if descending else mask
         self._places = range(len(mask) - 1, -1, -1) if descending else range(len(mask))
-        self._before = array("q", [0])  # how many are picked before each chunk
+        self._before = array("q", [0])  # number of ones before each chunk
         for start in range(0, len(mask), _CHUNK):
             self._before.append(self._before[-1] + self._mask.count(1, start, start + _CHUNK))
-        self._seen: tuple[int, list[int]] = (
-            -1,
-            [],
-        )  # the chunk looked at last: rows are looked at side by side
+        # The chunk read last: neighbouring rows are read together.
+        self._seen: tuple[int, list[int]] = (-1, [])
 
     def __len__(self) -> int:
         return self._before[-1]
@@ -43,22 +41,22 @@ class Picked(Sequence[int]):
     def __getitem__(self, at: int | slice) -> int | Sequence[int]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
-        place = at + len(self) if at < 0 else at
-        if not 0 <= place < len(self):
+        position = at + len(self) if at < 0 else at
+        if not 0 <= position < len(self):
             raise IndexError(at)
-        chunk = bisect_right(self._before, place) - 1
-        seen, numbers = self._seen
-        if seen != chunk:
+        chunk = bisect_right(self._before, position) - 1
+        cached, numbers = self._seen
+        if cached != chunk:
             start = chunk * _CHUNK
-            few = slice(start, start + _CHUNK)
-            numbers = list(compress(self._places[few], self._mask[few]))
-            self._seen = chunk, numbers  # at once: another thread may look too
-        return numbers[place - self._before[chunk]]
+            part = slice(start, start + _CHUNK)
+            numbers = list(compress(self._places[part], self._mask[part]))
+            self._seen = chunk, numbers  # one assignment: another thread may read too
+        return numbers[position - self._before[chunk]]
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         if value not in self:
-            raise ValueError(f"{value} is not among them")
+            raise ValueError(f"{value} is not in the sequence")
         return self._mask.count(1, 0, self._at(value))
 
     def _at(self, number: int) -> int:
-        return self._places[number]  # a mask turned round is its own inverse
+        return self._places[number]  # reversing is its own inverse

@@ -1,4 +1,4 @@
-"""What a console shows first: what runs, what waits for what, what ended recently, and what should worry somebody."""
+"""The overview of the dashboard: running, waiting and recently ended runs, GPUs in use, and alerts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from storage.series import Series
 
 __all__ = [
     "Alert",
-    "Ended",
-    "Going",
-    "GpuNow",
+    "EndedRun",
+    "GpuUsage",
     "Overview",
+    "RunningRun",
     "eta_s",
     "is_unapplied",
     "on_gpus",
@@ -34,15 +34,15 @@ __all__ = [
 AlertKind = Literal["out of memory", "option", "diverged", "disk"]
 
 _MIB = 1 << 20
-_NEARLY_FULL_MIB = 1024  # a checkpoint of a large model does not fit any more
+_NEARLY_FULL_MIB = 1024  # less than a checkpoint of a large model
 _NEARLY_FULL_SHARE = 0.02
 _CURVE_BUCKETS = 1024
-_UNDECIDED = (None, "auto")  # asked for nothing in particular
+_UNDECIDED = (None, "auto")  # no specific value requested
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """`text` as a sentence; `run` None where it is about the machine."""
+    """A warning; `run` is None where it is about the machine."""
 
     kind: AlertKind
     run: int | None
@@ -50,8 +50,8 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
-    """A run that is starting or running, with its most telling curve in a few points."""
+class RunningRun:
+    """A run that is starting or running, with its main metric's curve in a few points."""
 
     run: Run
     eta_s: float | None
@@ -60,30 +60,28 @@ class Going:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A run that ended recently; `steps` says what the OOM fallbacks changed on the way."""
+class EndedRun:
+    """A run that ended recently; `steps` describes the OOM fallbacks that were applied."""
 
     run: Run
     steps: str | None
     alerts: tuple[Alert, ...]
-    libraries_mib: float | None = None  # of host memory, before its worker read any data
-    process_mib: float | None = (
-        None  # of the worker's process at its peak, where the whole of it was predicted
-    )
+    libraries_mib: float | None = None  # host memory before its worker read any data
+    process_mib: float | None = None  # peak of the worker process, where the whole process was predicted
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    running: tuple[Going, ...]
-    waiting: tuple[Run, ...]  # `reason` says what each waits for
-    lately: tuple[Ended, ...]  # newest first
+    running: tuple[RunningRun, ...]
+    waiting: tuple[Run, ...]  # `reason`: what each waits for
+    recent: tuple[EndedRun, ...]  # newest first
     alerts: tuple[Alert, ...]
-    count: int  # of all runs there are
+    count: int  # of all runs
 
 
 @dataclass(frozen=True, slots=True)
-class GpuNow:
-    """A GPU, the runs of ours that are on it, and what they have reserved."""
+class GpuUsage:
+    """A GPU, the kgops runs on it, and the memory they reserved."""
 
     reading: GpuReading
     runs: tuple[int, ...]
@@ -91,26 +89,26 @@ class GpuNow:
 
 
 def overview(
-    home: Home, conn: Connection, before: Overview | None = None, *, lately: int = 8, points: int = 32
+    home: Home, conn: Connection, before: Overview | None = None, *, recent: int = 8, points: int = 32
 ) -> Overview:
-    """Everything of one moment. With the one `before`, ended runs that have not changed are not read again."""
-    known = {ended.run: ended for ended in before.lately} if before is not None else {}
+    """The current overview. With the previous one (`before`), unchanged ended runs are not read again."""
+    known = {ended.run: ended for ended in before.recent} if before is not None else {}
     active = runs.in_states(conn, runs.ACTIVE)
-    running = tuple(_going(conn, run, points) for run in active)
-    newest = runs.page(conn, runs.Filter(runs.ENDED), sort="ended_at", limit=lately)
+    running = tuple(_running_run(conn, run, points) for run in active)
+    newest = runs.page(conn, runs.Filter(runs.ENDED), sort="ended_at", limit=recent)
     ended = tuple(known.get(run) or _ended(conn, run) for run in newest)
-    found = [*(a for one in running for a in one.alerts), *(a for one in ended for a in one.alerts)]
+    alerts = [*(a for one in running for a in one.alerts), *(a for one in ended for a in one.alerts)]
     return Overview(
         running,
         tuple(runs.in_states(conn, runs.WAITING)),
         ended,
-        (*_of_disk(home), *found),
+        (*_disk_alerts(home), *alerts),
         runs.count(conn),
     )
 
 
 def eta_s(run: Run) -> float | None:
-    """As of the last report, and infinity beyond all numbers; None where nothing tells."""
+    """Seconds left as of the last report; None where unknown."""
     if run.done is None or run.total is None or run.done > run.total:
         return None
     rate = run.rate or _rate_so_far(run)
@@ -118,7 +116,7 @@ def eta_s(run: Run) -> float | None:
 
 
 def is_unapplied(option: Option) -> bool:
-    """Somebody asked for something, and something else happened."""
+    """Whether another value was applied than the one requested."""
     if option.requested in _UNDECIDED or option.applied is None or option.requested == option.applied:
         return False
     return bool(option.reason)
@@ -126,14 +124,14 @@ def is_unapplied(option: Option) -> bool:
 
 def on_gpus(
     home: Home, conn: Connection | None, gpus: Sequence[GpuReading], going: Iterable[Run]
-) -> tuple[GpuNow, ...]:
-    """The GPUs with whose they are; without a database nobody of ours is on them."""
+) -> tuple[GpuUsage, ...]:
+    """The GPUs with the kgops runs on each; without a database, none."""
     if conn is None:
-        return tuple(GpuNow(gpu, (), 0) for gpu in gpus)
+        return tuple(GpuUsage(gpu, (), 0) for gpu in gpus)
     active = tuple(going)
     owners = Owners(home, conn) if active else None
     return tuple(
-        GpuNow(
+        GpuUsage(
             gpu,
             tuple(held.run for held in owners.on_gpu(gpu)) if owners is not None else (),
             sum(run.reserved_mib or 0 for run in active if gpu.uuid in run.gpus),
@@ -143,23 +141,23 @@ def on_gpus(
 
 
 def _rate_so_far(run: Run) -> float | None:
-    """For a command that tells how far it is and not how fast, in its first attempt."""
+    """The mean rate so far, for a command that reports progress without a rate, in its first attempt."""
     if run.attempts > 1 or not run.done or run.started_at is None or run.reported_at is None:
         return None
     took = run.reported_at - run.started_at
     return run.done / took if took > 0 else None
 
 
-def _going(conn: Connection, run: Run, points: int) -> Going:
+def _running_run(conn: Connection, run: Run, points: int) -> RunningRun:
     curves = series.of_run(conn, run.id)
     name = run.metric or ("loss" if any(one.name == "loss" for one in curves) else None)
     whole = series.curve(conn, run.id, name, at_most=_CURVE_BUCKETS) if name else []
-    curve = _thinned([bucket.mean for bucket in whole], points)
-    return Going(run, eta_s(run), curve, _alerts(conn, run, curves))
+    curve = _downsampled([bucket.mean for bucket in whole], points)
+    return RunningRun(run, eta_s(run), curve, _alerts(conn, run, curves))
 
 
-def _thinned(values: list[float | None], count: int) -> tuple[float | None, ...]:
-    """The whole curve in at most `count` values, each the mean of its share."""
+def _downsampled(values: list[float | None], count: int) -> tuple[float | None, ...]:
+    """The curve in at most `count` values, each the mean of its share."""
     if len(values) <= count:
         return tuple(values)
     cuts = [i * len(values) // count for i in range(count + 1)]
@@ -167,38 +165,37 @@ def _thinned(values: list[float | None], count: int) -> tuple[float | None, ...]
     return tuple(mean(known) if known else None for known in shares)
 
 
-def _ended(conn: Connection, run: Run) -> Ended:
+def _ended(conn: Connection, run: Run) -> EndedRun:
     steps = None
     if run.attempts > 1:
-        from kgops.planning.oom_fallbacks import (
-            stepped_down,
-        )  # 2.6 MB of jobs and rules, and most runs need one attempt
+        # Imported here: 2.6 MB of jobs and rules, and most runs need one attempt.
+        from kgops.planning.oom_fallbacks import stepped_down
 
         fallbacks = runs.spec(conn, run.id).plan.get("fallbacks") or []
         settings = [attempt.settings for attempt in attempts.of_run(conn, run.id)]
         steps = stepped_down(settings, fallbacks)
     curves = series.of_run(conn, run.id)
     libraries = next((one.last_value for one in curves if one.name == LIBRARIES), None)
-    return Ended(run, steps, _alerts(conn, run, curves), libraries, _process_peak(conn, run, curves))
+    return EndedRun(run, steps, _alerts(conn, run, curves), libraries, _process_peak(conn, run, curves))
 
 
 def _process_peak(conn: Connection, run: Run, curves: list[Series]) -> float | None:
-    """A record of before has a prediction of tensors, whatever its worker told."""
+    """The process's peak; None for older runs, where only tensors were predicted."""
     peak = next((one.last_value for one in curves if one.name == PROCESS_PEAK), None)
     return peak if peak is not None and runs.spec(conn, run.id).plan.get("process") else None
 
 
 def _alerts(conn: Connection, run: Run, curves: list[Series]) -> tuple[Alert, ...]:
-    return (*_of_memory(conn, run), *_of_options(conn, run), *_of_curves(run, curves))
+    return (*_memory_alerts(conn, run), *_option_alerts(conn, run), *_curve_alerts(run, curves))
 
 
-def _of_memory(conn: Connection, run: Run) -> list[Alert]:
+def _memory_alerts(conn: Connection, run: Run) -> list[Alert]:
     if run.state == "out_of_memory":
         return [Alert("out of memory", run.id, run.reason or "out of memory after the last fallback")]
     if run.attempts < 2:
         return []
-    made = attempts.of_run(conn, run.id)
-    times = sum(attempt.outcome == "out_of_memory" for attempt in made)
+    of_run = attempts.of_run(conn, run.id)
+    times = sum(attempt.outcome == "out_of_memory" for attempt in of_run)
     if not times:
         return []
     often = {1: "once", 2: "twice"}.get(times, f"{times} times")
@@ -206,8 +203,8 @@ def _of_memory(conn: Connection, run: Run) -> list[Alert]:
     return [Alert("out of memory", run.id, f"out of memory {often}, {now} attempt {run.attempts}")]
 
 
-def _of_options(conn: Connection, run: Run) -> list[Alert]:
-    """Only what a person asked for: a profile asks for what a GPU may lack, and says so itself."""
+def _option_alerts(conn: Connection, run: Run) -> list[Alert]:
+    """Alerts only for values a person requested: a profile may request values that a GPU does not support."""
     reported = reports.options(conn, run.id)
     newest = max((option.attempt for option in reported), default=0)
     unapplied = [option for option in reported if option.attempt == newest and is_unapplied(option)]
@@ -219,24 +216,26 @@ def _of_options(conn: Connection, run: Run) -> list[Alert]:
         Alert(
             "option",
             run.id,
-            f"{option.name} {option.requested} asked, {option.applied} effective: {option.reason}",
+            f"{option.name}: requested {option.requested}, applied {option.applied}: {option.reason}",
         )
         for option in unapplied
         if by.get(option.name, option.chosen_by) == "person"
     ]
 
 
-def _of_curves(run: Run, curves: list[Series]) -> list[Alert]:
-    lost = [one.name for one in curves if one.n and one.last_value is None]
-    return [Alert("diverged", run.id, f"diverged: {', '.join(lost)} is no number any more")] if lost else []
+def _curve_alerts(run: Run, curves: list[Series]) -> list[Alert]:
+    names = [one.name for one in curves if one.n and one.last_value is None]
+    return (
+        [Alert("diverged", run.id, f"diverged: {', '.join(names)} became NaN or infinite")] if names else []
+    )
 
 
-def _of_disk(home: Home) -> list[Alert]:
+def _disk_alerts(home: Home) -> list[Alert]:
     disk = os.statvfs(home.path)
     free_mib = disk.f_bavail * disk.f_frsize // _MIB
     whole_mib = disk.f_blocks * disk.f_frsize // _MIB
     if free_mib > max(_NEARLY_FULL_MIB, _NEARLY_FULL_SHARE * whole_mib):
         return []
-    # In steps, so that a disk that fills up does not change this line every second.
+    # Rounded, so that the text does not change every second while a disk fills up.
     step = free_mib // 256 * 256 + 256
-    return [Alert("disk", None, f"less than {step:,} MiB are left on the disk of {home.path}")]
+    return [Alert("disk", None, f"less than {step:,} MiB free on the disk of {home.path}")]

@@ -1,4 +1,4 @@
-"""Curves as inline SVG with axes: black on white, readable without colours, needing nothing else."""
+"""Curves of the HTML report as inline SVG with axes, readable without colours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNITS = (("d", _DAY_S), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
 class Clock:
-    """Tells curves over time from curves over steps: their steps are moments of the run."""
+    """Distinguishes curves over time from curves over steps: their steps are timestamps within the run."""
 
     def __init__(self, submitted_at: float, started_at: float | None, until: float) -> None:
         self.zero = submitted_at if started_at is None else started_at
@@ -34,15 +34,15 @@ class Clock:
 
 
 def draw(curve: Curve, clock: Clock) -> str:
-    """The mean over each bucket, with the band between its least and most; a gap where there was no number."""
-    seen = [b for b in curve.buckets if b.mean is not None]
-    if not seen:
+    """The mean of each bucket with a band from its minimum to its maximum; a gap at NaN and infinity."""
+    finite = [b for b in curve.buckets if b.mean is not None]
+    if not finite:
         return ""
-    shift, scale, unit = _time_axis(seen, clock) if clock.is_moment(curve) else (0.0, 1.0, "")
-    first, last = (seen[0].first_step - shift) / scale, (seen[-1].last_step - shift) / scale
+    shift, scale, unit = _time_axis(finite, clock) if clock.is_moment(curve) else (0.0, 1.0, "")
+    first, last = (finite[0].first_step - shift) / scale, (finite[-1].last_step - shift) / scale
     x_ticks = _ticks(first, last, 6, least=0.0 if unit or first % 1 or last % 1 else 1.0)
-    low = min(b.min for b in seen if b.min is not None)
-    high = max(b.max for b in seen if b.max is not None)
+    low = min(b.min for b in finite if b.min is not None)
+    high = max(b.max for b in finite if b.max is not None)
     y_ticks = _ticks(low, high, 4, around=True)
     x = _axis(first, last, _LEFT, _WIDTH - _RIGHT)
     y = _axis(min(low, *y_ticks), max(high, *y_ticks), _HEIGHT - _BOTTOM, _TOP)
@@ -54,13 +54,13 @@ def draw(curve: Curve, clock: Clock) -> str:
     caption = f"{curve.name}: {short(low)} to {short(high)}, last {short(curve.last)}, {curve.n:,} points"
     name = _text(curve.name)
     return (
-        f"<metric><figcaption>{_text(caption)}</figcaption>"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg></metric>'
+        f"<figure><figcaption>{_text(caption)}</figcaption>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg></figure>'
     )
 
 
 def short(value: float | None) -> str:
-    """Five digits, thousands grouped."""
+    """Five significant digits, thousands grouped."""
     if value is None:
         return "n/a"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.5g}"
@@ -104,23 +104,22 @@ def _grid(
         yield f'<text x="{where}" y="{foot + 14}" text-anchor="middle">{short(value)}{last}</text>'
 
 
-def _time_axis(seen: Sequence[Bucket], clock: Clock) -> tuple[float, float, str]:
-    """Since the start, in the unit that gives few digits."""
-    span = seen[-1].last_step - clock.zero
+def _time_axis(buckets: Sequence[Bucket], clock: Clock) -> tuple[float, float, str]:
+    """Shift, scale and unit of an axis of time since the start."""
+    span = buckets[-1].last_step - clock.zero
     unit, scale = next(((name, s) for name, s in _UNITS if span >= 2 * s), _UNITS[-1])
     return clock.zero, scale, unit
 
 
 def _axis(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """Where a value lies between two ends of the picture; a single value lies in the middle."""
+    """The map from values to positions in the picture; a single value is centred."""
     if not low < high:
         return lambda _: (start + end) / 2
     return lambda value: start + (end - start) * share_between(value, low, high)
 
 
 def _ticks(low: float, high: float, at_most: int, *, least: float = 0.0, around: bool = False) -> list[float]:
-    """Round values, at most about so many and `least` apart: within the range, or `around` it; both ends where
-    there is nothing round."""
+    """About `at_most` round values, at least `least` apart, within the range or `around` it; else both ends."""
     span = high - low
     if not math.isfinite(span) or span <= 0:
         return [low, high]
@@ -129,12 +128,12 @@ def _ticks(low: float, high: float, at_most: int, *, least: float = 0.0, around:
         return [low, high]
     outside = (math.floor(low / step), math.ceil(high / step))
     first, last = outside if around else (math.ceil(low / step), math.floor(high / step))
-    found = [tick for n in range(first, last + 1) if math.isfinite(tick := n * step)]
-    return found if len(found) > 1 else [low, high]
+    ticks = [tick for n in range(first, last + 1) if math.isfinite(tick := n * step)]
+    return ticks if len(ticks) > 1 else [low, high]
 
 
 def _round_step(rough: float) -> float | None:
-    """1, 2 or 5 times a power of ten, and not below `rough`; None beyond what floats hold."""
+    """The smallest 1, 2 or 5 times a power of ten that is not below `rough`; None where floats overflow."""
     power = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 0.0
     steps = (power * factor for factor in (1, 2, 5, 10))
     return next((step for step in steps if math.isfinite(step) and step >= rough > 0), None)

@@ -1,4 +1,4 @@
-"""All that is known of one run at one moment, frozen, for any console that shows it."""
+"""The details of one run: attempts, options, curves, metrics, artifacts, notes, and the tail of its log."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from storage.series import Bucket
 __all__ = [
     "LIBRARIES",
     "Curve",
-    "Dossier",
     "LogTail",
     "OptionRow",
-    "dossier",
+    "RunDetail",
     "option_rows",
-    "said_by_worker",
+    "read_run_detail",
+    "worker_messages",
     "worker_prediction",
 ]
 
 _STEPS = ("step_down", "again")
-_IMPORTED = "imported"  # `runs.exporting` writes it; a console that shows a run needs nothing else from there
+_IMPORTED = "imported"  # as in `supervisor.run_json`, which is not imported for this constant alone
 LIBRARIES = "libraries_mib"
 PROCESS_PEAK = "process_peak_mib"
 _TAIL_BYTES = 1 << 18
-_SAID = 30  # of what a worker says in words; one that says more repeats itself
+_MOST_MESSAGES = 30  # newest messages of a worker that are kept
 
 
 @dataclass(frozen=True, slots=True)
 class OptionRow:
-    """What was asked, what took effect, and why; None where nobody has said yet."""
+    """An option's requested and applied value, and the reason for a difference; None where not reported yet."""
 
     name: str
-    asked: str | None
+    requested: str | None
     applied: str | None
     effect: str
     by: str
@@ -62,39 +62,39 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Dossier:
+class RunDetail:
     run: Run
     path: Path
     attempts: tuple[Attempt, ...]
-    steps: tuple[Event, ...]  # what happened between attempts
+    steps: tuple[Event, ...]  # OOM fallbacks and retries between attempts
     options: tuple[OptionRow, ...]
     curves: tuple[Curve, ...]
     metrics: tuple[tuple[str, float], ...]
     artifacts: tuple[Artifact, ...]
     tags: tuple[str, ...]
     notes: tuple[Note, ...]
-    said: tuple[tuple[float, str], ...]  # by its worker, in words: when and what
+    messages: tuple[tuple[float, str], ...]  # messages of its worker, with their times
     job: Mapping[str, Any]
     environment: Mapping[str, Any]
-    forecast: Mapping[str, Any] | None  # what was predicted of its memory, for what, and from which parts
-    traced: Mapping[str, Any] | None = None  # what its worker predicted instead: `worker_prediction`
-    process: Mapping[str, Any] | None = None  # on a CPU: of the worker whose whole process was predicted
-    imported: tuple[Event, ...] = ()  # when it came into this record, and from where
+    forecast: Mapping[str, Any] | None  # the plan's memory estimate, its device and its parts
+    traced: Mapping[str, Any] | None = None  # the worker's memory estimate: `worker_prediction`
+    process: Mapping[str, Any] | None = None  # on a CPU: the prediction of the whole worker process
+    imported: tuple[Event, ...] = ()  # when it was imported, and from where
 
     @property
     def libraries_mib(self) -> float | None:
-        """Of host memory, before the worker read any data; None unless it is one of ours."""
+        """Host memory before the worker read any data; None unless a kgops worker reported it."""
         return next((curve.last for curve in self.curves if curve.name == LIBRARIES), None)
 
     @property
     def process_mib(self) -> float | None:
-        """The peak of the worker's own process; in records of before, of the run."""
-        told = next((curve.last for curve in self.curves if curve.name == PROCESS_PEAK), None)
-        return self.run.peak_host_mib if told is None else told
+        """Peak of the worker process; in older records, of the run."""
+        peak = next((curve.last for curve in self.curves if curve.name == PROCESS_PEAK), None)
+        return self.run.peak_host_mib if peak is None else peak
 
     @property
     def above_start_mib(self) -> float | None:
-        """That the process grew by from its start to its peak; None unless it is one of ours on a CPU."""
+        """Growth of the worker process from its start to its peak; None unless a kgops worker ran on a CPU."""
         peak, start = self.process_mib, self.libraries_mib
         if peak is None or start is None or (self.process is None and self._is_on_gpu is not False):
             return None
@@ -102,7 +102,7 @@ class Dossier:
 
     @property
     def predicted_above_start_mib(self) -> float | None:
-        """What was predicted of that; in records of before, of tensors alone."""
+        """The predicted growth; in older records, of tensors alone."""
         predicted = self.run.predicted_mib
         if self.process is None or predicted is None:
             return predicted
@@ -113,7 +113,7 @@ class Dossier:
         return (self.forecast or {}).get("on_gpu")
 
     def estimate_mib(self, curve: str) -> float | None:
-        """What that curve should not exceed; in old records tensors were predicted to come on top of libraries."""
+        """The predicted upper bound of a memory curve; in older records, libraries plus tensors."""
         predicted, on_gpu = self.run.predicted_mib, self._is_on_gpu
         if curve == "host_memory_mib" and self.process is not None:
             return predicted
@@ -124,18 +124,18 @@ class Dossier:
         return predicted if curve == "gpu_memory_mib" and on_gpu else None
 
 
-def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) -> Dossier | None:
-    """None where there is no such run. Curves come in at most about `points` buckets each."""
+def read_run_detail(home: Home, conn: Connection, number: int, *, points: int = 1024) -> RunDetail | None:
+    """Reads a run's details; None where there is no such run. Each curve has at most about `points` buckets."""
     run = runs.get(conn, number)
     if run is None:
         return None
     spec = runs.spec(conn, number)
-    told = reports.events(conn, number, kinds=(*_STEPS, _IMPORTED))
-    return Dossier(
+    events = reports.events(conn, number, kinds=(*_STEPS, _IMPORTED))
+    return RunDetail(
         run=run,
         path=home.runs / run.folder,
         attempts=tuple(attempts.of_run(conn, number)),
-        steps=tuple(event for event in told if event.kind in _STEPS),
+        steps=tuple(event for event in events if event.kind in _STEPS),
         options=tuple(option_rows(run, reports.options(conn, number), spec.plan.get("choices") or [])),
         curves=tuple(
             Curve(
@@ -147,45 +147,49 @@ def dossier(home: Home, conn: Connection, number: int, *, points: int = 1024) ->
         artifacts=tuple(reports.artifacts(conn, number)),
         tags=tuple(reports.tags(conn, number)),
         notes=tuple(reports.notes(conn, number)),
-        said=said_by_worker(conn, number),
+        messages=worker_messages(conn, number),
         job=spec.job,
         environment=spec.environment,
         forecast=spec.plan.get("forecast"),
         process=spec.plan.get("process"),
         traced=worker_prediction(conn, number, spec.plan),
-        imported=tuple(event for event in told if event.kind == _IMPORTED),
+        imported=tuple(event for event in events if event.kind == _IMPORTED),
     )
 
 
-def said_by_worker(conn: Connection, number: int) -> tuple[tuple[float, str], ...]:
-    """The newest that it said in words, and how much there was before."""
-    found = [(event.at, str(event.body.get("text"))) for event in reports.events(conn, number, kinds=(NOTE,))]
-    before = len(found) - _SAID
+def worker_messages(conn: Connection, number: int) -> tuple[tuple[float, str], ...]:
+    """The newest messages of the worker, and the number of earlier ones."""
+    messages = [
+        (event.at, str(event.body.get("text"))) for event in reports.events(conn, number, kinds=(NOTE,))
+    ]
+    before = len(messages) - _MOST_MESSAGES
     if before <= 0:
-        return tuple(found)
-    return ((found[before][0], f"({before:,} lines before this one)"), *found[before:])
+        return tuple(messages)
+    return ((messages[before][0], f"({before:,} earlier messages)"), *messages[before:])
 
 
 def worker_prediction(conn: Connection, number: int, plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Where no formula said anything before the start: `mib` `of` what, `by` what means, as the newest attempt told."""
-    told = reports.events(conn, number, kinds=(PREDICTED,)) if plan.get("forecast") is None else []
-    return told[-1].body if told else None
+    """The newest attempt's memory estimate (`mib`, `of`, `by`), where the plan had none before the start."""
+    predicted = reports.events(conn, number, kinds=(PREDICTED,)) if plan.get("forecast") is None else []
+    return predicted[-1].body if predicted else None
 
 
 def option_rows(run: Run, reported: list[Option], choices: list[dict[str, Any]]) -> list[OptionRow]:
-    """As the newest attempt reported them, with who chose them and what rules had changed before."""
+    """The options as the newest attempt reported them, with who chose them and why rules changed them."""
     newest = max((option.attempt for option in reported), default=0)
-    said = {option.name: option for option in reported if option.attempt == newest}
+    by_name = {option.name: option for option in reported if option.attempt == newest}
     chosen = {choice["option"]: choice for choice in choices}
-    # Of what nobody chose there is nothing to tell before the worker has spoken.
+    # Defaults are shown once the worker has reported them.
     named = {name for name, choice in chosen.items() if choice["chosen_by"] != "default"}
-    return [_option_row(name, said.get(name), chosen.get(name), run) for name in sorted({*said, *named})]
+    return [
+        _option_row(name, by_name.get(name), chosen.get(name), run) for name in sorted({*by_name, *named})
+    ]
 
 
 def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None, run: Run) -> OptionRow:
-    asked = option.requested if option else None
+    requested = option.requested if option else None
     if choice:
-        asked = None if choice["requested"] is None else _shown(choice["requested"])
+        requested = None if choice["requested"] is None else _shown(choice["requested"])
     applied = option.applied if option else None
     reasons = [option.reason if option else None]
     if choice is not None and (is_settled := _is_settled(name, choice, run)):
@@ -194,29 +198,28 @@ def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None,
         if is_settled:
             applied = _shown(choice["applied"])
         elif run.ended:
-            reasons.append("the worker said nothing of it")
+            reasons.append("the worker did not report it")
     effect = option.effect if option else OPTIONS[name].effect if name in OPTIONS else ""
     by = option.chosen_by if option and option.chosen_by else choice["chosen_by"] if choice else ""
-    said = (part for reason in reasons if reason for part in reason.split("; "))
-    return OptionRow(name, asked, applied, effect, by, "; ".join(dict.fromkeys(said)))
+    texts = (part for reason in reasons if reason for part in reason.split("; "))
+    return OptionRow(name, requested, applied, effect, by, "; ".join(dict.fromkeys(texts)))
 
 
 def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:
-    """Before any worker: by a rule, by the planner, or because no worker will speak of it. What else the plan says of
-    an option is what the worker was expected to say."""
+    """Whether the plan alone settles the option: a rule or the planner set it, or no worker reports it."""
     by_planner = choice["chosen_by"] == "planner"
     return bool(choice.get("source")) or by_planner or run.workload == "exec" or name not in OPTIONS
 
 
 def _shown(value: Any) -> str:
-    """As workers' values are kept: what is switched is on or off."""
+    """A value as workers report it: booleans as on or off."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return value if isinstance(value, str) else json.dumps(value)
 
 
 class LogTail:
-    """The newest lines of a run's log, followed; bounded, harmless to show."""
+    """Follows a run's log and keeps its newest lines, cleaned for display."""
 
     def __init__(self, folder: Path, at_most: int = 2000) -> None:
         self._log = RunFolder(folder).log
@@ -225,23 +228,23 @@ class LogTail:
         self._lines: tuple[str, ...] = ()
 
     def look(self, *, final: bool) -> tuple[str, ...]:
-        """The same tuple again where nothing was written since. `final`: nobody writes any more."""
+        """The newest lines; the identical tuple where nothing was written. `final`: the log is complete."""
         if self._offset is None or self._was_cut():
             self._begin()
         new: list[str] = []
         while True:
-            found, behind = line_reader.read_lines(self._log, self._offset or 0, final=final)
+            lines, behind = line_reader.read_lines(self._log, self._offset or 0, final=final)
             if behind == self._offset:
                 break
             self._offset = behind
-            new += [_harmless(line) for line in found]
+            new += [_harmless(line) for line in lines]
             new = new[-self._at_most :]
         if new:
             self._lines = (*self._lines, *new)[-self._at_most :]
         return self._lines
 
     def _begin(self) -> None:
-        """Somewhere near the end, at the beginning of a line."""
+        """Starts at a line near the end."""
         size = self._log.stat().st_size if self._log.exists() else 0
         start = max(size - _TAIL_BYTES, 0)
         skipped = line_reader.last_bytes(self._log, _TAIL_BYTES).find(b"\n") + 1 if start else 0

@@ -1,4 +1,4 @@
-"""`tracin --run 42`: what the training run 42 left behind, written into the job that builds on it."""
+"""`tracin --run 42`: fills a TracIn job with the checkpoints and data of training run 42."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from storage.database import Connection
 
 
 def names_a_run(job: Job) -> bool:
-    """Whether the job still needs what a run left behind; one that is repeated has it already."""
+    """Whether the job names a training run whose checkpoints are not filled in yet."""
     settings = job.settings
     return job.workload == "tracin" and settings["run"] is not None and not settings["checkpoint_dir"]
 
 
 def with_run(home: Home, conn: Connection, job: Job) -> Job:
-    """The job with the run's checkpoints and data, wherever it names none of its own."""
+    """The job with the training run's checkpoints and data, except those it names itself."""
     number = job.settings["run"]
     run = runs.get(conn, number)
     if run is None:
@@ -30,21 +30,21 @@ def with_run(home: Home, conn: Connection, job: Job) -> Job:
     spec = runs.spec(conn, number).job
     trained = spec.get("train") or (spec.get("pipeline") or {}).get("train")
     if run.workload not in ("train", "pipeline") or not trained:
-        raise Usage(f"run {number} is a {run.workload} run: it trained nothing", "name a training run")
+        raise Usage(f"run {number} is a {run.workload} run, not a training run", "name a training run")
     folder = RunFolder(home.runs / run.folder)
     checkpoints, best = folder.results / "checkpoints", folder.results / "best_model.pt"
     if not any(checkpoints.glob("checkpoint_epoch_*.pt")) and not best.exists():
         raise Usage(
-            f"run {number} left no checkpoints behind ({run.state})",
+            f"run {number} has no checkpoints ({run.state})",
             "train with --checkpoint-frequency 2, and let it finish an epoch",
         )
-    found = {"checkpoint_dir": str(checkpoints), "model_path": str(best) if best.exists() else None}
+    filled = {"checkpoint_dir": str(checkpoints), "model_path": str(best) if best.exists() else None}
     if not job.settings["train"] and not job.settings["dataset"]:
-        found["dataset"] = trained.get("dataset")
-        named = {name: Path(trained[name]) for name in DATA if trained.get(name)}
-        # Of an imported run nobody knows where it was started.
-        is_told = all(path.is_absolute() for path in named.values())
-        cwd = Path("/") if is_told else Path(read_plan(folder).cwd)
-        found |= {name: str(cwd / path) for name, path in named.items()}
-    given = {name: value for name, value in job.settings.items() if value is not None}
-    return replace(job, settings={**job.settings, **found, **given})
+        filled["dataset"] = trained.get("dataset")
+        paths = {name: Path(trained[name]) for name in DATA if trained.get(name)}
+        # An imported run's working folder is unknown.
+        is_absolute = all(path.is_absolute() for path in paths.values())
+        cwd = Path("/") if is_absolute else Path(read_plan(folder).cwd)
+        filled |= {name: str(cwd / path) for name, path in paths.items()}
+    own = {name: value for name, value in job.settings.items() if value is not None}
+    return replace(job, settings={**job.settings, **filled, **own})

@@ -1,4 +1,4 @@
-"""What a draft would mean: its plan at once, what its neighbours would need, and its start."""
+"""The plan of a draft while it is edited: applied options, memory estimates of other values, and the job to start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kgops.supervisor.plan_job import COUNTED_BEFORE_A_START, Planned, refuse_wh
 from kgops.supervisor.plan_per_gpu import Placed, plan_for, plan_here
 from kgops.views.drafts import (
     BUNDLED,
-    PULLED,
+    DRAFT_OPTIONS,
     BadField,
     Draft,
     is_what_if,
@@ -53,7 +53,7 @@ _COUNTS: dict[str, tuple[int, ...]] = {
     "microbatch": tuple(1 << n for n in range(10)),
     "temporal_frames": (1, 3, 5, 7, 9),
 }
-_UNCOUNTED = ("exec", "regress")  # workloads without triples
+_WITHOUT_TRIPLES = ("exec", "regress")  # workloads without triples
 
 
 _COUNTED_HERE = 1 << 20  # bytes of triples: below a fifth of a second
@@ -64,11 +64,11 @@ from kgops.planning.graph_counts import counts_of
 counts_of(json.load(sys.stdin), Path(sys.argv[1]), most_bytes=int(sys.argv[2]))
 """
 _MAKES_FLIGHTS = "`kgops data flights --make DIR` writes small ones"
-_USUAL = {"precision": "fp32", "gram_precision": "fp32", "tests_at_once": "auto", "memory_cleanup": True}
+_DEFAULTS = {"precision": "fp32", "gram_precision": "fp32", "tests_at_once": "auto", "memory_cleanup": True}
 
 
 class Trouble(NamedTuple):
-    """Why there is no plan; `field` is the line to look at, where it is one."""
+    """Why there is no plan; `field` is the wrong field, where it is one."""
 
     field: str | None
     message: str
@@ -76,7 +76,7 @@ class Trouble(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What the draft would need with another value; `why_not` where rules do not let it stand."""
+    """The memory estimate with another value; `why_not` where a rule would correct the value."""
 
     value: Any
     need_mib: float | None
@@ -85,22 +85,22 @@ class Need(NamedTuple):
 
 
 class Option(NamedTuple):
-    """As it will be pulled. `number` is what a worker makes of `auto`; `asked` None was left alone."""
+    """An option of the draft. `number` is the worker's value for `auto`; `requested` is None where unset."""
 
     name: str
-    asked: Any
+    requested: Any
     applied: Any
     number: int | None
     by: str
     why: str
     corrected: bool
-    values: tuple[Any, ...] = ()  # that it can be set to there, off before on, small before large
+    values: tuple[Any, ...] = ()  # possible values on that target, off before on, small before large
 
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What can be chosen from: GPUs here with their titles, known GPUs, profiles, data and runs of before; for a
-    regression its configurations and folders of flights."""
+    """Choices of the form: this machine's GPUs with their titles, known GPUs, profiles, recent data and runs; for a
+    regression, configurations and flight folders."""
 
     gpus: tuple[tuple[str, str], ...] = ()
     known: tuple[str, ...] = ()
@@ -113,10 +113,10 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Either a plan or a trouble; `refusal` is a plan's that will not fit."""
+    """Either a plan or a problem; `refusal`: the plan does not fit."""
 
     draft: Draft
-    asked: Job | None = None
+    requested: Job | None = None
     placed: Placed | None = None
     planned: Planned | None = None
     options: Mapping[str, Option] | None = None
@@ -125,7 +125,7 @@ class Answer:
 
 
 class WhatIf:
-    """Asked from one thread at a time; GPUs are looked at once, what runs have taught each time."""
+    """Plans drafts. Not thread-safe. Detects GPUs once; reads what runs have measured each time."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -135,7 +135,7 @@ class WhatIf:
         self._closed = False
 
     def close(self) -> None:
-        """Whoever leaves waits for nothing."""
+        """Kills the counting processes, so that closing does not wait."""
         self._closed = True
         for child in self._counting:
             child.kill()
@@ -162,7 +162,7 @@ class WhatIf:
         )
 
     def answer(self, draft: Draft) -> Answer:
-        """The plan, or what is wrong. May count triples first, which takes a while for large files."""
+        """The plan, or the problem. May count triples first, which takes a while for large files."""
         conn = None
         try:
             conn = self._record()
@@ -177,7 +177,7 @@ class WhatIf:
                 conn.close()
 
     def needs(self, answer: Answer, option: str) -> tuple[Need, ...]:
-        """Of the next smaller and the next larger value; nothing where nothing can be predicted."""
+        """Memory estimates of the next smaller and the next larger value; empty where unknown."""
         now = (answer.options or {}).get(option)
         if now is None or answer.planned is None or answer.planned.suggestion is None:
             return ()
@@ -185,7 +185,7 @@ class WhatIf:
         return tuple(self._need(answer, option, value) for value in values if value != now.applied)
 
     def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
-        asked = job = job_of(draft)
+        requested = job = job_of(draft)
         if names_a_run(job):
             if conn is None:
                 raise BadField("run", "there are no runs yet", "train a model first")
@@ -202,27 +202,27 @@ class WhatIf:
         except WontFit as error:
             refusal = error
         options = {option.name: option for option in _options(draft, planned)}
-        return Answer(draft, asked, placed, planned, options, refusal)
+        return Answer(draft, requested, placed, planned, options, refusal)
 
     def _count_elsewhere(self, job: Job) -> None:
-        """Large files once, in a process of its own: a thread that counts keeps keys waiting for the interpreter."""
+        """Counts large files once, in a subprocess: a counting thread would block key presses (GIL)."""
         remembered = self._home.path / "counts.json"
         data = {name: job.settings.get(name) for name in ("dataset", *DATA)}
         key = json.dumps(data)
-        if job.workload in _UNCOUNTED or key in self._counted:
+        if job.workload in _WITHOUT_TRIPLES or key in self._counted:
             return
         if counts_of(data, remembered if remembered.exists() else None, most_bytes=_COUNTED_HERE) is None:
-            make_home(self._home)  # or they would be counted at every key
+            make_home(self._home)  # else they would be counted at every key press
             command = [sys.executable, "-P", "-c", _COUNT, str(remembered), str(COUNTED_BEFORE_A_START)]
-            quiet = subprocess.DEVNULL
+            devnull = subprocess.DEVNULL
             with subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, text=True
+                command, stdin=subprocess.PIPE, stdout=devnull, stderr=devnull, text=True
             ) as child:
                 self._counting.append(child)
                 child.communicate(key)
                 self._counting.remove(child)
         if self._closed:
-            raise Usage("nobody waits for this plan any more")
+            raise Usage("the form was closed")
         self._counted.add(key)
 
     def _need(self, answer: Answer, option: str, value: Any) -> Need:
@@ -236,11 +236,13 @@ class WhatIf:
             return Need(value, None, False, corrected.reason)
         subject = replace(planned.suggestion.subject, job=with_it.job)
         known = planned.suggestion.known
-        found = suggest(subject, planned.target, known, with_it.environment, thorough=False)
-        return Need(value, found.best.need_mib if found else None, found.fits if found else True)
+        suggestion = suggest(subject, planned.target, known, with_it.environment, thorough=False)
+        return Need(
+            value, suggestion.best.need_mib if suggestion else None, suggestion.fits if suggestion else True
+        )
 
     def _target(self, draft: Draft) -> Target | None:
-        """None: what this machine would give it now."""
+        """The device to plan for; None: the one this machine would give the run now."""
         if draft.gpu == "cpu":
             return processor()
         if is_what_if(draft):
@@ -261,14 +263,14 @@ class WhatIf:
 
 
 def startable(home: Home, conn: Connection, draft: Draft) -> Job:
-    """What the draft asks for on this machine. Raises Usage for a what-if."""
+    """The draft's job on this machine. Raises Usage for a what-if."""
     if is_what_if(draft):
         raise Usage(
-            f"this is a what-if: the {draft.gpu} is not known to be in this machine",
-            "choose a GPU of this machine to start, or copy the command to where that GPU is",
+            f"this is a what-if: this machine has no {draft.gpu}",
+            "choose a GPU of this machine, or copy the command to a machine with that GPU",
         )
     if draft.workload == "regress" and not draft.text("data_directory").strip():
-        raise BadField("data_directory", "no flights are named: this is a plan without data", _MAKES_FLIGHTS)
+        raise BadField("data_directory", "the folder of flights is missing", _MAKES_FLIGHTS)
     job = job_of(draft)
     return with_run(home, conn, job) if names_a_run(job) else job
 
@@ -285,7 +287,7 @@ def _values(option: str, target: Target) -> tuple[Any, ...]:
 
 
 def step(option: Option, by: int) -> Any:
-    """The neighbour of what would be pulled; the same at either end."""
+    """The next smaller or larger value; unchanged at either end."""
     values = option.values
     now = option.number if option.number is not None else option.applied
     if now in values:
@@ -297,49 +299,51 @@ def step(option: Option, by: int) -> Any:
 
 
 def _options(draft: Draft, planned: Planned) -> list[Option]:
-    shapes = (
+    sizes = (
         planned.suggestion.subject.shapes(planned.job.options, planned.target.facts)
         if planned.suggestion
         else []
     )
     chosen = {choice.option: choice for choice in planned.choices}
-    found = []
-    for name in PULLED[draft.workload]:
-        choice, taken = chosen.get(name), _taken(name, shapes)
+    options = []
+    for name in DRAFT_OPTIONS[draft.workload]:
+        choice, worker_value = chosen.get(name), _worker_value(name, sizes)
         values = _values(name, planned.target)
-        usual = taken if taken is not None else _USUAL.get(name, values[0])
-        applied = planned.job.options.get(name, usual)
-        number = taken if isinstance(taken, int) and not isinstance(taken, bool) else None
+        default = worker_value if worker_value is not None else _DEFAULTS.get(name, values[0])
+        applied = planned.job.options.get(name, default)
+        number = (
+            worker_value if isinstance(worker_value, int) and not isinstance(worker_value, bool) else None
+        )
         why = (choice.reason if choice is not None else None) or OPTIONS[name].summary
         by = choice.chosen_by if choice is not None else "default"
         corrected = choice is not None and choice.is_corrected
-        asked = draft.options.get(name)
-        found.append(Option(name, asked, applied, number, by, why, corrected, values))
-    return found
+        requested = draft.options.get(name)
+        options.append(Option(name, requested, applied, number, by, why, corrected, values))
+    return options
 
 
-def _taken(name: str, shapes: list[Shape]) -> Any:
-    """What a worker makes of an option that nobody set, or of its `auto`."""
-    shape = shapes[0] if shapes else None
-    if shape is None:
+def _worker_value(name: str, all_sizes: list[Shape]) -> Any:
+    """The worker's value of an option that is unset or `auto`."""
+    sizes = all_sizes[0] if all_sizes else None
+    if sizes is None:
         return None
-    if isinstance(shape, RegressShape):
+    if isinstance(sizes, RegressShape):
         return {
-            "batch_size": shape.batch_size,
-            "microbatch": shape.at_once,
-            "temporal_frames": shape.model.temporal_frames,
-            "precision": shape.precision,
-            "gradient_checkpointing": shape.checkpointing,
-            "compile": shape.compile,
+            "batch_size": sizes.batch_size,
+            "microbatch": sizes.at_once,
+            "temporal_frames": sizes.model.temporal_frames,
+            "precision": sizes.precision,
+            "gradient_checkpointing": sizes.checkpointing,
+            "compile": sizes.compile,
         }.get(name)
     if name == "entity_chunk":
-        return min(shape.chunk, shape.model.num_entities)
-    if isinstance(shape, TrainShape):
+        return min(sizes.chunk, sizes.model.num_entities)
+    if isinstance(sizes, TrainShape):
         return {
-            "batch_size": shape.batch_size,
-            "precision": shape.precision,
-            "gradient_checkpointing": shape.checkpointing,
+            "batch_size": sizes.batch_size,
+            "precision": sizes.precision,
+            "gradient_checkpointing": sizes.checkpointing,
         }.get(name)
-    if isinstance(shape, TracinShape):
-        return {"block": shape.block, "tests_at_once": shape.tests_at_once}.get(name)
+    if isinstance(sizes, TracinShape):
+        return {"block": sizes.block, "tests_at_once": sizes.tests_at_once}.get(name)
     return None

@@ -12,7 +12,7 @@ from screens.widgets.curve import braille, level_of
 from screens.wording import short_amount
 
 if TYPE_CHECKING:
-    from kgops.views.run_detail import Curve, Dossier
+    from kgops.views.run_detail import Curve, RunDetail
 
 __all__ = ["panels"]
 
@@ -24,7 +24,7 @@ _QUIET = ("learning_rate",)  # seldom worth a look
 _ESTIMATE = "─"
 
 
-def panels(known: Dossier, width: int) -> list[Row]:
+def panels(known: RunDetail, width: int) -> list[Row]:
     """As many beside each other as there is room for."""
     curves = _chosen(known)
     still = _unchanging(known, width)
@@ -46,13 +46,13 @@ def panels(known: Dossier, width: int) -> list[Row]:
     return [*out, BLANK, *still] if still else out
 
 
-def _chosen(known: Dossier) -> list[Curve]:
+def _chosen(known: RunDetail) -> list[Curve]:
     """The most telling first. A single point is no curve, and what never changes is none to look at."""
     drawable = [curve for curve in known.curves if curve.n > 1 and not _is_still(curve, known)]
     return sorted(drawable, key=lambda curve: _rank(curve.name, known))[:_MOST]
 
 
-def _is_still(curve: Curve, known: Dossier) -> bool:
+def _is_still(curve: Curve, known: RunDetail) -> bool:
     """A loss that stays the same is news, and so is memory beside its prediction."""
     is_news = curve.name in ("loss", known.run.metric) and curve.name not in _QUIET
     if is_news or (curve.last and known.estimate_mib(curve.name) is not None):
@@ -61,7 +61,7 @@ def _is_still(curve: Curve, known: Dossier) -> bool:
     return len(least) == 1 and least == {bucket.max for bucket in curve.buckets} and None not in least
 
 
-def _unchanging(known: Dossier, width: int) -> list[Row]:
+def _unchanging(known: RunDetail, width: int) -> list[Row]:
     still = [one for one in known.curves if one.n > 1 and one.last and _is_still(one, known)]
     if not still:
         return []
@@ -69,7 +69,7 @@ def _unchanging(known: Dossier, width: int) -> list[Row]:
     return [said(f"unchanged: {told}", width, "dim")]
 
 
-def _rank(name: str, known: Dossier) -> tuple[int, str]:
+def _rank(name: str, known: RunDetail) -> tuple[int, str]:
     if name == "loss":
         return 0, name
     if name == known.run.metric or name.endswith("_mrr"):

@@ -70,7 +70,7 @@ def test_of_what_a_worker_says_the_newest_is_shown_and_how_much_there_was_before
     )
     assert run_cli("run", "exec", "--", "sh", "-c", f"({notes}) >> $KGOPS_EVENTS").code == 0
     page = run_cli("show", "1").out
-    assert "(10 lines before this one)" in page
+    assert "(10 earlier messages)" in page
     assert [f"word {n}\n" in page for n in (9, 10, 39)] == [False, True, True]
 
 

@@ -52,7 +52,7 @@ def test_a_foreign_distribution_that_owns_one_of_our_packages_is_named(
     done = run_cli("doctor", env={"PYTHONPATH": str(tmp_path / "foreign")})
     assert done.code == 1
     assert "storage (torchstore)" in done.out
-    assert "environment of its own" in done.out
+    assert "separate environment" in done.out
 
 
 def test_the_database_is_made_again_from_the_run_folders(run_cli: Console) -> None:

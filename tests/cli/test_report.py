@@ -60,7 +60,7 @@ def test_a_page_holds_the_whole_run_and_asks_nobody_else(run_cli: Console, tmp_p
     assert page.tags.count("polyline") >= 2  # loss and the seconds of epochs, at least
     for word in (
         "succeeded",
-        "predicted of the process",
+        "worker process, predicted",
         "test_mrr",
         "batch_size",
         "num_epochs = 3",

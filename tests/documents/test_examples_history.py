@@ -35,7 +35,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     home = Home(desk.home)
     numbers = put_sample(home, conn)
     (traced, *_) = runs.page(conn, runs.Filter(workload="tracin", states=("succeeded",)))
-    rows = transfer.take_out(conn, traced.id)
+    rows = transfer.read_rows(conn, traced.id)
     assert rows is not None
     put_record(home, conn, rows._replace(run={**rows.run, "submitted_at": time.time() - 8640}), mark())
     put_benches(conn, {number: number for number in numbers})

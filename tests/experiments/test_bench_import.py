@@ -18,7 +18,7 @@ from kgops.experiments.import_results import take_in
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import open_writer
-from storage.measurements import Measurement, Wanted
+from storage.measurements import Measurement, MeasurementFilter
 
 THERE = {"machine": {"host": "far", "processor": "P", "cores": 8}, "gpus": None, "packages": {"torch": "2"}}
 EXACT = 0.1 + 0.2
@@ -87,7 +87,7 @@ def test_metrics_go_out_and_come_in_elsewhere_exactly_and_once(
     file = tmp_path / "metrics.json"
     assert run_cli("bench", "export", "--to", "json", "--out", file).code == 0
     assert take_in(elsewhere, file).metrics == 3
-    assert measurements.page(elsewhere, Wanted(), descending=False) == kept
+    assert measurements.page(elsewhere, MeasurementFilter(), descending=False) == kept
     assert take_in(elsewhere, file).known
     assert len(measurements.page(elsewhere)) == 3
 

@@ -17,7 +17,7 @@ from benchmarks.document import SECTIONS, written
 from kgops.experiments.claim_register import register
 from storage import benches, measurements
 from storage.benches import Pair
-from storage.measurements import Measurement, Wanted
+from storage.measurements import Measurement, MeasurementFilter
 
 HERE = {"machine": {"host": "a", "processor": "P", "cores": 2}, "gpus": None, "packages": {"torch": "2"}}
 THERE = {**HERE, "packages": {"torch": "3"}}
@@ -128,8 +128,10 @@ def test_a_page_of_100_000_metrics_looks_at_each_once_at_most(conn: sqlite3.Conn
     looked = [
         instructions_of(conn, lambda: measurements.page(conn, limit=50)),
         instructions_of(conn, lambda: measurements.page(conn, sort="value", limit=50)),
-        instructions_of(conn, lambda: measurements.page(conn, Wanted(words=("subject", "99")), limit=50)),
-        instructions_of(conn, lambda: measurements.count(conn, Wanted(words=("subject 99",)))),
+        instructions_of(
+            conn, lambda: measurements.page(conn, MeasurementFilter(words=("subject", "99")), limit=50)
+        ),
+        instructions_of(conn, lambda: measurements.count(conn, MeasurementFilter(words=("subject 99",)))),
     ]
     # Where the order is that of an index, a page of them; else less than twenty-five for each value.
     most = [10_000, 2_500_000, 10_000, 2_500_000]

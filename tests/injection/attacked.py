@@ -12,7 +12,7 @@ from pathlib import Path
 from consoles import Answer, Room, call, fresh_room, processes_of
 
 from storage import runs
-from storage.database import fold_log, open_writer
+from storage.database import checkpoint_log, open_writer
 
 __all__ = ["COMMANDS", "Command", "Templates"]
 
@@ -144,5 +144,5 @@ def _until_ended(room: Room) -> None:
         time.sleep(0.02)
     conn = open_writer(room.home.database)
     assert not runs.in_states(conn, runs.UNFINISHED), "a template's run has not ended"
-    fold_log(conn)
+    checkpoint_log(conn)
     conn.close()

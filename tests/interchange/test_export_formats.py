@@ -57,8 +57,8 @@ def rows(conn: sqlite3.Connection) -> Rows:
         "plan": {},
         "environment": {},
     }
-    number = transfer.put_in(conn, Rows(made, spec, hanging, curves), folder="0001-train-x")
-    found = transfer.take_out(conn, number)
+    number = transfer.insert_rows(conn, Rows(made, spec, hanging, curves), folder="0001-train-x")
+    found = transfer.read_rows(conn, number)
     assert found is not None
     return found
 

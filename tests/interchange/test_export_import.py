@@ -107,7 +107,7 @@ def in_order(table: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def exported(conn: sqlite3.Connection, number: int, path: Path) -> Path:
-    rows = transfer.take_out(conn, number)
+    rows = transfer.read_rows(conn, number)
     assert rows is not None
     path.write_text("".join(write_runs(iter([rows]))))
     return path
@@ -123,13 +123,13 @@ def test_any_run_is_the_same_after_export_and_import(
     conn: sqlite3.Connection, home: Path, tmp_path: Path, data: st.DataObject
 ) -> None:
     rows = data.draw(any_run(conn))
-    number = transfer.put_in(conn, rows, folder=f"{runs.next_number(conn):04d}-x")
-    before = transfer.take_out(conn, number)
+    number = transfer.insert_rows(conn, rows, folder=f"{runs.next_number(conn):04d}-x")
+    before = transfer.read_rows(conn, number)
     assert before is not None and told(before) == told(rows)
     path = exported(conn, number, tmp_path / "run.json")
     (one,) = import_from(Home(home), conn, path, again=True)
     assert one.number is not None and number in one.known
-    after = transfer.take_out(conn, one.number)
+    after = transfer.read_rows(conn, one.number)
     assert after is not None and told(after) == told(before)
     assert as_text(after) == as_text(before)  # -0.0 and 1.0 stay what they are
     assert scores.of_runs(conn, [number], "x").get(number) == scores.of_runs(conn, [one.number], "x").get(
@@ -256,7 +256,7 @@ def test_a_folder_whose_run_goes_on_is_left_alone(run_cli: Console, elsewhere: C
     run_cli.detach("sleep", "60")
     run_cli.running(1)
     done = elsewhere("import", run_cli.folder(1))
-    assert done.code == 2 and "still going on" in done.err
+    assert done.code == 2 and "still running" in done.err
     assert elsewhere("runs").out == ""
 
 
@@ -378,7 +378,7 @@ def test_an_import_killed_before_its_rows_are_written_is_finished_by_the_next_co
     if is_folder:
         dies_in(elsewhere, "kgops.supervisor.rebuild", "take_in", run_cli.folder(1))
     else:
-        dies_in(elsewhere, "storage.transfer", "put_in", tmp_path / "run-1.json")
+        dies_in(elsewhere, "storage.transfer", "insert_rows", tmp_path / "run-1.json")
     assert elsewhere("runs", "--json").json()[0]["label"] == "größe 🙂 = {x}"
     found = elsewhere.show(1)
     assert [event["kind"] for event in found["event"]].count(IMPORTED) == 1

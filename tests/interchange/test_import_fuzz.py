@@ -20,7 +20,7 @@ from kgops.interchange.importing import import_from
 from kgops.settings import Home
 from kgops.supervisor.run_json import read_runs, write_runs
 from kgops.views.report_page import page
-from kgops.views.run_detail import LogTail, dossier
+from kgops.views.run_detail import LogTail, read_run_detail
 from storage import runs, transfer
 from storage.database import integrity_problems
 
@@ -100,12 +100,12 @@ def try_it(home: Home, conn: sqlite3.Connection, target: Path, named: str) -> bo
         return False
     for one in found:
         assert one.number is not None
-        rows = transfer.take_out(conn, one.number)
+        rows = transfer.read_rows(conn, one.number)
         assert rows is not None and rows.run["state"] in runs.ENDED
         text = "".join(write_runs(iter([rows])))
         (again,) = read_runs(conn, text.encode(), "again")
         assert "".join(write_runs(iter([again]))).partition("runs")[2] == text.partition("runs")[2]
-        shown = dossier(home, conn, one.number)
+        shown = read_run_detail(home, conn, one.number)
         assert shown is not None
         page(shown, LogTail(shown.path).look(final=True), None)
     return True

@@ -164,7 +164,7 @@ def test_a_training_folder_becomes_a_run_with_its_curves_metrics_options_and_fil
     options = {option.name: option for option in reports.options(conn, run.id)}
     assert (options["compile"].requested, options["compile"].applied) == ("default", "off")
     asked = options["use_mixed_precision"]
-    assert (asked.requested, asked.applied) == ("on", None) and "nothing says" in (asked.reason or "")
+    assert (asked.requested, asked.applied) == ("on", None) and "is unknown" in (asked.reason or "")
     assert asked.effect == "rounding"
     spec = runs.spec(conn, run.id)
     assert spec.job["train"] == {
@@ -243,7 +243,7 @@ def test_epochs_that_a_shorter_list_does_not_name_are_not_made_up(
     folder = write(tmp_path / "out", training_history={"loss": [3, 2, 1, 0], "val_mrr": [0.1, 0.2]})
     one = import_from(conn, home, folder)
     assert one.troubles == (
-        "training_history.json: val_mrr has 2 values for 4 epochs, without saying of which: numbered from 1",
+        "training_history.json: val_mrr has 2 values for 4 epochs and names no epochs: numbered from 1",
     )
 
 
@@ -252,7 +252,11 @@ def test_a_training_whose_end_nobody_wrote_is_no_success(
 ) -> None:
     number = import_from(conn, home, write(tmp_path / "out", training_history=[{"loss": 1.0}])).number
     run = runs.get(conn, number or 0)
-    assert run is not None and run.state == "interrupted" and "nothing in its files" in (run.reason or "")
+    assert (
+        run is not None
+        and run.state == "interrupted"
+        and "do not show that it finished" in (run.reason or "")
+    )
 
 
 def test_two_runs_of_unknown_machines_are_not_said_to_be_of_one(run_cli: Console, trained: Path) -> None:
@@ -329,7 +333,7 @@ def test_a_batch_in_which_all_failed_has_failed(conn: sqlite3.Connection, home: 
     run = runs.get(conn, one.number or 0)
     assert run is not None and (run.state, run.reason) == (
         "failed",
-        "all 2 test triples failed, says its summary",
+        "its summary says that all 2 test triples failed",
     )
 
 
@@ -341,7 +345,7 @@ def test_a_batch_in_which_all_failed_has_failed(conn: sqlite3.Connection, home: 
     [
         ("training_history.json", '{"loss": [1,', "not JSON at line 1"),
         ("training_history.json", "7", "neither a list of epochs nor a table of lists"),
-        ("training_history.json", "[1]", "entry 1 is no table"),
+        ("training_history.json", "[1]", "entry 1 is not a table"),
         ("training_history.json", b"\xff{}", "not UTF-8 at byte 0"),
         ("training_history.json", '{"\\ud800": [1]}', "half a character"),
         ("training_history.json", "[" * 100_000, "nested too deeply"),
@@ -352,7 +356,7 @@ def test_a_batch_in_which_all_failed_has_failed(conn: sqlite3.Connection, home: 
         (
             "x_tracin.csv",
             ",".join(HEADER) + "\n" + "a," * 12 + "much\n",
-            "line 2: the score is no number: 'much'",
+            "line 2: the score is not a number: 'much'",
         ),
         ("x_tracin.csv", ",".join(HEADER[:12]) + ",Points\n", "line 1: the header is"),
         ("x_tracin.csv", ",".join(HEADER) + '\n"a', "line 2: unexpected end of data"),

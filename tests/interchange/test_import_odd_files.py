@@ -142,7 +142,9 @@ def test_what_is_only_copied_and_is_no_file_is_left_out_and_told(
         (one,) = import_from(Home(home), conn, folder, again=True)
         assert one.number is not None
         if by is not directory and name not in ("private.json", "supervisor.log"):
-            assert any(trouble.startswith(f"{name} is left out") for trouble in one.troubles), one.troubles
+            assert any(trouble.startswith(f"{name} is not imported") for trouble in one.troubles), (
+                one.troubles
+            )
     for path in (home / "runs").rglob("*"):
         assert not path.is_symlink() and (path.is_dir() or path.is_file()), path
 

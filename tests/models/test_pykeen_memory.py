@@ -214,6 +214,6 @@ def test_what_formulas_said_before_the_start_is_not_written_over(
         spec=runs.RunSpec({}, plan, {}),
         **nothing,
     )
-    intake.take_in(conn, 1, 1, intake.Batch(predicted_mib=90.0), intake.Offsets())
+    intake.write_batch(conn, 1, 1, intake.Batch(predicted_mib=90.0), intake.Offsets())
     found = runs.get(conn, 1)
     assert found is not None and found.predicted_mib == (said_before or 90.0)

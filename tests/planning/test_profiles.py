@@ -227,7 +227,7 @@ def test_a_option_that_a_worker_is_silent_about_is_shown_as_such(run_cli: Consol
     (row,) = [line for line in run_cli("show", "1").out.splitlines() if line.startswith("precision")]
     asked, applied, kind, by, why = re.split(r"\s{2,}", row)[1:]
     assert (asked, applied, kind, by) == ("fp16", "n/a", "rounding", "profile t4")
-    assert why == "the worker said nothing of it"
+    assert why == "the worker did not report it"
 
 
 def test_the_rules_look_at_the_gpu_that_the_run_will_get(run_cli: Console, tmp_path: Path) -> None:

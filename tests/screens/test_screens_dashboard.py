@@ -24,7 +24,7 @@ REPORTS = (
     ' echo \'{"event":"progress","phase":"epoch","done":3,"total":10,"unit":"epochs","rate":2}\' >> "$KGOPS_EVENTS";'
 )
 OPTION = (
-    'echo \'{"event":"option","name":"compile","requested":"default","effective":"off",'
+    'echo \'{"event":"option","name":"compile","requested":"default","applied":"off",'
     '"reason":"capability 6.1 < 7.0","chosen_by":"person"}\' >> "$KGOPS_EVENTS"'
 )
 
@@ -111,8 +111,8 @@ def test_what_should_worry_somebody_is_said_at_the_top(run_cli: Console) -> None
         await seen.until_shows("ALERTS")
         alerts = [line for line in seen.lines() if line.startswith("! ")]
         assert "run 4" in alerts[0]
-        assert alerts[1].endswith("diverged: loss is no number any more")
-        assert alerts[2].endswith("compile default asked, off effective: capability 6.1 < 7.0")
+        assert alerts[1].endswith("diverged: loss became NaN or infinite")
+        assert alerts[2].endswith("compile: requested default, applied off: capability 6.1 < 7.0")
         assert alerts[3].endswith("out of memory once, succeeded in attempt 2")
         assert "batch 64 → 32" in seen.row_of("1 exec")
         assert "▼" in seen.row_of("1 exec")
@@ -249,7 +249,7 @@ def test_a_disk_that_is_nearly_full_is_said_first(tmp_path: Path, monkeypatch: p
         console("run", "exec", "--", "true")
 
         async def story(seen: Seen) -> None:
-            await seen.until_shows("less than 256 MiB are left on the disk of")
+            await seen.until_shows("less than 256 MiB free on the disk of")
 
         look(home, story)
         console.close()

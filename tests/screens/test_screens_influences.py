@@ -14,7 +14,7 @@ from screen_driving import Seen, look
 from kgops.errors import Unavailable, Usage
 from kgops.settings import Home
 from kgops.views import influences as finding
-from kgops.views.influences import Found, Neighbours, Step, path_through, training_neighbours
+from kgops.views.influences import Neighbours, RunInfluences, Step, path_through, training_neighbours
 from screens.influences_page import Narrowed, as_tables, write
 from storage import influences, runs
 from storage.database import Connection
@@ -155,7 +155,7 @@ def test_what_is_shown_is_written_in_the_form_that_the_ending_names(
     home: Path, conn: Connection, tmp_path: Path, ending: str
 ) -> None:
     traced(conn)
-    known: Found = finding.of_run(Home(home), 1)
+    known: RunInfluences = finding.of_run(Home(home), 1)
     shown = Narrowed(side="proponents").of(known, known.tests[0])
     path = write(str(tmp_path / f"out.{ending}"), as_tables(known, known.tests[0], shown))
     if ending == "json":

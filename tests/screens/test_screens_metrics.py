@@ -24,7 +24,7 @@ from kgops.experiments.summary import as_measurements
 from screens.widgets.row_window import Window
 from storage import benches, measurements
 from storage.database import Connection
-from storage.measurements import Wanted
+from storage.measurements import MeasurementFilter
 
 
 def test_a_filter_of_metrics_finds_what_the_command_finds(home: Path, conn: Connection) -> None:
@@ -38,7 +38,7 @@ def test_a_filter_of_metrics_finds_what_the_command_finds(home: Path, conn: Conn
         await seen.until_shows("every metric", f"1,500 on {HOST}")
         for text in typed:
             words = tuple(word for word in text.split() if not word.startswith("on:"))
-            wanted = Wanted(words, machine=there if "on:" in text else key_of(HERE))
+            wanted = MeasurementFilter(words, machine=there if "on:" in text else key_of(HERE))
             newest = measurements.page(conn, wanted, limit=1)
             await seen.press("slash", "ctrl+u")
             for char in text:
@@ -57,7 +57,7 @@ def test_a_filter_of_metrics_finds_what_the_command_finds(home: Path, conn: Conn
 
 def test_metrics_are_sorted_by_each_column_and_read_wherever_one_goes(home: Path, conn: Connection) -> None:
     add_many(conn, 3_000)
-    wanted = Wanted(machine=key_of(HERE))
+    wanted = MeasurementFilter(machine=key_of(HERE))
     by_value = measurements.page(conn, wanted, sort="value")
 
     async def story(seen: Seen) -> None:

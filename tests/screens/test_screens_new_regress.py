@@ -44,7 +44,7 @@ def test_without_flights_there_is_a_plan_and_no_start(home: Path, conn: Connecti
     draft = Draft("regress", {"config": "colab_optimized"}, gpu="t4")
     answer = WhatIf(Home(home)).answer(draft)
     assert answer.planned is not None and answer.planned.predicted_mib
-    with pytest.raises(BadField, match="no flights are named") as refused:
+    with pytest.raises(BadField, match="the folder of flights is missing") as refused:
         startable(Home(home), conn, Draft("regress", {"config": "colab_optimized"}))
     assert refused.value.field == "data_directory"
 
@@ -86,7 +86,7 @@ def test_a_regression_is_chosen_planned_and_started(run_cli: Console, flights: P
         await seen.until_shows("50", "--data_directory DIR", "to spare")
         await go_to(seen, "data_directory")
         await seen.press("x")
-        await seen.until_shows("no flights are named")
+        await seen.until_shows("the folder of flights is missing")
         await go_to(seen, "architecture")
         await seen.press("right", "right")  # the first, then the next
         await seen.until_shows("--architecture gnn")

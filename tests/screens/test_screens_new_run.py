@@ -91,7 +91,7 @@ def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_sta
         await seen.until_shows("reduce-overhead replays CUDA graphs, and gradient checkpointing")
         assert seen.row_of("compile")[24:].startswith("default")
         await seen.press("x")
-        await seen.until_shows("the t4 is not known to be in this machine")
+        await seen.until_shows("this machine has no t4")
         assert run_cli.run(1) is None
 
     look(run_cli.home, story, (160, 40))
@@ -116,7 +116,7 @@ def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await opened(seen)
         await turn(seen, "workload", "exec")
-        await seen.until_shows("command: no command is given")
+        await seen.until_shows("command: the command is missing")
         await write(seen, "command", "echo hello")
         await seen.until_shows("-- echo hello")
         await seen.press("x")
@@ -199,7 +199,7 @@ def test_without_a_trained_model_tracing_says_what_is_missing(run_cli: Console) 
     async def story(seen: Seen) -> None:
         await opened(seen)
         await turn(seen, "workload", "tracin")
-        await seen.until_shows("PLAN  run: no training run is named", "train a model first")
+        await seen.until_shows("PLAN  run: the training run is missing", "train a model first")
 
     look(run_cli.home, story, (80, 24))
 

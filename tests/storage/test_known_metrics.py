@@ -16,7 +16,7 @@ from screen_benchmarks import (
 
 from storage import benches, measurements, metric_query
 from storage.database import Connection
-from storage.measurements import Measurement, Wanted
+from storage.measurements import Measurement, MeasurementFilter
 
 
 def test_metrics_that_came_or_went_are_known_without_reading_all_again(conn: Connection) -> None:
@@ -34,16 +34,16 @@ def test_metrics_that_came_or_went_are_known_without_reading_all_again(conn: Con
     add_own(conn, times=17)  # under the numbers of those that are gone
     fresh = metric_query.known(conn, fresh)
     assert len(fresh.numbers) == measurements.count(conn) == 451
-    assert len(metric_query.having(fresh, ["rss"], None)) == 17
-    words = metric_query.having(fresh, ["Loss"], key_of(THERE))
-    assert len(words) == measurements.count(conn, Wanted(("loss",), machine=key_of(THERE)))
+    assert len(metric_query.with_words(fresh, ["rss"], None)) == 17
+    words = metric_query.with_words(fresh, ["Loss"], key_of(THERE))
+    assert len(words) == measurements.count(conn, MeasurementFilter(("loss",), machine=key_of(THERE)))
 
 
 def test_what_came_last_is_found_at_once_and_the_rest_counted(conn: Connection) -> None:
     add_own(conn, times=2)
     add_many(conn, 1_000)
     late, everything = (
-        metric_query.late_batches(conn, among=300),
+        metric_query.recent_batches(conn, among=300),
         metric_query.batches(conn, metric_query.known(conn)),
     )
     add_claims(conn)
@@ -75,6 +75,6 @@ def test_by_words_metrics_stand_as_the_database_would_sort_them(
     everything = metric_query.known(conn)
     truth = metric_query.ordered(conn, machine, sort, descending)
     assert list(metric_query.ordered_by_words(everything, machine, sort, descending)) == list(truth)
-    some = metric_query.having(everything, ["s"], None)
+    some = metric_query.with_words(everything, ["s"], None)
     kept = [number for number in truth if number in {*some}]
-    assert list(metric_query.those_of(truth, some)) == kept
+    assert list(metric_query.in_order(truth, some)) == kept

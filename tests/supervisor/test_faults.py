@@ -104,7 +104,7 @@ def test_full_disk_in_the_middle_of_a_large_batch_is_told_as_such(disk: Disk) ->
     add_run(conn)
     points = [series.Point("loss", float(i), 0.5, 0.0) for i in range(400_000)]
     with pytest.raises(DatabaseFull):
-        intake.take_in(conn, 1, 1, intake.Batch(points=points), intake.Offsets(9, 9))
+        intake.write_batch(conn, 1, 1, intake.Batch(points=points), intake.Offsets(9, 9))
     assert not conn.in_transaction
     assert intake.offsets(conn, 1) == intake.Offsets(0, 0)
     assert series.of_run(conn, 1) == []

@@ -88,7 +88,7 @@ def test_another_user_is_refused_in_a_sentence(place: Path, alice: User) -> None
     assert [run["state"] for run in alice("runs", "--json").json()] == ["succeeded"]
     told = bob("doctor")
     assert (told.code, "Traceback" in told.err) == (1, False)
-    assert "Permission denied" in told.out or "somebody else's" in told.out
+    assert "Permission denied" in told.out or "belongs to another user" in told.out
 
 
 def test_root_reads_a_users_home_and_changes_nothing(place: Path, alice: User) -> None:

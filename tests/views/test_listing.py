@@ -181,7 +181,7 @@ def test_marked_runs_that_ended_are_deleted_with_their_folders_and_others_say_wh
         assert (told[number].done, told[number].why is None) == (ended, ended)
         assert (runs.get(conn, number) is None) == ended
         assert (home / "runs" / f"{number:04d}").exists() != ended
-    assert told[77].why == "it is gone already"
+    assert told[77].why == "it was deleted already"
 
 
 def test_export_has_every_column_tags_and_metrics_and_nothing_a_spreadsheet_runs(

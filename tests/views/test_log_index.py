@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kgops.jobs.text import from_bytes, one_line
 from kgops.supervisor.log_trim import keep_newest
 from kgops.views.log_index import LogIndex
-from kgops.views.log_lines import LONGEST, Level, Wanted, level_of, shown
-from kgops.views.log_search import Found, LogSearch
+from kgops.views.log_lines import LONGEST, Level, LineFilter, level_of, shown
+from kgops.views.log_search import LogSearch, SearchResult
 
 PIECES = [
     b"epoch 3 loss 0.25",
@@ -96,49 +96,51 @@ def test_every_line_is_found_by_its_number(
 
 def all_hits(search: LogSearch, start: int, *, forward: bool, at_most: int) -> list[tuple[int, str]]:
     out: list[tuple[int, str]] = []
-    go_on: int | None = start
+    next_line: int | None = start
     for _ in range(10_000):
-        assert go_on is not None
-        found: Found = search.forward(go_on, at_most) if forward else search.backward(go_on, at_most)
+        assert next_line is not None
+        found: SearchResult = (
+            search.forward(next_line, at_most) if forward else search.backward(next_line, at_most)
+        )
         out += [(hit.line, hit.text) for hit in found.hits]
         assert len(found.hits) <= at_most
-        if found.go_on is None:
+        if found.next_line is None:
             return out
-        go_on = found.go_on
+        next_line = found.next_line
     raise AssertionError("never came to an end")
 
 
 WANTED = [
-    Wanted("loss"),
-    Wanted("LOSS"),
-    Wanted("LOSS", ignore_case=False),
-    Wanted("a b"),  # stands in the file with a tab
-    Wanted("測"),
-    Wanted("�"),
-    Wanted("…"),
-    Wanted(" … "),
-    Wanted("word longword"),
-    Wanted(r"loss 0\.\d+$", regex=True),
-    Wanted(r"^\s*$", regex=True),
-    Wanted(r"lo?s+ ?0\.\d{1,3}5", regex=True),
-    Wanted(r"\bS.*wAr?ning", regex=True),
-    Wanted(r"(cuda|slow)", regex=True),
-    Wanted("slow", regex=True),  # a ſ is an s, too
-    Wanted("warm?n", regex=True),
-    Wanted(r"x{70}", regex=True),
-    Wanted(r"lo\x73\u0073 0", regex=True),
-    Wanted(r"err?or:+ *", regex=True, levels=frozenset[Level]({"error"})),
-    Wanted("\\{", regex=True),
-    Wanted(r"^epoch", regex=True, ignore_case=False),
-    Wanted(levels=frozenset[Level]({"error"})),
-    Wanted(levels=frozenset[Level]({"error", "warning"})),
-    Wanted(levels=frozenset[Level]({"info"})),
-    Wanted("0", levels=frozenset[Level]({"info", "warning"})),
-    Wanted(),
+    LineFilter("loss"),
+    LineFilter("LOSS"),
+    LineFilter("LOSS", ignore_case=False),
+    LineFilter("a b"),  # stands in the file with a tab
+    LineFilter("測"),
+    LineFilter("�"),
+    LineFilter("…"),
+    LineFilter(" … "),
+    LineFilter("word longword"),
+    LineFilter(r"loss 0\.\d+$", regex=True),
+    LineFilter(r"^\s*$", regex=True),
+    LineFilter(r"lo?s+ ?0\.\d{1,3}5", regex=True),
+    LineFilter(r"\bS.*wAr?ning", regex=True),
+    LineFilter(r"(cuda|slow)", regex=True),
+    LineFilter("slow", regex=True),  # a ſ is an s, too
+    LineFilter("warm?n", regex=True),
+    LineFilter(r"x{70}", regex=True),
+    LineFilter(r"lo\x73\u0073 0", regex=True),
+    LineFilter(r"err?or:+ *", regex=True, levels=frozenset[Level]({"error"})),
+    LineFilter("\\{", regex=True),
+    LineFilter(r"^epoch", regex=True, ignore_case=False),
+    LineFilter(levels=frozenset[Level]({"error"})),
+    LineFilter(levels=frozenset[Level]({"error", "warning"})),
+    LineFilter(levels=frozenset[Level]({"info"})),
+    LineFilter("0", levels=frozenset[Level]({"info", "warning"})),
+    LineFilter(),
 ]
 
 
-def is_wanted(wanted: Wanted, line: str) -> bool:
+def is_wanted(wanted: LineFilter, line: str) -> bool:
     if level_of(line) not in wanted.levels:
         return False
     if wanted.regex:
@@ -245,7 +247,11 @@ def test_truncation_replacement_and_removal_are_noticed(tmp_path: Path) -> None:
     assert log.lines(0, 9) == ["short"]
     path.unlink()
     assert log.refresh() == "replaced"
-    assert (log.count, log.refresh(), LogSearch(log, Wanted("x")).forward(0).go_on) == (0, "same", None)
+    assert (log.count, log.refresh(), LogSearch(log, LineFilter("x")).forward(0).next_line) == (
+        0,
+        "same",
+        None,
+    )
 
 
 @pytest.mark.parametrize("at", [3, -3], ids=["first", "last"])
@@ -265,7 +271,12 @@ def test_long_line_is_searched_as_it_is_shown(tmp_path: Path) -> None:
         data = b"a\nhead " + b"z" * (length // 2) + b"middle" + b"z" * (length // 2) + b" end\nb"
         path.write_bytes(data)
         expected = list(enumerate(naive(data)))
-        for wanted in (Wanted(), Wanted("z end", regex=True), Wanted("middle"), Wanted("head")):
+        for wanted in (
+            LineFilter(),
+            LineFilter("z end", regex=True),
+            LineFilter("middle"),
+            LineFilter("head"),
+        ):
             hits = [hit for hit in expected if is_wanted(wanted, hit[1])]
             log = built(path)
             assert all_hits(LogSearch(log, wanted), 0, forward=True, at_most=2) == hits
@@ -301,10 +312,12 @@ def test_memory_stays_small_whatever_the_log_holds(tmp_path: Path) -> None:
         file.write(b"last\n")
     tracemalloc.start()
     log = built(path, most_marks=64)
-    assert LogSearch(log, Wanted("needle")).forward(0).hits[0].line == 1
+    assert LogSearch(log, LineFilter("needle")).forward(0).hits[0].line == 1
     assert log.lines(log.count - 1, 1) == ["last"]
     assert log.lines(1, 2)[0].endswith("w needle")
-    assert all_hits(LogSearch(log, Wanted("he.d", regex=True)), 1, forward=False, at_most=1) == [(0, "head")]
+    assert all_hits(LogSearch(log, LineFilter("he.d", regex=True)), 1, forward=False, at_most=1) == [
+        (0, "head")
+    ]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 6 << 20

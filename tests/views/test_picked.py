@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kgops.views.masked_sequence import Picked
+from kgops.views.masked_sequence import MaskedSequence
 
 
 @pytest.mark.parametrize("descending", [True, False])
@@ -18,7 +18,7 @@ def test_it_is_the_list_of_places(length: int, share: float, descending: bool) -
     expected = [i for i, one in enumerate(mask) if one]
     if descending:
         expected.reverse()
-    picked = Picked(mask, descending=descending)
+    picked = MaskedSequence(mask, descending=descending)
     assert len(picked) == len(expected)
     assert list(picked) == expected
     assert [picked[i] for i in range(len(expected))] == expected
@@ -33,7 +33,7 @@ def test_it_is_the_list_of_places(length: int, share: float, descending: bool) -
         if number in expected:
             assert picked.index(number) == expected.index(number)
         else:
-            with pytest.raises(ValueError, match="not among them"):
+            with pytest.raises(ValueError, match="is not in the sequence"):
                 picked.index(number)
     for beyond in (len(expected), -len(expected) - 1):
         with pytest.raises(IndexError):
