@@ -4,13 +4,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
+.PHONY: demo test check lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
 
 test: $(VENV)/.ready-dev lint
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+
+# What takes a minute: no server, no long training. The rest is `make test`'s.
+check: $(VENV)/.ready-dev lint
+	$(BIN)/pytest -q -n 2 tests/jobs tests/gpus tests/graphs tests/models/test_conve.py tests/planning/test_rules.py \
+	  tests/planning/test_planner.py tests/planning/test_fallbacks.py tests/views tests/storage tests/tracin/test_tracin_factors.py
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff format --check .

@@ -196,7 +196,9 @@ def test_every_module_that_is_to_be_run_is_there() -> None:
     texts = [page(name) for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "Makefile")]
     texts += [path.read_text() for path, _ in COMMENTS]
     modules = {
-        name for text in texts for name in re.findall(r"(?:python|BIN\)/python) -m (kgops[\w.]+)", text)
+        name
+        for text in texts
+        for name in re.findall(r"(?:python|BIN\)/python) -m ((?:kgops|benchmarks)[\w.]+)", text)
     }
     assert len(modules) >= 4
     for name in modules:
