@@ -21,7 +21,7 @@ from storage.errors import StorageError
 # Subcommand → summary. `kgops --help` prints these and imports no subcommand.
 COMMANDS: dict[str, str] = {
     "tui": "Open the dashboard: GPUs, runs, curves, logs.",
-    "serve": "Open the dashboard in a browser on this machine (loopback only).",
+    "serve": "Open the dashboard in a browser, on loopback only.",
     "demo": "Start a first run, or fill a separate home with sample data.",
     "run": "Start a job: a workload, any command, or a job file.",
     "suggest": "Plan a job: options, memory estimate and time, with reasons.",
@@ -31,7 +31,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write an HTML report of a run.",
     "export": "Export runs: JSON, CSV, Parquet, TensorBoard or MLflow.",
     "import": "Import runs from another machine, home or script.",
-    "influences": "Show the influences (training triples and scores) of a TracIn run.",
+    "influences": "Show the influences that a TracIn run found.",
     "logs": "Print or follow a run's log.",
     "stop": "Stop runs: SIGTERM first, then kill the process tree.",
     "resume": "Continue a run that was interrupted, stopped or failed.",
@@ -145,7 +145,7 @@ def _print_error(message: str, hint: str | None, exit_code: int = 1) -> int:
 
 
 def _ignore_closed_stdout() -> int:
-    """Redirect stdout to /dev/null after its reader closed it (as `| head` does): Python would complain again at exit."""
+    """Send stdout to /dev/null after its reader closed it (as `| head` does): Python would complain again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

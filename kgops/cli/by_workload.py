@@ -13,7 +13,7 @@ __all__ = ["ByWorkload"]
 
 
 class ByWorkload(click.Group):
-    """Subclasses define `kinds` (workload → summary), `find` (its command) and `of_file` (the command for job files)."""
+    """Subclasses define `kinds` (workload → summary), `find` (its command) and `of_file` (command for job files)."""
 
     kinds: Mapping[str, str]
 
