@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kgops.cli.output import UNKNOWN, amount, duration, fitted, moment, off_by, width_of
+from kgops.cli.output import UNKNOWN, amount, duration, fitted, local_time, off_by, width_of
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
@@ -79,7 +79,9 @@ def _origin(event: Event, width: int) -> Row:
     """As far as it was told: a run's number and machine, and the file or folder that had it."""
     told = event.body
     run = f"run {told['run']} of {told.get('host') or 'an unnamed machine'}, " if told.get("run") else ""
-    return said(f"imported {moment(event.at)}: {run}from {told.get('source') or UNKNOWN}", width, "accent")
+    return said(
+        f"imported {local_time(event.at)}: {run}from {told.get('source') or UNKNOWN}", width, "accent"
+    )
 
 
 def _gpus(known: RunDetail) -> str | None:
@@ -194,7 +196,7 @@ def _said_by_worker(known: RunDetail, width: int) -> list[Row]:
         return []
     out = [said("THE WORKER SAID", width, "head")]
     for at, text in known.messages:
-        when = f"{moment(at)}  "
+        when = f"{local_time(at)}  "
         first, *more = textwrap.wrap(one_line(text), max(width - len(when), 20)) or [""]
         out.append(Row((Piece(when, "dim"), *said(first, width - len(when)).pieces)))
         out += [said(f"{'':{len(when)}}{line}", width) for line in more]
@@ -207,7 +209,7 @@ def _words(known: RunDetail, width: int) -> list[Row]:
         out += [said("TAGS", width, "head"), said(" ".join(known.tags), width, "accent")]
     for note in known.notes:
         out += [BLANK] if out else []
-        out.append(said(f"NOTE of {moment(note.at)}", width, "head"))
+        out.append(said(f"NOTE of {local_time(note.at)}", width, "head"))
         out += [said(line, width) for line in note.text.split("\n")]
     return out
 

@@ -238,7 +238,7 @@ def test_a_run_that_will_not_fit_on_a_disk_exits_3_with_what_would(
     assert planned.code == 0 and "# disk: " in planned.out and str(small_disk) in planned.out
     suggested = run_cli("suggest", *tracin[1:], *whole)
     assert suggested.code == 3
-    assert "nearest that fits on the disk: --top-k 1000" in suggested.out
+    assert "nearest change that fits on the disk: --top-k 1000" in suggested.out
     table = run_cli("suggest", *tracin[1:], *whole, "--json").json()[0]["disk"]
     assert table["fits"] is False and len(table["places"]) == 2
     assert run_cli(*tracin, *whole, "--top-k", "1000").code == 0
