@@ -86,14 +86,14 @@ class Training:
         train: list[int] = []
         valid: list[int] = []
         for number in range(len(flights)):
-            own = windows.of(number).tolist()
-            kept = len(own) - int(VALIDATION_SHARE * len(own))
+            numbers = windows.of(number).tolist()
+            valid_start = len(numbers) - int(VALIDATION_SHARE * len(numbers))
             # Neighbouring windows share frames: those that share some with a validated one are left out.
-            inside = max(kept - frames + 1, 0) if kept < len(own) else kept
-            if not inside:
-                kept = inside = len(own)
-            train += own[:inside]
-            valid += own[kept:]
+            train_stop = max(valid_start - frames + 1, 0) if valid_start < len(numbers) else valid_start
+            if not train_stop:
+                valid_start = train_stop = len(numbers)
+            train += numbers[:train_stop]
+            valid += numbers[valid_start:]
         weight = [(heavier or {}).get(flight.name, 1.0) for flight in flights]
         return cls(windows, torch.tensor(train), torch.tensor(valid, dtype=torch.long), torch.tensor(weight))
 

@@ -18,7 +18,7 @@ FRAMES, ZENITH, AZIMUTH, HEIGHT, TIME = DATASETS = (
     *("frames", "solar_zenith", "solar_azimuth", "height", "time"),
 )
 _BLOCK_BYTES = 16 << 20  # of frames looked at together
-_MOST_TOLD = 8
+_MOST_LISTED = 8
 _LARGEST = float(np.finfo(np.float32).max)  # what is beyond it, training would see as infinity
 
 Floats = NDArray[np.float32]
@@ -78,9 +78,9 @@ def read_flights(folder: Path, window: int) -> list[Flight]:
             "one network sees one size of image."
         )
     if problems:
-        more = [f"and {len(problems) - _MOST_TOLD} more files"] if len(problems) > _MOST_TOLD else []
+        more = [f"and {len(problems) - _MOST_LISTED} more files"] if len(problems) > _MOST_LISTED else []
         raise BadInput(
-            "\n".join([*problems[:_MOST_TOLD], *more]),
+            "\n".join([*problems[:_MOST_LISTED], *more]),
             hint=f"each flight has {', '.join(DATASETS)}; `kgops data flights --make DIR` writes examples.",
         )
     return flights

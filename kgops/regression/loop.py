@@ -135,7 +135,7 @@ class _Run(Session):
                 return False
             self._save_if_due(losses)
         self._take_losses(losses)
-        self._tell_epoch(time.monotonic() - started if first == 0 else None)
+        self._report_epoch(time.monotonic() - started if first == 0 else None)
         return True
 
     def _take(self, batch: Batch) -> torch.Tensor:
@@ -148,7 +148,7 @@ class _Run(Session):
         value = self.step(*self.data.inputs(batch, f"{self.key()} {s.batch}"))
         s.overflows += self.step.overflows - overflows
         if self.step.compile_failure != failure:
-            self._tell_compile()
+            self._report_compile()
         return value
 
     def _epoch_done(self) -> bool:
@@ -190,13 +190,15 @@ class _Run(Session):
         s, data = self.state, self.data
         left = len(data.training.valid)
 
-        def go_on(windows: int) -> bool:
+        def keep_going(windows: int) -> bool:
             nonlocal left
             left -= windows
             return not left or not self.stop_requested()
 
         self.cleanup.between_phases()
-        predicted = predict(self.model, data.scaling, data.stream.validation(), self.settings.at_once, go_on)
+        predicted = predict(
+            self.model, data.scaling, data.stream.validation(), self.settings.at_once, keep_going
+        )
         self.cleanup.between_phases()
         if predicted is None:
             return None
@@ -205,11 +207,11 @@ class _Run(Session):
         loss = float(self.step.loss(*scaled).mean())
         if not math.isfinite(loss):
             raise self._diverged(f"the validation loss of epoch {s.epoch} is no number any more")
-        found = Heights.of(predicted, true)
-        s.history[-1]["valid"] = {"loss": loss, **found.to_dict()}
-        self.report.metric("valid_mae", found.mae, s.all_epochs)
-        if found.r2 is not None:
-            self.report.metric("valid_r2", found.r2, s.all_epochs)
+        errors = Heights.of(predicted, true)
+        s.history[-1]["valid"] = {"loss": loss, **errors.to_dict()}
+        self.report.metric("valid_mae", errors.mae, s.all_epochs)
+        if errors.r2 is not None:
+            self.report.metric("valid_r2", errors.r2, s.all_epochs)
         self.report.metric("valid_loss", loss, s.all_epochs)
         self.schedule.observe(-loss)
         return loss
@@ -254,7 +256,7 @@ class _Run(Session):
             hint=f"try {' or '.join(tries)}.",
         )
 
-    def _tell_epoch(self, seconds: float | None) -> None:
+    def _report_epoch(self, seconds: float | None) -> None:
         """Of the epoch that has just ended; what comes last is what lists show of a run."""
         s = self.state
         loss, rate = s.loss_sum / max(s.losses, 1), rate_of(self.step.optimizer)
@@ -268,11 +270,11 @@ class _Run(Session):
     def _compile(self) -> None:
         started = time.monotonic()
         self.step.rehearse()
-        self._tell_compile()
+        self._report_compile()
         if self.step.compile != "off" and self.step.compile_failure is None:
             self.report.note(f"torch.compile took {time.monotonic() - started:.0f} s.")
 
-    def _tell_compile(self) -> None:
+    def _report_compile(self) -> None:
         if self.settings.compile == "off":
             return
         failure = self.step.compile_failure

@@ -27,18 +27,18 @@ def predict(
     batch how many windows there are, says to stop."""
     was_training = model.training
     model.eval()
-    found: list[torch.Tensor] = []
+    heights: list[torch.Tensor] = []
     try:
         for batch in batches:
             images = scaling.images(batch.images)
             for start in range(0, len(batch), at_once):
-                piece = slice(start, start + at_once)
-                found.append(scaling.in_km(model(images[piece], batch.angles[piece])).cpu())
+                rows = slice(start, start + at_once)
+                heights.append(scaling.in_km(model(images[rows], batch.angles[rows])).cpu())
             if not done(len(batch)):
                 return None
     finally:
         model.train(was_training)
-    return torch.cat(found)
+    return torch.cat(heights)
 
 
 def judge_stage(stage: Stage, frames: int, predicted: list[float], true: list[float]) -> HeightReport:

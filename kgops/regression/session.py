@@ -11,7 +11,7 @@ import torch
 
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.regression.batches import Prepared, flights_digest
-from kgops.regression.checkpoints import as_checkpoint, foreign, same_network
+from kgops.regression.checkpoints import as_checkpoint, refuse_foreign, same_network
 from kgops.regression.flights import Flight
 from kgops.regression.metrics import HeightLoss
 from kgops.regression.network import RegressionModel, load_weights
@@ -85,36 +85,36 @@ class Session:
         """Starts the first stage, or takes up the newest checkpoint that can be believed."""
         for folder in (self.checkpoint_folder, self.folder):
             checkpoints.sweep(folder)
-        found = self._newest() if resume else None
-        if found is not None:
-            foreign(found, self.config, self.settings, self.digest)
-            self._resume(found)
+        checkpoint = self._newest() if resume else None
+        if checkpoint is not None:
+            refuse_foreign(checkpoint, self.config, self.settings, self.digest)
+            self._resume(checkpoint)
             return
         if checkpoints.forget_resumable(self.checkpoint_folder) and not resume:
             self.report.note("removed the points to resume from of an earlier training in this folder.")
         self.begin_stage()
 
     def _newest(self) -> Checkpoint | None:
-        found, refused = checkpoints.newest_resumable(self.checkpoint_folder, self.device)
+        checkpoint, refused = checkpoints.newest_resumable(self.checkpoint_folder, self.device)
         for error in refused:
             self.report.note(f"{error.message} {error.hint or ''}".strip())
-        if found is None:
+        if checkpoint is None:
             self.report.note("there is no checkpoint to resume from: training starts at epoch 1.")
-        elif not same_network(found, self.config):
+        elif not same_network(checkpoint, self.config):
             self.report.note("channels or frames of a window have changed: the training starts anew.")
             return None
-        return found
+        return checkpoint
 
-    def _resume(self, found: Checkpoint) -> None:
-        training = found.training
+    def _resume(self, checkpoint: Checkpoint) -> None:
+        training = checkpoint.training
         self.state = RegressionState(**training["state"])
         self._prepare_stage()
-        load_weights(self.model, found.model)
+        load_weights(self.model, checkpoint.model)
         restore(self.step.optimizer, dict(training["optimizer"]))
         self.schedule.load_state_dict(dict(training["schedule"]))
         if training["scaler"] and self.precision.scaled:
             self.step.scaler.load_state_dict(dict(training["scaler"]))
-        before = int(found.settings["batch_size"])
+        before = int(checkpoint.settings["batch_size"])
         if before != self.settings.batch_size:
             # As many windows as were done, in the same order; a last part of a batch comes twice.
             done = self.state.batch * before // self.settings.batch_size

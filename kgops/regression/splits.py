@@ -38,7 +38,7 @@ def leave_one_out(flights: Sequence[Flight]) -> Iterator[Split]:
 
 
 def find_flight(flights: Sequence[Flight], name: str) -> Flight:
-    found = {flight.name: flight for flight in flights}
-    if name not in found:
-        raise BadInput(f"{flights[0].path.parent} has no flight {name!r:.60}{nearest(name, found)}.")
-    return found[name]
+    by_name = {flight.name: flight for flight in flights}
+    if name not in by_name:
+        raise BadInput(f"{flights[0].path.parent} has no flight {name!r:.60}{nearest(name, by_name)}.")
+    return by_name[name]

@@ -82,9 +82,9 @@ class RegressionStep:
         share = weights / weights.sum()
         value = torch.zeros((), device=self.device)
         for start in range(0, len(images), self.at_once):
-            part = slice(start, start + self.at_once)
-            predicted = self._forward(images[part], angles[part])
-            loss = (self.loss(predicted, heights[part]) * share[part]).sum()
+            rows = slice(start, start + self.at_once)
+            predicted = self._forward(images[rows], angles[rows])
+            loss = (self.loss(predicted, heights[rows]) * share[rows]).sum()
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             value += loss.detach()
         return value
@@ -136,9 +136,9 @@ def _compiled(model: RegressionModel, mode: str) -> Callable[..., torch.Tensor] 
     return lambda frames, sun: made(frames, sun)  # no module: it is no second part of the network
 
 
-def resolve_compile(asked: str, device: torch.device, checkpointing: bool) -> tuple[str, str | None]:
+def resolve_compile(requested: str, device: torch.device, checkpointing: bool) -> tuple[str, str | None]:
     """What of it this device can do beside checkpointing, and why not more."""
-    return compile_mode(asked, place_of(device), checkpointing=checkpointing)
+    return compile_mode(requested, place_of(device), checkpointing=checkpointing)
 
 
 def report_options(
@@ -147,9 +147,11 @@ def report_options(
     """All but `compile`, of which more is known once it has been tried."""
     report.option("precision", precision.requested, precision.applied, precision.reason)
     report.option("batch_size", settings.batch_size, settings.batch_size, None)
-    asked = settings.microbatch or "auto"
+    requested = settings.microbatch or "auto"
     reason = "no more than a batch" if (settings.microbatch or 0) > settings.batch_size else None
-    report.option("microbatch", asked, settings.at_once, "the whole batch" if asked == "auto" else reason)
+    report.option(
+        "microbatch", requested, settings.at_once, "the whole batch" if requested == "auto" else reason
+    )
     report.option("temporal_frames", config.temporal_frames, config.temporal_frames, None)
     wanted = "on" if settings.gradient_checkpointing else "off"
     report.option("gradient_checkpointing", wanted, wanted, "frame by frame" if wanted == "on" else None)

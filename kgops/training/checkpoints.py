@@ -138,7 +138,11 @@ def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> Checkpoin
             hint="use the checkpoint before it.",
         ) from error
     # A tensor is neither equal to a text nor unequal: it has to be asked what it is.
-    if not isinstance(body, dict) or not isinstance(told := body.get("format"), str) or told != FORMAT:
+    if (
+        not isinstance(body, dict)
+        or not isinstance(format_name := body.get("format"), str)
+        or format_name != FORMAT
+    ):
         raise BadCheckpoint(f"{path} is no checkpoint of kgops.", hint="PyKEEN's load by --from-pykeen.")
     version = body.get("version")
     if not isinstance(version, int) or version != VERSION:
@@ -146,7 +150,7 @@ def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> Checkpoin
             f"{path} has format version {version!r:.20}; this kgops reads version {VERSION}.",
             hint="use the kgops that wrote it.",
         )
-    wrong = [name for name, fits in _PARTS.items() if not fits(body.get(name))]
+    wrong = [name for name, fits in _FIELD_CHECKS.items() if not fits(body.get(name))]
     if wrong:
         raise BadCheckpoint(
             f"{path} is damaged: its {', '.join(wrong)} cannot be.", hint="use the checkpoint before it."
@@ -158,20 +162,20 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(name, str) for name in value)
 
 
-def _is_told(value: Any) -> bool:
+def _is_metadata(value: Any) -> bool:
     """A table that is compared with what a person asks for."""
-    return _is_table(value) and not any(isinstance(one, torch.Tensor) for one in value.values())
+    return _is_table(value) and not any(isinstance(item, torch.Tensor) for item in value.values())
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
-_PARTS: dict[str, Callable[[Any], bool]] = {
+_FIELD_CHECKS: dict[str, Callable[[Any], bool]] = {
     "model": lambda value: (
         _is_table(value) and all(isinstance(weight, torch.Tensor) for weight in value.values())
     ),
-    **dict.fromkeys(("config", "loss", "settings"), _is_told),
+    **dict.fromkeys(("config", "loss", "settings"), _is_metadata),
     "training": _is_table,
     **dict.fromkeys(("epoch", "batch"), _is_count),
     "learning_rate": lambda value: isinstance(value, int | float) and math.isfinite(value),
@@ -188,8 +192,8 @@ def write_kept(folder: Path, checkpoint: Checkpoint) -> Path:
 
 def kept_checkpoints(folder: Path) -> list[Path]:
     """By epoch, oldest first."""
-    found = [(int(m[1]), p) for p in folder.glob("*.pt") if (m := _KEPT.fullmatch(p.name))]
-    return [path for _, path in sorted(found)]
+    numbered = [(int(m[1]), p) for p in folder.glob("*.pt") if (m := _KEPT.fullmatch(p.name))]
+    return [path for _, path in sorted(numbered)]
 
 
 def write_resumable(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -226,8 +230,8 @@ def forget_resumable(folder: Path) -> int:
 
 def sweep(folder: Path) -> None:
     """Removes what a writer killed in the middle left behind; for the only writer of `folder` to call."""
-    for left in folder.glob(".*.pt*.tmp"):
-        left.unlink(missing_ok=True)
+    for leftover in folder.glob(".*.pt*.tmp"):
+        leftover.unlink(missing_ok=True)
 
 
 def rng_states(device: torch.device) -> dict[str, torch.Tensor]:
@@ -246,8 +250,8 @@ def set_rng_states(states: Mapping[str, torch.Tensor], device: torch.device) -> 
 
 def _resumable(folder: Path) -> list[Path]:
     """Newest first."""
-    found = [(int(m[1]), int(m[2]), p) for p in folder.glob("*.pt") if (m := _RESUME.fullmatch(p.name))]
-    return [path for _, _, path in sorted(found, reverse=True)]
+    numbered = [(int(m[1]), int(m[2]), p) for p in folder.glob("*.pt") if (m := _RESUME.fullmatch(p.name))]
+    return [path for _, _, path in sorted(numbered, reverse=True)]
 
 
 def _plain(value: Any) -> Any:

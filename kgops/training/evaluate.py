@@ -124,9 +124,9 @@ class Evaluator:
             else self._by_relation(model, tails, heads)
         )
         done = 0
-        for places, block_ranks in blocks:
-            ranks[places] = block_ranks.double()
-            done += len(places)
+        for rows, block_ranks in blocks:
+            ranks[rows] = block_ranks.double()
+            done += len(rows)
             progress(done, len(ranks))
             if stop_requested():
                 return None
@@ -137,29 +137,29 @@ class Evaluator:
         """Blocks of tail queries; a head query is the tail query of the inverse relation."""
         # Sorted, so that queries with one (head, relation) lie side by side and are encoded once.
         order = _by_pair(queries)
-        for places in _pieces(order, _QUERIES_AT_ONCE):
-            block = queries[places]
+        for rows in _split(order, _QUERIES_AT_ONCE):
+            block = queries[rows]
             vectors = self._encode(model, block[:, 0], block[:, 1])
-            yield places, self._ranks(_Tails(model, vectors), block, block[:, 1])
+            yield rows, self._ranks(_Tails(model, vectors), block, block[:, 1])
 
     def _by_relation(
         self, model: ConvE, tails: torch.Tensor, heads: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Without inverse relations every head has to be encoded: once a relation, not once a triple."""
-        for places in _pieces(_by_pair(tails), _QUERIES_AT_ONCE):
-            block = tails[places]
+        for rows in _split(_by_pair(tails), _QUERIES_AT_ONCE):
+            block = tails[rows]
             vectors = self._encode(model, block[:, 0], block[:, 1] // 2)
-            yield places, self._ranks(_Tails(model, vectors), block, block[:, 1])
+            yield rows, self._ranks(_Tails(model, vectors), block, block[:, 1])
         order = heads[:, 1].argsort(stable=True)
         for virtual in heads[:, 1].bincount().nonzero()[:, 0]:
             group = order[heads[order, 1] == virtual]
             relation = virtual // 2
             everything = torch.arange(self.num_entities, device=self.device)
             vectors = self._encode(model, everything, relation.expand(self.num_entities))
-            for places in _pieces(group, _QUERIES_AT_ONCE):
-                block = heads[places]
+            for rows in _split(group, _QUERIES_AT_ONCE):
+                block = heads[rows]
                 yield (
-                    len(tails) + places,
+                    len(tails) + rows,
                     self._ranks(_Heads(model, vectors, block[:, 0]), block, block[:, 1]),
                 )
 
@@ -168,8 +168,8 @@ class Evaluator:
         new = torch.ones(len(pairs), dtype=torch.bool, device=pairs.device)
         new[1:] = (pairs[1:] != pairs[:-1]).any(dim=1)
         distinct = pairs[new]
-        parts = [model.encode(p[:, 0], p[:, 1]) for p in _pieces(distinct, _ENCODED_AT_ONCE)]
-        return torch.cat(parts)[new.cumsum(0) - 1]
+        vectors = [model.encode(p[:, 0], p[:, 1]) for p in _split(distinct, _ENCODED_AT_ONCE)]
+        return torch.cat(vectors)[new.cumsum(0) - 1]
 
     def _ranks(self, scorer: _Tails | _Heads, block: torch.Tensor, virtual: torch.Tensor) -> torch.Tensor:
         """Realistic ranks of `block`'s last column among all entities."""
@@ -187,9 +187,9 @@ class Evaluator:
             stop = min(start + self.chunk, self.num_entities)
             plane = self._buffers.take("plane", (stop - start, batch), true_scores.dtype)
             scorer.roughly(start, stop, plane)
-            place = flat - start * batch
-            inside = (place >= 0) & (place < plane.numel())
-            plane.view(-1)[place[inside]] = -torch.inf
+            index = flat - start * batch
+            inside = (index >= 0) & (index < plane.numel())
+            plane.view(-1)[index[inside]] = -torch.inf
             marks = self._buffers.take("marks", (stop - start, batch), true_scores.dtype)
             surely = torch.gt(plane, above, out=marks).sum(0)
             greater += surely
@@ -208,7 +208,7 @@ class Evaluator:
         greater: torch.Tensor,
         equal: torch.Tensor,
     ) -> None:
-        for pairs in _pieces(near.nonzero(), _PAIRS_AT_ONCE):
+        for pairs in _split(near.nonzero(), _PAIRS_AT_ONCE):
             queries = pairs[:, 1]
             scores, truth = scorer.exactly(queries, pairs[:, 0] + start), true_scores[queries]
             greater.index_add_(0, queries, (scores > truth).to(greater.dtype))
@@ -286,15 +286,15 @@ class _Answers:
         counts = torch.searchsorted(self._keys, wanted, right=True) - first
         rows = torch.repeat_interleave(counts)
         before = counts.cumsum(0) - counts
-        place = torch.arange(len(rows), device=rows.device) + (first - before)[rows]
-        return rows, self._answers[place]
+        index = torch.arange(len(rows), device=rows.device) + (first - before)[rows]
+        return rows, self._answers[index]
 
 
 def _key(subjects: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
     return (subjects << 32) + relations
 
 
-def _pieces(tensor: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
+def _split(tensor: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
     for start in range(0, len(tensor), size):
         yield tensor[start : start + size]
 

@@ -17,7 +17,7 @@ from kgops.models.conve import ConvE
 from kgops.training import checkpoints
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
-from kgops.training.data_parallel import Alone
+from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluator
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore, set_rate
@@ -64,7 +64,7 @@ def fit(
     stop_requested: Callable[[], bool] = lambda: False,
     *,
     resume: bool = False,
-    group: Alone | None = None,
+    group: SingleProcess | None = None,
     cleanup: MemoryCleanup = OFF,
 ) -> FitResult:
     """Trains `model` where it is and leaves the final weights in it.
@@ -74,7 +74,7 @@ def fit(
     believed; on one device with one number of threads the weights then are those of a run never stopped.
     Every process of a `group` calls this with the same arguments but the report, and gets the same result.
     """
-    run = _Run(model, graph, settings, folder, report, stop_requested, group or Alone(), cleanup)
+    run = _Run(model, graph, settings, folder, report, stop_requested, group or SingleProcess(), cleanup)
     run.begin(resume)
     return run.train()
 
@@ -88,7 +88,7 @@ class _Run:
         folder: Path,
         report: Report,
         stop_requested: Callable[[], bool],
-        group: Alone,
+        group: SingleProcess,
         cleanup: MemoryCleanup,
     ) -> None:
         self.model, self.graph, self.settings, self.group = model, graph, settings, group
@@ -100,7 +100,7 @@ class _Run:
         dtype = self.precision.dtype
         if model.entities.dtype == torch.float64:
             dtype = torch.float64
-        chunk = settings.chunk_for(self.device, group.of)
+        chunk = settings.chunk_for(self.device, group.world_size)
         self.schedule = Schedule(
             settings.schedule,
             settings.learning_rate,
@@ -117,7 +117,7 @@ class _Run:
             batch_size=settings.batch_size,
             seed=settings.seed,
             device=self.device,
-            share=(group.which, group.of),
+            share=(group.rank, group.world_size),
         )
         if model.config.batch_norm and min(settings.batch_size, self.batches.num_queries) < 2:
             raise BadJob(
@@ -131,7 +131,7 @@ class _Run:
             model,
             settings.build_loss(dtype, chunk),
             build_optimizer(settings.optimizer, model, settings.learning_rate, settings.weight_decay),
-            asked=(settings.compile, settings.cuda_graphs),
+            requested=(settings.compile, settings.cuda_graphs),
             usual_size=self.batches.usual_size,
             checkpointing=settings.gradient_checkpointing,
             report=report,
@@ -153,25 +153,25 @@ class _Run:
         self.group.check_same(self.model, "before the first step")
 
     def _take_up(self) -> None:
-        found, refused = checkpoints.newest_resumable(self.keeper.checkpoints, self.device)
+        checkpoint, refused = checkpoints.newest_resumable(self.keeper.checkpoints, self.device)
         for error in refused:
             self.report.note(f"{error.message} {error.hint or ''}".strip())
-        if found is None:
+        if checkpoint is None:
             self.report.note("there is no checkpoint to resume from: training starts at epoch 1.")
             return
-        refuse_foreign(found, self.graph, self.model, self.settings)
-        self.model.load_state_dict(dict(found.model))
-        restore(self.step.optimizer, dict(found.training["optimizer"]))
-        self.schedule.load_state_dict(dict(found.training["schedule"]))
-        self.step.overflows = int(found.training["overflows"])
-        self.state = TrainState(**found.training["state"])
-        before = int(found.settings["batch_size"])
+        refuse_foreign(checkpoint, self.graph, self.model, self.settings)
+        self.model.load_state_dict(dict(checkpoint.model))
+        restore(self.step.optimizer, dict(checkpoint.training["optimizer"]))
+        self.schedule.load_state_dict(dict(checkpoint.training["schedule"]))
+        self.step.overflows = int(checkpoint.training["overflows"])
+        self.state = TrainState(**checkpoint.training["state"])
+        before = int(checkpoint.settings["batch_size"])
         if before != self.settings.batch_size:
             # As many queries as were done, in the same order; a last part of a batch comes twice.
             done = self.state.batch * before // self.settings.batch_size
             self.state.batch = min(done, len(self.batches) - 1)
         # Last, since nothing may draw random numbers between here and the next batch.
-        checkpoints.set_rng_states(found.training["rng"], self.device)
+        checkpoints.set_rng_states(checkpoint.training["rng"], self.device)
         self.report.note(f"resumed after epoch {self.state.epoch} and {self.state.batch} batches.")
         self.cleanup.between_phases()
 
@@ -332,8 +332,10 @@ class _Run:
 def _report_options(report: Report, settings: TrainSettings, precision: Precision, chunk: int) -> None:
     report.option("precision", precision.requested, precision.applied, precision.reason)
     report.option("batch_size", settings.batch_size, settings.batch_size, None)
-    asked = "auto" if settings.entity_chunk is None else settings.entity_chunk
-    report.option("entity_chunk", asked, chunk, "by device and batch size" if asked == "auto" else None)
+    requested = "auto" if settings.entity_chunk is None else settings.entity_chunk
+    report.option(
+        "entity_chunk", requested, chunk, "by device and batch size" if requested == "auto" else None
+    )
     wanted = "on" if settings.gradient_checkpointing else "off"
     report.option("gradient_checkpointing", wanted, wanted, None)
 

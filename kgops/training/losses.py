@@ -184,11 +184,11 @@ class _Walk:
         """(entities of the chunk, queries), in the queries' dtype, in a buffer the caller may change."""
         stop = min(start + self.loss.chunk, self.total)
         shape = (stop - start, self.batch)
-        part, bias = self.entities[start:stop], self.biases[start:stop, None]
+        entities, bias = self.entities[start:stop], self.biases[start:stop, None]
         plane = self.buffers.take("scores", shape, self.queries.dtype)
         if self.low:
-            return torch.add(self._product(self._low(part), self.small.t()), bias, out=plane)
-        return torch.addmm(bias, part, self.queries.t(), out=plane)
+            return torch.add(self._product(self._low(entities), self.small.t()), bias, out=plane)
+        return torch.addmm(bias, entities, self.queries.t(), out=plane)
 
     def at_positives(self, start: int, plane: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Where in the flattened chunk each positive lies, and whether it does at all.
@@ -196,9 +196,9 @@ class _Walk:
         Those outside point at place 0 with weight 0: no answer has to come back from the device
         to find out how many are inside.
         """
-        place = self.flat - start * self.batch
-        inside = (place >= 0) & (place < plane.numel())
-        return place * inside, inside
+        index = self.flat - start * self.batch
+        inside = (index >= 0) & (index < plane.numel())
+        return index * inside, inside
 
     def add(
         self,
@@ -210,17 +210,17 @@ class _Walk:
     ) -> None:
         """Takes the chunk's score gradients, `scale` still to be applied, into all three gradients."""
         stop = start + len(plane)
-        part, own = self.entities[start:stop], d_entities[start:stop]
+        entities, own = self.entities[start:stop], d_entities[start:stop]
         if not self.low and not isinstance(scale, torch.Tensor):
             torch.mul(plane.sum(1), scale, out=d_biases[start:stop])
-            self.d_queries.addmm_(plane.t(), part)
+            self.d_queries.addmm_(plane.t(), entities)
             torch.addmm(own, plane, self.queries, beta=0, alpha=scale, out=own)
             return
         low_plane = self.buffers.take("low_scores", tuple(plane.shape), self.loss.dtype)
         torch.mul(self.kernels.round(plane, low_plane), scale, out=d_biases[start:stop])
         # Scaled after the product and in the wide type: inside, half-precision gradients vanish.
         own.copy_(self._product(low_plane, self.small)).mul_(scale)
-        self.d_queries += self._product(low_plane.t(), self._low(part))
+        self.d_queries += self._product(low_plane.t(), self._low(entities))
 
     def _product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         if a.is_cuda and a.dtype in (torch.float16, torch.bfloat16):
@@ -232,10 +232,10 @@ class _Walk:
         out = self.buffers.take("low_product", (a.shape[0], b.shape[1]), a.dtype)
         return torch.mm(a, b, out=out)
 
-    def _low(self, part: torch.Tensor) -> torch.Tensor:
+    def _low(self, entities: torch.Tensor) -> torch.Tensor:
         if not self.low:
-            return part
-        return self.buffers.take("low_entities", tuple(part.shape), self.loss.dtype).copy_(part)
+            return entities
+        return self.buffers.take("low_entities", tuple(entities.shape), self.loss.dtype).copy_(entities)
 
 
 def _bce(
@@ -253,14 +253,14 @@ def _bce(
     for start in walk.starts():
         plane = walk.scores(start)
         flat = plane.view(-1)
-        place, inside = walk.at_positives(start, plane)
+        index, inside = walk.at_positives(start, plane)
         if want_value:
             value += torch.nn.functional.softplus(plane).sum(dtype=torch.float64)
-            value -= more * (flat[place] * inside).sum(dtype=torch.float64)
+            value -= more * (flat[index] * inside).sum(dtype=torch.float64)
             if zero:
                 value -= zero * plane.sum(dtype=torch.float64)
         walk.kernels.sigmoid_above(plane, zero)
-        flat.index_add_(0, place, inside * torch.full((), -more, dtype=plane.dtype, device=plane.device))
+        flat.index_add_(0, index, inside * torch.full((), -more, dtype=plane.dtype, device=plane.device))
         walk.add(start, plane, d_entities, d_biases, scale * per_score)
     walk.d_queries *= scale * per_score
     return LossResult((value * per_score).to(walk.queries.dtype) if want_value else None, walk.d_queries)
@@ -283,8 +283,8 @@ def _softmax(
     for start in walk.starts():
         plane = walk.scores(start)
         walk.kernels.share_above(plane, highest, inverse, smoothing / walk.total)
-        place, inside = walk.at_positives(start, plane)
-        plane.view(-1).index_add_(0, place, -share * inside)
+        index, inside = walk.at_positives(start, plane)
+        plane.view(-1).index_add_(0, index, -share * inside)
         walk.add(start, plane, d_entities, d_biases, scale / walk.batch)
     walk.d_queries *= scale / walk.batch
     if value is None:
@@ -304,8 +304,8 @@ def _sum_exp(
     for start in walk.starts():
         plane = walk.scores(start)
         if value is not None:
-            place, inside = walk.at_positives(start, plane)
-            value += (plane.view(-1)[place] * (share * inside)).sum(dtype=torch.float64)
+            index, inside = walk.at_positives(start, plane)
+            value += (plane.view(-1)[index] * (share * inside)).sum(dtype=torch.float64)
             if smoothing:
                 value += smoothing / walk.total * plane.sum(dtype=torch.float64)
         higher = torch.maximum(highest, plane.amax(0))

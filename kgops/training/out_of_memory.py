@@ -29,7 +29,7 @@ _SIGNS = (
 )
 _ONLY_UNDER_A_LIMIT = ("can't start new thread",)  # whose stack has no room; else too many threads
 _HOST = "host memory ran out"
-_ASKED = re.compile(r"tried to allocate (\d+) bytes")
+_REQUESTED = re.compile(r"tried to allocate (\d+) bytes")
 _MIB = 1 << 20
 _NEXT_TO_NOTHING = 32 * _MIB  # a library that loads asks for its memory in pieces of this order
 
@@ -65,14 +65,14 @@ def describe(error: BaseException) -> str:
         "CUDA" in text or "HIP" in text or text.startswith(_HOST)
     ):  # the last by a process that ran out for this one
         return text[:300]
-    asked = _ASKED.search(text)
-    parts = [f"{int(asked[1]) / _MIB:,.0f} MiB more were asked for"] if asked else []
+    requested = _REQUESTED.search(text)
+    details = [f"{int(requested[1]) / _MIB:,.0f} MiB more were asked for"] if requested else []
     used = _in_use()
     if used is not None:
-        parts.append(f"{used / _MIB:,.0f} MiB were in use")
+        details.append(f"{used / _MIB:,.0f} MiB were in use")
     if limit is not None:
-        parts.append(f"the limit is {limit / _MIB:,.0f} MiB")
-    return f"{_HOST}: {', '.join(parts) or type(error).__name__}"
+        details.append(f"the limit is {limit / _MIB:,.0f} MiB")
+    return f"{_HOST}: {', '.join(details) or type(error).__name__}"
 
 
 def make_room() -> int | None:
@@ -132,7 +132,7 @@ def _in_use() -> int | None:
 def _status(name: str) -> int | None:
     """In bytes; None where the system does not say."""
     try:
-        found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+        match = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) << 10 if found else None
+    return int(match[1]) << 10 if match else None

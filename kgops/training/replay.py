@@ -30,13 +30,13 @@ class StaticBatch:
         self.batch = Batch(empty(size), empty(size), Positives(empty(room), empty(room)))
 
     def fill(self, batch: Batch) -> None:
-        count, own = len(batch.positives), self.batch
-        own.heads.copy_(batch.heads)
-        own.relations.copy_(batch.relations)
-        own.positives.rows[:count].copy_(batch.positives.rows)
-        own.positives.rows[count:].zero_()
-        own.positives.entities[:count].copy_(batch.positives.entities)
-        own.positives.entities[count:].fill_(self._nowhere)
+        count, static = len(batch.positives), self.batch
+        static.heads.copy_(batch.heads)
+        static.relations.copy_(batch.relations)
+        static.positives.rows[:count].copy_(batch.positives.rows)
+        static.positives.rows[count:].zero_()
+        static.positives.entities[:count].copy_(batch.positives.entities)
+        static.positives.entities[count:].fill_(self._nowhere)
 
 
 class ReplayedStep:

@@ -12,7 +12,7 @@ from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers, FusedEncoder, grad_of
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
-from kgops.training.data_parallel import Alone
+from kgops.training.data_parallel import SingleProcess
 from kgops.training.losses import EntityLoss, ScoreKernels
 
 __all__ = ["TrainStep"]
@@ -37,16 +37,16 @@ class TrainStep:
         rows_at_once: int = 256,
         compiler: Compiler | None = None,
         compiled_size: int = 0,
-        group: Alone | None = None,
+        group: SingleProcess | None = None,
     ) -> None:
         self.model, self.loss, self.optimizer = model, loss, optimizer
-        self.group = group or Alone()
+        self.group = group or SingleProcess()
         self.compiler, self.compiled_size = compiler, compiled_size
         device = model.entities.device
         # What is many small operations is slow on a GPU alone; a compiler for CPUs takes 10 s for each.
         small = compiler if compiler is not None and device.type == "cuda" else _as_it_is
         front, finish = model.normed_image, model.finish
-        if self.group.of > 1:
+        if self.group.world_size > 1:
             front, finish = partial(front, whole=self.group), partial(finish, whole=self.group)
         self._front, self._finish = small(front), small(finish)
         self._kernels = ScoreKernels.of(compiler or _as_it_is)

@@ -22,15 +22,15 @@ def read_saved(path: Path, device: torch.device | str = "cpu", *, mmap: bool = F
     with path.open("rb") as file:
         _must_be_stored(file)
     try:
-        found = torch.load(path, map_location=device, weights_only=True, mmap=mmap)
+        value = torch.load(path, map_location=device, weights_only=True, mmap=mmap)
     except OSError:
         raise
     except Exception as error:  # of bytes that torch did not write its unpickler may raise anything
         if is_out_of_memory(error):
             raise
         raise ValueError(f"torch cannot read it: {type(error).__name__}") from error
-    _must_hold_its_tensors(found)
-    return found
+    _must_hold_its_tensors(value)
+    return value
 
 
 def _must_be_stored(file: Any) -> None:
@@ -47,9 +47,9 @@ def _must_be_stored(file: Any) -> None:
         raise ValueError("it says it is larger than it is")
 
 
-def _must_hold_its_tensors(found: Any) -> None:
+def _must_hold_its_tensors(value: Any) -> None:
     """A view may say it has more numbers than its storage: copying it would make them."""
-    waiting, seen = [found], set()
+    waiting, seen = [value], set()
     while waiting:
         one = waiting.pop()
         if isinstance(one, torch.Tensor):
