@@ -80,7 +80,7 @@ def test_what_an_earlier_phase_left_goes_back_before_the_first_step() -> None:
     first: list[str] = []
     cleanup = gpu.cleanup(on_first=first.append)
     assert (gpu.free, gpu.reserved) == (500, 600)
-    assert first == [cleanup.summary] == ["freed 400 MiB, 1 time"]
+    assert first == [cleanup.summary] == ["gave back 400 MiB, 1 time"]
 
 
 def test_memory_that_runs_short_within_a_phase_is_given_back_and_counted() -> None:
@@ -92,7 +92,7 @@ def test_memory_that_runs_short_within_a_phase_is_given_back_and_counted() -> No
     assert (gpu.free, gpu.reserved, cleanup.times) == (700, 600, 1)
     gpu.take(804)
     cleanup.between_phases()
-    assert cleanup.summary.startswith("freed 1,204 MiB, 2 times")
+    assert cleanup.summary.startswith("gave back 1,204 MiB, 2 times")
 
 
 def test_what_steps_take_again_stays_theirs_until_the_next_phase() -> None:
@@ -129,7 +129,7 @@ def test_a_cache_without_a_whole_free_piece_counts_as_not_given_back() -> None:
     gpu = Gpu(free=10, reserved=1000, unused=400, fixed=True)
     cleanup = gpu.cleanup()
     gpu.steps(cleanup, 2000)
-    assert cleanup.times == 0 and "freed" not in cleanup.summary
+    assert cleanup.times == 0 and "gave back" not in cleanup.summary
 
 
 def test_asking_comes_less_often_the_dearer_it_is() -> None:

@@ -50,7 +50,7 @@ class Vocabulary:
 
 
 def _by_number(label: str) -> tuple[int, str, str]:
-    """Checks without int(), which Python refuses from 4300 digits on."""
+    """Sort key by value, without int(), which Python refuses from 4300 digits on."""
     digits = label.lstrip("0")
     return len(digits), digits, label
 
@@ -87,7 +87,7 @@ def _two_columns(path: Path, line_number: int, line: str) -> tuple[str, str]:
 
 
 def _label_first(path: Path, rows: list[tuple[int, str, str]]) -> list[tuple[int, str, int]]:
-    """Index of the id column: the one that numbers from 0; the second if both do."""
+    """Rows as (line, label, id). The id column is the one that numbers from 0; the second if both do."""
     columns = [[left.strip() for _, left, _ in rows], [right.strip() for _, _, right in rows]]
     numberings = [{int(text) for text in column if is_id(text)} for column in columns]
     whole = [all(map(is_id, column)) for column in columns]

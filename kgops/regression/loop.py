@@ -1,4 +1,4 @@
-"""The loop of a regression on flights: stage by stage, stopping when asked, resumed as if never stopped."""
+"""Training loop of the regression: stages, epochs, validation, stop requests and exact resume."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from kgops.training.reporter import Progress, Report
 
 __all__ = ["Regression", "regress"]
 
-_LOSSES_AT_ONCE = 32  # fetched from a GPU together, since each would wait for it
+_LOSSES_AT_ONCE = 32  # losses fetched from a GPU at once, since each fetch waits for it
 
 
 @dataclass
 class Regression:
-    """How it ended: "finished" or "requested" to stop. By stage a report on the flight held out, and the predicted
+    """Result: "finished" or "requested" to stop; for each stage a report on the held-out flight, and the predicted
     and true heights of its windows."""
 
     stopped: str
@@ -61,10 +61,10 @@ def regress(
     resume: bool = False,
     cleanup: MemoryCleanup = OFF,
 ) -> Regression:
-    """Runs all stages that `settings` ask for; weights of each stage's best epoch lie in `folder`.
+    """Runs all stages in `settings`; writes the weights of each stage's best epoch to `folder`.
 
-    With `resume` it goes on from the newest checkpoint there that can be believed; on one device with one
-    number of threads the weights then are those of a run never stopped.
+    With `resume` it continues from the newest valid checkpoint there; with an unchanged device and number of
+    threads the weights equal those of an uninterrupted run.
     """
     run = _Run(flights, config, settings, folder, report, stop_requested, torch.device(device), cleanup)
     run.begin(resume)
@@ -98,13 +98,13 @@ class _Run(Session):
         )
 
     def _train_stage(self) -> bool:
-        """The rest of the stage's epochs; False if asked to stop before their end."""
+        """Trains the rest of the stage's epochs; False if a stop was requested before their end."""
         self.model.train()
         batches = len(self.data.stream)
         done = self.state.epoch * batches + self.state.batch
         progress = Progress(self.report, self.stage.name, "batch", done=done)
         while True:
-            # After a resume too: an epoch may be complete and its validation still owed.
+            # After a resume too: an epoch may be complete without its validation.
             if self.state.owed:
                 if not self._epoch_done():
                     return False
@@ -114,7 +114,7 @@ class _Run(Session):
                 return False
 
     def _epoch(self, progress: Progress) -> bool:
-        """The rest of the next epoch; False if asked to stop before its end."""
+        """Trains the rest of the epoch; False if a stop was requested before its end."""
         s, batches = self.state, len(self.data.stream)
         started, first = time.monotonic(), s.batch
         losses: list[torch.Tensor] = []
@@ -139,7 +139,7 @@ class _Run(Session):
         return True
 
     def _take(self, batch: Batch) -> torch.Tensor:
-        """One step on this batch; its loss, still on the device."""
+        """One step on this batch; returns its loss on the device."""
         s, warmup = self.state, self.settings.warmup_steps
         if s.batch == 0 or s.step <= warmup:
             rising = min(1.0, (s.step + 1) / warmup) if warmup else 1.0
@@ -152,7 +152,7 @@ class _Run(Session):
         return value
 
     def _epoch_done(self) -> bool:
-        """Validation after an epoch; False if asked to stop before the next."""
+        """Validates after an epoch; False if a stop was requested before the next."""
         s = self.state
         last = s.epoch == self.stage.epochs
         if s.epoch == 1 or last:
@@ -169,7 +169,7 @@ class _Run(Session):
         return last or s.early or not self.stop_requested()
 
     def _finish_stage(self) -> bool:
-        """Judges the best epoch on the flight held out and begins the next stage; False if asked to stop."""
+        """Evaluates the best epoch on the held-out flight and begins the next stage; False if a stop was requested."""
         s, stage = self.state, self.stage
         path = self.folder / stage.weights_file
         load_weights(self.model, checkpoints.read_checkpoint(path, self.device).model)
@@ -183,10 +183,8 @@ class _Run(Session):
             self.save()
         return self.all_done or not self.stop_requested()
 
-    # --- its parts ------------------------------------------------------------------------------------
-
     def _validate(self) -> float | None:
-        """The mean loss of the windows that nobody trains on; None if asked to stop before their end."""
+        """The mean loss of the validation windows; None if a stop was requested before their end."""
         s, data = self.state, self.data
         left = len(data.training.valid)
 
@@ -206,7 +204,7 @@ class _Run(Session):
         scaled = (data.scaling.standardised(one) for one in (predicted, true))
         loss = float(self.step.loss(*scaled).mean())
         if not math.isfinite(loss):
-            raise self._diverged(f"the validation loss of epoch {s.epoch} is no number any more")
+            raise self._diverged(f"the validation loss of epoch {s.epoch} is NaN or infinite")
         errors = Heights.of(predicted, true)
         s.history[-1]["valid"] = {"loss": loss, **errors.to_dict()}
         self.report.metric("valid_mae", errors.mae, s.all_epochs)
@@ -217,7 +215,7 @@ class _Run(Session):
         return loss
 
     def _judge(self, stage: Stage) -> bool:
-        """False if asked to stop before its end."""
+        """Predicts the held-out flight; False if a stop was requested before its end."""
         frames, done = self.config.temporal_frames, 0
         held = Training.of((stage.held_out,), frames)
         progress = Progress(self.report, "test", "window")
@@ -239,7 +237,7 @@ class _Run(Session):
         return True
 
     def _take_losses(self, losses: list[torch.Tensor]) -> None:
-        """Adds up what the device has computed, and looks whether it still is numbers."""
+        """Adds up losses from the device and raises if training has diverged."""
         values = torch.stack(losses).double().tolist() if losses else []
         losses.clear()
         trouble = self.state.add_losses(values)
@@ -257,7 +255,7 @@ class _Run(Session):
         )
 
     def _report_epoch(self, seconds: float | None) -> None:
-        """Of the epoch that has just ended; what comes last is what lists show of a run."""
+        """Reports the epoch that has just ended; lists of runs show the metric that is reported last."""
         s = self.state
         loss, rate = s.loss_sum / max(s.losses, 1), rate_of(self.step.optimizer)
         entry = {"stage": self.stage.name, "epoch": s.epoch + 1, "loss": loss, "learning_rate": rate}
@@ -288,7 +286,7 @@ class _Run(Session):
 
 
 def _waiting(batches: Iterator[Batch]) -> Iterator[tuple[Batch, float]]:
-    """Each batch with the seconds its step had to wait for it."""
+    """Each batch with the seconds that its step waited for it."""
     while True:
         started = time.monotonic()
         batch = next(batches, None)

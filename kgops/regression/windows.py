@@ -1,4 +1,4 @@
-"""Windows of consecutive frames, built when they are asked for, with the height at their middle as target."""
+"""Windows of consecutive frames, built lazily; the target is the height at the middle frame."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kgops.regression.flights import Flight
 
 __all__ = ["Batch", "Windows", "ahead"]
 
-GAP = 5.0  # a pause of this many usual intervals between frames ends what belongs together
+GAP = 5.0  # a gap of this many usual frame intervals ends a sequence
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """`images` (batch, frames, height, width) as the file has them, `angles` (batch, frames, 2) zenith and
+    """`images` (batch, frames, height, width) as stored, `angles` (batch, frames, 2) zenith and
     azimuth in degrees, `heights` (batch,) in km, and the number of each window's flight."""
 
     images: torch.Tensor
@@ -38,7 +38,7 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         tensors = (self.images, self.angles, self.heights, self.flights)
         if device.type == "cuda":
-            # From pinned memory, so that the copy runs beside the step before it.
+            # From pinned memory, so that the copy overlaps the previous step.
             return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors))
         return Batch(*(tensor.to(device) for tensor in tensors))
 
@@ -46,7 +46,7 @@ class Batch:
 class Windows:
     """All windows of `frames` consecutive frames of some flights, numbered flight by flight.
 
-    Nothing is read but what `batch` is asked for. Windows do not reach over a pause of the camera.
+    Only `batch` reads frames. Windows do not span a pause of the camera.
     """
 
     def __init__(self, flights: Sequence[Flight], frames: int) -> None:
@@ -56,7 +56,7 @@ class Windows:
             if not len(firsts):
                 raise BadInput(
                     f"{flight.path} has no {frames} frames (temporal_frames) in a row without a pause.",
-                    hint="fewer frames in a window, or leave this flight out.",
+                    hint="use fewer frames per window, or leave this flight out.",
                 )
         self._starts = np.concatenate(starts) if starts else np.empty(0, np.int64)
         self.flight_of = np.repeat(np.arange(len(starts)), [len(firsts) for firsts in starts])
@@ -95,7 +95,7 @@ class Windows:
 
 
 def ahead(make: Sequence[Callable[[], _T]], depth: int = 2) -> Iterator[_T]:
-    """What each of `make` gives, in order, made by a thread while whoever asks is busy with those before."""
+    """Results of the functions in `make`, in order, computed ahead by a thread."""
     results: queue.Queue[tuple[_T | None, BaseException | None]] = queue.Queue(depth)
     enough = threading.Event()
 
@@ -105,7 +105,7 @@ def ahead(make: Sequence[Callable[[], _T]], depth: int = 2) -> Iterator[_T]:
                 return
             try:
                 results.put((load(), None))
-            except BaseException as error:  # for whoever asks: here nobody would see it
+            except BaseException as error:  # re-raised in the consumer
                 results.put((None, error))
                 return
 
@@ -136,5 +136,5 @@ def _starts(flight: Flight, frames: int) -> NDArray[np.int64]:
 
 
 def _widened(images: NDArray[np.generic]) -> NDArray[np.generic]:
-    """As bytes where the file has bytes, which is a quarter of what goes to the device; else as float32."""
+    """Keeps uint8 images, a quarter of the bytes to transfer; converts others to float32."""
     return images if images.dtype == np.uint8 else images.astype(np.float32)

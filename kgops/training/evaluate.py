@@ -1,8 +1,8 @@
 """Filtered link prediction: MRR and Hits@k for heads, tails and both, with realistic ranks.
 
-The same ranks PyKEEN's RankBasedEvaluator gives, sooner: scores come from a matrix product over a chunk
-of candidates at a time, and only candidates too near to the true score for a matrix product's rounding
-to decide are scored again one by one, in the arithmetic that PyKEEN uses for all of them.
+Ranks equal those of PyKEEN's RankBasedEvaluator. Scores come from matrix products over chunks of candidates.
+Only candidates within the rounding of a matrix product from the true score are scored again one by one, in
+PyKEEN's arithmetic.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["Evaluation", "Evaluator", "Metrics"]
 HITS_AT = (1, 3, 10)
 _QUERIES_AT_ONCE = 512
 _ENCODED_AT_ONCE = 256
-_PAIRS_AT_ONCE = 1 << 10  # a bound on what settling them takes, which a prediction has to assume
+_PAIRS_AT_ONCE = 1 << 10  # bounds the memory of scoring them again, for the memory estimate
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Means over ranks; None where there was nothing to rank."""
+    """Means over ranks; None without ranks."""
 
     count: int
     mrr: float | None
@@ -50,7 +50,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Realistic ranks of each evaluated triple's head and tail, in the order the triples were given."""
+    """Realistic ranks of each evaluated triple's head and tail, in the order of the triples."""
 
     head_ranks: torch.Tensor
     tail_ranks: torch.Tensor
@@ -74,7 +74,7 @@ class Evaluation:
 class Evaluator:
     """Ranks triples against all entities, leaving out other answers known to be true.
 
-    `known` are all true triples (train, validation and test). Built once, used for every validation.
+    `known` are all true triples (train, validation and test). One instance serves all validations.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Evaluator:
         stop_requested: Callable[[], bool] = lambda: False,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Evaluation | None:
-        """Evaluates in eval mode and gives the model back in the mode it had; None if asked to stop."""
+        """Evaluates in eval mode and restores the model's mode; None if a stop was requested."""
         was_training = model.training
         model.eval()
         try:
@@ -135,7 +135,7 @@ class Evaluator:
 
     def _by_inverse(self, model: ConvE, queries: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Blocks of tail queries; a head query is the tail query of the inverse relation."""
-        # Sorted, so that queries with one (head, relation) lie side by side and are encoded once.
+        # Sorted, so that queries with an equal (head, relation) are adjacent and encoded once.
         order = _by_pair(queries)
         for rows in _split(order, _QUERIES_AT_ONCE):
             block = queries[rows]
@@ -145,7 +145,7 @@ class Evaluator:
     def _by_relation(
         self, model: ConvE, tails: torch.Tensor, heads: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Without inverse relations every head has to be encoded: once a relation, not once a triple."""
+        """Without inverse relations every head is encoded: once per relation, not once per triple."""
         for rows in _split(_by_pair(tails), _QUERIES_AT_ONCE):
             block = tails[rows]
             vectors = self._encode(model, block[:, 0], block[:, 1] // 2)
@@ -179,7 +179,7 @@ class Evaluator:
         margin = scorer.margin()
         above, below = true_scores + margin, true_scores - margin
         rows, others = self._known.of(block[:, 0], virtual)
-        # The true answer leaves with the others: it is no candidate against itself.
+        # Removes the true answer too: it is no candidate against itself.
         flat = torch.cat([others, truth]) * batch + torch.cat([rows, queries])
         greater = torch.zeros_like(true_scores)
         equal = torch.zeros_like(true_scores)
@@ -196,7 +196,7 @@ class Evaluator:
             if bool((torch.ge(plane, below, out=marks).sum(0) > surely).any()):
                 near = (plane >= below) & (plane <= above)
                 self._settle(scorer, near, start, true_scores, greater, equal)
-        # NaN compares as false with everything, which would make a ruined model the best of all.
+        # Comparisons with NaN are false, which would rank a diverged model best.
         return (1 + greater + equal / 2).where(true_scores.isfinite(), torch.nan)
 
     def _settle(
@@ -217,7 +217,7 @@ class Evaluator:
 
 @contextmanager
 def _full_float32() -> Iterator[None]:
-    """TF32 off: its products are a thousand times further off than the margin allows for."""
+    """Turns TF32 off: its errors are a thousand times larger than the margin."""
     backends: Any = torch.backends
     before = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest")
@@ -230,7 +230,7 @@ def _full_float32() -> Iterator[None]:
 
 
 class _Tails:
-    """Candidates are tails: one vector a query, all entities to multiply with."""
+    """Scores tails as candidates: one vector per query times all entities."""
 
     def __init__(self, model: ConvE, vectors: torch.Tensor) -> None:
         self.model, self.vectors = model, vectors
@@ -248,7 +248,7 @@ class _Tails:
 
 
 class _Heads:
-    """Candidates are heads under one relation: a vector for every entity, one tail a query."""
+    """Scores heads as candidates under one relation: a vector for every entity, one tail per query."""
 
     def __init__(self, model: ConvE, vectors: torch.Tensor, tails: torch.Tensor) -> None:
         self.model, self.vectors, self.tails = model, vectors, tails
@@ -266,13 +266,13 @@ class _Heads:
 
 
 def _margin(norms: torch.Tensor, largest: torch.Tensor, model: ConvE) -> torch.Tensor:
-    """How far two ways of summing the same score can lie apart: twice the bound for a dot product."""
+    """Largest difference between two summation orders of a score: twice the bound for a dot product."""
     dim, eps = model.config.embedding_dim, torch.finfo(norms.dtype).eps
     return 2 * (dim + 2) * eps * (norms * largest + model.biases.abs().max())
 
 
 class _Answers:
-    """All known answers of a query, for queries (subject, 2r) and, of inverses, (object, 2r + 1)."""
+    """Known answers of queries (subject, 2r) and, for inverse relations, (object, 2r + 1)."""
 
     def __init__(self, known: torch.Tensor) -> None:
         rows = torch.cat([query_rows(known, True), inverse_triples(known)])

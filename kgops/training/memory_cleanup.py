@@ -117,7 +117,7 @@ class MemoryCleanup:
         notes = []
         if self.times:
             cost = f", for {self.cost:.2%} of the time" if self._freeing_s and self.cost else ""
-            notes.append(f"freed {self.freed_bytes / 2**20:,.0f} MiB, {_times(self.times)}{cost}")
+            notes.append(f"gave back {self.freed_bytes / 2**20:,.0f} MiB, {_times(self.times)}{cost}")
         if self.reallocated:
             notes.append(f"the next steps allocated it again {_times(self.reallocated)}")
         if self.postponed:
