@@ -142,7 +142,7 @@ class OurStep:
             self.model,
             settings.build_loss(self.precision.dtype, settings.chunk_for(device)),
             build_optimizer(settings.optimizer, self.model, settings.learning_rate),
-            asked=(settings.compile, settings.cuda_graphs),
+            requested=(settings.compile, settings.cuda_graphs),
             usual_size=self.batches.usual_size,
             checkpointing=False,
             report=self.report,

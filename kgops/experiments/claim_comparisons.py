@@ -83,7 +83,7 @@ def _together(
     """Several turns in each run, since loading libraries takes longer than a turn, and several parts in each turn: the
     quartiles of a few pairs are hardly ever those of the next few."""
     command = [sys.executable, "-P", "-m", f"kgops.trials.{module}", *words]
-    command += ["--turns", str(often.turns), "--parts", str(often.parts), "--round", "{round}"]
+    command += ["--trials", str(often.turns), "--repetitions", str(often.parts), "--round", "{round}"]
     job = read_job({"workload": "exec", "exec": {"command": command}}, name)
     pairs = often.turns * often.parts
     return Contest(name, dict.fromkeys(variants, job), often.runs * pairs, together=True, turns=pairs)

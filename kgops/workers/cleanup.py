@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from kgops.jobs.job import Job
-from kgops.training.memory_cleanup import OFF, CudaAccounts, MemoryCleanup
+from kgops.training.memory_cleanup import OFF, CudaMemory, MemoryCleanup
 from kgops.workers.report import Reporter
 
 __all__ = ["cleanup_for", "memory_cleanup"]
@@ -20,7 +20,7 @@ def cleanup_for(job: Job, device: torch.device) -> MemoryCleanup:
     """For a process that reports nothing of it. On unless somebody disabled it, as in the group's scripts."""
     if device.type != "cuda" or not job.options.get(_NAME, True):
         return OFF
-    return MemoryCleanup(CudaAccounts(device))
+    return MemoryCleanup(CudaMemory(device))
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def memory_cleanup(
         report.option(_NAME, asked, "on", f"{summary} ({whose})" if whose else summary)
 
     # Told the first time too: of a worker that is killed later nobody else would hear it.
-    cleanup = MemoryCleanup(CudaAccounts(device), when_first=tell)
+    cleanup = MemoryCleanup(CudaMemory(device), on_first=tell)
     try:
         yield cleanup
     finally:

@@ -17,7 +17,7 @@ from kgops.jobs.on_device import of_training, works_without
 from kgops.jobs.train import FILES, spread_problems
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.checkpoints import read_checkpoint
-from kgops.training.data_parallel import Alone
+from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluation, Evaluator
 from kgops.training.loop import FitResult, fit
 from kgops.training.out_of_memory import host_memory_mib
@@ -79,23 +79,23 @@ def train_conve(
     results: Path,
     report: Reporter,
     stop: Callable[[], bool],
-    group: Alone | None = None,
+    group: SingleProcess | None = None,
 ) -> dict[str, float]:
     """What the training found, as metrics. Of a `group` each process calls this, and the first writes."""
-    group = group or Alone()
+    group = group or SingleProcess()
     torch.manual_seed(job.settings["seed"])
     config = model_config(job.settings, graph)
     settings = train_settings(job)
     if works_without(job, place_of(device)):
         settings = dataclasses.replace(settings, compile="off")
-    if group.of > 1:
+    if group.world_size > 1:
         settings = dataclasses.replace(settings, compile="off", cuda_graphs=False)
-    gflop = step_gflop(config, settings.batch_size // group.of)
-    choose_threads(gflop, "a step", device, report, processes=group.of)
+    gflop = step_gflop(config, settings.batch_size // group.world_size)
+    choose_threads(gflop, "a step", device, report, processes=group.world_size)
     model = ConvE(config).to(device)
     report_options(job, device, settings, report, group)
     resume = (results / "checkpoints").exists()
-    whose = f"in the first of {group.of} processes" if group.of > 1 else None
+    whose = f"in the first of {group.world_size} processes" if group.world_size > 1 else None
     with memory_cleanup(job, device, report, whose=whose) as cleanup:
         done = fit(model, graph, settings, results, report, stop, resume=resume, group=group, cleanup=cleanup)
         if done.stopped == "requested":
@@ -172,7 +172,7 @@ def train_settings(job: Job) -> TrainSettings:
 
 
 def report_options(
-    job: Job, device: torch.device, settings: TrainSettings, report: Reporter, group: Alone
+    job: Job, device: torch.device, settings: TrainSettings, report: Reporter, group: SingleProcess
 ) -> None:
     """The options that training itself does not speak of, of which more is known once they were tried: none is
     dropped in silence."""
@@ -180,7 +180,7 @@ def report_options(
     spoken_of |= {"compile"} if settings.compile != "off" else set()
     spoken_of |= {"cuda_graphs"} if settings.cuda_graphs else set()
     _, why = devices_for(job.options.get("devices", 1), device)
-    tell_applied(job, of_training(job, place_of(device), group.of, why), report, spoken_of)
+    tell_applied(job, of_training(job, place_of(device), group.world_size, why), report, spoken_of)
 
 
 def evaluate(
@@ -190,7 +190,7 @@ def evaluate(
     device: torch.device,
     report: Reporter,
     stop: Callable[[], bool],
-    group: Alone,
+    group: SingleProcess,
 ) -> Evaluation | None:
     """Ranks of the test triples under the best weights; None where there are no test triples."""
     if not len(graph.test):

@@ -18,7 +18,7 @@ from kgops.jobs import events
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.train import spread_problems
-from kgops.training.data_parallel import PeerLost, Processes
+from kgops.training.data_parallel import DistributedGroup, PeerLost
 from kgops.training.out_of_memory import describe, is_at_its_limit, is_out_of_memory
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import hand_in, make_output_folder
@@ -57,7 +57,7 @@ def train_part(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> N
 
     try:
         device = find_device(seat.device)
-        group = Processes(seat.which, seat.of, seat.meeting, device)
+        group = DistributedGroup(seat.which, seat.of, seat.meeting, device)
         if problems := spread_problems(job.settings, {**job.options, "devices": seat.of}):
             raise BadJob("the job", problems)
         if by_torchrun and group.is_first:

@@ -160,60 +160,60 @@ def test_claims_are_kept_with_their_source_and_written_anew_not_twice(conn: sqli
     )
 
 
-WAYS = """
+VARIANTS = """
 import json, os, pathlib, sys, time
 sys.path.insert(0, {root!r})
 import torch
-from kgops.trials.interleaved import take_turns
-from kgops.trials.variants import Done, Untestable
+from kgops.trials.interleaved import run_trials
+from kgops.trials.variants import TrialResult, Untestable
 
 def takes(seconds, mib):
     held = []
     def fill():  # before the clock is read: how long the kernel takes to give memory is not steady
         held.append(torch.ones(int(mib * 2**18)))
-    def work(part):
+    def work(repetition):
         until = time.process_time() + seconds
         while time.process_time() < until:
             pass
-    def way(turn):
+    def variant(trial):
         held.clear()
-        taken = turn.take(work, fill)
-        return Done(taken.seconds, taken.resident_mib, {{"loss": seconds}})
-    return way
+        measured = trial.measure(work, fill)
+        return TrialResult(measured.seconds, measured.resident_mib, {{"loss": seconds}})
+    return variant
 
-def cannot(turn):
+def cannot(trial):
     raise Untestable("no such GPU")
 
-def dies(turn):
+def dies(trial):
     os._exit(3)
 
-def fails(turn):
+def fails(trial):
     raise ValueError("what it says")
 
-take_turns({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2, 60), "cannot": cannot, "dies": dies,
-            "fails": fails}}, int(sys.argv[1]), turns=int(sys.argv[2]))
+run_trials({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2, 60), "cannot": cannot, "dies": dies,
+            "fails": fails}}, int(sys.argv[1]), trials=int(sys.argv[2]))
 """
 
 
 LOCKSTEP = """
 import os, sys, time
 sys.path.insert(0, {root!r})
-from kgops.trials.interleaved import take_turns
-from kgops.trials.variants import Done
+from kgops.trials.interleaved import run_trials
+from kgops.trials.variants import TrialResult
 
-def way(name, dies_in=None):
-    def work(part):
-        if part == dies_in:
+def variant(name, dies_in=None):
+    def work(repetition):
+        if repetition == dies_in:
             os._exit(5)
         begun = time.monotonic_ns()
         time.sleep(0.002)
-        os.write(1, f"{{name}} {{part}} {{begun}} {{time.monotonic_ns()}}\\n".encode())
-    def taken(turn):
-        found = turn.take(work)
-        return Done(found.each(2), found.resident_mib)
-    return taken
+        os.write(1, f"{{name}} {{repetition}} {{begun}} {{time.monotonic_ns()}}\\n".encode())
+    def trial_of(trial):
+        measured = trial.measure(work)
+        return TrialResult(measured.each(2), measured.resident_mib)
+    return trial_of
 
-take_turns({{"a": way("a"), "b": way("b"), "dies": way("dies", 2)}}, 1, turns=1, parts=4)
+run_trials({{"a": variant("a"), "b": variant("b"), "dies": variant("dies", 2)}}, 1, trials=1, repetitions=4)
 """
 
 
@@ -235,7 +235,7 @@ def test_one_way_works_at_a_time_and_nobody_is_a_part_ahead_of_another(tmp_path:
 
 
 def _contest(rounds: int = 4, turns: int = 2) -> Contest:
-    code = WAYS.format(root=str(ROOT))
+    code = VARIANTS.format(root=str(ROOT))
     job = read_job(
         {"workload": "exec", "exec": {"command": [sys.executable, "-c", code, "{round}", "{turns}"]}}, "test"
     )
@@ -243,7 +243,7 @@ def _contest(rounds: int = 4, turns: int = 2) -> Contest:
     return Contest("ways", dict.fromkeys(names, job), rounds, together=True, turns=turns)
 
 
-def test_ways_take_turns_in_one_run_each_with_a_time_and_a_peak_of_its_own(
+def test_ways_run_trials_in_one_run_each_with_a_time_and_a_peak_of_its_own(
     home: Path, conn: sqlite3.Connection
 ) -> None:
     told: list[str] = []
@@ -327,7 +327,7 @@ def test_the_groups_loops_run_with_every_option_that_can_be_tested(
     (tmp_path / "results").mkdir()
     environment = {**os.environ, "KGOPS_RUN_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", f"kgops.trials.{module}", *words, "--round", "1"]
-    command += ["--turns", "1", "--parts", "3"]
+    command += ["--trials", "1", "--repetitions", "3"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads((tmp_path / "results" / "ways.json").read_text())

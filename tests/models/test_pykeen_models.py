@@ -87,7 +87,7 @@ def test_weights_that_do_not_say_their_model_are_refused_and_so_are_pickles(
     alone = tmp_path / "elsewhere" / "deeper" / "final_model.pt"
     alone.parent.mkdir(parents=True)
     alone.write_bytes((results / "final_model.pt").read_bytes())
-    with pytest.raises(BadInput, match="which model is it"):
+    with pytest.raises(BadInput, match="is not beside it"):
         load_pykeen_model(alone)
     config = json.loads((results / "config.json").read_text())
     del config["model"]["inverse"]

@@ -108,7 +108,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
 
     from kgops.planning.evaluation_counts import Ranked
     from kgops.training.batches import inverse_triples, query_rows
-    from kgops.training.evaluate import _Answers, _by_pair, _pieces
+    from kgops.training.evaluate import _Answers, _by_pair, _split
 
     generator = torch.Generator().manual_seed(3)
     sides = (torch.tensor([40, 3, 40]), 2)
@@ -119,7 +119,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
     as_tuples = [[(h, r, t) for h, r, t in part.tolist()] for part in (train, valid)]
     answers = _Answers(torch.cat([train, valid]))
     queries = torch.cat([query_rows(valid, True), inverse_triples(valid)])
-    blocks = [queries[places] for places in _pieces(_by_pair(queries), chunk_sizes.EVALUATION_QUERIES)]
+    blocks = [queries[places] for places in _split(_by_pair(queries), chunk_sizes.EVALUATION_QUERIES)]
     found = [
         (len(b), len(torch.unique(b[:, :2], dim=0)), len(answers.of(b[:, 0], b[:, 1])[0])) for b in blocks
     ]

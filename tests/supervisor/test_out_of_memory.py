@@ -92,7 +92,7 @@ def test_a_training_that_does_not_fit_steps_down_finishes_and_says_what_it_chang
     no_traceback(run_cli, done)
     assert re.search(r"after out of memory: entity_chunk 60000 → 8192 \(exact: fewer", done.err)
     assert re.search(
-        rf"MiB more were asked for, .* MiB were in use, the limit is {int(limit):,} MiB", done.err
+        rf"MiB more were requested, .* MiB were in use, the limit is {int(limit):,} MiB", done.err
     )
     assert "2 attempts · stepped down once: entity_chunk 60000 → 8192 (exact)" in done.out
     run = run_cli.show(1)

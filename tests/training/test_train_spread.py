@@ -22,7 +22,7 @@ from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.training.checkpoints import read_checkpoint
-from kgops.training.data_parallel import Alone
+from kgops.training.data_parallel import SingleProcess
 from kgops.training.loop import fit
 from kgops.training.out_of_memory import describe, is_out_of_memory
 from kgops.workers.entry import Stopped
@@ -56,7 +56,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[st
     together.write_graph(folder)
     graph = together.graph_in(folder)
     way = WAYS["float32 and Adam"]
-    done, _, _ = together.train(way, graph, folder / "stopped-alone", Alone(), stop=StopAt(together.STOPS_AT))
+    done, _, _ = together.train(
+        way, graph, folder / "stopped-alone", SingleProcess(), stop=StopAt(together.STOPS_AT)
+    )
     assert done.stopped == "requested"
     command = [sys.executable, "-P", together.__file__]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -73,7 +75,7 @@ def test_two_processes_have_the_curve_of_one_and_the_same_weights(
 ) -> None:
     folder, found = shared
     way = WAYS[name]
-    done, weights, _ = together.train(way, together.graph_in(folder), tmp_path, Alone())
+    done, weights, _ = together.train(way, together.graph_in(folder), tmp_path, SingleProcess())
     (history, first, _, _), (_, second, _, _) = (of_one[name] for of_one in found)
     torch.testing.assert_close(curve(history), curve(done.history), rtol=way.within, atol=way.within)
     assert all(torch.equal(first[weight], second[weight]) for weight in first)
@@ -87,7 +89,7 @@ def test_only_the_first_process_writes_and_none_holds_more_than_one_alone(
 ) -> None:
     folder, found = shared
     name = "float64"
-    _, _, alone = together.train(WAYS[name], together.graph_in(folder), tmp_path, Alone())
+    _, _, alone = together.train(WAYS[name], together.graph_in(folder), tmp_path, SingleProcess())
     for which, (_, _, mib, artifacts) in enumerate(of_one[name] for of_one in found):
         assert artifacts == (alone.artifacts if which == 0 else [])
         assert all(mib[what] <= alone.mib[what] for what in alone.mib)
@@ -100,8 +102,8 @@ def test_all_stop_where_one_wishes_to_and_one_process_goes_on_as_if_it_had_been_
     folder, found = shared
     assert [of_one["stopped"] for of_one in found] == ["requested", "requested"]
     graph, way = together.graph_in(folder), WAYS["float32 and Adam"]
-    resumed, _, _ = together.train(way, graph, folder / "stopped", Alone(), resume=True)
-    whole, _, _ = together.train(way, graph, tmp_path, Alone())
+    resumed, _, _ = together.train(way, graph, folder / "stopped", SingleProcess(), resume=True)
+    whole, _, _ = together.train(way, graph, tmp_path, SingleProcess())
     torch.testing.assert_close(curve(resumed.history), curve(whole.history), rtol=1e-5, atol=1e-5)
     # And the other way round: what one had begun, two have ended.
     torch.testing.assert_close(curve(found[0]["taken up"]), curve(whole.history), rtol=1e-5, atol=1e-5)
