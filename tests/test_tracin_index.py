@@ -11,7 +11,7 @@ import torch
 from kgops.errors import BadInput, Interrupted
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.agreement import compare
-from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.index import build_index, open_index
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.scan import AllScores, TopTriples, scan
@@ -20,7 +20,7 @@ from kgops.training.batches import inverse_triples, query_rows
 ENTITIES, RELATIONS = 50, 4
 
 
-def points(many: int = 2) -> list[Point]:
+def points(many: int = 2) -> list[TracinCheckpoint]:
     torch.manual_seed(0)
     config = ConvEConfig(
         ENTITIES,
@@ -31,7 +31,7 @@ def points(many: int = 2) -> list[Point]:
         embedding_width=4,
         output_channels=3,
     )
-    return [Point(ConvE(config).double().eval(), 0.1 * (n + 1)) for n in range(many)]
+    return [TracinCheckpoint(ConvE(config).double().eval(), 0.1 * (n + 1)) for n in range(many)]
 
 
 def triples(many: int, seed: int) -> torch.Tensor:
@@ -56,13 +56,13 @@ LOSSES = {
 }
 
 
-def scanned(of: list[Point], loss: TracinLoss, settings: Settings) -> torch.Tensor:
+def scanned(of: list[TracinCheckpoint], loss: TracinLoss, settings: Settings) -> torch.Tensor:
     sink = AllScores(len(TESTS), len(TRAIN), like=of[0].model.entities)
     scan(of, loss, TRAIN, TESTS, sink, settings=settings)
     return sink.scores
 
 
-def asked(folder: Path, of: list[Point], loss: TracinLoss, settings: Settings) -> torch.Tensor:
+def asked(folder: Path, of: list[TracinCheckpoint], loss: TracinLoss, settings: Settings) -> torch.Tensor:
     sink = AllScores(len(TESTS), len(TRAIN), like=of[0].model.entities)
     open_index(folder, of, loss, TRAIN, settings=settings).scan(TESTS, sink)
     return sink.scores

@@ -110,7 +110,7 @@ def _words(names: dict[str, str], *labels: str) -> str:
 def _as_table(session: Session, run: Run, test: TestTriple, top: int) -> dict[str, object]:
     found = _strongest(influences.of_test(session.conn, run.id, test.test), top)
     names = influences.names(session.conn, run.id)
-    return {**asdict(test), "found": [asdict(one) for one in found], "names": names}
+    return {**asdict(test), "influences": [asdict(one) for one in found], "names": names}
 
 
 def summary(session: Session, run: Run) -> list[str]:
