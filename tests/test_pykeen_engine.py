@@ -142,7 +142,7 @@ def test_a_checkpoint_cut_short_by_a_kill_gives_way_to_the_one_before(
     _resume(tmp_path, Reporter(tmp_path))
     assert torch.load(newest)["epoch"] == 7 and not before.exists()
     told = [note["text"] for note in events(tmp_path, "note")]
-    assert "cut short" in told[0] and told[1] == "resumed after epoch 7."
+    assert "truncated" in told[0] and told[1] == "resumed after epoch 7."
 
 
 def test_models_that_cannot_be_trained_here_are_refused_with_the_reason() -> None:

@@ -156,13 +156,13 @@ def test_index_of_something_else_is_refused_with_what_differs(tmp_path: Path) ->
     torch.manual_seed(9)
     other = [replace(of[0], model=ConvE(of[0].model.config).double().eval())]
     cases = [
-        ("other models", other, ONE_TO_N, TRAIN, Settings()),
-        ("other learning rates", [replace(of[0], learning_rate=0.5)], ONE_TO_N, TRAIN, Settings()),
-        ("other loss", of, TARGET, TRAIN, Settings()),
-        ("other training triples", of, ONE_TO_N, TRAIN[1:], Settings()),
-        ("other both directions", of, ONE_TO_N, TRAIN, Settings(both_directions=True)),
-        ("other precision", of, ONE_TO_N, TRAIN, Settings(precision=torch.bfloat16)),
-        ("other projection, seed", of, ONE_TO_N, TRAIN, Settings(projection_dim=8)),
+        ("different models", other, ONE_TO_N, TRAIN, Settings()),
+        ("different learning rates", [replace(of[0], learning_rate=0.5)], ONE_TO_N, TRAIN, Settings()),
+        ("different loss", of, TARGET, TRAIN, Settings()),
+        ("different training triples", of, ONE_TO_N, TRAIN[1:], Settings()),
+        ("different both directions", of, ONE_TO_N, TRAIN, Settings(both_directions=True)),
+        ("different precision", of, ONE_TO_N, TRAIN, Settings(precision=torch.bfloat16)),
+        ("different projection, seed", of, ONE_TO_N, TRAIN, Settings(projection_dim=8)),
     ]
     for what, models, loss, train, settings in cases:
         with pytest.raises(BadInput, match=what):

@@ -199,7 +199,7 @@ def test_what_vmap_has_no_rule_for_is_done_one_by_one() -> None:
 def test_under_target_no_gradient_is_as_large_as_the_entity_matrix() -> None:
     for name in ("TuckER", "DistMult", "PairRE"):
         model = made(name)
-        block = GenericEngine(TracinCheckpoint(model, 0.1), TARGET, SMALL).made(TRAIN)
+        block = GenericEngine(TracinCheckpoint(model, 0.1), TARGET, SMALL).gradients(TRAIN)
         tables = [rows for name, (_, rows) in block.rows.items() if name.startswith("entity_rep")]
         assert tables and all(rows.shape[:2] == (2, len(TRAIN)) for rows in tables)
 

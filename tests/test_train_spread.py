@@ -201,7 +201,7 @@ def test_a_process_that_is_killed_costs_nothing_but_time(
     metrics = two.train(kill_the_second_once)
     notes = [note["text"] for note in told(tmp_path, "note")]
     (lost,) = [note for note in notes if "lost" in note]
-    assert lost.startswith("process 2 of 2 was lost to signal 9: all begin again")
+    assert lost.startswith("process 2 of 2 was lost to signal 9: all restart")
     assert any(note.startswith("resumed after epoch") for note in notes)
     assert not told(tmp_path, "failed")
     history = json.loads((tmp_path / "results" / "training_history.json").read_text())

@@ -37,9 +37,9 @@ class Agreement:
 
     def sentence(self) -> str:
         shares = ", ".join(f"{share:.1%} of the top {k}" for k, share in self.top.items())
-        kept = f"{shares} agree" if shares else "too few training triples to compare the top ones"
+        agreed = f"{shares} agree" if shares else "too few training triples to compare the top ones"
         return (
-            f"on {self.tests} test x {self.trains:,} training triples {kept}; scores differ by at most "
+            f"on {self.tests} test x {self.trains:,} training triples {agreed}; scores differ by at most "
             f"{self.largest_error:.2g} of the largest, {self.mean_error:.2g} on average."
         )
 

@@ -120,8 +120,8 @@ def tiles(
     `top_k` None: all scores are kept. The top k alone need almost no memory.
     """
     missing = [test for test in tests if test.number not in finished_tests]
-    kept = min(most or _MOST_TESTS, max(1, _SCORES_BYTES // (8 * trains)))
-    size = _MOST_TESTS if top_k is not None else min(_MOST_TESTS, kept)
+    fitting = min(most or _MOST_TESTS, max(1, _SCORES_BYTES // (8 * trains)))
+    size = _MOST_TESTS if top_k is not None else min(_MOST_TESTS, fitting)
     return [missing[start : start + size] for start in range(0, len(missing), size)]
 
 

@@ -120,17 +120,17 @@ class Engine:
     def make(self, train: torch.Tensor, others: OtherSide | None, *, keep: bool = False) -> Factors:
         """The factors of a block of training triples, for `pair` with the tests of `others`."""
         rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
-        made = factors_of(self.encoder, self.loss, rows, chunk=self.settings.chunk, keep=keep, others=others)
+        block = factors_of(self.encoder, self.loss, rows, chunk=self.settings.chunk, keep=keep, others=others)
         if self.sketch is not None:
-            self._project_maps(made)
-        return made
+            self._project_maps(block)
+        return block
 
-    def pair(self, made: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
+    def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
         """(tests, trains) times the learning rate; `triples`: number of training triples."""
         settings = self.settings
-        if kept.sketched is not None and made.shared is not None and made.shared.gram is not None:
-            made.shared.gram = product(made.shared.gram, kept.sketched.t(), settings.gram_dtype)
-        pairs = pair_scores(self.encoder, made, kept.factors, settings.gram_dtype)
+        if kept.sketched is not None and block.shared is not None and block.shared.gram is not None:
+            block.shared.gram = product(block.shared.gram, kept.sketched.t(), settings.gram_dtype)
+        pairs = pair_scores(self.encoder, block, kept.factors, settings.gram_dtype)
         if settings.both_directions:
             pairs = pairs.view(2, triples, 2, kept.triples).sum((0, 2))
         return pairs.t() * self.checkpoint.learning_rate

@@ -92,7 +92,7 @@ class DistanceEngine(PairwiseEngine[Differences]):
         return 3 * self.total + 5 * self._raw.shape[1]
 
     @torch.no_grad()
-    def made(self, rows: torch.Tensor, *, keep: bool = False) -> Differences:
+    def gradients(self, rows: torch.Tensor, *, keep: bool = False) -> Differences:
         some, group, own = self._grouped(rows)
         h, r = self._raw[some[:, 0]], self._relations[some[:, 1]]
         q = self._query(h, r) - self._centre

@@ -80,7 +80,7 @@ class GenericEngine(PairwiseEngine[Gradients]):
     def floats_per_test(self) -> int:
         return self._numbers
 
-    def made(self, rows: torch.Tensor, *, keep: bool = False) -> Gradients:
+    def gradients(self, rows: torch.Tensor, *, keep: bool = False) -> Gradients:
         labels = labels_of(self.loss, rows, self.total, self._like) if self._all_tails else None
         ids, tables = self._local(rows)
         gradients = self._each(ids, tables, labels) if self._dense else self._one_pass(ids, tables, labels)
@@ -160,8 +160,10 @@ class GenericEngine(PairwiseEngine[Gradients]):
         if self._vectorised:
             dims = (dict.fromkeys(shared) | dict.fromkeys(own, 0), dict.fromkeys(fixed, 0), 0, 0)
             try:
-                made: Parameters = vmap(grad(value), in_dims=_known(dims))({**shared, **own}, fixed, ids, y)
-                return made
+                gradients: Parameters = vmap(grad(value), in_dims=_known(dims))(
+                    {**shared, **own}, fixed, ids, y
+                )
+                return gradients
             except (RuntimeError, ValueError) as error:
                 if isinstance(error, torch.OutOfMemoryError):
                     raise

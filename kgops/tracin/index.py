@@ -152,8 +152,8 @@ class Index:
         total: torch.Tensor | None = None
         for p, (engine, tests) in enumerate(zip(self.engines, kept, strict=True)):
             stored = _read(_file(self.folder, p, b), device)
-            made = _from_file(engine, stored, tests)
-            scores = engine.pair(made, tests, len(stored["ids"]))
+            factors = _from_file(engine, stored, tests)
+            scores = engine.pair(factors, tests, len(stored["ids"]))
             total = scores if total is None else total.add_(scores)
         assert total is not None
         return stored["ids"], total
@@ -208,13 +208,20 @@ def _to_file(engine: Engine, triples: torch.Tensor) -> dict[str, Any]:
     sketch = engine.sketch
     # More samples than triples, so that the backward pass is done here, once for all queries.
     others = None if sketch is None else OtherSide(sketch.scores, None, len(triples) + 1, None)
-    made = engine.make(triples, others, keep=sketch is None)
-    stored: dict[str, Any] = {name: getattr(made, name) for name in _PLAIN}
-    stored |= {"x": made.encoded.x, "maps": made.encoded.maps if made.maps_low is None else made.maps_low}
-    if made.shared is not None and made.positives is not None:
-        stored |= {"delta": made.shared.delta, "gram": made.shared.gram, "norms": made.shared.norms}
-        places = made.positives.places
-        stored |= {"at_entities": places.entities, "at_groups": places.groups, "share": made.positives.share}
+    factors = engine.make(triples, others, keep=sketch is None)
+    stored: dict[str, Any] = {name: getattr(factors, name) for name in _PLAIN}
+    stored |= {
+        "x": factors.encoded.x,
+        "maps": factors.encoded.maps if factors.maps_low is None else factors.maps_low,
+    }
+    if factors.shared is not None and factors.positives is not None:
+        stored |= {"delta": factors.shared.delta, "gram": factors.shared.gram, "norms": factors.shared.norms}
+        places = factors.positives.places
+        stored |= {
+            "at_entities": places.entities,
+            "at_groups": places.groups,
+            "share": factors.positives.share,
+        }
     return {k: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for k, v in stored.items()}
 
 

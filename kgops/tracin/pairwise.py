@@ -20,18 +20,18 @@ from kgops.tracin.models import facts_of
 
 __all__ = ["PairwiseEngine", "TestGradients", "add_equal", "labels_of", "losses_of", "products_where_equal"]
 
-Made = TypeVar("Made")
+BlockGradients = TypeVar("BlockGradients")
 
 
 @dataclass
-class TestGradients(Generic[Made]):
+class TestGradients(Generic[BlockGradients]):
     """Gradients of the test triples, in chunks; with both directions, followed by the inverses."""
 
-    chunks: list[Made]
+    chunks: list[BlockGradients]
     triples: int
 
 
-class PairwiseEngine(ABC, Generic[Made]):
+class PairwiseEngine(ABC, Generic[BlockGradients]):
     """`names`: parameters whose gradients count, None for all. A chunk has `at_once` rows."""
 
     at_once: int
@@ -53,30 +53,30 @@ class PairwiseEngine(ABC, Generic[Made]):
     def floats_per_test(self) -> int: ...
 
     @abstractmethod
-    def made(self, rows: torch.Tensor, *, keep: bool = False) -> Made:
+    def gradients(self, rows: torch.Tensor, *, keep: bool = False) -> BlockGradients:
         """Gradients at `rows`, or their factors; `keep` for the test side."""
 
     @abstractmethod
-    def pairs(self, train: Made, test: Made) -> torch.Tensor:
+    def pairs(self, train: BlockGradients, test: BlockGradients) -> torch.Tensor:
         """(train rows, test rows) of ⟨∇, ∇'⟩; `test` was made with `keep`."""
 
     @abstractmethod
-    def rowwise_products(self, some: Made, others: Made) -> torch.Tensor:
+    def rowwise_products(self, some: BlockGradients, others: BlockGradients) -> torch.Tensor:
         """⟨∇, ∇'⟩ of row i of `some` with row i of `others`; both made with `keep`."""
 
-    def keep(self, tests: torch.Tensor) -> TestGradients[Made]:
+    def keep(self, tests: torch.Tensor) -> TestGradients[BlockGradients]:
         rows = rows_of(self.checkpoint.model, tests, self.settings.both_directions)
         return TestGradients(
-            [self.made(chunk, keep=True) for chunk in torch.split(rows, self.at_once)], len(tests)
+            [self.gradients(chunk, keep=True) for chunk in torch.split(rows, self.at_once)], len(tests)
         )
 
-    def scores(self, kept: TestGradients[Made], train: torch.Tensor) -> torch.Tensor:
+    def scores(self, kept: TestGradients[BlockGradients], train: torch.Tensor) -> torch.Tensor:
         """(tests, trains) times the learning rate."""
         rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
         blocks = []
         for chunk in torch.split(rows, self.at_once):
-            made = self.made(chunk)
-            blocks.append(torch.cat([self.pairs(made, test) for test in kept.chunks], dim=1))
+            block = self.gradients(chunk)
+            blocks.append(torch.cat([self.pairs(block, test) for test in kept.chunks], dim=1))
         pairs = torch.cat(blocks)
         if self.settings.both_directions:
             pairs = pairs.view(2, len(train), 2, kept.triples).sum((0, 2))
@@ -86,7 +86,7 @@ class PairwiseEngine(ABC, Generic[Made]):
         blocks = []
         for chunk in torch.split(triples, self.at_once):
             rows = rows_of(self.checkpoint.model, chunk, self.settings.both_directions)
-            sides = [self.made(side, keep=True) for side in torch.split(rows, len(chunk))]
+            sides = [self.gradients(side, keep=True) for side in torch.split(rows, len(chunk))]
             own = sum(self.rowwise_products(side, side) for side in sides)
             if len(sides) == 2:
                 own = own + 2 * self.rowwise_products(sides[0], sides[1])

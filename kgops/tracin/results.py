@@ -63,13 +63,13 @@ class Table:
         return self._texts(rows, f"json {score}", lambda triples: self._json_texts(triples, score))
 
     def _texts(
-        self, rows: torch.Tensor, kind: str, made: Callable[[torch.Tensor], list[bytes]]
+        self, rows: torch.Tensor, kind: str, make_texts: Callable[[torch.Tensor], list[bytes]]
     ) -> list[bytes]:
         """Every test triple lists the training triples again: if all fit in memory, each text is made once."""
         if len(self.graph.train) > _MOST_KEPT:
-            return made(self.graph.train[rows])
+            return make_texts(self.graph.train[rows])
         if kind not in self._kept:
-            self._kept[kind] = made(self.graph.train)
+            self._kept[kind] = make_texts(self.graph.train)
         kept = self._kept[kind]
         return [kept[row] for row in rows.tolist()]
 

@@ -44,15 +44,15 @@ ShardScores = tuple[int, list[torch.Tensor]]
 class Tile:
     """Test triples that are scored together, by number; `digest` of their ids."""
 
-    place: int
+    index: int
     digest: str
     numbers: tuple[int, ...]
 
     @classmethod
-    def of(cls, place: int, tests: Sequence[TestTriple]) -> Tile:
+    def of(cls, index: int, tests: Sequence[TestTriple]) -> Tile:
         known = [test for test in tests if test.ids is not None]
         digest = _digest(torch.tensor([test.ids for test in known]))
-        return cls(place, digest, tuple(test.number for test in known))
+        return cls(index, digest, tuple(test.number for test in known))
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        return f"{self.tile.place:06}-{self.share.which:03}"
+        return f"{self.tile.index:06}-{self.share.which:03}"
 
 
 class Columns:
@@ -89,7 +89,7 @@ class Shards:
     def plan(cls, folder: Path, tiles: Sequence[Tile], shares: int, top_k: int | None) -> Shards:
         """Writes the plan to the folder, for the other processes."""
         folder.mkdir(parents=True, exist_ok=True)
-        listed = [[tile.place, tile.digest, list(tile.numbers)] for tile in tiles]
+        listed = [[tile.index, tile.digest, list(tile.numbers)] for tile in tiles]
         write_json(folder / "plan.json", {"tiles": listed, "shares": shares, "top_k": top_k})
         return cls(folder, tiles, shares, top_k)
 
@@ -97,7 +97,7 @@ class Shards:
     def open(cls, folder: Path) -> Shards:
         try:
             table = read_json(folder / "plan.json") or {}
-            tiles = [Tile(place, digest, tuple(numbers)) for place, digest, numbers in table["tiles"]]
+            tiles = [Tile(index, digest, tuple(numbers)) for index, digest, numbers in table["tiles"]]
             return cls(folder, tiles, table["shares"], table["top_k"])
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"{folder} has no plan of shards.") from error
@@ -108,7 +108,7 @@ class Shards:
     def of_tests(self, tests: torch.Tensor, after: int) -> list[Shard]:
         """The shards of the first tile after place `after` that has these test triples, given by their ids."""
         digest = _digest(tests)
-        return self._of(next(t for t in self._tiles if t.place > after and t.digest == digest))
+        return self._of(next(t for t in self._tiles if t.index > after and t.digest == digest))
 
     def sink(self) -> TopTriples | Columns:
         return Columns() if self.top_k is None else TopTriples(self.top_k)

@@ -78,8 +78,8 @@ def _named(number: int, labels: tuple[str, str, str], graph: Graph) -> TestTripl
             return TestTriple(number, labels, None, trouble)
     h, r, t = ids
     assert h is not None and r is not None and t is not None
-    kept = (graph.entities.labels[h], graph.relations.labels[r], graph.entities.labels[t])
-    return TestTriple(number, kept, (h, r, t))
+    canonical = (graph.entities.labels[h], graph.relations.labels[r], graph.entities.labels[t])
+    return TestTriple(number, canonical, (h, r, t))
 
 
 def _id(label: str, vocabulary: Vocabulary) -> int | None:

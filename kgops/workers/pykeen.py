@@ -189,13 +189,13 @@ def _loss(settings: dict[str, Any]) -> dict[str, Any]:
 def _optimizer(settings: dict[str, Any]) -> dict[str, Any]:
     """AdamW as Adam with decoupled weight decay: the pipeline rebuilds an optimizer from its defaults, and those of
     torch's AdamW have a key that its constructor does not take."""
-    name, given = (
+    name, optimizer_kwargs = (
         settings["optimizer"],
         {"lr": settings["learning_rate"], "weight_decay": settings["weight_decay"]},
     )
     if name == "adamw":
-        return {"optimizer": "adam", "optimizer_kwargs": {**given, "decoupled_weight_decay": True}}
-    return {"optimizer": name, "optimizer_kwargs": given}
+        return {"optimizer": "adam", "optimizer_kwargs": {**optimizer_kwargs, "decoupled_weight_decay": True}}
+    return {"optimizer": name, "optimizer_kwargs": optimizer_kwargs}
 
 
 def _stopper(settings: dict[str, Any], graph: Graph, results: Path) -> dict[str, Any]:

@@ -160,10 +160,10 @@ def _optimizer(
 ) -> torch.optim.Optimizer:
     settings = {**pipeline_kwargs["optimizer_kwargs"], **more}
     with torch.device("cpu"):  # it reads its step counter
-        made: torch.optim.Optimizer = optimizer_resolver.make(
+        optimizer: torch.optim.Optimizer = optimizer_resolver.make(
             pipeline_kwargs["optimizer"], settings, params=model.get_grad_params()
         )
-    return made
+    return optimizer
 
 
 def _sampled(rows: int) -> dict[str, torch.Tensor]:

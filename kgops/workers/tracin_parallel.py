@@ -64,7 +64,7 @@ class SpreadScorer:
         report: Report | None,
         stop: Callable[[], bool],
     ) -> None:
-        waiting = self._shards.of_tests(tests, -1 if self._merged is None else self._merged.place)
+        waiting = self._shards.of_tests(tests, -1 if self._merged is None else self._merged.index)
         if self._merged is not None:  # its results are saved by now
             self._shards.forget(self._merged)
         self._merged = waiting[0].tile
@@ -136,7 +136,7 @@ class LocalProcesses:
 
     def __enter__(self) -> Self:
         for number, device in enumerate(self._devices):
-            log = self._shards.folder / f"hand-{number}.jsonl"
+            log = self._shards.folder / f"worker-{number}.jsonl"
             log.write_bytes(b"")
             self._children.append(_Child(device, log, self._start(device, log)))
         return self

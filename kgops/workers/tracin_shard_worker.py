@@ -50,8 +50,8 @@ class ShardWorker:
 
     def do_every(self, which: int, of: int) -> None:
         """Scores shards `which`, `which + of`, …: for tasks that cannot see each other's claims."""
-        for place, shard in enumerate(self.shards):
-            if place % of == which and not self.shards.is_published(shard):
+        for index, shard in enumerate(self.shards):
+            if index % of == which and not self.shards.is_published(shard):
                 self.do(shard)
 
     def do_every_free(self) -> None:

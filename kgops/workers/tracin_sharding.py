@@ -22,8 +22,8 @@ def plan_shards(work: Work, tests: Sequence[TestTriple], finished: FinishedTests
     trains = len(work.graph.train)
     top_k = None if filters(work.job) else work.top_k()
     missing = [
-        Tile.of(place, tile)
-        for place, tile in enumerate(tiles(tests, finished, trains, top_k, tests_at_once(work.job)))
+        Tile.of(index, tile)
+        for index, tile in enumerate(tiles(tests, finished, trains, top_k, tests_at_once(work.job)))
         if any(test.ids is not None for test in tile)
     ]
     shares = shards_per_tile(trains, max((len(tile.numbers) for tile in missing), default=1))

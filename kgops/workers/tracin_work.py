@@ -74,8 +74,8 @@ class Work:
         )
         loaded = []
         for path in paths:
-            given = {name: settings[name] for name in ("learning_rate", "trust_pickle")}
-            loaded.append(load_checkpoint(path, self.graph, device=device, **given))
+            common = {name: settings[name] for name in ("learning_rate", "trust_pickle")}
+            loaded.append(load_checkpoint(path, self.graph, device=device, **common))
             cleanup.between_phases()
         return loaded
 

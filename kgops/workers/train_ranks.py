@@ -10,7 +10,7 @@ from typing import Self
 __all__ = ["RANKS_FOLDER", "RESULT", "RankSettings", "trouble_file"]
 
 RANKS_FOLDER = "together"  # in the run's folder, while the processes work
-RESULT = "found.json"
+RESULT = "result.json"
 _PREFIX = "KGOPS_GROUP_"
 
 
