@@ -37,15 +37,15 @@ def find_checkpoints(model_path: Path | None, folder: Path | None, last: int | N
         if model_path is None:
             raise BadInput("no model is named.", hint="give --checkpoint-dir or --model-path.")
         return [model_path]
-    loaded = kept_checkpoints(folder) or sorted(p for p in folder.glob("*.pt") if not p.match("resume_*"))
-    if not loaded:
+    paths = kept_checkpoints(folder) or sorted(p for p in folder.glob("*.pt") if not p.match("resume_*"))
+    if not paths:
         if model_path is not None:
             return [model_path]
         raise BadInput(
             f"{folder} holds no checkpoints.",
             hint="train with --checkpoint-frequency 2, or give one model by --model-path.",
         )
-    return loaded if last is None else loaded[-last:]
+    return paths if last is None else paths[-last:]
 
 
 def load_checkpoint(

@@ -214,10 +214,10 @@ def _samples(block: Gradients) -> int:
 def _tables(model: Any, kind: str) -> list[str]:
     """The embedding matrices of a kind of representation; empty if one is not a plain, unshared matrix."""
     names = {name for name, _ in model.named_parameters()}
-    gradients = []
+    tables = []
     for number, representation in enumerate(getattr(model, kind)):
         name = f"{kind}.{number}._embeddings.weight"
         if not plain(representation) or name not in names:
             return []
-        gradients.append(name)
-    return gradients
+        tables.append(name)
+    return tables

@@ -192,9 +192,9 @@ def _engines(
     settings: Settings,
     names: Collection[str] | None,
 ) -> list[Engine]:
-    candidates = engines_for(checkpoints, loss, settings, names)
-    engines = [engine for engine in candidates if isinstance(engine, Engine)]
-    if len(engines) < len(candidates):
+    all_engines = engines_for(checkpoints, loss, settings, names)
+    engines = [engine for engine in all_engines if isinstance(engine, Engine)]
+    if len(engines) < len(all_engines):
         raise BadInput(
             f"an index cannot be built of {type(checkpoints[0].model).__name__} under this loss: its gradients do "
             "not split into factors.",

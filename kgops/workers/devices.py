@@ -11,9 +11,9 @@ __all__ = ["devices_for"]
 
 def devices_for(requested: int | str, device: torch.device) -> tuple[list[str], str | None]:
     """One device for each process, and why they differ from the request; `device`: that of a single process."""
-    one = [str(device)]
+    single = [str(device)]
     if requested == 1:
-        return one, None
+        return single, None
     if device.type == "cpu":
         processes, why = processes_on_cpu(requested)
         return ["cpu"] * processes, why
@@ -23,4 +23,4 @@ def devices_for(requested: int | str, device: torch.device) -> tuple[list[str], 
     # GPU numbers are the machine's; a run sees only its GPUs, numbered from 0.
     wanted = requested if isinstance(requested, int) else requested.count(",") + 1
     devices = [f"cuda:{index}" for index in range(min(wanted, count))]
-    return devices or one, None if len(devices) == wanted else f"this run was given {count}"
+    return devices or single, None if len(devices) == wanted else f"this run was given {count}"

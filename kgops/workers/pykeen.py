@@ -70,9 +70,9 @@ def train(
     _resume(checkpoints, report)
     triples = factories(graph, model, settings)
     recipe = recipe_of(model, model_kwargs, graph, triples["training"])
-    keep = KeepForTracin(checkpoints, settings, recipe, graph)
+    checkpointing = KeepForTracin(checkpoints, settings, recipe, graph)
     with memory_cleanup(job, device, report) as cleanup:
-        epochs = _ReportEpochs(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop, cleanup)
+        progress = _ReportEpochs(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop, cleanup)
         pipeline_kwargs = {
             **triples,
             "model": model,
@@ -80,7 +80,7 @@ def train(
             **_optimizer(settings),
             **_loss(settings),
             **_stopper(settings, graph, results),
-            "training_kwargs": _training(job, checkpoints, [keep, epochs]),
+            "training_kwargs": _training(job, checkpoints, [checkpointing, progress]),
         }
         report_prediction(pipeline_kwargs, device, report)
         done = _run(pipeline_kwargs, settings, device, report)
@@ -88,7 +88,7 @@ def train(
     best = done.stopper.best_epoch if hasattr(done.stopper, "best_epoch") else None
     metrics = {
         "epochs": float(len(done.losses)),
-        "train_s": epochs.seconds,
+        "train_s": progress.seconds,
         **{f"test_{name}": value for name, value in test["both"].items() if name != "count"},
     }
     if best is not None:

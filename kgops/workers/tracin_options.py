@@ -31,7 +31,7 @@ def scoring_settings(
     factored = isinstance(model, ConvE)
     chunk = job.options.get("entity_chunk", "auto")
     plain = Settings()
-    requested = precision_of_products(job.options.get("precision", "fp32"), place_of(device))
+    precision = precision_of_products(job.options.get("precision", "fp32"), place_of(device))
     return Settings(
         block=job.options.get("block", plain.block),
         chunk=plain.chunk if chunk == "auto" else chunk,
@@ -40,7 +40,7 @@ def scoring_settings(
         projection_dim=job.settings["projection_dim"],
         seed=job.settings["seed"],
         gram_dtype=_FORMATS[job.options.get("gram_precision", "fp32")] if factored else None,
-        precision=_FORMATS[requested[0]] if factored else None,
+        precision=_FORMATS[precision[0]] if factored else None,
     )
 
 

@@ -210,12 +210,14 @@ def spread(
     ready = sum(shards.is_published(shard) for shard in shards)
     total = sum(1 for _ in shards)
     copying = Forking(work, scoring, shards)
-    start = ""
+    origin = ""
     if "cpu" in devices:
         copied = copying.is_possible_on("cpu")
-        start = ", forks of this one" if copied else ", started anew because this one has threads"
+        origin = ", forks of this one" if copied else ", started anew because this one has threads"
     done = f"; {ready:,} already done" if ready else ""
-    work.report.note(f"{total:,} shard{'s' if total != 1 else ''} for {len(devices)} processes{start}{done}.")
+    work.report.note(
+        f"{total:,} shard{'s' if total != 1 else ''} for {len(devices)} processes{origin}{done}."
+    )
     with LocalProcesses(shards, devices, copying) as processes:
         yield SpreadScorer(shards, processes)
 

@@ -22,7 +22,7 @@ __all__ = ["DEVICE", "FOLDER", "MERGE", "TASKS", "ShardWorker"]
 
 # Environment of such a process: folder of its shards and device; or how many tasks share them by number; or that it
 # merges the shards of those tasks.
-FOLDER, DEVICE, TASKS, MERGE = "KGOPS_PIECES", "KGOPS_DEVICE", "KGOPS_TASKS", "KGOPS_MERGE"
+FOLDER, DEVICE, TASKS, MERGE = "KGOPS_SHARDS", "KGOPS_DEVICE", "KGOPS_TASKS", "KGOPS_MERGE"
 _LOOK_S = 0.2
 
 
