@@ -46,7 +46,7 @@ def test_a_graph_that_was_cut_short_is_refused_by_its_name(tmp_path: Path, kept:
     )
     path = tmp_path / "graph.torch"
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(BadInput, match=r"graph\.torch is no graph"):
+    with pytest.raises(BadInput, match=r"graph\.torch is no shared graph"):
         read_shared_graph(tmp_path)
 
 

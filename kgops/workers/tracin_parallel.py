@@ -169,7 +169,7 @@ class LocalProcesses:
             if code > 0 or child.restarts == _RESTARTS:
                 raise KgopsError(
                     f"a process on {child.device} ended with {code}; its output is in the log.",
-                    hint="`kgops logs` shows them.",
+                    hint="`kgops logs` shows it.",
                 )
             # Killed. Its published shards are kept.
             child.restarts += 1

@@ -68,18 +68,18 @@ def _before_the_fallbacks(job: Job, report: Reporter) -> Job:
 
 def lost_process(folder: Path, codes: Sequence[int]) -> str:
     """Describes the lost process by the exit codes; raises an error that a restart would not fix."""
-    for rank_ in range(len(codes)):
-        if trouble_file(folder, rank_).exists():
-            raise _as_error(json.loads(trouble_file(folder, rank_).read_text()))
-    killed = [(rank_, -code) for rank_, code in enumerate(codes) if code < 0]
+    for rank in range(len(codes)):
+        if trouble_file(folder, rank).exists():
+            raise _as_error(json.loads(trouble_file(folder, rank).read_text()))
+    killed = [(rank, -code) for rank, code in enumerate(codes) if code < 0]
     if killed:
-        rank_, number = killed[0]
-        return f"process {rank_ + 1} of {len(codes)} was lost to signal {number}"
-    for rank_, code in enumerate(codes):
+        rank, number = killed[0]
+        return f"process {rank + 1} of {len(codes)} was lost to signal {number}"
+    for rank, code in enumerate(codes):
         if code not in (0, os.EX_TEMPFAIL):
             raise KgopsError(
-                f"process {rank_ + 1} of {len(codes)} ended with {code}; its output is in the log.",
-                hint="`kgops logs` shows them.",
+                f"process {rank + 1} of {len(codes)} ended with {code}; its output is in the log.",
+                hint="`kgops logs` shows it.",
             )
     return f"process {codes.index(os.EX_TEMPFAIL) + 1} of {len(codes)} has lost the others"
 
@@ -98,8 +98,8 @@ class _RankProcesses:
     def __init__(self, folder: Path, devices: Sequence[str], restarts: int) -> None:
         self._folder = folder
         self._ranks = [
-            RankSettings(rank_, len(devices), device, (folder / f"meeting-{restarts}").absolute().as_uri())
-            for rank_, device in enumerate(devices)
+            RankSettings(rank, len(devices), device, (folder / f"meeting-{restarts}").absolute().as_uri())
+            for rank, device in enumerate(devices)
         ]
         self._processes: list[subprocess.Popen[bytes]] = []
 
