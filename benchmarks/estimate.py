@@ -40,7 +40,7 @@ from kgops.training.settings import TrainSettings
 from kgops.trials.live_bytes import peak_live_bytes
 from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
-from kgops.workers.tracin import trace_graph
+from kgops.workers.tracin import run_on_graph
 from kgops.workers.train import train_conve
 
 __all__ = [
@@ -140,7 +140,7 @@ def compare_tracin(
 
         def work(job: Job = job) -> None:
             (folder / "results").mkdir(exist_ok=True)
-            trace_graph(job, _copy(graph), place.device, folder, Quiet(), StopRequest())
+            run_on_graph(job, _copy(graph), place.device, folder, Quiet(), StopRequest())
 
         if setting.asks_index:
             asking = {**job.settings, "use_index": None, "build_index": job.settings["use_index"]}

@@ -232,7 +232,7 @@ def _honoured(ours: OurStep) -> str:
 
 def tracin(graph: Graph) -> list[Line]:
     """Scores of a thousand tests against training triples at one checkpoint, for ten seconds or to the end."""
-    from kgops.tracin.blocks import Engine, Point, Settings
+    from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
     from kgops.tracin.loss import ONE_TO_N
 
     resolve_precision("tf32", "cuda").apply()
@@ -242,7 +242,7 @@ def tracin(graph: Graph) -> list[Line]:
     triples = graph.train[order].to("cuda")
     settings = Settings(block=1024)
     torch.cuda.reset_peak_memory_stats()
-    engine = Engine(Point(model, 1.0), ONE_TO_N, settings)
+    engine = Engine(TracinCheckpoint(model, 1.0), ONE_TO_N, settings)
     kept = engine.keep(graph.train[torch.randperm(len(graph.train))[:1000]].to("cuda"))
     parts = torch.split(triples, settings.block)
     engine.scores(kept, parts[0])

@@ -16,13 +16,13 @@ from benchmarks.spread import untrained
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
 from kgops.tracin.attribution import Scoring
-from kgops.tracin.checkpoint_set import load_point
+from kgops.tracin.checkpoint_set import load_checkpoint
 from kgops.tracin.engines import engines_for
 from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.tracin.scan import Scanner, Settings, tests_that_fit
-from kgops.tracin.shards import Pieces, Tile
+from kgops.tracin.shards import Shards, Tile
 from kgops.tracin.test_triples import TestTriple, from_graph
-from kgops.workers.tracin_shared_input import publish_order
+from kgops.workers.tracin_shared_input import publish_shared_input
 from kgops.workers.tracin_work import load_graph
 
 __all__ = ["Bed", "Quiet", "draw_graph", "on_cores", "waited"]
@@ -66,9 +66,9 @@ class Bed:
         }
         job = read_job({"workload": "tracin", "tracin": settings}, "a benchmark")
         graph = load_graph(job.settings)
-        point = load_point(
+        point = load_checkpoint(
             folder / "model.pt", graph, device=torch.device("cpu"), learning_rate=0.001, trust_pickle=False
-        ).point
+        ).checkpoint
         scoring = Scoring([point], {"target": TARGET, "one-to-n": ONE_TO_N}[loss], Settings())
         return cls(folder, job, graph, from_graph(graph, graph.test)[:tests], scoring, top_k)
 
@@ -76,24 +76,24 @@ class Bed:
     def step(self) -> int:
         """Tests whose factors are kept at once."""
         settings = self.scoring.settings
-        return tests_that_fit(engines_for(self.scoring.points, self.scoring.loss, settings), settings, 4)
+        return tests_that_fit(engines_for(self.scoring.checkpoints, self.scoring.loss, settings), settings, 4)
 
     def chunks(self, tile: int) -> list[list[TestTriple]]:
         return [self.tests[first : first + tile] for first in range(0, len(self.tests), tile)]
 
-    def pieces(self, name: str, cut: Cut) -> Pieces:
+    def shards(self, name: str, cut: Cut) -> Shards:
         """As a run plans them, but cut as asked."""
         tiles = [Tile.of(place, chunk) for place, chunk in enumerate(self.chunks(cut.tile))]
-        pieces = Pieces.plan(self.folder / name, tiles, cut.shares, self.top_k)
-        publish_order(pieces.folder, self.job, self.graph)
-        return pieces
+        shards = Shards.plan(self.folder / name, tiles, cut.shares, self.top_k)
+        publish_shared_input(shards.folder, self.job, self.graph)
+        return shards
 
     def ids(self, tests: int) -> torch.Tensor:
         return torch.tensor([test.ids for test in self.tests[:tests]])
 
     def scanner(self) -> Scanner:
         return Scanner(
-            self.scoring.points, self.scoring.loss, self.graph.train, settings=self.scoring.settings
+            self.scoring.checkpoints, self.scoring.loss, self.graph.train, settings=self.scoring.settings
         )
 
 

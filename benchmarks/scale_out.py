@@ -24,11 +24,11 @@ from benchmarks.scale_bed import Bed, Quiet, draw_graph, on_cores, waited
 from benchmarks.scale_costs import measure
 from benchmarks.simulation import Case, Costs, Cut, Fleet, Outcome, simulate
 from kgops.jobs.numbers import finite_number
-from kgops.tracin.attribution import trace
-from kgops.tracin.finished_tests import Parts
+from kgops.tracin.attribution import attribute_tests
+from kgops.tracin.finished_tests import FinishedTests
 from kgops.tracin.scan import Settings
-from kgops.tracin.shards import shares_for
-from kgops.workers.tracin_parallel import LocalHands, SpreadScorer
+from kgops.tracin.shards import shards_per_tile
+from kgops.workers.tracin_parallel import LocalProcesses, SpreadScorer
 
 __all__ = ["LARGE", "main", "predicted", "took"]
 
@@ -111,15 +111,15 @@ def check(bed: Bed, costs: Costs, rounds: int) -> list[Line]:
 
 def predicted(bed: Bed, cut: Cut, workers: int, costs: Costs) -> float:
     """Seconds of a TracIn run here, until the last tile is merged."""
-    case = Case(len(bed.graph.train), len(bed.tests), bed.top_k, len(bed.scoring.points))
+    case = Case(len(bed.graph.train), len(bed.tests), bed.top_k, len(bed.scoring.checkpoints))
     fleet = Fleet((1.0,) * workers, handing="claims", merging="beside")
     return simulate(case, cut, fleet, replace(costs, write_s=0.0)).seconds
 
 
 def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
     """Seconds that it really takes, on as many cores, less those that its workers waited for a core."""
-    pieces = bed.pieces(name, cut)
-    parts = Parts(pieces.folder / "parts")
+    shards = bed.shards(name, cut)
+    parts = FinishedTests(shards.folder / "parts")
     cores = sorted(os.sched_getaffinity(0))[:workers]
     waiting: dict[int, float] = {}
 
@@ -130,12 +130,12 @@ def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
 
     with on_cores(cores):
         begun = time.perf_counter()
-        with LocalHands(pieces, ["cpu"] * workers) as hands:
-            scorer = SpreadScorer(pieces, hands)
+        with LocalProcesses(shards, ["cpu"] * workers) as processes:
+            scorer = SpreadScorer(shards, processes)
             for chunk in bed.chunks(cut.tile):
-                trace(
-                    scorer, bed.graph.train, chunk, parts, top_k=bed.top_k, near=None,
-                    report=Quiet(), stop_requested=look, when_done=lambda parts: None,
+                attribute_tests(
+                    scorer, bed.graph.train, chunk, parts, top_k=bed.top_k, neighbourhood=None,
+                    report=Quiet(), stop_requested=look, on_finished=lambda parts: None,
                 )  # fmt: skip
             seconds = time.perf_counter() - begun
     # They share what there is to do: what one had to wait the other did meanwhile.
@@ -148,7 +148,7 @@ def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
 def ways(costs: Costs, args: argparse.Namespace) -> dict[str, tuple[Cut, Fleet]]:
     """As it is cut and handed out today, and then one change after the other."""
     shared = {"latency_s": args.latency / 1000, "bandwidth": args.bandwidth * 1e9}
-    shares, speeds = shares_for(LARGE.trains, _TILE), (args.gpu,)
+    shares, speeds = shards_per_tile(LARGE.trains, _TILE), (args.gpu,)
     room = Settings().test_mib * 2**20
     each = costs.test_bytes + (0 if args.loss == "target" else 4 * args.entities)
     step = min(_TILE, max(1, int(room / (each * args.checkpoints))))

@@ -14,7 +14,7 @@ from benchmarks.measure import Line
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
-from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N, TracinLoss
 from kgops.tracin.scan import AllScores, TopTriples, scan
 
@@ -48,7 +48,7 @@ _VARIED = {"test triples": 1, "checkpoints": 2}
 def _seconds(graph: Graph, model: ConvE, trains: int, tests: int, checkpoints: int) -> float:
     asked = graph.test[torch.arange(tests) % len(graph.test)]
     begin = time.perf_counter()
-    scan([Point(model, 1.0)] * checkpoints, ONE_TO_N, graph.train[:trains], asked, TopTriples(TOP))
+    scan([TracinCheckpoint(model, 1.0)] * checkpoints, ONE_TO_N, graph.train[:trains], asked, TopTriples(TOP))
     return time.perf_counter() - begin
 
 
@@ -65,7 +65,7 @@ def filtered_batch(graph: Graph, model: ConvE, name: str, loss: TracinLoss, roun
         union = torch.unique(torch.cat(rows))
         between = time.perf_counter()
         sink = AllScores(len(tests), len(union), like=model.entities)
-        scan([Point(model, 1.0)], loss, graph.train[union], tests, sink)
+        scan([TracinCheckpoint(model, 1.0)], loss, graph.train[union], tests, sink)
         for i, own in enumerate(rows):
             sink.scores[i, torch.searchsorted(union, own)].abs().argsort(descending=True)
         end = time.perf_counter()
@@ -109,7 +109,7 @@ def whole(graph: Graph, model: ConvE, share: float) -> list[Line]:
     sink = TopTriples(TOP)
     report = _OnStderr()
     scan(
-        [Point(model, 1.0)],
+        [TracinCheckpoint(model, 1.0)],
         ONE_TO_N,
         graph.train,
         graph.test[:many],

@@ -23,7 +23,7 @@ from kgops.jobs.numbers import median, quartiles
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.regression.network import RegressionModel
 from kgops.tracin.agreement import compare
-from kgops.tracin.blocks import Engine, Point, Settings
+from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.loss import TARGET
 from kgops.trials import peers
 from kgops.trials.entry import run
@@ -200,7 +200,7 @@ def projection(setting: Setting) -> Metric:
     tests, rows = train[:256], train[256:768]
 
     def scores(dim: int | None) -> torch.Tensor:
-        engine = Engine(Point(setting.model, 1.0), TARGET, Settings(projection_dim=dim))
+        engine = Engine(TracinCheckpoint(setting.model, 1.0), TARGET, Settings(projection_dim=dim))
         return engine.scores(engine.keep(tests), rows)
 
     agreement = compare(scores(None), scores(PROJECTED))

@@ -26,7 +26,7 @@ from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
 from kgops.models.conve import ConvE
 from kgops.tracin.agreement import compare
-from kgops.tracin.blocks import Engine, Point, Settings
+from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.layers import last_layers
 from kgops.tracin.loss import TARGET
 from kgops.training.batches import Batches, query_rows
@@ -61,9 +61,9 @@ class Setting:
     def pykeen_model(self) -> Any:
         return pykeen_model(self.graph, self.model)
 
-    def kgops_scores(self, trains: torch.Tensor | None = None) -> torch.Tensor:
-        engine = Engine(Point(self.model, 1.0), TARGET, Settings())
-        blocks = torch.split(self.trains if trains is None else trains, Settings().block)
+    def ours(self, trains: torch.Tensor | None = None) -> torch.Tensor:
+        engine = Engine(TracinCheckpoint(self.model, 1.0), TARGET, Settings())
+        parts = torch.split(self.trains if trains is None else trains, Settings().block)
         kept = engine.keep(self.test[None])
         return torch.cat([engine.scores(kept, block) for block in blocks], dim=1)[0]
 

@@ -13,7 +13,7 @@ from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.tracin import sequential
-from kgops.tracin.blocks import Engine, Point, Settings
+from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.loss import TracinLoss
 from kgops.training.batches import query_rows
 from kgops.trials.peers import factory
@@ -50,7 +50,7 @@ def plain_pass(model: ConvE, loss: TracinLoss, batch: int) -> Callable[[torch.Te
 def factored(
     model: ConvE, loss: TracinLoss, tests: torch.Tensor, settings: Settings
 ) -> Callable[[torch.Tensor], object]:
-    engine = Engine(Point(model, 1.0), loss, settings)
+    engine = Engine(TracinCheckpoint(model, 1.0), loss, settings)
     kept = engine.keep(tests)
 
     def work(triples: torch.Tensor) -> None:

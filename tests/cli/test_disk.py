@@ -109,7 +109,7 @@ def test_a_run_writes_the_files_that_were_named_and_no_other(
     if asked == ("--output-dir", "all"):
         assert names(run_cli.cwd / "all") == left
     shown = run_cli("influences", "1", "--test", "2", "--json", "--top", "3")
-    assert len(shown.json()[0]["found"]) >= 3
+    assert len(shown.json()[0]["influences"]) >= 3
 
 
 def test_named_files_of_a_batch_are_written_beside_its_own(

@@ -15,8 +15,8 @@ from kgops.errors import BadInput
 from kgops.graphs.triples import read_pykeen_dataset
 from kgops.models.conve import ConvE
 from kgops.models.pykeen_models import PykeenRecipe, load_pykeen_model, rebuild
-from kgops.tracin.blocks import Point
-from kgops.tracin.checkpoint_set import load_point
+from kgops.tracin.blocks import TracinCheckpoint
+from kgops.tracin.checkpoint_set import load_checkpoint
 from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.tracin.scan import self_influence
 
@@ -70,9 +70,9 @@ def test_a_run_leaves_what_its_model_is_built_from_again(
     smoothing = settings.get("label_smoothing", 0.1)  # kgops' default
     recorded = settings.get("loss") and {"name": settings["loss"], "label_smoothing": smoothing}
     assert kept.loss == recorded and final.loss == recorded
-    loaded = load_point(path, NATIONS, device=torch.device("cpu"))
-    assert (loaded.point.learning_rate, loaded.loss, loaded.epoch) == (0.02, recorded, 2)
-    points = [loaded.point, Point(final.model, 0.1)]
+    loaded = load_checkpoint(path, NATIONS, device=torch.device("cpu"))
+    assert (loaded.checkpoint.learning_rate, loaded.loss, loaded.epoch) == (0.02, recorded, 2)
+    points = [loaded.checkpoint, TracinCheckpoint(final.model, 0.1)]
     for loss in (TARGET, ONE_TO_N):
         assert float(self_influence(points, loss, ROWS).min()) > 0
 
@@ -136,7 +136,7 @@ def test_a_run_of_pykeens_pipeline_is_traced_by_its_number(
     assert done.code == 0, done.err
     if not more:  # PyKEEN's own loss compares sampled negatives, which no file remembers
         refused = run_cli("run", "tracin", "--run", "1", "--device", "cpu")
-        assert refused.code != 0 and "does not say which loss" in refused.out
+        assert refused.code != 0 and "does not record the loss" in refused.out
     loss = () if more else ("--loss", "target")
     traced = run_cli(
         "run", "tracin", "--run", "1", *loss, "--max-triples", "2", "--top-k", "3", "--device", "cpu"

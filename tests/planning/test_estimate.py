@@ -248,7 +248,7 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
         chunk_sizes.LARGEST_ALL_SCORES,
     )
     assert scan.TopTriples(1)._columns == chunk_sizes.TRACIN_MERGED_COLUMNS
-    assert ranking._TORN_AT_ONCE == chunk_sizes.TRACIN_TORN_AT_ONCE
+    assert ranking._TIED_AT_ONCE == chunk_sizes.TRACIN_TORN_AT_ONCE
     assert index.BLOCK == chunk_sizes.TRACIN_INDEX_BLOCK
     assert tracin_validate.MOST_TESTS == chunk_sizes.TRACIN_VALIDATED_TESTS
     agreement = (tracin_agreement.MOST_TESTS, tracin_agreement.MOST_TRAINS)

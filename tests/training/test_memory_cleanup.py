@@ -21,7 +21,7 @@ from tiny_regression import QUICK, made_flights, train, weights
 
 from kgops.graphs.triples import read_pykeen_dataset
 from kgops.models.conve import ConvE, ConvEConfig
-from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import TARGET
 from kgops.tracin.scan import AllScores, scan
 from kgops.training.loop import fit
@@ -245,7 +245,7 @@ def scored_on_gpu(folder: Path, cleanup: MemoryCleanup) -> dict[str, torch.Tenso
     torch.manual_seed(0)
     graph = read_pykeen_dataset("nations")
     shape = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16, output_channels=2)
-    points = [Point(ConvE(shape).to("cuda").eval(), 0.1) for _ in range(2)]
+    points = [TracinCheckpoint(ConvE(shape).to("cuda").eval(), 0.1) for _ in range(2)]
     sink = AllScores(40, len(graph.train), like=points[0].model.entities.cpu())
 
     def and_cache() -> bool:

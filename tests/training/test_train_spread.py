@@ -28,7 +28,7 @@ from kgops.training.out_of_memory import describe, is_out_of_memory
 from kgops.workers.entry import Stopped
 from kgops.workers.report import Reporter
 from kgops.workers.train import model_config, train_settings
-from kgops.workers.train_parallel import train_together, who_was_lost
+from kgops.workers.train_parallel import lost_process, train_in_processes
 from kgops.workers.train_ranks import trouble_file
 
 torch.set_num_threads(1)
@@ -178,7 +178,7 @@ class TwoProcesses:
 
     def train(self, stop: Callable[[], bool]) -> dict[str, float]:
         (self.folder / "results").mkdir()
-        return train_together(self.job, self.folder, Reporter(self.folder), stop, ["cpu", "cpu"])
+        return train_in_processes(self.job, self.folder, Reporter(self.folder), stop, ["cpu", "cpu"])
 
     def here(self) -> list[int]:
         """The first before the second."""
@@ -203,7 +203,7 @@ def test_a_process_that_is_killed_costs_nothing_but_time(
     metrics = two.train(kill_the_second_once)
     notes = [note["text"] for note in told(tmp_path, "note")]
     (lost,) = [note for note in notes if "lost" in note]
-    assert lost.startswith("process 2 of 2 was lost to signal 9: all begin again")
+    assert lost.startswith("process 2 of 2 was lost to signal 9: all restart")
     assert any(note.startswith("resumed after epoch") for note in notes)
     assert not told(tmp_path, "failed")
     history = json.loads((tmp_path / "results" / "training_history.json").read_text())
@@ -286,12 +286,12 @@ def test_what_the_processes_cannot_do_fails_the_run_with_their_words(graph: Path
     ],
 )
 def test_whoever_ended_first_is_named_as_lost(codes: list[int], says: str, tmp_path: Path) -> None:
-    assert who_was_lost(tmp_path, codes) == says
+    assert lost_process(tmp_path, codes) == says
 
 
 def test_a_process_that_ends_by_a_fault_of_its_own_is_not_started_again(tmp_path: Path) -> None:
     with pytest.raises(KgopsError, match="process 2 of 2 ended with 1"):
-        who_was_lost(tmp_path, [75, 1])
+        lost_process(tmp_path, [75, 1])
 
 
 def test_a_process_without_memory_makes_the_run_one_that_ran_out_in_its_words(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_process_without_memory_makes_the_run_one_that_ran_out_in_its_words(tm
     told = {"kind": "out_of_memory", "says": says, "hint": None, "code": 1}
     trouble_file(tmp_path, 0).write_text(json.dumps(told))
     with pytest.raises(MemoryError) as caught:
-        who_was_lost(tmp_path, [1, -9])
+        lost_process(tmp_path, [1, -9])
     assert is_out_of_memory(caught.value)
     assert describe(caught.value) == says
 
