@@ -111,7 +111,7 @@ def _named(names: dict[str, str], *labels: str) -> str:
 def _as_table(session: Session, run: Run, test: TestTriple, top: int) -> dict[str, object]:
     strongest = _strongest(influences.of_test(session.conn, run.id, test.test), top)
     names = influences.names(session.conn, run.id)
-    return {**asdict(test), "influences": [asdict(one) for one in found], "names": names}
+    return {**asdict(test), "influences": [asdict(one) for one in strongest], "names": names}
 
 
 def summary(session: Session, run: Run) -> list[str]:

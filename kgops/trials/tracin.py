@@ -61,9 +61,9 @@ class Setting:
     def pykeen_model(self) -> Any:
         return pykeen_model(self.graph, self.model)
 
-    def ours(self, trains: torch.Tensor | None = None) -> torch.Tensor:
+    def kgops_scores(self, trains: torch.Tensor | None = None) -> torch.Tensor:
         engine = Engine(TracinCheckpoint(self.model, 1.0), TARGET, Settings())
-        parts = torch.split(self.trains if trains is None else trains, Settings().block)
+        blocks = torch.split(self.trains if trains is None else trains, Settings().block)
         kept = engine.keep(self.test[None])
         return torch.cat([engine.scores(kept, block) for block in blocks], dim=1)[0]
 

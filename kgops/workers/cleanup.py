@@ -39,7 +39,7 @@ def memory_cleanup(
         report.option(_NAME, requested, "on", f"{summary} ({process})" if process else summary)
 
     # Also reported at the first cleanup: a killed worker does not get to report at its end.
-    cleanup = MemoryCleanup(CudaAccounts(device), when_first=report_on)
+    cleanup = MemoryCleanup(CudaMemory(device), on_first=report_on)
     try:
         yield cleanup
     finally:

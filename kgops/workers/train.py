@@ -82,7 +82,7 @@ def train_conve(
     group: SingleProcess | None = None,
 ) -> dict[str, float]:
     """Trains and evaluates; returns the metrics. Each process of a `group` calls this; the first one writes."""
-    group = group or Alone()
+    group = group or SingleProcess()
     torch.manual_seed(job.settings["seed"])
     config = model_config(job.settings, graph)
     settings = train_settings(job)
@@ -95,7 +95,7 @@ def train_conve(
     model = ConvE(config).to(device)
     report_options(job, device, settings, report, group)
     resume = (results / "checkpoints").exists()
-    process = f"in the first of {group.of} processes" if group.of > 1 else None
+    process = f"in the first of {group.world_size} processes" if group.world_size > 1 else None
     with memory_cleanup(job, device, report, process=process) as cleanup:
         done = fit(model, graph, settings, results, report, stop, resume=resume, group=group, cleanup=cleanup)
         if done.stopped == "requested":
@@ -179,7 +179,7 @@ def report_options(
     spoken_of |= {"compile"} if settings.compile != "off" else set()
     spoken_of |= {"cuda_graphs"} if settings.cuda_graphs else set()
     _, why = devices_for(job.options.get("devices", 1), device)
-    report_applied(job, of_training(job, place_of(device), group.of, why), report, spoken_of)
+    report_applied(job, of_training(job, place_of(device), group.world_size, why), report, spoken_of)
 
 
 def evaluate(

@@ -18,7 +18,7 @@ from kgops.jobs import events
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.train import spread_problems
-from kgops.training.data_parallel import PeerLost
+from kgops.training.data_parallel import DistributedGroup, PeerLost
 from kgops.training.out_of_memory import describe, is_at_its_limit, is_out_of_memory
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import make_output_folder, publish_results
@@ -57,7 +57,7 @@ def train_rank(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> N
 
     try:
         device = find_device(rank.device)
-        group = Processes(rank.rank, rank.world_size, rank.rendezvous, device)
+        group = DistributedGroup(rank.rank, rank.world_size, rank.rendezvous, device)
         if problems := spread_problems(job.settings, {**job.options, "devices": rank.world_size}):
             raise BadJob("the job", problems)
         if by_torchrun and group.is_first:
