@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.entry import run
 from benchmarks.measure import PYTHON
-from kgops.experiments.advice import HEADS, by_part
+from kgops.experiments.advice import HEADS, by_category
 from kgops.experiments.claim_register import register
 from kgops.experiments.claims import TABLES, Judged, judge, less_memory, quality, shipped
 from kgops.experiments.claims_overview import overview
@@ -169,7 +169,7 @@ def measure(data: Path | None, only: str | None) -> None:
 def written(conn: Connection, before: str = "") -> str:
     """The document; of what this home has not measured the parts that stood in it `before`."""
     kept = _parts(before)
-    held = [
+    measured = [
         bench
         for bench in benches.newest(conn, limit=1000)
         if bench.name.startswith("claims ") and bench.ended_at
@@ -182,7 +182,7 @@ def written(conn: Connection, before: str = "") -> str:
         "",
         "## Claims beside measurements",
         "",
-        *_what_to_do(conn, held, kept),
+        *_what_to_do(conn, measured, kept),
         "### How a verdict is made",
         "",
         RULE,
@@ -190,44 +190,44 @@ def written(conn: Connection, before: str = "") -> str:
     ]
     for name in TABLES:
         tables = {heading: lines for heading, lines in kept.items() if heading.startswith(f"### {name}")}
-        for bench in _newest_each(bench for bench in held if bench.name.startswith(f"claims {name}")):
+        for bench in _newest_each(bench for bench in measured if bench.name.startswith(f"claims {name}")):
             tables[_heading(bench)] = _claims(conn, bench)
         for heading in sorted(tables):
             out += [heading, *tables[heading]]
         if not tables:
             out += [f"### ({name}) {TABLES[name]}", "", _NOTHING, ""]
-    out += _register(conn, held, kept)
+    out += _register(conn, measured, kept)
     for section in SECTIONS:
-        found = _last_batch(conn, section.stored_as)
+        values = _last_batch(conn, section.stored_as)
         heading = f"## {section.title}"
         out += [
             heading,
-            *(_metrics(conn, found, section) if found else kept.get(heading, ["", _NOTHING, ""])),
+            *(_metrics(conn, values, section) if values else kept.get(heading, ["", _NOTHING, ""])),
         ]
     return "\n".join(out)
 
 
-def _what_to_do(conn: Connection, held: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
+def _what_to_do(conn: Connection, measured: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
     """Of what this home measured last; else as the document had it."""
-    if not held:
+    if not measured:
         return [_TO_DO, *kept.get(_TO_DO, ["", _NOTHING, ""])]
     out = [_TO_DO, ""]
     for bench, each in overview(conn).advice:
         out += [f"{_cell(bench.name.removeprefix('claims '))}:", ""]
-        for part, options in by_part(each).items():
+        for category, options in by_category(each).items():
             if options:
                 out += [
-                    f"- **{HEADS[part]}.**",
-                    *(f"  - {_cell(one.option)}: {_cell(one.told)}" for one in options),
+                    f"- **{HEADS[category]}.**",
+                    *(f"  - {_cell(one.option)}: {_cell(one.text)}" for one in options),
                 ]
         out.append("")
     return out
 
 
-def _register(conn: Connection, held: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
+def _register(conn: Connection, measured: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
     """All claims by document, each with its verdict or why it has none."""
     heading = f"### All {len(register())} claims"
-    if not held and heading in kept:
+    if not measured and heading in kept:
         return [heading, *kept[heading]]
     out = [heading, "", "| claim | what | range and condition | verdict | by | found, or why not | but |"]
     out.append("|---|---|---|---|---|---|---|")
@@ -283,8 +283,8 @@ def _claims(conn: Connection, bench: Bench) -> list[str]:
 def _claim_row(one: Judged) -> str:
     cells = [
         one.variant,
-        one.held.claim.text if one.held else "",
-        one.held.claim.said_by if one.held else "",
+        one.claimed.claim.text if one.claimed else "",
+        one.claimed.claim.said_by if one.claimed else "",
         one.measured or "n/a",
         str(one.n),
         f"{one.speed.median:,.2f}×" if one.speed else "n/a",
@@ -295,20 +295,20 @@ def _claim_row(one: Judged) -> str:
     return "| " + " | ".join(map(_cell, cells)) + " |"
 
 
-def _metrics(conn: Connection, found: Sequence[Measurement], section: Section) -> list[str]:
+def _metrics(conn: Connection, values: Sequence[Measurement], section: Section) -> list[str]:
     lines = ["", "| what | measured | quartiles | n |", "|---|---|---|---|"]
-    for m in found:
+    for m in values:
         spread = "" if m.low is None or m.high is None else f"{_metric(m.low)} – {_metric(m.high)}"
         lines.append(f"| {_cell(m.subject)} | {_metric(m.value, m.unit)} | {spread} | {m.n} |")
     unknown = "Whether the machine was quiet is not recorded with these; times in ms are the first to suffer."
-    return [*lines, "", *_belongs(conn, section.called, found[0].machine, None)[:-1], unknown, ""]
+    return [*lines, "", *_belongs(conn, section.called, values[0].machine, None)[:-1], unknown, ""]
 
 
 def _belongs(conn: Connection, command: str, key: str, busy: float | None) -> list[str]:
-    told = [f"Command: `{command}`. Fingerprint {machine_line(conn, key)}."]
+    lines = [f"Command: `{command}`. Fingerprint {machine_line(conn, key)}."]
     if busy is not None and busy > 0.15:
-        told.append(f"Not quiet: others used {busy:.0%} of the CPUs before the rounds (median).")
-    return [*told, ""]
+        lines.append(f"Not quiet: others used {busy:.0%} of the CPUs before the rounds (median).")
+    return [*lines, ""]
 
 
 def _busy(bench: Bench, conn: Connection) -> float | None:
@@ -316,19 +316,19 @@ def _busy(bench: Bench, conn: Connection) -> float | None:
     return max(known) if known else None
 
 
-def _newest_each(found: Iterable[Bench]) -> list[Bench]:
+def _newest_each(candidates: Iterable[Bench]) -> list[Bench]:
     """The newest of each name, in the order of names; the newest come first."""
     by_name: dict[str, Bench] = {}
-    for bench in found:
+    for bench in candidates:
         by_name.setdefault(bench.name, bench)
     return [by_name[name] for name in sorted(by_name)]
 
 
 def _last_batch(conn: Connection, stored_as: str) -> list[Measurement]:
     """What the newest run of a benchmark stored, on one fingerprint."""
-    found = measurements.page(conn, MeasurementFilter(words=(stored_as,)), limit=500)
-    newest = found[0] if found else None
-    kept = [m for m in found if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
+    values = measurements.page(conn, MeasurementFilter(words=(stored_as,)), limit=500)
+    newest = values[0] if values else None
+    kept = [m for m in values if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
     return kept[::-1]
 
 

@@ -51,11 +51,11 @@ def main(argv: list[str] | None = None) -> int:
         folder = Path(name)
         data = (args.data or draw_graph(folder, 5_000, 50, 60_000, args.tests)).absolute()
         untrained(folder / "model.pt", data, args.dim)
-        at = _Place(folder, data)
+        setup = _Setup(folder, data)
         if args.on in (None, "ray"):
-            lines += _ray(at, args.tests, args.rounds)
+            lines += _ray(setup, args.tests, args.rounds)
         if args.on in (None, "slurm"):
-            lines += _slurm(at, args.tests, args.rounds)
+            lines += _slurm(setup, args.tests, args.rounds)
     if lines:
         print("\n".join(table(lines)))
     return 0 if all(line.reached is not False for line in lines) else 1
@@ -79,13 +79,13 @@ class Ran:
         return min(float(e["at"]) for e in self.events if e["event"] == "started") - given
 
     @property
-    def pieces(self) -> int:
+    def shards(self) -> int:
         note = next(e["text"] for e in self.events if " pieces for " in e.get("text", ""))
         return int(note.split()[0].replace(",", ""))
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Setup:
     folder: Path
     data: Path
 
@@ -113,30 +113,30 @@ class _Place:
         seconds, ended_at = time.perf_counter() - begun, time.time()
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(flags)} ended with {done.returncode}: {done.stderr[-2000:]}")
-        (told,) = home.glob("runs/*/events.jsonl")
-        events = [json.loads(line) for line in told.read_text().splitlines()]
+        (log,) = home.glob("runs/*/events.jsonl")
+        events = [json.loads(line) for line in log.read_text().splitlines()]
         shutil.rmtree(home)
         return Ran(seconds, ended_at, events)
 
 
-def _ray(at: _Place, tests: int, rounds: int) -> list[Line]:
+def _ray(setup: _Setup, tests: int, rounds: int) -> list[Line]:
     """In few pieces and in more: fewer tests make more and shorter ones."""
     over: dict[int, list[float]] = {}
     for number in range(rounds):
-        for many in (tests, max(1, tests // 4)):
-            here = at.run(many, *_LOCAL, "--devices", "2")
-            by_ray = at.run(many, *_LOCAL, "--on", "ray", "--tasks", "2")
-            over.setdefault(by_ray.pieces, []).append(by_ray.seconds - here.seconds)
+        for count in (tests, max(1, tests // 4)):
+            here = setup.run(count, *_LOCAL, "--devices", "2")
+            by_ray = setup.run(count, *_LOCAL, "--on", "ray", "--tasks", "2")
+            over.setdefault(by_ray.shards, []).append(by_ray.seconds - here.seconds)
             print(
-                f"round {number + 1}, {by_ray.pieces} pieces: {here.seconds:.1f} s by two processes, "
+                f"round {number + 1}, {by_ray.shards} pieces: {here.seconds:.1f} s by two processes, "
                 f"{by_ray.seconds:.1f} s by Ray",
                 flush=True,
             )
     lines = []
-    for pieces, longer in sorted(over.items()):
+    for shards, longer in sorted(over.items()):
         # What Ray adds does not ask how long a piece takes, so it is held against longer ones.
-        shares = tuple(100 * seconds / (pieces * BLOCK_S / 2) for seconds in longer)
-        what = f"Ray beside two processes, {pieces} pieces"
+        shares = tuple(100 * seconds / (shards * BLOCK_S / 2) for seconds in longer)
+        what = f"Ray beside two processes, {shards} pieces"
         lines += [
             Line("engines_ray_s", f"{what}: longer by", "s", tuple(longer)),
             Line("engines_ray_share", f"{what}: of as many of {BLOCK_S:.0f} s", "%", shares, 10),
@@ -144,14 +144,14 @@ def _ray(at: _Place, tests: int, rounds: int) -> list[Line]:
     return lines
 
 
-def _slurm(at: _Place, tests: int, rounds: int) -> list[Line]:
+def _slurm(setup: _Setup, tests: int, rounds: int) -> list[Line]:
     if shutil.which("sbatch") is None or subprocess.run(["sinfo"], capture_output=True).returncode != 0:
         print("Slurm: no cluster answers here")
         return []
     longer, queued, noticed = [], [], []
     for number in range(rounds):
-        here = at.run(tests, *_LOCAL)
-        there = at.run(tests, *_LOCAL, "--on", "slurm", "--cpus", "1")
+        here = setup.run(tests, *_LOCAL)
+        there = setup.run(tests, *_LOCAL, "--on", "slurm", "--cpus", "1")
         longer.append(there.seconds - here.seconds)
         queued.append(there.queued_s)
         noticed.append(there.noticed_s - here.noticed_s)

@@ -43,7 +43,7 @@ __all__ = ["main"]
 COMMAND = "python -m benchmarks.gpu"
 MIB = 2**20
 STEPS = 20  # taken before the clock is read: asking a GPU when it is done costs more than a step
-WAYS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "fp32": {},
     "tf32": {"precision": "tf32"},
     "tf32, replayed": {"precision": "tf32", "cuda_graphs": True},
@@ -67,9 +67,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     begun = time.monotonic()
     graph = read_graph(args.data / "train.txt") if args.data else shaped_like_fb15k_237()
-    told = fingerprint()
+    machine = fingerprint()
     print(
-        f"{torch.cuda.get_device_name()}; torch {torch.__version__}; {json.dumps(told['machine'])}",
+        f"{torch.cuda.get_device_name()}; torch {torch.__version__}; {json.dumps(machine['machine'])}",
         flush=True,
     )
     lines, troubles = [], []
@@ -79,14 +79,14 @@ def main(argv: list[str] | None = None) -> int:
             continue
         started = time.monotonic()
         try:
-            found = section()
+            measured = section()
         except Exception as error:  # one value that cannot be had must not cost the others
             troubles.append(f"{name}: {type(error).__name__}: {next(iter(str(error).splitlines()), ''):.200}")
             continue
         finally:
             gc.collect()
             torch.cuda.empty_cache()
-        lines += found
+        lines += measured
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     if args.store:
         store(lines, COMMAND + (f" --data {args.data}" if args.data else ""))
@@ -160,8 +160,8 @@ class OurStep:
         self.precision.apply()
         torch.cuda.synchronize()
         begun = time.perf_counter()
-        for place, batch in enumerate(self.batches.epoch(number)):
-            self.take(batch, want_value=place % self.every == 0)
+        for index, batch in enumerate(self.batches.epoch(number)):
+            self.take(batch, want_value=index % self.every == 0)
         torch.cuda.synchronize()
         return 1e3 * (time.perf_counter() - begun)
 
@@ -169,18 +169,18 @@ class OurStep:
 def epoch(graph: Graph, rounds: int) -> list[Line]:
     """Epochs of batches of 1024, and the most memory torch held meanwhile."""
     lines = []
-    for way, changes in WAYS.items():
+    for variant, changes in VARIANTS.items():
         torch.cuda.reset_peak_memory_stats()
         ours = OurStep(graph, TrainSettings(batch_size=1024, **changes))
         ours.epoch_ms(0)
         took = tuple(ours.epoch_ms(number) for number in range(1, rounds + 1))
         peak = torch.cuda.max_memory_allocated() / MIB
-        best = way == "bf16, compiled and replayed"
-        key = way.replace(", ", "_").replace(" ", "_")
+        best = variant == "bf16, compiled and replayed"
+        key = variant.replace(", ", "_").replace(" ", "_")
         lines.append(
-            Line(f"gpu_epoch_{key}", f"epoch, {way}{_honoured(ours)}", "ms", took, 60 if best else None)
+            Line(f"gpu_epoch_{key}", f"epoch, {variant}{_honoured(ours)}", "ms", took, 60 if best else None)
         )
-        lines.append(Line(f"gpu_epoch_{key}_mib", f"peak, {way}", "MiB", (peak,), 1024 if best else None))
+        lines.append(Line(f"gpu_epoch_{key}_mib", f"peak, {variant}", "MiB", (peak,), 1024 if best else None))
         del ours
         gc.collect()
     return lines
@@ -189,24 +189,24 @@ def epoch(graph: Graph, rounds: int) -> list[Line]:
 def steps(graph: Graph, subject: str, batch: int, rounds: int, *, shipped: bool) -> list[Line]:
     """Every way of ours and PyKEEN's, taking turns."""
     contenders, kept = [], {}
-    for way, changes in WAYS.items():
-        kept[way] = OurStep(graph, TrainSettings(batch_size=batch, **changes))
-        kept[way].steps()
-        contenders.append(Contender(way, kept[way].steps, batch * STEPS))
+    for variant, changes in VARIANTS.items():
+        kept[variant] = OurStep(graph, TrainSettings(batch_size=batch, **changes))
+        kept[variant].steps()
+        contenders.append(Contender(variant, kept[variant].steps, batch * STEPS))
     if find_spec("pykeen") is not None:
         contenders += [_pykeen(graph, batch, patched) for patched in ([True, False] if shipped else [True])]
     key = f"gpu_{subject.lower().replace(' ', '_').replace('-', '')}_{batch}"
     rows = {row.name: row for row in measure(contenders, rounds)}
     first = rows["fp32"]
     lines = []
-    for way, row in rows.items():
-        named = f"{subject}, batch {batch}: {way}" + (_honoured(kept[way]) if way in kept else "")
+    for variant, row in rows.items():
+        named = f"{subject}, batch {batch}: {variant}" + (_honoured(kept[variant]) if variant in kept else "")
         a_step = row.best_ms / (row.samples / batch)
-        slug = way.replace(", ", "_").replace(" ", "_").lower()
+        slug = variant.replace(", ", "_").replace(" ", "_").lower()
         lines.append(Line(f"{key}_{slug}_ms", named, "ms", (a_step,)))
         if row is not first:
-            ratios = tuple(row.ratios if way not in kept else [1 / ratio for ratio in row.ratios])
-            what = f"{way} / fp32" if way not in kept else f"fp32 / {way}"
+            ratios = tuple(row.ratios if variant not in kept else [1 / ratio for ratio in row.ratios])
+            what = f"{variant} / fp32" if variant not in kept else f"fp32 / {variant}"
             lines.append(Line(f"{key}_{slug}", f"{subject}, batch {batch}: {what}", "×", ratios))
     return lines
 
@@ -244,13 +244,13 @@ def tracin(graph: Graph) -> list[Line]:
     torch.cuda.reset_peak_memory_stats()
     engine = Engine(Point(model, 1.0), ONE_TO_N, settings)
     kept = engine.keep(graph.train[torch.randperm(len(graph.train))[:1000]].to("cuda"))
-    parts = torch.split(triples, settings.block)
-    engine.scores(kept, parts[0])
+    blocks = torch.split(triples, settings.block)
+    engine.scores(kept, blocks[0])
     torch.cuda.synchronize()
     begun, done = time.perf_counter(), 0
-    for part in parts:
-        engine.scores(kept, part)
-        done += len(part)
+    for block in blocks:
+        engine.scores(kept, block)
+        done += len(block)
         torch.cuda.synchronize()
         if time.perf_counter() - begun > 10:
             break

@@ -226,16 +226,16 @@ def log(path: Path, count: int) -> list[Line]:
         file.write("RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB\n")
     mib = path.stat().st_size >> 20
     before = _resident_mib()
-    opened, read, pieces, calls = [], [], [], []
+    opened, read, chunks, calls = [], [], [], []
     for _ in range(7):
         opened.append(_ms(lambda: LogIndex(path).tail(200)))
         index = LogIndex(path)
-        read.append(sum(pieces_ := _each(index.advance)))
-        pieces += pieces_
+        read.append(sum(new_chunks := _each(index.advance)))
+        chunks += new_chunks
     lines = [
         Line("log_open", f"open a log of {count:,} lines ({mib} MiB) at its end", "ms", tuple(opened), 150),
         Line("log_read", "count all its lines", "ms", tuple(read), 150),
-        Line("log_piece", "the same: the longest piece", "ms", tuple(pieces), None, max(pieces)),
+        Line("log_piece", "the same: the longest piece", "ms", tuple(chunks), None, max(chunks)),
     ]
     chance = random.Random(3)
     jumps = [_ms(lambda: index.lines(chance.randrange(count), 60)) for _ in range(200)]

@@ -65,13 +65,13 @@ def _wanted(numbers: str | None) -> list[int]:
     if numbers is None:
         return [*range(1, len(JOBS) + 1)]
     try:
-        asked = {int(number) for number in numbers.split(",")}
-        found = {JOBS[number - 1].of or number for number in asked} | asked
+        requested = {int(number) for number in numbers.split(",")}
+        needed = {JOBS[number - 1].of or number for number in requested} | requested
     except (ValueError, IndexError) as error:
         raise Usage(
             f"--jobs {numbers:.60} names no jobs", f"numbers from 1 to {len(JOBS)}, as in 1,4,9"
         ) from error
-    return sorted(found)
+    return sorted(needed)
 
 
 def _run_all(home: Path, data: Path, real: Path | None, wanted: Sequence[int]) -> None:
@@ -91,19 +91,19 @@ def _run_all(home: Path, data: Path, real: Path | None, wanted: Sequence[int]) -
         )
         if done.returncode:
             raise KgopsError(f"job {number} failed: {done.stderr.strip()[-300:]}")
-        told = json.loads(done.stdout)
-        trained[number] = told["id"]
-        print(f"{number} of {len(JOBS)}: {told['workload']} {told['label']}", file=sys.stderr, flush=True)
+        record = json.loads(done.stdout)
+        trained[number] = record["id"]
+        print(f"{number} of {len(JOBS)}: {record['workload']} {record['label']}", file=sys.stderr, flush=True)
 
 
 def _seen_in(home: Path) -> list[tuple[Seen, float]]:
     """In the order run: what was measured, and what had been shown of it before."""
     conn = open_reader(home / "kgops.db")
     try:
-        told = [(seen_of(one), one.predicted_mib) for one in predictions.newest(conn) if not one.on_gpu]
+        newest = [(seen_of(one), one.predicted_mib) for one in predictions.newest(conn) if not one.on_gpu]
     finally:
         conn.close()
-    return [(seen, shown) for seen, shown in reversed(told) if seen is not None and shown is not None]
+    return [(seen, shown) for seen, shown in reversed(newest) if seen is not None and shown is not None]
 
 
 def judged(home: Path, against: Path | None = None) -> Iterator[tuple[str, tuple[float, ...]]]:
@@ -133,14 +133,14 @@ def _error(one: Seen, taught: Sequence[Seen]) -> float:
 def lines_of(home: Path, against: Path | None = None) -> list[Line]:
     """How far off each way is at the median, and how far too low at the worst."""
     lines = []
-    for number, (way, errors) in enumerate(judged(home, against)):
+    for number, (method, errors) in enumerate(judged(home, against)):
         off = tuple(100 * abs(error) for error in errors)
         under = tuple(max(0.0, -100 * error) for error in errors)
         goal = None if number == 1 else 15.0
         lines += [
-            Line(f"memory_{number}_error", f"{way}: off by", "%", off, goal),
-            Line(f"memory_{number}_under", f"{way}: furthest too low", "%", under, 10, max(under)),
-            Line(f"memory_{number}_over", f"{way}: furthest too high", "%", off, None, 100 * max(errors)),
+            Line(f"memory_{number}_error", f"{method}: off by", "%", off, goal),
+            Line(f"memory_{number}_under", f"{method}: furthest too low", "%", under, 10, max(under)),
+            Line(f"memory_{number}_over", f"{method}: furthest too high", "%", off, None, 100 * max(errors)),
         ]
     return lines
 

@@ -97,12 +97,12 @@ def _typed(home: Home, screen: Screen) -> Iterator[Took]:
         screen.read_for(0.5)
         before = len(metric_query.with_words(known, (), machine))
         for end in range(1, len(text) + 1):
-            found = len(metric_query.with_words(known, text[:end].split(), machine))
-            if found != before:
-                yield until_shown(screen, text[end - 1].encode(), f"{found:,} on".encode())
+            count = len(metric_query.with_words(known, text[:end].split(), machine))
+            if count != before:
+                yield until_shown(screen, text[end - 1].encode(), f"{count:,} on".encode())
             else:
                 screen.press(text[end - 1].encode())
-            before = found
+            before = count
             screen.read_for(0.1)
         screen.press(b"\x1b")
         screen.read_for(0.5)

@@ -65,10 +65,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    many = args.settings or (QUICK if args.quick else SETTINGS)
+    count = args.settings or (QUICK if args.quick else SETTINGS)
     kinds = [args.only] if args.only in _KINDS else [] if args.only else list(_KINDS)
     print(quietness(), flush=True)
-    lines = of_predictions(_outcomes(kinds, many, args.seed)) if kinds else []
+    lines = of_predictions(_outcomes(kinds, count, args.seed)) if kinds else []
     lines += [] if args.only in _KINDS else of_planning(3 if args.quick else 7)
     print(*as_table(lines), sep="\n")
     if args.store:
@@ -92,11 +92,11 @@ def _outcomes(kinds: Sequence[str], settings: int, seed: int) -> Iterator[Outcom
 
 def of_predictions(outcomes: Iterator[Outcome]) -> list[Line]:
     """Of each kind, how far off predictions are, and how far too low."""
-    found: dict[str, list[Outcome]] = defaultdict(list)
+    by_kind: dict[str, list[Outcome]] = defaultdict(list)
     for one in outcomes:
-        found[one.kind].append(one)
+        by_kind[one.kind].append(one)
     lines = []
-    for kind, some in found.items():
+    for kind, some in by_kind.items():
         of = _KINDS[kind][0]
         off = tuple(100 * abs(one.error) for one in some)
         near = tuple(100.0 if error <= 5 else 0.0 for error in off)

@@ -128,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         graph = read_graph(*(args.data / f"{split}.txt" for split in ("train", "valid", "test")))
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.embedding_dim)
-    found: dict[str, list[Outcome]] = {"kgops": [], "PyKEEN, patched": []}
+    results: dict[str, list[Outcome]] = {"kgops": [], "PyKEEN, patched": []}
     for seed in range(args.seeds):
         settings = TrainSettings(
             epochs=args.epochs,
@@ -140,7 +140,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         for name, train in (("kgops", train_kgops), ("PyKEEN, patched", train_pykeen)):
             outcome = train(graph, config, settings)
-            found[name].append(outcome)
+            results[name].append(outcome)
             if not args.json:
                 print(
                     f"{name:16} seed {seed}  MRR {outcome.mrr:.4f}  Hits@10 {outcome.hits_at_10:.4f}  "
@@ -148,9 +148,9 @@ def main(argv: list[str] | None = None) -> int:
                     flush=True,
                 )
     if args.json:
-        print(json.dumps({name: [asdict(o) for o in outcomes] for name, outcomes in found.items()}))
+        print(json.dumps({name: [asdict(o) for o in outcomes] for name, outcomes in results.items()}))
         return 0
-    for name, outcomes in found.items():
+    for name, outcomes in results.items():
         print(f"{name:16} mean    MRR {mean(o.mrr for o in outcomes):.4f}")
     return 0
 

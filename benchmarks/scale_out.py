@@ -145,7 +145,7 @@ def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
 # --- the large one --------------------------------------------------------------------------------
 
 
-def ways(costs: Costs, args: argparse.Namespace) -> dict[str, tuple[Cut, Fleet]]:
+def variants(costs: Costs, args: argparse.Namespace) -> dict[str, tuple[Cut, Fleet]]:
     """As it is cut and handed out today, and then one change after the other."""
     shared = {"latency_s": args.latency / 1000, "bandwidth": args.bandwidth * 1e9}
     shares, speeds = shares_for(LARGE.trains, _TILE), (args.gpu,)
@@ -177,7 +177,7 @@ def _large(costs: Costs, args: argparse.Namespace) -> list[str]:
         "| way | workers | hours | scoring | published | next to scoring most goes to |",
         "|---|---|---|---|---|---|",
     ]
-    for name, (cut, fleet) in ways(costs, args).items():
+    for name, (cut, fleet) in variants(costs, args).items():
         for many in (1, 8, 64, 512):
             out = simulate(case, cut, replace(fleet, speeds=fleet.speeds * many), costs)
             lines.append(_row(name, many, out))
@@ -194,7 +194,7 @@ def _row(name: str, many: int, out: Outcome) -> str:
     gone = f"{most}, {out.spent[most] / 3600:.2f} h"
     return (
         f"| {name} | {many} | {out.seconds / 3600:.2f} | {out.efficiency:.0%} "
-        f"| {out.pieces:,} files, {out.bytes_published / 1e9:,.0f} GB | {gone} |"
+        f"| {out.shards:,} files, {out.bytes_published / 1e9:,.0f} GB | {gone} |"
     )
 
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 __all__ = ["Case", "Costs", "Cut", "Fleet", "Outcome", "simulate"]
 
-LOOK_S = 0.05  # between two looks of whoever merges
+POLL_S = 0.05  # between two looks of whoever merges
 SCORE_BYTES, ID_BYTES = 4, 8  # of what is kept of a pair
 
 Handing = Literal["claims", "numbers", "asked"]
@@ -89,7 +89,7 @@ class Outcome:
 
     seconds: float
     spent: dict[str, float]
-    pieces: int
+    shards: int
     bytes_published: float
     bytes_moved: float
     merged_s: float  # of work in merging and writing, wherever it is done
@@ -115,20 +115,20 @@ class _Event(NamedTuple):
     made: int
     kind: str
     who: int
-    piece: int
+    shard: int
 
 
 class _Play:
     def __init__(self, case: Case, cut: Cut, fleet: Fleet, costs: Costs) -> None:
         self.case, self.cut, self.fleet, self.costs = case, cut, fleet, costs
         self.tiles = cut.tiles(case.tests)
-        self.pieces = len(self.tiles) * cut.shares
+        self.shards = len(self.tiles) * cut.shares
         self.events: list[_Event] = []
         self.made = 0
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.last_tile: dict[int, int] = {}
         self.come_to: dict[int, int] = {}  # the place of who claims
-        self.turns = self._turns()
+        self.assigned = self._assigned()
         self.next = 0  # of those handed out in their order
         self.busy = 0
         self.moved = 0.0
@@ -162,14 +162,14 @@ class _Play:
             spent["one process writes"] = self._write_s(self.case.tests)
             self.merged_s += spent["one process writes"]
             seconds = max(workers_end, merged) + spent["one process writes"]
-        size = self.costs.piece_bytes * self.pieces + self._kept_bytes(self.case.tests) * self.cut.shares
-        return Outcome(seconds, spent, self.pieces, size, self.moved, self.merged_s)
+        size = self.costs.piece_bytes * self.shards + self._kept_bytes(self.case.tests) * self.cut.shares
+        return Outcome(seconds, spent, self.shards, size, self.moved, self.merged_s)
 
     # --- workers
 
-    def _turns(self) -> list[Iterator[int]]:
+    def _assigned(self) -> list[Iterator[int]]:
         many = len(self.fleet.speeds)
-        return [iter(range(who, self.pieces, many)) for who in range(many)]
+        return [iter(range(who, self.shards, many)) for who in range(many)]
 
     def _load(self, who: int) -> float:
         """All read the graph at once."""
@@ -180,14 +180,14 @@ class _Play:
         return ready + self._spend("starting", self.costs.start_s + each * self.case.trains)
 
     def _begin(self, event: _Event) -> None:
-        piece = self._taken(event.who)
-        if piece is None:
+        shard = self._next_shard(event.who)
+        if shard is None:
             self.ends.append(event.at)
             return
         self.busy += 1
-        at = event.at + self._looked(event.who, piece)
+        at = event.at + self._looked(event.who, shard)
         case, cut = self.case, self.cut
-        tile, share = divmod(piece, cut.shares)
+        tile, share = divmod(shard, cut.shares)
         tests, speed = self.tiles[tile], self.fleet.speeds[event.who]
         trains = self._trains(share)
         is_new = self.last_tile.get(event.who) != tile
@@ -199,21 +199,21 @@ class _Play:
         steps = -(-tests // cut.step)
         made = self.costs.make_s * trains * steps + self.costs.pair_s * trains * tests
         at += self._spend("scoring", made * case.checkpoints / speed)
-        self._at(at, "scored", event.who, piece)
+        self._at(at, "scored", event.who, shard)
 
-    def _taken(self, who: int) -> int | None:
+    def _next_shard(self, who: int) -> int | None:
         if self.fleet.handing == "numbers":
-            return next(self.turns[who], None)
-        if self.next == self.pieces:
+            return next(self.assigned[who], None)
+        if self.next == self.shards:
             return None
         self.next += 1
         return self.next - 1
 
-    def _looked(self, who: int, piece: int) -> float:
+    def _looked(self, who: int, shard: int) -> float:
         """Until it has a piece of its own."""
         look, claim = self.costs.look_s + self.fleet.latency_s, self.costs.claim_s + self.fleet.latency_s
         if self.fleet.handing == "claims":  # on its way it passes those that others have done or claimed
-            passed, self.come_to[who] = piece - self.come_to.get(who, -1), piece
+            passed, self.come_to[who] = shard - self.come_to.get(who, -1), shard
             return self._spend("looking for a piece", look * passed + (claim + look) * min(self.busy, passed))
         return self._spend("looking for a piece", look)
 
@@ -222,7 +222,7 @@ class _Play:
         return trains * (share + 1) // shares - trains * share // shares
 
     def _publish(self, event: _Event) -> None:
-        tile = event.piece // self.cut.shares
+        tile = event.shard // self.cut.shares
         scores = self._kept(self.tiles[tile])
         worked = event.at + self._spend(
             "publishing", self.costs.publish_s + self.costs.publish_score_s * scores
@@ -230,11 +230,11 @@ class _Play:
         size = self.costs.piece_bytes + self._kept_bytes(self.tiles[tile])
         done = self._move(worked, size)
         self._spend("file system", done - worked)
-        self._at(done, "published", event.who, event.piece)
+        self._at(done, "published", event.who, event.shard)
 
     def _published(self, event: _Event) -> None:
         self.busy -= 1
-        tile, at = event.piece // self.cut.shares, event.at
+        tile, at = event.shard // self.cut.shares, event.at
         self.published[tile] += 1
         if self.fleet.merging == "workers" and self.published[tile] == self.cut.shares:
             read = self._move(at, self.cut.shares * self._kept_bytes(self.tiles[tile]))
@@ -243,7 +243,7 @@ class _Play:
             self.merged_s += work
             at = read + self._spend("workers merge", work)
         if self.fleet.merging == "beside" and tile == self.tile_now:
-            self._at(max(at + LOOK_S / 2, self.merging_until), "merge", -1)
+            self._at(max(at + POLL_S / 2, self.merging_until), "merge", -1)
         self._at(at, "free", event.who)
 
     # --- whoever merges
@@ -276,9 +276,9 @@ class _Play:
             at = self._move(at, self.cut.shares * self._kept_bytes(tests)) + work
         return at
 
-    def _merge_s(self, tile: int, pieces: int) -> float:
+    def _merge_s(self, tile: int, shards: int) -> float:
         scores = self._kept(self.tiles[tile])
-        return self._crowded(pieces * (self.costs.read_s + self.costs.read_score_s * scores))
+        return self._crowded(shards * (self.costs.read_s + self.costs.read_score_s * scores))
 
     def _part_s(self, tile: int) -> float:
         return self._crowded(self.costs.part_s * self._kept(self.tiles[tile]))
@@ -309,6 +309,6 @@ class _Play:
     def _crowded(self, seconds: float) -> float:
         return seconds * (self.costs.crowd if len(self.fleet.speeds) > 1 else 1.0)
 
-    def _at(self, at: float, kind: str, who: int, piece: int = -1) -> None:
+    def _at(self, at: float, kind: str, who: int, shard: int = -1) -> None:
         self.made += 1
-        heapq.heappush(self.events, _Event(at, self.made, kind, who, piece))
+        heapq.heappush(self.events, _Event(at, self.made, kind, who, shard))

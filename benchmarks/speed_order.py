@@ -106,7 +106,7 @@ def _timed(target: Target, settings: int, seed: int) -> Iterator[Timed]:
         counts = count_triples(
             [tuple(row) for row in graph.train.tolist()], [], [], graph.num_entities, graph.num_relations
         )
-        told = {
+        settings_table = {
             "dataset": "nations",
             "embedding_dim": draw.choice((32, 100, 200)),
             "output_channels": draw.choice((8, 32)),
@@ -114,7 +114,8 @@ def _timed(target: Target, settings: int, seed: int) -> Iterator[Timed]:
         batch = draw.choice((64, 256, 1024))
         jobs = [
             read_job(
-                {"workload": "train", "train": told, "options": {"batch_size": batch, **options}}, COMMAND
+                {"workload": "train", "train": settings_table, "options": {"batch_size": batch, **options}},
+                COMMAND,
             )
             for options in OPTIONS
         ]

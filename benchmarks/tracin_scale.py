@@ -46,9 +46,9 @@ _VARIED = {"test triples": 1, "checkpoints": 2}
 
 
 def _seconds(graph: Graph, model: ConvE, trains: int, tests: int, checkpoints: int) -> float:
-    asked = graph.test[torch.arange(tests) % len(graph.test)]
+    test_triples = graph.test[torch.arange(tests) % len(graph.test)]
     begin = time.perf_counter()
-    scan([Point(model, 1.0)] * checkpoints, ONE_TO_N, graph.train[:trains], asked, TopTriples(TOP))
+    scan([Point(model, 1.0)] * checkpoints, ONE_TO_N, graph.train[:trains], test_triples, TopTriples(TOP))
     return time.perf_counter() - begin
 
 

@@ -51,8 +51,8 @@ def verdicts(conn: Connection, bench: Bench) -> list[str]:
 
 def _about(one: Judged, before: Judged | None) -> Iterator[str]:
     """What was claimed and what was measured; after another claim on the same option, the latter once."""
-    if one.held:
-        yield f"claimed: {one.held.claim.text} ({one.held.claim.said_by})"
+    if one.claimed:
+        yield f"claimed: {one.claimed.claim.text} ({one.claimed.claim.said_by})"
     told = []
     if before is None and one.speed:
         told = [f"speed {one.speed.median:,.2f}×", f"less memory {less_memory(one) or UNKNOWN}"]

@@ -9,10 +9,10 @@ from typing import Literal
 from kgops.experiments.claims import Judged
 from kgops.experiments.verdicts import NOTHING, Noise, effect_of, is_control
 
-__all__ = ["HEADS", "Advice", "Part", "advice", "by_part"]
+__all__ = ["HEADS", "Advice", "Category", "advice", "by_category"]
 
-Part = Literal["use", "trade", "leave", "changes", "untested"]
-HEADS: dict[Part, str] = {
+Category = Literal["use", "trade", "leave", "changes", "untested"]
+HEADS: dict[Category, str] = {
     "use": "Use: faster or smaller, at no cost",
     "trade": "Use if the cost suits you: one gets better, the other worse",
     "changes": "Changes results: think before you use it",
@@ -42,18 +42,18 @@ _NAMES = {
 class Advice:
     """One option of one table: what it is, and its measured numbers in words."""
 
-    part: Part
+    category: Category
     option: str
-    told: str
+    text: str
 
 
 def advice(judged: Iterable[Judged], baseline: str, noise: Noise) -> list[Advice]:
     """Each variant of a table once; the baseline beside itself is no option."""
-    found: dict[str, Advice] = {}
+    by_variant: dict[str, Advice] = {}
     for one in judged:
-        if one.variant not in found and not is_control(one.variant, baseline):
-            found[one.variant] = _advice(one, noise)
-    return list(found.values())
+        if one.variant not in by_variant and not is_control(one.variant, baseline):
+            by_variant[one.variant] = _advice(one, noise)
+    return list(by_variant.values())
 
 
 def _advice(one: Judged, noise: Noise) -> Advice:
@@ -61,20 +61,20 @@ def _advice(one: Judged, noise: Noise) -> Advice:
     if one.speed is None:
         return Advice("untested", option, one.why)
     speed, memory = effect_of(one.speed, noise["speed"])[0], effect_of(one.memory, noise["memory"])[0]
-    told = [f"{one.speed.median:,.2f} times as fast"]
+    text = [f"{one.speed.median:,.2f} times as fast"]
     if one.memory is not None:
-        told.append(_memory_in_words(one.memory.median))
+        text.append(_memory_in_words(one.memory.median))
     error = one.quality.get("score_error", 0.0)
     if error > _ROUNDING:
-        told.append(f"scores off by up to {error:.0%} of the largest")
+        text.append(f"scores off by up to {error:.0%} of the largest")
         if "top_50_shared" in one.quality:
-            told.append(f"{one.quality['top_50_shared']:.0%} of the top 50 are the same")
-    return Advice(_part(one, speed, memory, error), option, ", ".join(told))
+            text.append(f"{one.quality['top_50_shared']:.0%} of the top 50 are the same")
+    return Advice(_category(one, speed, memory, error), option, ", ".join(text))
 
 
-def _part(one: Judged, speed: str, memory: str, error: float) -> Part:
+def _category(one: Judged, speed: str, memory: str, error: float) -> Category:
     effects = (speed, memory)
-    if "applied" not in effects:
+    if "effective" not in effects:
         return "leave"
     if error > _ROUNDING or one.variant == "small model":
         return "changes"
@@ -89,6 +89,6 @@ def _memory_in_words(less: float) -> str:
     return f"{less:,.2f} times less memory" if less > 1 else f"{1 / less:,.2f} times the memory"
 
 
-def by_part(found: Sequence[Advice]) -> dict[Part, list[Advice]]:
+def by_category(options: Sequence[Advice]) -> dict[Category, list[Advice]]:
     """In the order in which a person asks."""
-    return {part: [one for one in found if one.part == part] for part in HEADS}
+    return {category: [one for one in options if one.category == category] for category in HEADS}

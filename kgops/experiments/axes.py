@@ -48,9 +48,9 @@ class Axis:
     def _chosen(self) -> list[float]:
         if self.logarithmic:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            found = [m * 10.0**d for d in decades for m in (1, 2, 5) if self.low <= m * 10.0**d <= self.high]
-            whole = [t for t in found if math.log10(t).is_integer()]
-            return whole if len(found) > 9 and len(whole) > 1 else found
+            ticks = [m * 10.0**d for d in decades for m in (1, 2, 5) if self.low <= m * 10.0**d <= self.high]
+            whole = [t for t in ticks if math.log10(t).is_integer()]
+            return whole if len(ticks) > 9 and len(whole) > 1 else ticks
         raw = (self.high - self.low) / 5
         power = 10.0 ** math.floor(math.log10(raw))
         step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw)

@@ -45,12 +45,12 @@ def benchmarks(conn: Connection) -> list[Entry]:
 
 def of_commands(conn: Connection, known: Known | None) -> list[Entry]:
     """What was measured otherwise, by command and machine, the newest first; of nothing known what came last."""
-    found = metric_query.recent_batches(conn) if known is None else metric_query.batches(conn, known)
+    batches = metric_query.recent_batches(conn) if known is None else metric_query.batches(conn, known)
     return [
         Entry(
             (one.command, one.machine), one.command, one.command, one.machine, one.last_at, True, one.metrics
         )
-        for one in found
+        for one in batches
     ]
 
 
@@ -63,9 +63,9 @@ def unmeasured(entries: Sequence[Entry]) -> list[Entry]:
     """The tables of claims that are not among these."""
     from kgops.experiments.claims import TABLES  # with all that judges, which is not needed at first
 
-    there = {one.name.removeprefix(CLAIMS)[:1] for one in entries if one.name.startswith(CLAIMS)}
+    measured = {one.name.removeprefix(CLAIMS)[:1] for one in entries if one.name.startswith(CLAIMS)}
     return [
         Entry(letter, f"{CLAIMS}{letter}: {title}", f"kgops bench claims --quick --only {letter}", None)
         for letter, title in TABLES.items()
-        if letter not in there
+        if letter not in measured
     ]

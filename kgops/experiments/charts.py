@@ -60,11 +60,11 @@ def speed_against_memory(title: str, rows: Sequence[Row]) -> Picture | None:
 
 def front(dots: Sequence[Dot]) -> list[Dot]:
     """Those that no other beats in one without losing in the other, by memory."""
-    found: list[Dot] = []
+    best: list[Dot] = []
     for dot in sorted(dots, key=lambda d: (d.x.median, d.y.median)):
-        if not found or dot.y.median < found[-1].y.median:
-            found.append(dot)
-    return found
+        if not best or dot.y.median < best[-1].y.median:
+            best.append(dot)
+    return best
 
 
 def cost_against_size(title: str, what: str, unit: str, curves: Sequence[Curve]) -> Picture | None:
@@ -81,11 +81,11 @@ def cost_against_size(title: str, what: str, unit: str, curves: Sequence[Curve])
     for i, curve in enumerate(curves):
         aside = BESIDE * (i - (len(curves) - 1) / 2) if len(curves) <= 4 else 0.0
         points = sorted(curve.points, key=lambda p: p[0])
-        places = [(x(size) + aside, y(s.median)) for size, s in points]
-        parts.append(Line(places, dash=DASHES[i % len(DASHES)]))
-        for at, (_, s) in zip(places, points, strict=True):
+        centres = [(x(size) + aside, y(s.median)) for size, s in points]
+        parts.append(Line(centres, dash=DASHES[i % len(DASHES)]))
+        for at, (_, s) in zip(centres, points, strict=True):
             parts += _whiskers(at, (at[0], y(s.low)), (at[0], y(s.high)))
-        marks += [part for at in places for part in mark(i, at, filled=i % 2 == 0)]
+        marks += [part for at in centres for part in mark(i, at, filled=i % 2 == 0)]
     apart = "; curves stand side by side at each size" if 1 < len(curves) <= 4 else ""
     legend = [(curve.name, i % 2 == 0) for i, curve in enumerate(curves)]
     return _page(title, f"medians; whiskers: quartiles{apart}", x, y, [*parts, *marks], legend)

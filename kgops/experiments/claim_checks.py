@@ -29,7 +29,7 @@ def check(conn: Connection, command: str, *, quick: bool) -> None:
             f"`{' '.join(words[1:])}` behind this Python shows the rest",
         )
     machine, at = fingerprint(), time.time()
-    found = [
+    values = [
         Measurement(
             name=CHECKED + one["name"],
             subject=one["subject"],
@@ -45,4 +45,4 @@ def check(conn: Connection, command: str, *, quick: bool) -> None:
         )
         for one in json.loads(done.stdout)
     ]
-    measurements.add_all(conn, found)
+    measurements.add_all(conn, values)

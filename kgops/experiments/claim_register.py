@@ -86,12 +86,12 @@ class Documented:
             return "no number"
         about = "about " if self.about else ""
         if low is None:
-            told = f"at most {about}{high}"
+            text = f"at most {about}{high}"
         elif high is None:
-            told = f"{about}{low}"
+            text = f"{about}{low}"
         else:
-            told = f"{about}{low}" if low == high else f"{about}{low} to {high}"
-        return f"{told} {self.unit}".rstrip()
+            text = f"{about}{low}" if low == high else f"{about}{low} to {high}"
+        return f"{text} {self.unit}".rstrip()
 
     @property
     def sense(self) -> Sense:
@@ -108,12 +108,12 @@ class Documented:
 @cache
 def register() -> dict[str, Documented]:
     """All claims by name, in the order of the documents."""
-    found: dict[str, Documented] = {}
+    claims: dict[str, Documented] = {}
     for document in DOCUMENTS:
         table = _read(document)
         for name, one in table["claim"].items():
-            found[f"{document}.{name}"] = _claim(f"{document}.{name}", document, table["document"], one)
-    return found
+            claims[f"{document}.{name}"] = _claim(f"{document}.{name}", document, table["document"], one)
+    return claims
 
 
 def titles() -> dict[str, str]:

@@ -27,30 +27,30 @@ class Overview:
 
 def overview(conn: Connection, machine: str | None = None) -> Overview:
     """By what was measured on `machine`, the key of a fingerprint; None: wherever each table was measured last."""
-    found = chosen(conn, machine)
-    told = []
-    for bench in found.values():
+    newest = chosen(conn, machine)
+    advised = []
+    for bench in newest.values():
         baseline = bench.plan["variants"][0]["name"]
         noise = noises(benches.pairs(conn, bench.id), baseline)
-        told.append((bench, advice(judge(conn, bench, shipped()), baseline, noise)))
-    return Overview(told, rulings(conn, machine), [table for table in TABLES if table not in found])
+        advised.append((bench, advice(judge(conn, bench, shipped()), baseline, noise)))
+    return Overview(advised, rulings(conn, machine), [table for table in TABLES if table not in newest])
 
 
-def as_tables(found: Overview) -> dict[str, Any]:
+def as_tables(claims: Overview) -> dict[str, Any]:
     """For JSON."""
     return {
         "advice": [
             {
                 "bench": bench.id,
                 "table": bench.name,
-                "part": one.part,
+                "part": one.category,
                 "option": one.option,
-                "measured": one.told,
+                "measured": one.text,
             }
-            for bench, each in found.advice
+            for bench, each in claims.advice
             for one in each
         ],
-        "claim": [_as_table(one) for one in found.rulings],
+        "claim": [_as_table(one) for one in claims.rulings],
     }
 
 

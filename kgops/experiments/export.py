@@ -41,7 +41,7 @@ def as_table(conn: Connection, bench: Bench) -> dict[str, Any]:
     }
 
 
-def metric_table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
+def metric_table(values: Sequence[Measurement]) -> list[dict[str, Any]]:
     """One flat row a measurement; its fingerprint by key, and as JSON in a column of its own."""
     return [
         {
@@ -49,17 +49,17 @@ def metric_table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
             "fingerprint_key": m.machine,
             "fingerprint": json.dumps(m.fingerprint, sort_keys=True),
         }
-        for m in found
+        for m in values
     ]
 
 
-def as_json(found: Sequence[Measurement]) -> str:
-    return json.dumps([{**asdict(m), "fingerprint_key": m.machine} for m in found], indent=1) + "\n"
+def as_json(values: Sequence[Measurement]) -> str:
+    return json.dumps([{**asdict(m), "fingerprint_key": m.machine} for m in values], indent=1) + "\n"
 
 
-def as_csv(found: Sequence[Measurement]) -> str:
+def as_csv(values: Sequence[Measurement]) -> str:
     out = io.StringIO()
-    table = metric_table(found)
+    table = metric_table(values)
     if table:
         writer = csv.DictWriter(out, list(table[0]), lineterminator="\n")
         writer.writeheader()
@@ -67,7 +67,7 @@ def as_csv(found: Sequence[Measurement]) -> str:
     return out.getvalue()
 
 
-def write_parquet(found: Sequence[Measurement], path: Path) -> None:
+def write_parquet(values: Sequence[Measurement], path: Path) -> None:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -85,22 +85,22 @@ def write_parquet(found: Sequence[Measurement], path: Path) -> None:
     types |= {"high": pa.float64(), "at": pa.float64()}
     names = [*measurements.COLUMNS_PLAIN, "fingerprint_key", "fingerprint"]
     schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
-    pq.write_table(pa.Table.from_pylist(metric_table(found), schema=schema), path)
+    pq.write_table(pa.Table.from_pylist(metric_table(values), schema=schema), path)
 
 
 def as_markdown(conn: Connection, bench: Bench) -> str:
-    found = rows(conn, bench)
-    first = found[0]
+    measured = rows(conn, bench)
+    first = measured[0]
     lines = [
         f"**{_md(bench.name)}**: each variant beside {_md(first.variant)}, pair by pair; medians (quartiles).",
         "",
         f"| variant | time, {first.seconds_of} | times faster | n | memory | times less memory | verdict |",
         "|---|---|---|---|---|---|---|",
-        *(_md_row(row) for row in found),
+        *(_md_row(row) for row in measured),
         "",
         f"Command: `{bench.command}`. Memory: {first.memory_of or 'n/a'}.",
         f"Fingerprint {machine_line(conn, bench.fingerprint)}.",
-        *_md_notes(found),
+        *_md_notes(measured),
         RULE,
     ]
     return "\n".join(lines) + "\n"
@@ -108,12 +108,12 @@ def as_markdown(conn: Connection, bench: Bench) -> str:
 
 def charts(conn: Connection, bench: Bench) -> dict[str, Picture]:
     """By the end of their file's name; those for which there is nothing to draw are not there."""
-    found = rows(conn, bench)
-    drawn = {"memory": speed_against_memory(f"{bench.name}: speed against memory", found)}
-    for axis, curves in curves_by_size(found, bench.plan).items():
+    measured = rows(conn, bench)
+    drawn = {"memory": speed_against_memory(f"{bench.name}: speed against memory", measured)}
+    for axis, curves in curves_by_size(measured, bench.plan).items():
         title = f"{bench.name}: time against {axis}"
         drawn[axis] = (
-            cost_against_size(title, axis, f"seconds ({found[0].seconds_of})", curves) if curves else None
+            cost_against_size(title, axis, f"seconds ({measured[0].seconds_of})", curves) if curves else None
         )
     return {name: picture for name, picture in drawn.items() if picture is not None}
 
@@ -143,13 +143,13 @@ def _md_row(row: Row) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _md_notes(found: Sequence[Row]) -> list[str]:
+def _md_notes(measured: Sequence[Row]) -> list[str]:
     off = [
         f"{_md(row.variant)}: {name} was not in effect ({_md(why)})."
-        for row in found
+        for row in measured
         for name, why in row.unapplied.items()
     ]
-    busy = max((row.busy for row in found if row.busy is not None), default=0.0)
+    busy = max((row.busy for row in measured if row.busy is not None), default=0.0)
     return off + (
         [f"Not quiet: others used {busy:.0%} of the CPUs before the rounds."] if busy > 0.15 else []
     )

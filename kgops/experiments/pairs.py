@@ -36,23 +36,23 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 def ratios(pairs: Iterable[Pair], quantity: Quantity) -> list[float]:
     """Baseline over variant, pair by pair, where both have the value and it is of the same thing."""
-    found = []
+    values = []
     for pair in pairs:
         before, after = _metrics(pair, quantity)
         if before is not None and after is not None and before > 0 and after > 0:
-            found.append(min(max(before / after, _LEAST), _MOST))
-    return found
+            values.append(min(max(before / after, _LEAST), _MOST))
+    return values
 
 
 def troubles(pairs: Iterable[Pair]) -> list[str]:
     """Why pairs have no ratio; each reason once."""
-    told = [
+    reasons = [
         f"{who}{one['trouble']}"
         for pair in pairs
         for who, one in (("the baseline: ", pair.baseline), ("", pair.measured))
         if one.get("trouble")
     ]
-    return list(dict.fromkeys(told))
+    return list(dict.fromkeys(reasons))
 
 
 def _metrics(pair: Pair, quantity: Quantity) -> tuple[float | None, float | None]:

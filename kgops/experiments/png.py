@@ -39,8 +39,10 @@ def as_png(picture: Picture) -> bytes:
             _write(canvas, part, scale)
         elif isinstance(part, Line):
             thick = max(1, round(part.width * scale))
-            for piece in _dashes(part.points, part.dash):
-                draw.line([(x * scale, y * scale) for x, y in piece], _GREY[part.tone], thick, joint="curve")
+            for segment in _dashes(part.points, part.dash):
+                draw.line(
+                    [(x * scale, y * scale) for x, y in segment], _GREY[part.tone], thick, joint="curve"
+                )
         else:
             corners = [(x * scale, y * scale) for x, y in part.points]
             draw.polygon(corners, fill=_GREY[part.fill])
@@ -89,7 +91,7 @@ def _dashes(points: Sequence[Point], dash: Sequence[float]) -> Iterator[list[Poi
         return
     lengths = cycle(dash)
     left, drawn = next(lengths), True
-    piece = [points[0]]
+    segment = [points[0]]
     for (x1, y1), (x2, y2) in pairwise(points):
         whole = math.hypot(x2 - x1, y2 - y1)
         done = 0.0
@@ -97,9 +99,9 @@ def _dashes(points: Sequence[Point], dash: Sequence[float]) -> Iterator[list[Poi
             done += left
             at = (x1 + (x2 - x1) * done / whole, y1 + (y2 - y1) * done / whole)
             if drawn:
-                yield [*piece, at]
-            piece, drawn, left = [at], not drawn, next(lengths)
+                yield [*segment, at]
+            segment, drawn, left = [at], not drawn, next(lengths)
         left -= whole - done
-        piece.append((x2, y2))
-    if drawn and len(piece) > 1:
-        yield piece
+        segment.append((x2, y2))
+    if drawn and len(segment) > 1:
+        yield segment

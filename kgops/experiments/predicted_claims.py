@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kgops.experiments.calculated_claims import Reckoned
+from kgops.experiments.calculated_claims import Calculation
 from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import read_job
@@ -25,20 +25,20 @@ _SIDE = 256  # pixels: the regression guide states none
 _BASIS = "prediction"
 
 
-def _less(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Reckoned:
+def _less(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Calculation:
     """How many times less the allocator hands out at the peak; a CUDA context is the same in both."""
     a, b = (_estimate(workload, options).live / 2**20 for options in (before, after))
-    return Reckoned(a / b, f"{a:,.0f} over {b:,.0f} MiB, {_of(workload, after)}", _BASIS)
+    return Calculation(a / b, f"{a:,.0f} over {b:,.0f} MiB, {_of(workload, after)}", _BASIS)
 
 
-def _fits(workload: str, options: Mapping[str, Any]) -> Reckoned:
+def _fits(workload: str, options: Mapping[str, Any]) -> Calculation:
     """What is asked for (`batch_size`) if it fits with kgops' margin, else 0."""
     gpu = known_by_short_name(_GPU)
     assert gpu is not None and gpu.usable_mib is not None
     need = need_mib(_estimate(workload, options))
     fits = need <= gpu.usable_mib
     working = f"needs {need:,.0f} of {gpu.usable_mib:,} MiB, {_of(workload, options)}"
-    return Reckoned(float(options["batch_size"]) if fits else 0.0, working, _BASIS)
+    return Calculation(float(options["batch_size"]) if fits else 0.0, working, _BASIS)
 
 
 def _of(workload: str, options: Mapping[str, Any]) -> str:
@@ -62,9 +62,9 @@ def _estimate(workload: str, options: Mapping[str, Any]) -> MemoryEstimate:
     counts = Counts(options.get("entities", _ENTITIES), _RELATIONS, _TRIPLES, tails=_ANSWERS, heads=_ANSWERS)
     options = {"batch_size": _BATCH, **options}
     job = read_job({"workload": "train", "train": {"dataset": "fb15k237"}, "options": options}, "a claim")
-    shape = train_shape(job, counts, facts)
-    assert shape is not None
-    return predict(shape, facts)
+    sizes = train_shape(job, counts, facts)
+    assert sizes is not None
+    return predict(sizes, facts)
 
 
-PREDICTED: dict[str, Callable[..., Reckoned]] = {"predicted_less": _less, "predicted_fits": _fits}
+PREDICTED: dict[str, Callable[..., Calculation]] = {"predicted_less": _less, "predicted_fits": _fits}

@@ -15,10 +15,10 @@ from storage.claims import Claim
 from storage.database import Connection
 from storage.metric_query import Metric
 
-__all__ = ["Told", "tell", "tell_metric"]
+__all__ = ["Detail", "entry_detail", "metric_detail"]
 
 
-class Told(NamedTuple):
+class Detail(NamedTuple):
     """One of them whole; what it does not have is empty."""
 
     name: str
@@ -36,35 +36,35 @@ class Told(NamedTuple):
     over_time: tuple[tuple[float, float], ...] = ()  # of a single value: when, and what came out
 
 
-def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
+def entry_detail(conn: Connection, entry: Entry, looked_at: str | None) -> Detail:
     """An entry whole; `looked_at` is the machine whose values are not foreign."""
     if entry.key == OVERVIEW:
-        return Told(entry.name, entry.command, overview=overview(conn, looked_at))
+        return Detail(entry.name, entry.command, overview=overview(conn, looked_at))
     if entry.machine is None:
         claims = tuple(one.claim for one in shipped() if one.table == entry.key)
         nothing = "not measured on this machine: machine, versions and commit"
-        return Told(entry.name, entry.command, state=nothing, claims=claims)
-    told = Told(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
+        return Detail(entry.name, entry.command, state=nothing, claims=claims)
+    detail = Detail(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
     if not isinstance(entry.key, int):
-        return told._replace(metrics=tuple(metric_query.newest_of(conn, entry.command, entry.machine)))
+        return detail._replace(metrics=tuple(metric_query.newest_of(conn, entry.command, entry.machine)))
     bench = benches.get(conn, entry.key)
     if bench is None:
-        return told._replace(state="it is no longer in the record")
-    found = rows(conn, bench)
-    done, planned = len(benches.pairs(conn, bench.id)), bench.plan["rounds"] * (len(found) - 1)
+        return detail._replace(state="it is no longer in the record")
+    table = rows(conn, bench)
+    done, planned = len(benches.pairs(conn, bench.id)), bench.plan["rounds"] * (len(table) - 1)
     by_claim = bench.name.startswith(CLAIMS)
-    return told._replace(
+    return detail._replace(
         state="" if bench.ended_at else f"unfinished: {done} of {planned} pairs",
-        first=found[0],
+        first=table[0],
         judged=tuple(judge(conn, bench, shipped())) if by_claim else (),
-        rows=() if by_claim else tuple(found[1:]),
-        curves=tuple((axis, tuple(each)) for axis, each in curves_by_size(found, bench.plan).items() if each),
+        rows=() if by_claim else tuple(table[1:]),
+        curves=tuple((axis, tuple(each)) for axis, each in curves_by_size(table, bench.plan).items() if each),
     )
 
 
-def tell_metric(conn: Connection, metric: Metric, looked_at: str | None) -> Told:
+def metric_detail(conn: Connection, metric: Metric, looked_at: str | None) -> Detail:
     """One value, with what came out whenever it was measured on that machine."""
-    return Told(
+    return Detail(
         metric.name,
         metric.command,
         *_machine(conn, metric.machine, looked_at),

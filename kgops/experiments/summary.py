@@ -48,13 +48,13 @@ class Row:
 
 def rows(conn: Connection, bench: Bench) -> list[Row]:
     """The baseline first, beside nothing."""
-    found = benches.pairs(conn, bench.id)
+    pairs = benches.pairs(conn, bench.id)
     names = [one["name"] for one in bench.plan["variants"]]
     first, others = names[0], names[1:]
-    noise = noises(found, first)
+    noise = noises(pairs, first)
     return [
-        _baseline(first, found),
-        *(_row(name, first, [p for p in found if p.variant == name], noise) for name in others),
+        _baseline(first, pairs),
+        *(_row(name, first, [p for p in pairs if p.variant == name], noise) for name in others),
     ]
 
 
@@ -84,8 +84,8 @@ def _row(name: str, baseline: str, pairs: Sequence[Pair], noise: Noise) -> Row:
 
 def _baseline(name: str, pairs: Sequence[Pair]) -> Row:
     """Each of its turns once, though several pairs may share it; a run may have several."""
-    turns = {(pair.round, pair.baseline_run): pair.baseline for pair in pairs}
-    measured = list(turns.values())
+    trials = {(pair.round, pair.baseline_run): pair.baseline for pair in pairs}
+    measured = list(trials.values())
     return Row(
         name,
         name,
@@ -109,13 +109,13 @@ def _absolute(measured: Iterable[dict[str, Any]], key: str) -> tuple[Spread | No
 
 
 def _quality(pairs: Sequence[Pair]) -> dict[str, tuple[float | None, float | None]]:
-    found = {}
+    medians = {}
     for name in QUALITY:
         before = _middle([pair.baseline for pair in pairs], name)
         after = _middle([pair.measured for pair in pairs], name)
         if before is not None or after is not None:
-            found[name] = (before, after)
-    return found
+            medians[name] = (before, after)
+    return medians
 
 
 def _middle(measured: Iterable[dict[str, Any]], name: str) -> float | None:
@@ -126,18 +126,18 @@ def _middle(measured: Iterable[dict[str, Any]], name: str) -> float | None:
 
 def _unapplied(pairs: Sequence[Pair]) -> dict[str, str]:
     """Of options that the variant asked for otherwise than the baseline did: those not in effect, and why."""
-    found = {}
+    reasons = {}
     for pair in pairs:
         before = pair.baseline.get("options") or {}
         for name, option in (pair.measured.get("options") or {}).items():
-            asked = option["asked"]
+            requested = option["asked"]
             if (
-                asked != (before.get(name) or {}).get("asked")
-                and asked != option["applied"]
-                and asked != "auto"
+                requested != (before.get(name) or {}).get("asked")
+                and requested != option["applied"]
+                and requested != "auto"
             ):
-                found[name] = option["why"] or f"{option['applied']} in effect"
-    return found
+                reasons[name] = option["why"] or f"{option['applied']} in effect"
+    return reasons
 
 
 def _busy(pairs: Sequence[Pair]) -> float | None:
@@ -147,7 +147,7 @@ def _busy(pairs: Sequence[Pair]) -> float | None:
 
 def as_measurements(conn: Connection, bench: Bench) -> list[Measurement]:
     machine = measurements.fingerprint(conn, bench.fingerprint)
-    found = []
+    values = []
     for row in rows(conn, bench):
         for name, spread, unit, against in (
             ("speed", row.speed, "×", row.baseline),
@@ -156,10 +156,10 @@ def as_measurements(conn: Connection, bench: Bench) -> list[Measurement]:
             ("memory_mib", row.memory_mib, "MiB", None),
         ):
             if spread is not None:
-                found.append(
+                values.append(
                     _measurement(bench, machine, f"{bench.name}: {name}", row.variant, against, spread, unit)
                 )
-    return found
+    return values
 
 
 def _measurement(

@@ -94,8 +94,8 @@ def _safe(text: str) -> str:
 
 
 def _around(corners: int, radius: float) -> list[Point]:
-    turns = [2 * math.pi * i / corners for i in range(corners)]
-    return [(radius * math.cos(turn), radius * math.sin(turn)) for turn in turns]
+    angles = [2 * math.pi * i / corners for i in range(corners)]
+    return [(radius * math.cos(angle), radius * math.sin(angle)) for angle in angles]
 
 
 # Outlines of marks around 0, 0: circle, square, triangle, diamond, triangle down, cross, star, hexagon.

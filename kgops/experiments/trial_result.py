@@ -19,7 +19,7 @@ PEAK_OF = "live bytes of torch's CPU allocator, at their peak"
 
 def read_run(conn: Connection, run: Run) -> dict[str, Any]:
     """Plain data, as a pair keeps it. `trouble` says why a run has nothing to compare."""
-    metrics = {**_told_by_a_command(conn, run.id), **reports.metrics(conn, run.id)}
+    metrics = {**_command_metrics(conn, run.id), **reports.metrics(conn, run.id)}
     options = {
         option.name: {"asked": option.requested, "applied": option.applied, "why": option.reason}
         for option in reports.options(conn, run.id)
@@ -40,13 +40,13 @@ def read_run(conn: Connection, run: Run) -> dict[str, Any]:
     }
 
 
-def _told_by_a_command(conn: Connection, run: int) -> dict[str, float]:
+def _command_metrics(conn: Connection, run: int) -> dict[str, float]:
     """A command's exit code is its result, and the record takes no values from it; here its events are heard too."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for event in reports.events(conn, run, kinds=(events.RESULT,)):
-        told = event.body.get("metrics") or {}
-        found |= {name: float(value) for name, value in told.items() if events.is_metric(value)}
-    return found
+        values = event.body.get("metrics") or {}
+        metrics |= {name: float(value) for name, value in values.items() if events.is_metric(value)}
+    return metrics
 
 
 def _trouble(run: Run) -> str | None:

@@ -24,13 +24,13 @@ Axis = tuple[str, tuple[Any, ...]]
 
 def read_axis(text: str) -> Axis:
     """`batch_size=256,512` as a name and its values."""
-    name, sign, values = text.partition("=")
-    if not sign or not name.strip() or not values.strip():
+    name, sign, text_of_values = text.partition("=")
+    if not sign or not name.strip() or not text_of_values.strip():
         raise Usage(f"--vary {text!r:.60} has no values", "write  --vary batch_size=256,512")
-    found = tuple(_value(word.strip()) for word in values.split(","))
-    if len({repr(one) for one in found}) < len(found):
+    values = tuple(_value(word.strip()) for word in text_of_values.split(","))
+    if len({repr(one) for one in values}) < len(values):
         raise Usage(f"--vary {text!r:.60} has a value twice")
-    return name.strip(), found
+    return name.strip(), values
 
 
 def combinations(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
@@ -38,9 +38,9 @@ def combinations(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
     names = [name for name, _ in axes]
     if not axes or len(set(names)) < len(names):
         raise Usage("nothing is varied" if not axes else "a name is varied twice", "give --vary NAME=A,B")
-    many = math.prod(len(values) for _, values in axes)  # counted first: it grows with the power of the axes
-    if not 2 <= many <= MOST:
-        raise Usage(f"the matrix has {many:,} variants", f"vary something, up to {MOST} in all")
+    count = math.prod(len(values) for _, values in axes)  # counted first: it grows with the power of the axes
+    if not 2 <= count <= MOST:
+        raise Usage(f"the matrix has {count:,} variants", f"vary something, up to {MOST} in all")
     settings = [
         dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))
     ]
@@ -90,10 +90,10 @@ def _set(table: dict[str, Any], job: Job, key: str, value: Any) -> None:
 def _value(word: str) -> Any:
     """As TOML reads it; what TOML does not know is text."""
     try:
-        found = toml.loads(f"x = {word}")
+        table = toml.loads(f"x = {word}")
     except ValueError:
         return word
-    return word if len(found) > 1 or unreadable(found) or unwritable(found) else found["x"]
+    return word if len(table) > 1 or unreadable(table) or unwritable(table) else table["x"]
 
 
 def word_of(value: Any) -> str:

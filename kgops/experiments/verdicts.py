@@ -36,7 +36,7 @@ Verdict = Literal[
     "smaller",
     "larger",
     "refuted",
-    "applied",
+    "effective",
     "no effect",
     "harmful",
     "baseline",
@@ -91,18 +91,18 @@ def steadiness(speed: Spread | None, memory: Spread | None) -> tuple[Verdict, st
     return "unsteady" if why else "steady", why
 
 
-def effect_of(found: Spread | None, noise: float = NOTHING) -> tuple[Verdict, str]:
+def effect_of(ratio: Spread | None, noise: float = NOTHING) -> tuple[Verdict, str]:
     """Without a claim: effective, no effect or harmful, by the rule, and the reason."""
-    enough = _enough(found)
-    if found is None or enough is not None:
+    enough = _enough(ratio)
+    if ratio is None or enough is not None:
         return "cannot be tested here", enough or ""
-    if found.low > 1 + noise:
-        return "applied", ""
-    if found.high < 1 / (1 + noise):
+    if ratio.low > 1 + noise:
+        return "effective", ""
+    if ratio.high < 1 / (1 + noise):
         return "harmful", ""
-    if found.low < 1 < found.high and found.high > APART * found.low:
-        return "cannot be tested here", f"quartiles from {found.low:.2f} to {found.high:.2f}"
-    beyond = found.low > 1 + NOTHING or found.high < 1 / (1 + NOTHING)
+    if ratio.low < 1 < ratio.high and ratio.high > APART * ratio.low:
+        return "cannot be tested here", f"quartiles from {ratio.low:.2f} to {ratio.high:.2f}"
+    beyond = ratio.low > 1 + NOTHING or ratio.high < 1 / (1 + NOTHING)
     return "no effect", f"the baseline beside itself is off by up to {noise:.0%}" if beyond else ""
 
 
@@ -116,25 +116,25 @@ def of_both(speed: Spread | None, memory: Spread | None, noise: Noise) -> tuple[
 
 
 def against_claim(
-    found: Spread | None, low: float | None, noise: float = NOTHING, high: float | None = None
+    ratio: Spread | None, low: float | None, noise: float = NOTHING, high: float | None = None
 ) -> tuple[Verdict, str]:
     """The same beside a claim of `low` times, to `high` where it has a top."""
-    verdict, why = effect_of(found, noise)
-    if verdict != "applied" or found is None or low is None:
+    verdict, why = effect_of(ratio, noise)
+    if verdict != "effective" or ratio is None or low is None:
         return verdict, why
-    if found.median < low:
+    if ratio.median < low:
         return "smaller", ""
-    return "confirmed", "more than claimed" if high is not None and found.median > high else ""
+    return "confirmed", "more than claimed" if high is not None and ratio.median > high else ""
 
 
-def against_cost(found: Spread | None, low: float, high: float) -> tuple[Verdict, str]:
+def against_cost(ratio: Spread | None, low: float, high: float) -> tuple[Verdict, str]:
     """Beside a claimed slowdown, of a ratio of speeds from `low` to `high`, both below 1."""
-    verdict, why = effect_of(found)
-    if verdict == "cannot be tested here" or found is None:
+    verdict, why = effect_of(ratio)
+    if verdict == "cannot be tested here" or ratio is None:
         return verdict, why
-    if found.median > high:
+    if ratio.median > high:
         return "smaller", "it costs less than claimed"
-    return ("confirmed", "") if found.median >= low else ("larger", "it costs more than claimed")
+    return ("confirmed", "") if ratio.median >= low else ("larger", "it costs more than claimed")
 
 
 def of_gain(value: float, low: float, high: float | None = None) -> tuple[Verdict, str]:
@@ -165,11 +165,11 @@ def shown(verdict: str, why: str) -> str:
     return f"{verdict} ({why})" if why else verdict
 
 
-def _enough(found: Spread | None) -> str | None:
+def _enough(ratio: Spread | None) -> str | None:
     """Why nothing can be said of it."""
-    if found is None:
+    if ratio is None:
         return "no pair has this value"
-    return f"{found.n} of at least {FEWEST} pairs" if found.n < FEWEST else None
+    return f"{ratio.n} of at least {FEWEST} pairs" if ratio.n < FEWEST else None
 
 
 def _off(control: Spread) -> float:

@@ -63,7 +63,7 @@ def test_the_baseline_beside_itself_has_no_effect_to_speak_of_but_says_how_stead
     for found in (by_name, {row.variant: row for row in rows(conn, bench)}):
         one = found["+ bf16"]
         assert (one.verdict, one.why) == ("no effect", "the baseline beside itself is off by up to 27%")
-        assert found["+ cleanup"].verdict == "applied"
+        assert found["+ cleanup"].verdict == "effective"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_steady_is_within_a_twentieth_and_else_it_is_told_how_far_off(
 
 def test_a_variant_whose_name_ends_like_a_control_is_judged_like_any_other(conn: sqlite3.Connection) -> None:
     bench = held(conn, {"once again": (0.5,) * 5})
-    assert rows(conn, bench)[1].verdict == "applied"
+    assert rows(conn, bench)[1].verdict == "effective"
 
 
 def test_tables_documents_and_screens_say_it_in_the_same_words(
@@ -123,7 +123,7 @@ def test_on_a_narrow_terminal_each_verdict_stands_whole_below_its_row(
 @pytest.mark.parametrize(
     ("values", "verdict"),
     [
-        ([1.9, 2.0, 2.1], "applied"),
+        ([1.9, 2.0, 2.1], "effective"),
         ([1.02, 1.03, 1.04], "no effect"),
         ([0.7, 0.8, 0.9], "harmful"),
         ([0.9, 1.0, 1.1], "no effect"),
@@ -155,7 +155,7 @@ def test_an_effect_must_lie_beyond_what_the_baseline_beside_itself_has_shown() -
     assert noise == pytest.approx(1 / 0.86 - 1)
     assert noise_of(Spread(1.0, 1.0, 1.0, 3)) == noise_of(None) == 0.05
     assert effect_of(spread_of([1.1, 1.1, 1.1]), noise)[0] == "no effect"
-    assert effect_of(spread_of([1.1, 1.1, 1.1]))[0] == "applied"
+    assert effect_of(spread_of([1.1, 1.1, 1.1]))[0] == "effective"
     assert effect_of(spread_of([0.87, 0.88, 0.9]), noise)[0] == "no effect"
     assert effect_of(spread_of([0.5, 0.5, 0.6]), noise)[0] == "harmful"
     assert against_claim(spread_of([2.0, 2.0, 2.0]), 1.5, noise)[0] == "confirmed"
@@ -164,5 +164,5 @@ def test_an_effect_must_lie_beyond_what_the_baseline_beside_itself_has_shown() -
 def test_a_option_that_buys_memory_with_time_says_both() -> None:
     slower, smaller = spread_of([0.6, 0.6, 0.6]), spread_of([2.0, 2.0, 2.0])
     assert of_both(slower, smaller, QUIET) == ("harmful", "of memory: effective")
-    assert of_both(smaller, smaller, QUIET) == ("applied", "")
+    assert of_both(smaller, smaller, QUIET) == ("effective", "")
     assert of_both(slower, None, QUIET) == ("harmful", "")
