@@ -1,10 +1,10 @@
-"""What it costs to have a TracIn run done by Ray or by Slurm instead of here.
+"""Overhead of a TracIn run on Ray or Slurm compared with local processes.
 
     python -m benchmarks.engines [--on ray|slurm] [--data DIR] [--folder SHARED] [--rounds 3]
 
-Each is `kgops run tracin` as a person types it, and takes turns with the same one here. Ray: a local one of two
-CPUs beside `--devices 2`, in few pieces and in many. Slurm: whatever cluster sbatch reaches; SHARED is a folder
-that its nodes share with this machine.
+Each run is a `kgops run tracin` command, interleaved with its local counterpart. Ray: a local cluster with two CPUs
+against `--devices 2`, in few shards and in many. Slurm: the cluster that sbatch reaches; SHARED is a folder that its
+nodes share with this machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.spread import untrained
 
 __all__ = ["main"]
 
-BLOCK_S = 60.0  # of a piece in what overheads are held against
+BLOCK_S = 60.0  # length of a shard that overheads are compared with
 _LOCAL = ("--device", "cpu")
 
 
@@ -38,9 +38,11 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--on", choices=("ray", "slurm"), help="one of them; otherwise both")
-    parser.add_argument("--data", type=Path, help="folder with train.txt and test.txt; otherwise drawn")
-    parser.add_argument("--folder", type=Path, help="to work in: for Slurm one that its nodes see")
+    parser.add_argument("--on", choices=("ray", "slurm"), help="only one of them")
+    parser.add_argument(
+        "--data", type=Path, help="folder with train.txt and test.txt; default: a random graph"
+    )
+    parser.add_argument("--folder", type=Path, help="working folder; for Slurm one that its nodes share")
     parser.add_argument("--tests", type=int, default=256)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
@@ -63,18 +65,18 @@ def main(argv: list[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class Ran:
-    seconds: float  # as a person waits for it
+    seconds: float  # wall-clock time of the command
     ended_at: float
     events: list[dict[str, Any]]
 
     @property
     def noticed_s(self) -> float:
-        """From the last of what its worker found to its end."""
+        """Seconds from the worker's last result to the end of the run."""
         return self.ended_at - max(float(e["at"]) for e in self.events if e["event"] == "result")
 
     @property
     def queued_s(self) -> float:
-        """From giving it to Slurm to its worker's first word."""
+        """Seconds from the submission to Slurm to the worker's first event."""
         given = next(float(e["at"]) for e in self.events if "given to Slurm" in e.get("text", ""))
         return min(float(e["at"]) for e in self.events if e["event"] == "started") - given
 
@@ -90,7 +92,7 @@ class _Setup:
     data: Path
 
     def run(self, tests: int, *flags: str) -> Ran:
-        """In a home of its own: nothing is kept, and no run learns from another."""
+        """Runs in a temporary home, so that no run learns from another."""
         home = Path(tempfile.mkdtemp(dir=self.folder))
         command = [
             *(sys.executable, "-m", "kgops", "run", "tracin", "--model-path", str(self.folder / "model.pt")),
@@ -120,7 +122,7 @@ class _Setup:
 
 
 def _ray(setup: _Setup, tests: int, rounds: int) -> list[Line]:
-    """In few pieces and in more: fewer tests make more and shorter ones."""
+    """Few shards and many: fewer tests make more and shorter ones."""
     over: dict[int, list[float]] = {}
     for number in range(rounds):
         for count in (tests, max(1, tests // 4)):
@@ -128,25 +130,25 @@ def _ray(setup: _Setup, tests: int, rounds: int) -> list[Line]:
             by_ray = setup.run(count, *_LOCAL, "--on", "ray", "--tasks", "2")
             over.setdefault(by_ray.shards, []).append(by_ray.seconds - here.seconds)
             print(
-                f"round {number + 1}, {by_ray.shards} pieces: {here.seconds:.1f} s by two processes, "
+                f"round {number + 1}, {by_ray.shards} shards: {here.seconds:.1f} s by two processes, "
                 f"{by_ray.seconds:.1f} s by Ray",
                 flush=True,
             )
     lines = []
     for shards, longer in sorted(over.items()):
-        # What Ray adds does not ask how long a piece takes, so it is held against longer ones.
+        # Ray's overhead does not depend on the length of a shard, so it is compared with longer ones.
         shares = tuple(100 * seconds / (shards * BLOCK_S / 2) for seconds in longer)
-        what = f"Ray beside two processes, {shards} pieces"
+        what = f"Ray against two processes, {shards} shards"
         lines += [
             Line("engines_ray_s", f"{what}: longer by", "s", tuple(longer)),
-            Line("engines_ray_share", f"{what}: of as many of {BLOCK_S:.0f} s", "%", shares, 10),
+            Line("engines_ray_share", f"{what}: overhead with shards of {BLOCK_S:.0f} s", "%", shares, 10),
         ]
     return lines
 
 
 def _slurm(setup: _Setup, tests: int, rounds: int) -> list[Line]:
     if shutil.which("sbatch") is None or subprocess.run(["sinfo"], capture_output=True).returncode != 0:
-        print("Slurm: no cluster answers here")
+        print("Slurm: no cluster here")
         return []
     longer, queued, noticed = [], [], []
     for number in range(rounds):
@@ -159,19 +161,22 @@ def _slurm(setup: _Setup, tests: int, rounds: int) -> list[Line]:
     return [
         Line(
             "engines_slurm_job_s",
-            "Slurm beside a process here: a job takes longer by",
+            "Slurm against a local process: a job takes longer by",
             "s",
             tuple(longer),
             15,
         ),
         Line(
             "engines_slurm_queued_s",
-            "from submitting to its worker's first word, which loads torch",
+            "Slurm: from submission to the worker's first event, torch loaded",
             "s",
             tuple(queued),
         ),
         Line(
-            "engines_slurm_noticed_s", "and from its last to its end, beyond that here", "s", tuple(noticed)
+            "engines_slurm_noticed_s",
+            "Slurm: from the worker's last result to the end, beyond a local run",
+            "s",
+            tuple(noticed),
         ),
     ]
 

@@ -1,9 +1,9 @@
-"""Predicted peak memory beside measured, over settings drawn at random.
+"""Predicted against measured peak memory, over random settings.
 
     python -m benchmarks.estimate [--settings N] [--seed S] [--only train|tracin|other|regress]
 
-Each setting is run by the workers' own functions, and the most that torch's CPU allocator had handed out at
-one moment is compared with the prediction. The formula was tuned on seeds below 1000.
+The workers' functions run each setting; the peak of torch's CPU allocator is compared with the prediction. The
+formula was tuned on seeds below 1000.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Mapped = Callable[[], list[int]]
 
 @dataclass(frozen=True)
 class TargetDevice:
-    """Where settings run, and how their peak is measured: bytes alive, and on a GPU those reserved, too."""
+    """Device of the runs, and the measurement of their peak: live bytes, and on a GPU also reserved bytes."""
 
     device: torch.device
     gpu: GpuFacts | None
@@ -83,10 +83,10 @@ CPU = TargetDevice(torch.device("cpu"), None, _on_cpu)
 
 @dataclass(frozen=True)
 class Outcome:
-    """`phase` is the one of the predicted peak; errors are relative, negative where too little was predicted.
+    """`phase` is that of the predicted peak; errors are relative, negative if the prediction is too low.
 
-    On a GPU `reserved` is what the allocator holds for what is alive; elsewhere it is that. `least` is predicted where
-    a library takes nothing inside its operators: how much it does depends on the CPU, `predicted` has the most.
+    On a GPU `reserved` is the memory that the allocator reserved, on a CPU the live memory. `least` is predicted
+    without workspace inside libraries' operators, which depends on the CPU; `predicted` has the largest workspace.
     """
 
     kind: str
@@ -114,7 +114,7 @@ class Outcome:
 
 
 def compare_train(setting: TrainSetting, seed: int, target: TargetDevice = CPU) -> Outcome:
-    """One training, as its worker runs it."""
+    """One training run, as its worker runs it."""
     graph, counts = _data(setting, seed)
     job = setting.job()
 
@@ -130,7 +130,7 @@ def compare_train(setting: TrainSetting, seed: int, target: TargetDevice = CPU) 
 def compare_tracin(
     setting: TracinSetting, seed: int, kind: str = "tracin", target: TargetDevice = CPU
 ) -> Outcome:
-    """One TracIn run over checkpoints of an untrained model: memory does not ask what was learned."""
+    """One TracIn run over checkpoints of an untrained model: memory does not depend on the weights."""
     graph, counts = _data(setting, seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -171,7 +171,7 @@ def compare_regress(
 
 
 def summary(outcomes: list[Outcome]) -> dict[str, float]:
-    """Of the relative errors: median and 95th percentile of their sizes, and the furthest on either side."""
+    """Relative errors: median and 95th percentile of their absolute values, and both extremes."""
     errors = sorted(abs(outcome.error) for outcome in outcomes)
     return {
         "settings": len(outcomes),
@@ -195,11 +195,11 @@ def _compared(
 ) -> Outcome:
     started = time.perf_counter()
     estimate = predict(shape, target.gpu)
-    # What numpy allocates the profiler does not see; `tests/planning/test_estimate.py` compares that with tracemalloc.
+    # The profiler does not see numpy's memory; `tests/planning/test_estimate.py` checks it with tracemalloc.
     predicted = estimate.live if shape.on_gpu else peak_live(shape, without=("graph",))
     took = 1e6 * (time.perf_counter() - started)
     least = peak_live(shape, target.gpu, without=("graph", "workspace"))
-    gc.collect()  # what an earlier setting left behind would be freed in the middle, and counted below nothing
+    gc.collect()  # leftovers of an earlier setting, freed during the measurement, would count as negative
     live, reserved = target.measure(work, mapped)
     rest = estimate.phase, took, str(setting), least
     return Outcome(
@@ -229,13 +229,13 @@ def _triples(setting: TrainSetting | TracinSetting, count: int, generator: torch
 
 
 def _copy(graph: Graph) -> Graph:
-    """Made within what is measured, so that the triples count."""
+    """A copy made during the measurement, so that the triples count."""
     split = [part.clone() for part in (graph.train, graph.valid, graph.test)]
     return Graph(split[0], split[1], split[2], graph.entities, graph.relations)
 
 
 def _training(setting: TracinSetting) -> TrainSettings:
-    """What the checkpoints say of their training, which a validation repeats."""
+    """Settings of the checkpoints' training, which a validation repeats."""
     return TrainSettings(
         epochs=2,
         batch_size=128,
@@ -255,7 +255,7 @@ def _write_untrained(path: Path, setting: TracinSetting, graph: Graph) -> None:
 
 
 class SilentReporter(Reporter):
-    """A reporter that nobody listens to."""
+    """A reporter that discards everything."""
 
     def __init__(self) -> None:
         super().__init__(Path())
@@ -286,9 +286,11 @@ def _outcomes(kinds: list[str], settings: int, seed: int) -> Iterator[Outcome]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.estimate", description=__doc__)
-    parser.add_argument("--settings", type=int, default=200, help="how many, as many of each kind")
-    parser.add_argument("--seed", type=int, default=1000, help="of the first setting; the next has one more")
-    parser.add_argument("--only", choices=_KINDS, help="one kind")
+    parser.add_argument(
+        "--settings", type=int, default=200, help="number of settings, equally many of each kind"
+    )
+    parser.add_argument("--seed", type=int, default=1000, help="seed of the first setting; it grows by one")
+    parser.add_argument("--only", choices=_KINDS, help="only this kind")
     parser.add_argument("--json", action="store_true", help="outcomes and summary as JSON")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)

@@ -1,9 +1,9 @@
-"""What only a GPU can show: step and epoch times beside PyKEEN, peaks, and TracIn over a thousand tests.
+"""GPU benchmarks: step and epoch times against PyKEEN, peak memory, and TracIn over a thousand tests.
 
     python -m benchmarks.gpu [--data DIR] [--seconds 280] [--store]
 
-DIR has the train.txt of FB15k-237; without it a made graph of the same shape stands in, which takes a step as long.
-Contenders take turns in one process. Where PyKEEN is not installed its values are n/a. Without a GPU it says so.
+DIR has the train.txt of FB15k-237; the default is a random graph of its size, on which a step takes as long.
+Variants are interleaved in one process. Without PyKEEN its values are n/a; without a GPU nothing is measured.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["main"]
 
 COMMAND = "python -m benchmarks.gpu"
 MIB = 2**20
-STEPS = 20  # taken before the clock is read: asking a GPU when it is done costs more than a step
+STEPS = 20  # steps per timing: synchronising with a GPU takes longer than a step
 VARIANTS: dict[str, dict[str, Any]] = {
     "fp32": {},
     "tf32": {"precision": "tf32"},
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder with the train.txt of FB15k-237")
     parser.add_argument("--quick", action="store_true", help="three rounds")
     parser.add_argument(
-        "--seconds", type=finite_number, default=280, help="what would begin later is left out"
+        "--seconds", type=finite_number, default=280, help="skip benchmarks that would start later than this"
     )
     parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
@@ -75,12 +75,12 @@ def main(argv: list[str] | None = None) -> int:
     lines, troubles = [], []
     for name, section in sections(graph, 3 if args.quick else 7):
         if time.monotonic() - begun > args.seconds:
-            troubles.append(f"{name}: left out, {args.seconds:.0f} s are over")
+            troubles.append(f"{name}: skipped after {args.seconds:.0f} s")
             continue
         started = time.monotonic()
         try:
             measured = section()
-        except Exception as error:  # one value that cannot be had must not cost the others
+        except Exception as error:  # one failure must not stop the other benchmarks
             troubles.append(f"{name}: {type(error).__name__}: {next(iter(str(error).splitlines()), ''):.200}")
             continue
         finally:
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.store:
         store(lines, COMMAND + (f" --data {args.data}" if args.data else ""))
     if find_spec("pykeen") is None:
-        troubles.append("PyKEEN beside it: n/a, it is not installed here")
+        troubles.append("PyKEEN: n/a, not installed")
     print("\n".join(troubles))
     print("\n".join(table(lines)))
     failed = any(": n/a" not in trouble for trouble in troubles)
@@ -110,7 +110,7 @@ def sections(graph: Graph, rounds: int) -> Iterator[tuple[str, Callable[[], list
 
 
 def shaped_like_fb15k_237() -> Graph:
-    """As many entities, relations and triples, with subjects as unequal as in a real graph."""
+    """A random graph with the size of FB15k-237 and a skewed degree distribution."""
     g = torch.Generator().manual_seed(0)
     entities, relations, triples = 14_541, 237, 272_115
     skewed = (entities * torch.rand(2, triples, generator=g) ** 3).long()
@@ -151,7 +151,7 @@ class OurStep:
         self._source = peers.forever(self.batches.epoch)
 
     def steps(self, count: int = STEPS) -> None:
-        self.precision.apply()  # torch keeps it globally, and others have had their turn
+        self.precision.apply()  # a global setting of torch, which other variants have changed
         for number, batch in enumerate(itertools.islice(self._source, count)):
             self.take(batch, want_value=number % self.every == 0)
         torch.cuda.synchronize()
@@ -167,7 +167,7 @@ class OurStep:
 
 
 def epoch(graph: Graph, rounds: int) -> list[Line]:
-    """Epochs of batches of 1024, and the most memory torch held meanwhile."""
+    """Epochs of batches of 1024: time and peak memory."""
     lines = []
     for variant, changes in VARIANTS.items():
         torch.cuda.reset_peak_memory_stats()
@@ -187,7 +187,7 @@ def epoch(graph: Graph, rounds: int) -> list[Line]:
 
 
 def steps(graph: Graph, subject: str, batch: int, rounds: int, *, shipped: bool) -> list[Line]:
-    """Every way of ours and PyKEEN's, taking turns."""
+    """Steps of all variants and of PyKEEN, interleaved."""
     contenders, kept = [], {}
     for variant, changes in VARIANTS.items():
         kept[variant] = OurStep(graph, TrainSettings(batch_size=batch, **changes))
@@ -225,13 +225,13 @@ def _pykeen(graph: Graph, batch: int, patched: bool) -> Contender:
 
 
 def _honoured(ours: OurStep) -> str:
-    """Names what a step could not do, so that no value stands for something that did not happen."""
+    """Options that the step could not apply, for the name of the value."""
     reasons = [reason for _, reason in ours.report.options.values() if reason]
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def tracin(graph: Graph) -> list[Line]:
-    """Scores of a thousand tests against training triples at one checkpoint, for ten seconds or to the end."""
+    """Scores of a thousand tests at one checkpoint, for ten seconds or until all training triples are scored."""
     from kgops.tracin.blocks import Engine, Point, Settings
     from kgops.tracin.loss import ONE_TO_N
 
@@ -263,10 +263,10 @@ def tracin(graph: Graph) -> list[Line]:
 
 
 def peaks() -> list[Line]:
-    """What a step takes above weights, gradients and moments, by torch's own count."""
+    """Peak memory of a step above weights, gradients and moments, by torch's counters."""
     lines = []
     for entities, batch, target in ((100_000, 1024, 190), (1_000_000, 512, 300)):
-        chunk = (1 << 19) // batch  # as on a CPU, where the targets come from: memory is what is asked for
+        chunk = (1 << 19) // batch  # as on a CPU, where the targets were set
         settings = TrainSettings(batch_size=batch, entity_chunk=chunk)
         ours = OurStep(synthetic(entities), settings)
         ours.steps(2)

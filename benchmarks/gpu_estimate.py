@@ -1,7 +1,7 @@
-"""What only a GPU can show of plans: predicted memory beside torch's own counts, and a T4 on a larger GPU.
+"""Memory predictions on a GPU: predicted against measured memory, and an emulated T4.
 
-`benchmarks.gpu` runs these among its values. A small GPU is emulated by the memory that torch may take of a
-large one: its capacity, not its speed, and without the context.
+`benchmarks.gpu` runs these. A small GPU is emulated by limiting the memory that torch may use: its capacity, not its
+speed, and without the context.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MORE = 1.02  # batches are bisected to this
 
 
 def on_gpu() -> TargetDevice:
-    """The first GPU, measured by torch's own counters."""
+    """The first GPU, measured by torch's counters."""
     gpu = GpuFacts(torch.cuda.get_device_name(), torch.cuda.get_device_capability())
     return TargetDevice(torch.device("cuda"), gpu, _measured)
 
@@ -71,7 +71,7 @@ def _measured(work: Work, mapped: Mapped) -> tuple[int, int]:
 
 
 def _forget() -> None:
-    """Nothing of an earlier setting stays: no tensor, no segment, no workspace that cuBLAS holds on to."""
+    """Frees all tensors, segments and cuBLAS workspaces of an earlier setting."""
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
@@ -95,7 +95,7 @@ def _drawn(number: int) -> TrainSetting | TracinSetting:
 
 
 def predictions(seconds: float) -> list[Line]:
-    """Predicted beside measured, over settings drawn at random, as many as there is time for."""
+    """Predicted against measured memory, over as many random settings as fit in the time."""
     target, begun = on_gpu(), time.monotonic()
     outcomes: list[Outcome] = []
     for number in range(_SETTINGS):

@@ -1,10 +1,10 @@
-"""What a plan is worth on this machine: predicted tensors beside counted ones, and how long planning takes.
+"""Accuracy and time of plans: predicted against counted tensor memory, and planning time.
 
     python -m benchmarks.plans [--settings 48] [--seed S] [--only train] [--quick] [--store]
 
-Settings are drawn at random, by seeds that no formula was tuned on, and run by the workers' own functions; measured is
-the most that torch's allocator had handed out at one moment: *counted tensors*. All that a worker's process takes,
-*process memory*, is judged by `python -m benchmarks.memory`. `python -m benchmarks.estimate` prints every one of them.
+Settings are random, from seeds that no formula was tuned on, and run by the workers' functions. Measured is the peak
+of torch's allocator, *counted tensors*; `python -m benchmarks.memory` measures *process memory*.
+`python -m benchmarks.estimate` prints each setting.
 """
 
 from __future__ import annotations
@@ -58,9 +58,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--settings", type=int, help=f"in all, as many of each kind ({SETTINGS})")
-    parser.add_argument("--seed", type=int, default=1_000_000, help="of the first; the next has one more")
-    parser.add_argument("--only", choices=[*_KINDS, "planning"], help="one kind, or planning alone")
+    parser.add_argument(
+        "--settings", type=int, help=f"number of settings, equally many of each kind ({SETTINGS})"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1_000_000, help="seed of the first setting; it grows by one"
+    )
+    parser.add_argument("--only", choices=[*_KINDS, "planning"], help="only this kind, or only planning")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} settings unless --settings says more")
     parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
@@ -78,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _outcomes(kinds: Sequence[str], settings: int, seed: int) -> Iterator[Outcome]:
-    """In turns, each told on stderr as it is there: a regression may take seconds."""
+    """Outcomes of the kinds in turn, each also printed to stderr: a regression may take seconds."""
     for number in range(settings):
         one = _KINDS[kinds[number % len(kinds)]][1](seed + number)
         print(
@@ -91,7 +95,7 @@ def _outcomes(kinds: Sequence[str], settings: int, seed: int) -> Iterator[Outcom
 
 
 def of_predictions(outcomes: Iterator[Outcome]) -> list[Line]:
-    """Of each kind, how far off predictions are, and how far too low."""
+    """Prediction errors of each kind."""
     by_kind: dict[str, list[Outcome]] = defaultdict(list)
     for one in outcomes:
         by_kind[one.kind].append(one)
@@ -104,7 +108,7 @@ def of_predictions(outcomes: Iterator[Outcome]) -> list[Line]:
         took = tuple(one.predict_us for one in some)
         share = sum(near) / len(near)
         lines += [
-            Line(f"plans_{kind}_error", f"{of}: counted tensors, prediction off by", "%", off, 1),
+            Line(f"plans_{kind}_error", f"{of}: counted tensors, prediction error", "%", off, 1),
             Line(
                 f"plans_{kind}_within",
                 f"{of}: counted tensors, within 5 %",
@@ -123,7 +127,7 @@ def of_predictions(outcomes: Iterator[Outcome]) -> list[Line]:
 
 
 def of_planning(rounds: int) -> list[Line]:
-    """CPU time of a whole suggestion: what fits, the alternatives, the largest batch."""
+    """CPU time of `kgops suggest`: fitting options, alternatives, largest batch."""
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as name:
         return [
             Line(f"plans_{workload}_ms", f"planning {what} takes", "ms", _planned(workload, job, rounds), 50)

@@ -1,6 +1,6 @@
-"""A TracIn run by many processes, played through event by event: when each piece is begun, published and merged.
+"""Discrete-event simulation of a TracIn run by many processes: when each shard starts, is published and merged.
 
-The rules are those of `kgops.tracin.shards` and of who works on them; what each step costs is given.
+It follows the rules of `kgops.tracin.shards` and its workers; the costs of the steps are given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 __all__ = ["Case", "Costs", "Cut", "Fleet", "Outcome", "simulate"]
 
-POLL_S = 0.05  # between two looks of whoever merges
+POLL_S = 0.05  # poll interval of the merging process
 SCORE_BYTES, ID_BYTES = 4, 8  # of what is kept of a pair
 
 Handing = Literal["claims", "numbers", "asked"]
@@ -24,22 +24,22 @@ Merging = Literal["beside", "after", "workers"]
 class Costs:
     """Seconds, of one core of the machine where they were measured."""
 
-    start_s: float  # a process, until it looks for a piece of a graph without triples
+    start_s: float  # start of a process on a graph without triples
     load_s: float  # more, for each training triple that another process has read
     text_s: float  # for each that it has to read as text
     order_s: float  # for each training triple, whenever a process begins another tile
     keep_s: float  # the factors of a test triple at a checkpoint
     make_s: float  # those of a training triple, for each step of test triples
     pair_s: float  # their product, ranked
-    look_s: float  # is a piece published?
+    look_s: float  # is a shard published?
     claim_s: float
-    publish_s: float  # a piece without scores
+    publish_s: float  # a shard without scores
     publish_score_s: float  # more, for each score kept
     read_s: float
     read_score_s: float  # a score read and merged
     part_s: float  # a merged score made the result of its test triple, in `parts/`
     write_s: float  # a row of the files for people
-    piece_bytes: float  # of a piece without scores
+    piece_bytes: float  # of a shard without scores
     row_bytes: float  # of the files for people
     test_bytes: float  # of what is kept of a test triple and checkpoint, beside a number for each entity under one-to-n
     triple_bytes: float  # of a process's memory, for each training triple
@@ -71,8 +71,8 @@ class Cut:
 class Fleet:
     """`speeds` of the workers' devices, as cores of the measured machine; their CPUs are like its own.
 
-    `handing`: each takes what nobody has claimed, has its pieces by number, or is given one after the other.
-    `merging`: by one process beside the workers, by one after them all, or by whoever publishes a tile's last piece.
+    `handing`: a worker claims shards, has shards by number, or is given one after the other.
+    `merging`: by a process beside the workers, by a process after them, or by the worker of a tile's last shard.
     """
 
     speeds: tuple[float, ...]
@@ -85,7 +85,7 @@ class Fleet:
 
 @dataclass
 class Outcome:
-    """`spent` says where the time went, as seconds that add up to `seconds`: of workers the mean."""
+    """`spent` splits `seconds` by activity; for workers it is their mean."""
 
     seconds: float
     spent: dict[str, float]
@@ -109,7 +109,7 @@ def simulate(case: Case, cut: Cut, fleet: Fleet, costs: Costs) -> Outcome:
 
 
 class _Event(NamedTuple):
-    """Tuples compare fast; of two at the same time the one made first is the first."""
+    """Events of equal time are ordered by creation; tuples compare fast."""
 
     at: float
     made: int
@@ -127,15 +127,15 @@ class _Play:
         self.made = 0
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.last_tile: dict[int, int] = {}
-        self.come_to: dict[int, int] = {}  # the place of who claims
+        self.come_to: dict[int, int] = {}  # position of each claiming worker
         self.assigned = self._assigned()
         self.next = 0  # of those handed out in their order
         self.busy = 0
         self.moved = 0.0
         self.disk_free = 0.0
-        self.published: Counter[int] = Counter()  # pieces of each tile
+        self.published: Counter[int] = Counter()  # shards of each tile
         self.tile_now = 0  # that is being merged
-        self.merged = 0  # pieces of it
+        self.merged = 0  # its merged shards
         self.merging_until = 0.0
         self.merged_s = 0.0
         self.ends: list[float] = []
@@ -194,7 +194,7 @@ class _Play:
         self.last_tile[event.who] = tile
         if is_new and not self.fleet.ordered_once:
             at += self._spend("ordering for a tile", self.costs.order_s * case.trains / speed)
-        if is_new or tests > cut.step:  # what is kept of the last step alone stays for the next piece
+        if is_new or tests > cut.step:  # what is kept of the last step alone stays for the next shard
             at += self._spend("keeping tests", self.costs.keep_s * tests * case.checkpoints / speed)
         steps = -(-tests // cut.step)
         made = self.costs.make_s * trains * steps + self.costs.pair_s * trains * tests
@@ -210,12 +210,12 @@ class _Play:
         return self.next - 1
 
     def _looked(self, who: int, shard: int) -> float:
-        """Until it has a piece of its own."""
+        """Seconds until the worker has a shard."""
         look, claim = self.costs.look_s + self.fleet.latency_s, self.costs.claim_s + self.fleet.latency_s
         if self.fleet.handing == "claims":  # on its way it passes those that others have done or claimed
             passed, self.come_to[who] = shard - self.come_to.get(who, -1), shard
-            return self._spend("looking for a piece", look * passed + (claim + look) * min(self.busy, passed))
-        return self._spend("looking for a piece", look)
+            return self._spend("looking for a shard", look * passed + (claim + look) * min(self.busy, passed))
+        return self._spend("looking for a shard", look)
 
     def _trains(self, share: int) -> int:
         trains, shares = self.case.trains, self.cut.shares
@@ -246,10 +246,10 @@ class _Play:
             self._at(max(at + POLL_S / 2, self.merging_until), "merge", -1)
         self._at(at, "free", event.who)
 
-    # --- whoever merges
+    # --- merging
 
     def _merge(self, event: _Event) -> None:
-        """What is there of the tile it has come to; then it looks again when the next piece comes."""
+        """Merges the published shards of the current tile, then waits for the next shard."""
         if event.at < self.merging_until or self.tile_now == len(self.tiles):
             return
         tile = self.tile_now
@@ -267,7 +267,7 @@ class _Play:
         self._at(self.merging_until, "merge", -1)
 
     def _merged_after(self, at: float) -> float:
-        """By a process that is started when all pieces are there."""
+        """Merging by a process that starts when all shards are published."""
         at = self._move(at, self.case.trains * self.case.line_bytes)
         at += self.costs.start_s + self.costs.text_s * self.case.trains
         for tile, tests in enumerate(self.tiles):

@@ -1,10 +1,10 @@
-"""TracIn beside what others do, and beside one plain forward and backward pass, in one process.
+"""TracIn against other methods and against a plain forward and backward pass, in one process.
 
     python -m benchmarks.tracin --data DIR [--quick]
 
-The contenders take turns; each round gives every contender a ratio to the floor of that round, and the
-median over rounds is shown. The floor is one batched forward and backward pass over the same training
-triples, with the same loss: what any method would pay that looks at every triple's gradient once.
+The methods are interleaved; each round gives every method a ratio to the floor of that round, and the median over
+rounds is shown. The floor is one batched forward and backward pass over these training triples with this loss: the
+least that a method pays that computes every triple's gradient once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What other libraries do for TracIn, as functions from training triples to (tests, trains) scores.
+"""TracIn scores of captum and dattri, as functions from training triples to (tests, trains) scores.
 
 captum and dattri are in the extra `bench`; without them their rows say so. Both see the model as a function
 of one row (head, relation row, tail), with the loss of that row, and give exact scores when asked to.

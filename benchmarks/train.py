@@ -1,9 +1,9 @@
-"""Training beside PyKEEN: every value that training promises, measured in one tree of processes.
+"""Training against PyKEEN: speed, memory and quality.
 
     python -m benchmarks.train --data DIR [--quick] [--store]
 
-DIR has the folders fb15k-237, wn18rr and codex-s. Each comparison runs in a process of its own, so that none finds
-another's memory or threads; within it the contenders take turns, and each round gives one ratio.
+DIR has the folders fb15k-237, wn18rr and codex-s. Each comparison runs in a new process, without another's
+memory or threads; within it the variants are interleaved, and each round gives one ratio.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _step(
     rows = {row["name"]: row for row in json.loads(_run("kgops.trials.train_step", *flags))}
     ours, patched = rows[OURS], rows[PATCHED]
     over = tuple(1 / ratio for ratio in rows[FLOOR]["ratios"])
-    # PyKEEN patched and our bfloat16 are both told as ratios to our float32 step of the same round.
+    # PyKEEN patched and our bfloat16 are ratios to our float32 step of that round.
     paired = zip(patched["ratios"], rows[BF16]["ratios"], strict=True)
     low = tuple(theirs / ours_low for theirs, ours_low in paired)
     most = tuple(a / b for a, b in zip(patched["ratios"], rows[FLOOR]["ratios"], strict=True))
@@ -152,13 +152,13 @@ def _ratio(name: str, subject: str, values: Any, target: float | None) -> Line:
 
 
 def _where_amx(target: float | None) -> float | None:
-    """The goal for bf16 holds where the CPU multiplies it in hardware."""
+    """The bf16 target applies if the CPU has bf16 instructions."""
     flags = Path("/proc/cpuinfo")
     return target if flags.exists() and "amx_bf16" in flags.read_text() else None
 
 
 def _million(quick: bool) -> list[Line]:
-    """That a step runs at all, and in how much."""
+    """Time and memory of a step at one million entities."""
     flags = ["--entities", "1000000", "--batch-size", "512", "--ours-only", "--json"]
     flags += ["--quick"] if quick else ["--rounds", "5"]
     row = next(r for r in json.loads(_run("kgops.trials.train_step", *flags)) if r["name"] == OURS)
@@ -194,7 +194,7 @@ def _quality(graph: str, what: list[str], seeds: int) -> list[Line]:
 
 _THREADS = """
 import itertools, json, sys, time
-import kgops.workers  # its way of waiting
+import kgops.workers  # sets how threads wait
 import torch
 from kgops.trials.train_step import synthetic
 from kgops.models.conve import ConvE, ConvEConfig
@@ -240,7 +240,7 @@ def _threads(rounds: int) -> list[Line]:
 
 
 def _demo(repetitions: int) -> list[Line]:
-    """`kgops run` as a newcomer types it, in a home of its own."""
+    """`kgops run` with default options, in a temporary home."""
     took = []
     for _ in range(repetitions):
         with tempfile.TemporaryDirectory(prefix="kgops-bench-") as home:

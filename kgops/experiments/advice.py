@@ -1,4 +1,4 @@
-"""What a person should do, from the tables of claims: which options pay here, which do not, which change results."""
+"""Recommendations from the claim benchmarks: options to use, options to avoid, options that change results."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["HEADS", "Advice", "Category", "advice", "by_category"]
 
 Category = Literal["use", "trade", "leave", "changes", "untested"]
 HEADS: dict[Category, str] = {
-    "use": "Use: faster or smaller, at no cost",
-    "trade": "Use if the cost suits you: one gets better, the other worse",
-    "changes": "Changes results: think before you use it",
-    "leave": "Leave: no gain here",
+    "use": "Use: faster or less memory, at no cost",
+    "trade": "Trade-off: less time for more memory, or less memory for more time",
+    "changes": "Changes results: check the effect before use",
+    "leave": "Do not use: no gain here",
     "untested": "Not tested here",
 }
-_ROUNDING = 0.01  # of the largest score: what is farther off is another result
+_ROUNDING = 0.01  # of the largest score; a larger error is a changed result
 _NAMES = {
     "+ fp16": "FP16",
     "+ bf16": "bf16",
@@ -27,11 +27,11 @@ _NAMES = {
     "+ fp16 + checkpointing": "FP16 and gradient checkpointing",
     "+ compile": "torch.compile",
     "+ checkpointing + compile": "gradient checkpointing and torch.compile",
-    "+ last layers": "the last two layers alone",
-    "+ test caching": "keeping the test gradient",
+    "+ last layers": "only the last two layers",
+    "+ test caching": "caching the test gradient",
     "+ vmap": "vectorised gradients (vmap)",
     "+ filtering": "filtering training triples",
-    "all that is exact": "vectorised gradients and the test gradient kept",
+    "all that is exact": "vectorised gradients and a cached test gradient",
     "kgops": "kgops' own code",
     "their efficient loss": "the group's loss without labels",
     "small model": "the small network",
@@ -40,7 +40,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Advice:
-    """One option of one table: what it is, and its measured numbers in words."""
+    """The recommendation on one option of one table; `text` has its measured numbers."""
 
     category: Category
     option: str
@@ -48,7 +48,7 @@ class Advice:
 
 
 def advice(judged: Iterable[Judged], baseline: str, noise: Noise) -> list[Advice]:
-    """Each variant of a table once; the baseline beside itself is no option."""
+    """One recommendation for each variant of a table, without the control (the baseline run again)."""
     by_variant: dict[str, Advice] = {}
     for one in judged:
         if one.variant not in by_variant and not is_control(one.variant, baseline):
@@ -61,15 +61,15 @@ def _advice(one: Judged, noise: Noise) -> Advice:
     if one.speed is None:
         return Advice("untested", option, one.why)
     speed, memory = effect_of(one.speed, noise["speed"])[0], effect_of(one.memory, noise["memory"])[0]
-    text = [f"{one.speed.median:,.2f} times as fast"]
+    texts = [f"{one.speed.median:,.2f} times as fast"]
     if one.memory is not None:
-        text.append(_memory_in_words(one.memory.median))
+        texts.append(_memory_in_words(one.memory.median))
     error = one.quality.get("score_error", 0.0)
     if error > _ROUNDING:
-        text.append(f"scores off by up to {error:.0%} of the largest")
+        texts.append(f"scores differ by up to {error:.0%} of the largest score")
         if "top_50_shared" in one.quality:
-            text.append(f"{one.quality['top_50_shared']:.0%} of the top 50 are the same")
-    return Advice(_category(one, speed, memory, error), option, ", ".join(text))
+            texts.append(f"{one.quality['top_50_shared']:.0%} of the top 50 unchanged")
+    return Advice(_category(one, speed, memory, error), option, ", ".join(texts))
 
 
 def _category(one: Judged, speed: str, memory: str, error: float) -> Category:
@@ -78,7 +78,7 @@ def _category(one: Judged, speed: str, memory: str, error: float) -> Category:
         return "leave"
     if error > _ROUNDING or one.variant == "small model":
         return "changes"
-    # Within the noise, and yet no free gain: the median is what a person gets.
+    # A median cost within the noise still counts: it is what a user gets.
     costs = any(ratio is not None and ratio.median < 1 - NOTHING for ratio in (one.speed, one.memory))
     return "trade" if costs or "harmful" in effects else "use"
 
@@ -90,5 +90,5 @@ def _memory_in_words(less: float) -> str:
 
 
 def by_category(options: Sequence[Advice]) -> dict[Category, list[Advice]]:
-    """In the order in which a person asks."""
+    """Recommendations grouped by category, in the order of HEADS."""
     return {category: [one for one in options if one.category == category] for category in HEADS}

@@ -1,4 +1,4 @@
-"""Claims that arithmetic, a data sheet or a count of weights judges: each function has a value and its working."""
+"""Claims checked by calculation: arithmetic, GPU data sheets, weight counts; functions return value and working."""
 
 from __future__ import annotations
 
@@ -14,14 +14,21 @@ from kgops.jobs.regression_config import CHANNELS, SMALL_CHANNELS, RegressionCon
 __all__ = ["CALCULATIONS", "Basis", "Calculation"]
 
 Basis = str  # of a verdict: `arithmetic`, `data sheet`, …
-_TENSOR_CORES = ("v100", "t4", "a100-40", "rtx-2080ti", "rtx-3090", "rtx-4090")  # those the guide names
-_VECTORS = 3  # of the batch, that the loss guide's text counts
-_FRAME = 256  # pixels on a side: weights do not depend on it
+_TENSOR_CORES = (
+    "v100",
+    "t4",
+    "a100-40",
+    "rtx-2080ti",
+    "rtx-3090",
+    "rtx-4090",
+)  # the GPUs that the guide names
+_VECTORS = 3  # vectors of batch size that the loss guide counts
+_FRAME = 256  # pixels on a side; the number of weights does not depend on it
 _MIB, _GB = 2**20, 10**9
 
 
 class Calculation(NamedTuple):
-    """A value in the claim's unit; None where it cannot be had, for the reason in `working`."""
+    """A value in the claim's unit; None if it cannot be calculated, with the reason in `working`."""
 
     value: float | None
     working: str
@@ -29,7 +36,7 @@ class Calculation(NamedTuple):
 
 
 def _stated(value: float, where: str) -> Calculation:
-    """What the document itself says elsewhere."""
+    """A value that another line of the document states."""
     return Calculation(value, where, "arithmetic")
 
 
@@ -68,7 +75,7 @@ def _labels_saved(batch: int, entities: int) -> Calculation:
 
 
 def _caching(trains: int) -> Calculation:
-    """A test triple needs a gradient of its own beside those of all training triples, however many tests there are."""
+    """Without a cache every test triple needs one more gradient than there are training triples."""
     times = (trains + 1) / trains
     working = f"{trains + 1:,} gradients a test triple become {trains:,}, however many tests there are"
     return Calculation(times, f"{working}: {times:.4f} times", "arithmetic")
@@ -101,7 +108,7 @@ def _capability(short_name: str) -> Calculation:
 
 
 def _capabilities(exact: Mapping[str, float], others: Sequence[str], least: float) -> Calculation:
-    """The share of the named GPUs that have the capability that is claimed of them."""
+    """Share of the named GPUs that have the claimed compute capability."""
     values = {name: _capability(name).value or 0.0 for name in (*exact, *others)}
     right = [value == exact[name] if name in exact else value >= least for name, value in values.items()]
     listed = ", ".join(f"{_known(name).title} {value:.1f}" for name, value in values.items())
@@ -109,7 +116,7 @@ def _capabilities(exact: Mapping[str, float], others: Sequence[str], least: floa
 
 
 def _python_of_torch() -> Calculation:
-    """The least Python that the PyTorch of this installation takes: its second number."""
+    """Minor version of the oldest Python that the installed PyTorch supports."""
     try:
         required = importlib.metadata.metadata("torch")["Requires-Python"] or ""
         version = importlib.metadata.version("torch")
@@ -122,7 +129,7 @@ def _python_of_torch() -> Calculation:
 
 
 def _weights(small: bool) -> int:
-    """Bytes of the network that ships."""
+    """Bytes of the weights of kgops' regression network."""
     config = RegressionConfig(_FRAME, _FRAME, channels=SMALL_CHANNELS if small else CHANNELS)
     return 4 * sum(math.prod(shape) for shape in config.shapes.values())
 

@@ -1,4 +1,4 @@
-"""The group's tables run again: which runs take turns for each of them."""
+"""The paired comparisons that measure each claim table of `kgops bench claims`."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _LOSS = ("dense labels", "dense labels again", "their efficient loss", "kgops")
 
 
 class _Repeats(NamedTuple):
-    """Runs of the command, turns of each way in a run, and parts of a turn: as many pairs of times."""
+    """Runs of the command, trials of each variant in a run, timings in a trial: as many pairs as their product."""
 
     runs: int
     trials: int
     parts: int
 
 
-# Quick: all tables together in less than three minutes. Of the whole ones a part takes seconds, not hundredths.
+# Quick: all tables take less than three minutes. In full tables one timing takes seconds, not hundredths.
 _QUICK, _WHOLE = _Repeats(2, 2, 5), _Repeats(3, 2, 4)
 
 
 def comparisons(table: str, *, quick: bool, data: Path | None) -> list[PairedComparison]:
-    """The runs of a table."""
+    """The paired comparisons of a claim table."""
     repeats = _QUICK if quick else _WHOLE
     given = [] if data is None else ["--data", str(data.absolute())]
     label = " (quick)" if quick else ""
@@ -80,8 +80,8 @@ def _loss(label: str, batch: int, entities: int, repeats: _Repeats) -> PairedCom
 def _comparison(
     name: str, module: str, words: Sequence[str], variants: Sequence[str], repeats: _Repeats
 ) -> PairedComparison:
-    """Several turns in each run, since loading libraries takes longer than a turn, and several parts in each turn: the
-    quartiles of a few pairs are hardly ever those of the next few."""
+    """Several trials in each run, since loading libraries takes longer than a trial, and several timings in each trial,
+    since the quartiles of a few pairs are unstable."""
     command = [sys.executable, "-P", "-m", f"kgops.trials.{module}", *words]
     command += ["--turns", str(repeats.trials), "--parts", str(repeats.parts), "--round", "{round}"]
     job = read_job({"workload": "exec", "exec": {"command": command}}, name)

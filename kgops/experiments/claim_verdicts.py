@@ -1,4 +1,4 @@
-"""A verdict on every claim of the register, from what this database has measured, from arithmetic and predictions."""
+"""Verdicts on all claims of the register, from stored measurements, calculations, predictions and documentation."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["CHECKED", "Basis", "Ruling", "chosen", "on_value", "rulings"]
 Basis = Literal[
     "measured", "arithmetic", "data sheet", "package", "prediction", "documentation", "pending", "none"
 ]
-CHECKED = "claim "  # how the name of a value begins that judges the claim it names
+CHECKED = "claim "  # prefix of the names of values that check a claim
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """A claim's verdict: by what (`basis`), what was found, and why; `bench` and `machine` where it was measured."""
+    """A claim's verdict: its `basis`, the value found and the reason; `bench` and `machine` if it was measured."""
 
     claim: Documented
     verdict: Verdict
@@ -38,7 +38,7 @@ class Ruling:
 
 
 def rulings(conn: Connection, machine: str | None = None) -> list[Ruling]:
-    """All of them in the order of the register, by what was measured on `machine`; None: wherever it was last."""
+    """Verdicts in the register's order, from measurements on `machine`; None: the newest machine of each table."""
     judged = {
         table: (bench, judge(conn, bench, list(register().values())))
         for table, bench in chosen(conn, machine).items()
@@ -48,7 +48,7 @@ def rulings(conn: Connection, machine: str | None = None) -> list[Ruling]:
 
 
 def chosen(conn: Connection, machine: str | None = None) -> dict[str, Bench]:
-    """For each table the newest whole benchmark, or where there is none the newest quick one."""
+    """The newest full benchmark of each table, or the newest quick one if there is no full one."""
     newest: dict[str, Bench] = {}
     for table in TABLES:
         candidates = [
@@ -68,7 +68,7 @@ def chosen(conn: Connection, machine: str | None = None) -> dict[str, Bench]:
 
 
 def on_value(claim: Documented, value: float) -> tuple[Verdict, str]:
-    """A single value beside the claim, or beside our own bound where it states no number."""
+    """Verdict on a single value against the claim, or against our `bound` if the claim states no number."""
     if claim.bound:
         return inside(value, claim.bound.get("at_least"), claim.bound.get("at_most"))
     if claim.sense == "most":
@@ -138,7 +138,7 @@ def _by_calculation(claim: Documented) -> Ruling:
 
 
 def _checked(conn: Connection, machine: str | None) -> dict[str, Measurement]:
-    """The newest value of each check."""
+    """Newest value of each check."""
     newest: dict[str, Measurement] = {}
     for name in {claim.check for claim in register().values() if claim.check is not None}:
         values = [m for m in measurements.named(conn, CHECKED + name) if machine in (None, m.machine)]

@@ -1,4 +1,4 @@
-"""Claims beside measurements: a verdict on each claim that a table of `kgops bench claims` measures, from its pairs."""
+"""Claims against measurements: a verdict on each claim that a `kgops bench claims` table measures, from its pairs."""
 
 from __future__ import annotations
 
@@ -42,36 +42,36 @@ _SHOWN = {
     "rank_agreement": "rank agreement {:.3f}",
     "reduction": "{:,.0f} times fewer triples",
     "labels_share": "{:.0%} of the memory of a step",
-    "loss_difference": "loss off by {:.2g}",
+    "loss_difference": "loss differs by {:.2g}",
 }
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A row of a table: what was claimed of a variant, if anything, and what was measured here."""
+    """A row of a claim table: the claim on a variant, if there is one, and the values measured here."""
 
     variant: str
     claimed: Documented | None
     measured: str
-    ratio: Spread | None  # that the verdict is about; None where it is about something else
+    ratio: Spread | None  # behind the verdict; None if the verdict is about another quantity
     n: int
     speed: Spread | None
     memory: Spread | None
-    resident: Spread | None  # of the process; its ratios differ more from one command to the next
+    resident: Spread | None  # memory of the process; its ratios vary more between commands
     quality: dict[str, float]
     applied: bool
     verdict: Verdict
     why: str
-    remark: str = ""  # that goes with the variant, whatever is claimed of it
+    remark: str = ""  # on the variant, independent of the claim
 
 
 def shipped() -> list[Documented]:
-    """All of the register; `judge` takes those that are of its table."""
+    """All claims of the register; `judge` uses those of its table."""
     return list(register().values())
 
 
 def judge(conn: Connection, bench: Bench, documented: Sequence[Documented]) -> list[Judged]:
-    """Every variant of the benchmark, with each claim on it or without any."""
+    """One row for each claim on each variant of the benchmark, or one row for a variant without a claim."""
     table = bench.name.removeprefix("claims ")[:1]
     pairs = benches.pairs(conn, bench.id)
     baseline, *others = [one["name"] for one in bench.plan["variants"]]
@@ -90,7 +90,7 @@ def judge(conn: Connection, bench: Bench, documented: Sequence[Documented]) -> l
 
 
 def less_memory(one: Judged) -> str:
-    """What was counted, and what the whole process had of it."""
+    """Memory ratio of the counted tensors, and of the resident process."""
     if one.memory is None:
         return ""
     resident = f" (resident {_times(one.resident.median)})" if one.resident else ""
@@ -98,7 +98,7 @@ def less_memory(one: Judged) -> str:
 
 
 def quality(one: Judged) -> str:
-    """What the option does to the result."""
+    """Effect of the option on the result."""
     texts = []
     values = one.quality
     if "score_error" in values:
@@ -117,7 +117,7 @@ def _judged(
     noise: Noise | None,
     beside: Sequence[Pair] | None = None,
 ) -> Judged:
-    """`beside` are the pairs that the claim is about, where they are not those with the baseline."""
+    """`beside` are the pairs that the claim is about, if it is not a claim against the baseline."""
     about = pairs if beside is None else beside
     speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
     trouble = troubles(pairs)
@@ -144,7 +144,7 @@ def _judged(
 
 
 def _beside(claim: Documented, own: Sequence[Pair], pairs: Sequence[Pair]) -> list[Pair] | None:
-    """Pairs with the variant that the claim is `over` in the baseline's place, where it is over another one."""
+    """Pairs with the variant `claim.over` instead of the baseline; None if the claim has no `over`."""
     if claim.over is None:
         return None
     others = {pair.round: pair.measured for pair in pairs if pair.variant == claim.over}
@@ -152,7 +152,7 @@ def _beside(claim: Documented, own: Sequence[Pair], pairs: Sequence[Pair]) -> li
 
 
 def _ratio(claim: Documented | None, pairs: Sequence[Pair]) -> Spread | None:
-    """What is held against the claim: of speed where nothing was claimed."""
+    """The ratio compared with the claim; speed if nothing was claimed."""
     if claim is None or claim.quantity == "speed":
         return spread_of(ratios(pairs, "speed"))
     return spread_of(ratios(pairs, "memory")) if claim.quantity == "memory" else None
@@ -166,7 +166,7 @@ def _verdict(
     ratio: Spread | None,
     noise: Noise | None,
 ) -> tuple[str, int, Verdict, str]:
-    """Without noise it is the control, which nothing is to be held against."""
+    """`noise` is None for the control, which has no claims."""
     n = ratio.n if ratio else 0
     if noise is None:
         return _shown(ratio), n, *steadiness(speed, memory)
@@ -199,7 +199,7 @@ def _of_ratio(claim: Documented, ratio: Spread | None, nothing: float) -> tuple[
 
 
 def _of_metric(claim: Documented, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:
-    """Of one that runs told, such as how far scores are off."""
+    """Verdict on a metric that the runs reported, such as the score error."""
     values = _metrics_of(claim.quantity, pairs)
     spread = spread_of(values)
     if spread is None or spread.n < FEWEST:
@@ -237,7 +237,7 @@ def _metric_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
 
 
 def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:
-    """Medians of what says how good the result is; for a loss, the difference to the baseline's."""
+    """Medians of the quality metrics; for a loss, the difference to the baseline's."""
     tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (pair.baseline.get("metrics") or {}, pair.measured.get("metrics") or {}) for pair in pairs
     ]

@@ -1,4 +1,4 @@
-"""All claims at once, as the command line, the screens and BENCHMARKS.md show them."""
+"""Recommendations and all claim verdicts, for the command line, the screens and BENCHMARKS.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Overview", "as_tables", "overview"]
 
 @dataclass(frozen=True)
 class Overview:
-    """What to do by benchmark, and a verdict on each claim; `missing` are tables that nobody has measured."""
+    """Recommendations by benchmark, and a verdict on each claim; `missing` lists tables not yet measured."""
 
     advice: list[tuple[Bench, list[Advice]]]
     rulings: list[Ruling]
@@ -26,7 +26,7 @@ class Overview:
 
 
 def overview(conn: Connection, machine: str | None = None) -> Overview:
-    """By what was measured on `machine`, the key of a fingerprint; None: wherever each table was measured last."""
+    """From measurements on `machine`, the key of a fingerprint; None: on the newest machine of each table."""
     newest = chosen(conn, machine)
     advised = []
     for bench in newest.values():
@@ -37,7 +37,7 @@ def overview(conn: Connection, machine: str | None = None) -> Overview:
 
 
 def as_tables(claims: Overview) -> dict[str, Any]:
-    """For JSON."""
+    """The overview as JSON data."""
     return {
         "advice": [
             {

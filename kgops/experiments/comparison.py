@@ -1,8 +1,8 @@
-"""A benchmark as a set of ordinary supervised runs that take turns; what is finished is never done again.
+"""Paired comparison of a baseline and its variants by interleaved supervised runs; resumes after an interruption.
 
-In each round the baseline and every variant run once, each round starting with another; a variant's run and the
-baseline's of the same round are a pair, in the database as soon as both have ended. Killed, the benchmark goes on with
-the pairs that are missing, each beside a run of the baseline of its own.
+In each round the baseline and every variant run once, in rotating order. A variant's run and the baseline's run of
+that round form a pair, stored when both have ended. A resumed benchmark runs only the missing pairs, each with a new
+run of the baseline.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """What is compared: variants by name, the first of them the baseline, `rounds` times."""
+    """Variants by name, the first of them the baseline, each run `rounds` times."""
 
     name: str
     variants: dict[str, Job]
     rounds: int
-    warm_all: bool = True  # each variant once before it counts, or the baseline alone
-    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # what was varied, for charts
-    together: bool = False  # one command takes all of them in turn: see kgops/trials/variants.py
-    trials: int = 1  # rounds that one run of such a command has
+    warm_all: bool = True  # warm up every variant, or only the baseline
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # varied options, for charts
+    together: bool = False  # one command runs all variants: see kgops/trials/variants.py
+    trials: int = 1  # rounds in one run of such a command
 
     @property
     def baseline(self) -> str:
@@ -79,7 +79,7 @@ class PairedComparison:
 
 @dataclass(frozen=True)
 class Context:
-    """Where runs are kept, and who hears how it goes."""
+    """Home and database of the runs, and the callback for progress messages."""
 
     home: Home
     conn: Connection
@@ -95,12 +95,12 @@ class _Trial:
 def run_comparison(
     context: Context, comparison: PairedComparison, command: str, *, afresh: bool = False
 ) -> Bench:
-    """Runs what is missing of the contest and keeps what it comes to."""
+    """Runs the missing pairs of the comparison and stores the benchmark's values."""
     lock = locks.take(context.home.path / "bench.lock")
     if lock is None:
         raise Usage(
-            "another benchmark is going on in this home: each would disturb the other",
-            "wait for it, or stop it with Ctrl-C where it runs",
+            "another benchmark is running in this home; two would disturb each other",
+            "wait for it, or stop it with Ctrl-C in its terminal",
         )
     try:
         with _ends_are_interrupts():
@@ -111,7 +111,7 @@ def run_comparison(
 
 @contextmanager
 def _ends_are_interrupts() -> Iterator[None]:
-    """SIGTERM and a lost terminal stop the run that is going on, as Ctrl-C does: it would be in the next one's way."""
+    """SIGTERM and a lost terminal stop the current run as Ctrl-C does: it would disturb the next benchmark."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -141,7 +141,7 @@ def _run(context: Context, comparison: PairedComparison, command: str, afresh: b
             _round(context, bench, comparison, number, _missing(context, bench, comparison, number))
     slowed = throttled.since()
     if slowed:
-        context.tell(f"Note: the CPUs were slowed for their heat {slowed:,} times during this benchmark.")
+        context.tell(f"Note: the CPUs were throttled for heat {slowed:,} times during this benchmark.")
     benches.end(context.conn, bench.id, time.time())
     ended = benches.get(context.conn, bench.id)
     assert ended is not None
@@ -150,19 +150,19 @@ def _run(context: Context, comparison: PairedComparison, command: str, afresh: b
 
 
 def _begin(context: Context, comparison: PairedComparison, command: str, afresh: bool) -> Bench:
-    """The unfinished one of the same plan on the same fingerprint, or else a new one."""
+    """Resumes an unfinished benchmark with this plan and fingerprint, or begins a new one."""
     machine = fingerprint()
     key, table = measurements.fingerprint_key(machine), comparison.as_table()
     known = benches.unfinished(context.conn, comparison.name, table)
     for bench in known if not afresh else ():
         if bench.fingerprint == key:
             done = len(benches.pairs(context.conn, bench.id))
-            context.tell(f"Going on with benchmark {bench.id}: {done} of its pairs are finished.")
+            context.tell(f"Resuming benchmark {bench.id}: {done} of its pairs are finished.")
             return bench
     if known and not afresh:
         context.tell(
-            f"Note: benchmark {known[0].id} of this plan is unfinished, but on another fingerprint: CPU, GPU, "
-            "versions or commit have changed. It is left as it is, and a new one is begun."
+            f"Note: benchmark {known[0].id} of this plan is unfinished, but has another fingerprint: CPU, GPU, "
+            "versions or commit differ. A new benchmark starts; the old one stays unfinished."
         )
     number = benches.begin(context.conn, comparison.name, table, command, machine, time.time())
     begun = benches.get(context.conn, number)
@@ -175,7 +175,7 @@ def _rounds(comparison: PairedComparison) -> range:
 
 
 def _missing(context: Context, bench: Bench, comparison: PairedComparison, number: int) -> list[str]:
-    """Variants without a pair in this round; one that could not be compared once is not tried again."""
+    """Variants without a pair in this round, except those that could not be compared in an earlier round."""
     pairs = benches.pairs(context.conn, bench.id)
     done = {pair.variant for pair in pairs if pair.round == number or troubles([pair])}
     return [name for name in comparison.others if name not in done]
@@ -191,8 +191,8 @@ def _warm_up(context: Context, bench: Bench, comparison: PairedComparison) -> No
             of = f" (run {trial.run})" if trial.run else ""
             benches.end(context.conn, bench.id, time.time())
             raise KgopsError(
-                f"the baseline {name} did not succeed{of}: {one_line(trouble)}",
-                "nothing can be compared with it; `kgops logs` shows what the run said",
+                f"the baseline {name} failed{of}: {one_line(trouble)}",
+                "no variant can be compared without it; `kgops logs` shows the run's output",
             )
 
 
@@ -213,7 +213,7 @@ def _round(
 
 
 def _rounds_of_one_run(context: Context, bench: Bench, comparison: PairedComparison, rounds: range) -> None:
-    """One run in which all take their turns. Its command is told the first round, to begin with another each time."""
+    """One run that executes all variants. Its command gets the number of the first round, which sets their order."""
     job = comparison.variants[comparison.baseline]
     first, last = rounds[0], rounds[-1]
     when = f"round{'' if first == last else 's'} {first}{'' if first == last else f'-{last}'}"
@@ -240,7 +240,7 @@ def _rounds_of_one_run(context: Context, bench: Bench, comparison: PairedCompari
 def _check_load(context: Context, before: str) -> machine_load.Quiet:
     load = machine_load.look()
     if not load.is_quiet:
-        context.tell(f"Note: not quiet before {before}: {'; '.join(load.noted)}.")
+        context.tell(f"Note: the machine is busy before {before}: {'; '.join(load.noted)}.")
     return load
 
 
@@ -261,13 +261,13 @@ def _keep(
 
 
 def _run_trial(context: Context, bench: Bench, comparison: PairedComparison, name: str, when: str) -> _Trial:
-    """One supervised run, from its plan to its end."""
+    """One supervised run of a variant, from its plan to its end."""
     return _supervised(context, bench, comparison.variants[name], name, when)
 
 
 def _supervised(context: Context, bench: Bench, job: Job, name: str, when: str) -> _Trial:
     label = f"bench {bench.id}: {name}"[:LONGEST_LABEL]
-    # Nobody else's run beside it: that of the CPUs is asked of the queue.
+    # Exclusive: no other run uses the GPU meanwhile; for CPU runs the queue ensures it.
     job = replace(job, label=label, gpu=replace(job.gpu, exclusive=True))
     resolved = resolve(job)
     with lent(for_worker(resolved.environment, os.environ)):
@@ -297,15 +297,15 @@ def _supervised(context: Context, bench: Bench, job: Job, name: str, when: str) 
     if run.state in ("cancelled", "interrupted"):
         raise Usage(
             f"run {number} was {run.state}: the benchmark is not finished",
-            "the same command goes on where it was; finished pairs are kept",
+            "run the same command to resume; finished pairs are kept",
         )
     return _Trial(number, values)
 
 
 def _end_leftovers(context: Context, bench: Bench) -> None:
-    """Of a benchmark that was killed the run it was waiting for goes on: it belongs to no pair."""
+    """Stops the run that a killed benchmark was waiting for: it belongs to no pair."""
     for run in runs.page(context.conn, runs.Filter(states=runs.UNFINISHED, tag=_tag(bench))):
-        context.tell(f"Note: run {run.id} was left over from before and is stopped.")
+        context.tell(f"Note: stopping run {run.id}, left over from an interrupted benchmark.")
         _stop(context, run.id)
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks and values written out: JSON down to each run, CSV, Markdown for a paper, Parquet, charts."""
+"""Export of benchmarks and values as JSON, CSV, Markdown, Parquet and charts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from storage.measurements import Measurement
 
 __all__ = ["as_csv", "as_json", "as_markdown", "as_table", "charts", "metric_table", "write_parquet"]
 
-_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run what begins so
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run a cell that begins so
 
 
 def as_table(conn: Connection, bench: Bench) -> dict[str, Any]:
-    """All there is of a benchmark, down to what each run of each pair measured."""
+    """A benchmark with all of its pairs and the values of each run."""
     return {
         **{name: value for name, value in asdict(bench).items() if name != "fingerprint"},
         "fingerprint": measurements.fingerprint(conn, bench.fingerprint),
@@ -42,7 +42,7 @@ def as_table(conn: Connection, bench: Bench) -> dict[str, Any]:
 
 
 def metric_table(values: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """One flat row a measurement; its fingerprint by key, and as JSON in a column of its own."""
+    """One flat row for each measurement, with its fingerprint as key and as JSON."""
     return [
         {
             **{name: value for name, value in asdict(m).items() if name != "fingerprint"},
@@ -92,7 +92,7 @@ def as_markdown(conn: Connection, bench: Bench) -> str:
     measured = rows(conn, bench)
     first = measured[0]
     lines = [
-        f"**{_md(bench.name)}**: each variant beside {_md(first.variant)}, pair by pair; medians (quartiles).",
+        f"**{_md(bench.name)}**: each variant against {_md(first.variant)}, pair by pair; medians (quartiles).",
         "",
         f"| variant | time, {first.seconds_of} | times faster | n | memory | times less memory | verdict |",
         "|---|---|---|---|---|---|---|",
@@ -107,7 +107,7 @@ def as_markdown(conn: Connection, bench: Bench) -> str:
 
 
 def charts(conn: Connection, bench: Bench) -> dict[str, Picture]:
-    """By the end of their file's name; those for which there is nothing to draw are not there."""
+    """Charts by the suffix of their file name, without empty ones."""
     measured = rows(conn, bench)
     drawn = {"memory": speed_against_memory(f"{bench.name}: speed against memory", measured)}
     for axis, curves in curves_by_size(measured, bench.plan).items():
@@ -123,7 +123,7 @@ def write(path: Path, content: str | bytes, *, force: bool) -> None:
         with path.open("wb" if force else "xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
     except FileExistsError as error:
-        raise Usage(f"{path} is there already", "--force writes over it") from error
+        raise Usage(f"{path} already exists", "--force overwrites it") from error
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from error
 
@@ -145,13 +145,15 @@ def _md_row(row: Row) -> str:
 
 def _md_notes(measured: Sequence[Row]) -> list[str]:
     off = [
-        f"{_md(row.variant)}: {name} was not in effect ({_md(why)})."
+        f"{_md(row.variant)}: {name} was not applied ({_md(why)})."
         for row in measured
         for name, why in row.unapplied.items()
     ]
     busy = max((row.busy for row in measured if row.busy is not None), default=0.0)
     return off + (
-        [f"Not quiet: others used {busy:.0%} of the CPUs before the rounds."] if busy > 0.15 else []
+        [f"Busy machine: other processes used {busy:.0%} of the CPUs before the rounds."]
+        if busy > 0.15
+        else []
     )
 
 

@@ -1,7 +1,6 @@
-"""Benchmarks and values that `kgops bench export --to json` wrote, here or on another machine, taken into the record.
+"""Import of benchmarks and values that `kgops bench export --to json` wrote.
 
-They keep the fingerprint they were measured on, so that they are never taken for values of this machine; the runs
-behind them stayed where they were.
+They keep the fingerprint of the machine that measured them; their runs are not imported.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ _METRIC = {
 
 @dataclass(frozen=True)
 class Imported:
-    """What a file came to: `bench` its number here, or of values how many are new; `known` what was there before."""
+    """Result of an import: `bench` is the new number, `metrics` counts new values; `known`: it was imported before."""
 
     what: str
     bench: int | None = None
@@ -83,7 +82,7 @@ class Imported:
 
 
 def import_file(conn: Connection, path: Path) -> Imported:
-    """Once: what is in the record already is named, and nothing changes."""
+    """Imports a file once; a second import changes nothing."""
     try:
         body = read_any(path)
     except OSError as error:
@@ -96,7 +95,7 @@ def import_file(conn: Connection, path: Path) -> Imported:
 def _bench(conn: Connection, path: Path, body: Any) -> Imported:
     _refuse(path, misfit_in(body, _BENCH, "benchmark"))
     if body["ended_at"] is None:
-        raise BadInput(f"{path}: the benchmark is not finished", "export it again once it is")
+        raise BadInput(f"{path}: the benchmark is not finished", "export it again when it is finished")
     names = [one["name"] for one in body["plan"]["variants"]]
     pairs = [_pair(path, one, names) for one in body["pair"]]
     _refuse(path, _twice(pairs) or _bad_time(body["begun_at"]) or _bad_time(body["ended_at"]))
@@ -117,11 +116,13 @@ def _bench(conn: Connection, path: Path, body: Any) -> Imported:
 
 def _pair(path: Path, record: Mapping[str, Any], names: list[str]) -> Pair:
     if record["variant"] not in names[1:]:
-        raise BadInput(f"{path}: a pair is of {record['variant']!r:.60}, which its plan has not")
+        raise BadInput(
+            f"{path}: a pair has the variant {record['variant']!r:.60}, which the plan does not have"
+        )
     for one in (record["baseline"], record["measured"]):
         if not one.get("trouble") and not {"seconds", "seconds_of", "memory_mib", "memory_of"} <= one.keys():
             raise BadInput(
-                f"{path}: a pair of {record['variant']!r:.60} says neither what it took nor what went wrong"
+                f"{path}: a pair of {record['variant']!r:.60} has neither measurements nor a failure reason"
             )
     _refuse(path, _bad_time(record["at"]))
     return Pair(
@@ -131,7 +132,7 @@ def _pair(path: Path, record: Mapping[str, Any], names: list[str]) -> Pair:
 
 
 def _metrics(conn: Connection, path: Path, body: list[Any]) -> Imported:
-    """Those of benchmarks come with the benchmark, when that is taken in; here they stand alone."""
+    """Single values; those of a benchmark come with the import of the benchmark."""
     _refuse(path, misfit_in(body, [_METRIC], "metrics"))
     here = {_identity(m) for m in measurements.page(conn)}
     new = []
@@ -153,17 +154,19 @@ def _identity(m: Measurement) -> tuple[Any, ...]:
 
 def _refuse(path: Path, trouble: str | None) -> None:
     if trouble:
-        raise BadInput(f"{path}: {trouble}", "`kgops bench export N --to json` writes what can be read here")
+        raise BadInput(
+            f"{path}: {trouble}", "only files from `kgops bench export N --to json` can be imported"
+        )
 
 
 def _twice(pairs: list[Pair]) -> str | None:
     seen: set[tuple[int, str]] = set()
     for pair in pairs:
         if (pair.round, pair.variant) in seen:
-            return f"round {pair.round} of {pair.variant!r:.60} stands there twice"
+            return f"round {pair.round} of {pair.variant!r:.60} appears twice"
         seen.add((pair.round, pair.variant))
     return None
 
 
 def _bad_time(at: float) -> str | None:
-    return None if is_moment(at) else f"no moment: {at!r}"
+    return None if is_moment(at) else f"not a valid time: {at!r}"

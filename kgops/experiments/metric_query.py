@@ -1,4 +1,4 @@
-"""Looking through what was measured: what was asked, and what a thread found. All of this waits for a disk."""
+"""Queries for benchmarks and measured values, with sorting, filters and paging; reads the database, so it blocks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["BLOCK", "MetricPage", "MetricQuery", "MetricReader"]
 
 BLOCK = 200
-_MACHINE = "on:"  # before the beginning of a fingerprint's key
+_MACHINE = "on:"  # prefix of a filter word with the beginning of a fingerprint's key
 
 
 class MetricQuery(NamedTuple):
-    """What a person wants to see. `cursor` is the key of the row that it stays with, if any."""
+    """Filter, sort order and page; `cursor` is the key of the row that the page follows, if any."""
 
-    single: bool = False  # values one by one, in place of benchmarks
+    single: bool = False  # single values instead of benchmarks
     text: str = ""
-    all_machines: bool = False  # of other fingerprints, too
+    all_machines: bool = False  # include other fingerprints
     sort: str = "id"
     descending: bool = True
     look: int = 0
@@ -41,7 +41,7 @@ class MetricQuery(NamedTuple):
 
     @property
     def of(self) -> tuple[object, ...]:
-        """What decides which rows are shown, in which order."""
+        """The fields that determine which rows are shown, and their order."""
         return self[:6]
 
     @property
@@ -50,35 +50,35 @@ class MetricQuery(NamedTuple):
 
     @property
     def machine(self) -> str | None:
-        """The beginning of the key of one that was asked for by name."""
+        """Beginning of the fingerprint key in an `on:` word, if there is one."""
         named = [word.removeprefix(_MACHINE) for word in self.text.split() if word.startswith(_MACHINE)]
         return named[-1] if named else None
 
     @property
     def beyond(self) -> bool:
-        """Whether values of other machines may be among what is shown."""
+        """Whether values of other machines may be shown."""
         return self.all_machines or self.machine is not None
 
 
 class MetricPage(NamedTuple):
-    """A moment: the keys of all rows shown, and some of the rows themselves."""
+    """A snapshot: the keys of all rows, and the rows of one page."""
 
     asked: MetricQuery
     keys: Sequence[Any] = ()
     rows: Mapping[Any, Entry | Metric] = {}
-    place: int | None = None  # of the cursor; None: where it was
+    place: int | None = None  # row of the cursor; None: unchanged
     first: int = 0
-    machine: str | None = None  # whose values are shown unless others were asked for
-    host: str | None = None  # what people call it
-    measured: int = 0  # of the rows: the others are claims that nobody has tested
-    other_machines: int = 0  # entries of others
+    machine: str | None = None  # machine whose values are shown by default
+    host: str | None = None  # its host name
+    measured: int = 0  # number of measured rows; the others are untested claims
+    other_machines: int = 0  # number of entries of other machines
     anything: bool = False
-    complete: bool = True  # False: asked once more there will be more to see
+    complete: bool = True  # False: the next query returns more rows
     took_s: float = 0.0
 
 
 class MetricReader:
-    """One connection, used by one thread at a time."""
+    """Reads pages and details over one connection, for one thread at a time."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -95,7 +95,7 @@ class MetricReader:
         self._before: MetricPage | None = None
 
     def look(self, query: MetricQuery) -> MetricPage:
-        """Nothing at all before anything was measured."""
+        """A page of rows; empty if there is no database."""
         with self._one_at_a_time, explained(self._home.database):
             conn = self._open()
             if conn is None:
@@ -108,9 +108,9 @@ class MetricReader:
             return self._before
 
     def detail(self, one: Entry | Metric) -> Detail | None:
-        """None where there is nothing to read from any more."""
+        """Detail of a benchmark or value; None if the reader is closed."""
         from kgops.experiments import (
-            result_detail,  # with all that judges: a first paint does not wait for it
+            result_detail,  # imports all verdict code; a first paint does not wait for it
         )
 
         with self._one_at_a_time, explained(self._home.database):
@@ -137,7 +137,7 @@ class MetricReader:
         return self._conn
 
     def _take_note_of_changes(self, conn: Connection, query: MetricQuery) -> None:
-        """Only where somebody asked to look anew: a filter does not change what it looks through."""
+        """Rereads the database only for a new `look`: a filter does not change its contents."""
         if self._version is not None and query.look == self._look:
             return
         self._look, version = query.look, matching.version(conn)
@@ -153,7 +153,7 @@ class MetricReader:
     # --- benchmarks ---
 
     def _entries(self, conn: Connection, query: MetricQuery) -> MetricPage:
-        """At first with what single commands measured recently: to know all of it takes longer."""
+        """The first page has only recent values of single commands, since reading all takes longer."""
         complete = self._before is not None
         if complete:
             self._known = self._known or metric_query.known(conn)
@@ -224,7 +224,7 @@ def _has(entry: Entry, query: MetricQuery) -> bool:
 
 
 def _place(keys: Sequence[Any], query: MetricQuery, before: MetricPage | None) -> int | None:
-    """The row that the cursor was on, where it is there still; else the first, if this is anything new."""
+    """The cursor's row if it still exists; else the first row if the selection changed."""
     if query.cursor is not None:
         try:
             return keys.index(query.cursor)

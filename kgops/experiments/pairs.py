@@ -1,4 +1,4 @@
-"""Pairs of runs: their ratios, and how far those lie apart."""
+"""Ratios of paired runs, with median and quartiles."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from storage.benches import Pair
 __all__ = ["Quantity", "Spread", "ratios", "spread_of", "troubles"]
 
 Quantity = Literal["speed", "memory"]
-# No ratio says more than these; their inverses and logarithms are numbers, those of 0 and infinity are not.
+# Limits of a ratio, whose inverses and logarithms are finite.
 _LEAST, _MOST = 1e-300, 1e300
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median and quartiles of ratios: above 1 the variant is faster, or needs less."""
+    """Median and quartiles of ratios; above 1 the variant is faster or needs less memory."""
 
     median: float
     low: float
@@ -35,7 +35,7 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 
 def ratios(pairs: Iterable[Pair], quantity: Quantity) -> list[float]:
-    """Baseline over variant, pair by pair, where both have the value and it is of the same thing."""
+    """Baseline / variant for each pair in which both have a comparable value."""
     values = []
     for pair in pairs:
         before, after = _metrics(pair, quantity)
@@ -45,7 +45,7 @@ def ratios(pairs: Iterable[Pair], quantity: Quantity) -> list[float]:
 
 
 def troubles(pairs: Iterable[Pair]) -> list[str]:
-    """Why pairs have no ratio; each reason once."""
+    """Distinct reasons why pairs have no ratio."""
     reasons = [
         f"{who}{one['trouble']}"
         for pair in pairs

@@ -1,4 +1,4 @@
-"""Claims about memory that need a GPU, by kgops' own memory estimates for a T4: of its own code, not of theirs."""
+"""Memory claims that need a GPU, checked with kgops' memory estimates of its own code on a T4."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from kgops.planning.train_sizes import train_shape
 
 __all__ = ["PREDICTED"]
 
-_GPU = "t4"  # of the GPUs that the documents name the least; the regression guide's own
+_GPU = "t4"  # the smallest GPU that the documents name, and the regression guide's
 _ENTITIES, _RELATIONS, _TRIPLES, _BATCH = 14_541, 237, 272_115, 256  # as FB15k-237
 _ANSWERS = Answers(100_000, 300_000, 3_000_000, 500)
-_SIDE = 256  # pixels: the regression guide states none
+_SIDE = 256  # pixels; the regression guide states no size
 _BASIS = "prediction"
 
 
 def _less(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Calculation:
-    """How many times less the allocator hands out at the peak; a CUDA context is the same in both."""
+    """Ratio of the allocator's peaks; the CUDA context cancels out."""
     a, b = (_estimate(workload, options).live / 2**20 for options in (before, after))
     return Calculation(a / b, f"{a:,.0f} over {b:,.0f} MiB, {_of(workload, after)}", _BASIS)
 
 
 def _fits(workload: str, options: Mapping[str, Any]) -> Calculation:
-    """What is asked for (`batch_size`) if it fits with kgops' margin, else 0."""
+    """The requested `batch_size` if it fits with kgops' margin, else 0."""
     gpu = known_by_short_name(_GPU)
     assert gpu is not None and gpu.usable_mib is not None
     need = need_mib(_estimate(workload, options))

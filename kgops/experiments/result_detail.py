@@ -1,4 +1,4 @@
-"""One benchmark, or what one command measured, or one value: all that there is to say of it."""
+"""Details of one benchmark, of one command's values or of one value, for the benchmarks screen."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ __all__ = ["Detail", "entry_detail", "metric_detail"]
 
 
 class Detail(NamedTuple):
-    """One of them whole; what it does not have is empty."""
+    """Everything known about an entry; missing fields are empty."""
 
     name: str
     command: str
-    machine: str = ""  # in words
-    differs: tuple[str, ...] = ()  # its fingerprint from the one that is looked at
+    machine: str = ""  # its fingerprint in one line
+    differs: tuple[str, ...] = ()  # differences to the fingerprint in view
     state: str = ""
     first: Row | None = None  # the baseline
     judged: tuple[Judged, ...] = ()
     rows: tuple[Row, ...] = ()
-    claims: tuple[Claim, ...] = ()  # beside which nothing was measured
+    claims: tuple[Claim, ...] = ()  # claims without a measurement
     metrics: tuple[Metric, ...] = ()
-    curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by what was varied
-    overview: Overview | None = None  # what to do, and all claims
-    over_time: tuple[tuple[float, float], ...] = ()  # of a single value: when, and what came out
+    curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by varied option
+    overview: Overview | None = None  # recommendations and all claims
+    over_time: tuple[tuple[float, float], ...] = ()  # time and value of each measurement of a single value
 
 
 def entry_detail(conn: Connection, entry: Entry, looked_at: str | None) -> Detail:
-    """An entry whole; `looked_at` is the machine whose values are not foreign."""
+    """Detail of an entry; `looked_at` is the fingerprint key of the machine in view."""
     if entry.key == OVERVIEW:
         return Detail(entry.name, entry.command, overview=overview(conn, looked_at))
     if entry.machine is None:
         claims = tuple(one.claim for one in shipped() if one.table == entry.key)
-        nothing = "not measured on this machine: machine, versions and commit"
+        nothing = "not measured on this machine with these versions and this commit"
         return Detail(entry.name, entry.command, state=nothing, claims=claims)
     detail = Detail(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
     if not isinstance(entry.key, int):
@@ -63,7 +63,7 @@ def entry_detail(conn: Connection, entry: Entry, looked_at: str | None) -> Detai
 
 
 def metric_detail(conn: Connection, metric: Metric, looked_at: str | None) -> Detail:
-    """One value, with what came out whenever it was measured on that machine."""
+    """Detail of one value, with its history on that machine."""
     return Detail(
         metric.name,
         metric.command,

@@ -1,4 +1,4 @@
-"""Cost against size: the curves of a benchmark that varies something by number."""
+"""Curves of time against a numeric option that a benchmark varied."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Curve:
 
 
 def curves_by_size(rows: Sequence[Row], plan: Mapping[str, Any]) -> dict[str, list[Curve]]:
-    """Seconds over each name that was varied, in its order; without curves where its values are no numbers."""
+    """Curves of seconds for each varied name; empty if its values are not numbers."""
     varied = {one["name"]: one.get("varied") or {} for one in plan["variants"]}
     axes = dict.fromkeys(name for setting in varied.values() for name in setting)
     return {axis: list(_curves(axis, rows, varied)) for axis in axes}
 
 
 def _curves(axis: str, rows: Sequence[Row], varied: Mapping[str, Mapping[str, Any]]) -> Iterator[Curve]:
-    """One for each combination of what else was varied, over the axis where its values are numbers."""
+    """One curve over the axis for each combination of the other varied options."""
     groups: dict[str, list[tuple[float, Spread]]] = {}
     for row in rows:
         setting = varied.get(row.variant, {})

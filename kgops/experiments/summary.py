@@ -1,4 +1,4 @@
-"""What the pairs of a benchmark come to: a row for each variant, and the measurements that are kept of them."""
+"""Summary of a benchmark's pairs: one row per variant, and the measurements to store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storage.measurements import Measurement
 
 __all__ = ["QUALITY", "Row", "as_measurements", "rows"]
 
-# Of the values of a result, what says how good it is, in the order of what a person would ask first.
+# Metrics of result quality, most important first.
 QUALITY = (
     *("test_mrr", "valid_mrr", "loss"),
     *("precision_largest_error", "precision_top50", "last_layers_largest_error", "last_layers_top50"),
@@ -27,8 +27,8 @@ QUALITY = (
 
 @dataclass(frozen=True)
 class Row:
-    """A variant beside the baseline. Ratios above 1: faster, or less memory. `unapplied` has options that were
-    asked for and not in effect, with the worker's reasons."""
+    """A variant against the baseline. Ratios above 1: faster, or less memory. `unapplied` has options that were
+    requested and not applied, with the worker's reasons."""
 
     variant: str
     baseline: str
@@ -38,7 +38,7 @@ class Row:
     seconds_of: str
     memory_mib: Spread | None
     memory_of: str
-    quality: dict[str, tuple[float | None, float | None]]  # the baseline's and the variant's, medians
+    quality: dict[str, tuple[float | None, float | None]]  # medians of the baseline and of the variant
     unapplied: dict[str, str]
     troubles: tuple[str, ...]
     busy: float | None
@@ -47,7 +47,7 @@ class Row:
 
 
 def rows(conn: Connection, bench: Bench) -> list[Row]:
-    """The baseline first, beside nothing."""
+    """The baseline's row first, then one row for each variant."""
     pairs = benches.pairs(conn, bench.id)
     names = [one["name"] for one in bench.plan["variants"]]
     first, others = names[0], names[1:]
@@ -83,7 +83,7 @@ def _row(name: str, baseline: str, pairs: Sequence[Pair], noise: Noise) -> Row:
 
 
 def _baseline(name: str, pairs: Sequence[Pair]) -> Row:
-    """Each of its turns once, though several pairs may share it; a run may have several."""
+    """Each trial of the baseline counts once, though several pairs may share it."""
     trials = {(pair.round, pair.baseline_run): pair.baseline for pair in pairs}
     measured = list(trials.values())
     return Row(
@@ -125,7 +125,7 @@ def _middle(measured: Iterable[dict[str, Any]], name: str) -> float | None:
 
 
 def _unapplied(pairs: Sequence[Pair]) -> dict[str, str]:
-    """Of options that the variant asked for otherwise than the baseline did: those not in effect, and why."""
+    """Options that differ from the baseline's and were not applied, with the reasons."""
     reasons = {}
     for pair in pairs:
         before = pair.baseline.get("options") or {}
@@ -136,7 +136,7 @@ def _unapplied(pairs: Sequence[Pair]) -> dict[str, str]:
                 and requested != option["applied"]
                 and requested != "auto"
             ):
-                reasons[name] = option["why"] or f"{option['applied']} in effect"
+                reasons[name] = option["why"] or f"{option['applied']} applied"
     return reasons
 
 

@@ -96,16 +96,16 @@ def test_metrics_go_out_and_come_in_elsewhere_exactly_and_once(
     ("change", "says"),
     [
         (lambda table: table.update(ended_at=None), "not finished"),
-        (lambda table: table["pair"][0].update(variant="c"), "'c', which its plan has not"),
-        (lambda table: table["pair"][1].update(round=0), "stands there twice"),
+        (lambda table: table["pair"][0].update(variant="c"), "'c', which the plan does not have"),
+        (lambda table: table["pair"][1].update(round=0), "appears twice"),
         (
             lambda table: table["pair"][0]["measured"].pop("seconds"),
-            "neither what it took nor what went wrong",
+            "neither measurements nor a failure reason",
         ),
-        (lambda table: table["pair"][0].update(at=1e99), "no moment"),
+        (lambda table: table["pair"][0].update(at=1e99), "not a valid time"),
         (
             lambda table: table.update(fingerprint={"gpus": [1]}),
-            "benchmark.fingerprint.GPUs[0] is no table",
+            "benchmark.fingerprint.gpus[0] is no table",
         ),
         (lambda table: table.pop("plan"), "benchmark.plan is no table"),
     ],

@@ -157,7 +157,7 @@ def test_json_has_all_claims_and_the_list_a_line_of_each(conn: sqlite3.Connectio
 
 
 @pytest.mark.parametrize(
-    ("speed", "less_memory", "part", "words"),
+    ("speed", "less_memory", "category", "words"),
     [
         (
             0.85,
