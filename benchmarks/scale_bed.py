@@ -1,4 +1,4 @@
-"""What the costs of a shared-out tracing are measured on: a graph, a model, some cores, and who waited for one."""
+"""Test bed for measuring the costs of a sharded TracIn run: graph, model, CPU cores and time waited for a core."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Bed", "Quiet", "draw_graph", "on_cores", "waited"]
 
 
 class Quiet:
-    """A report that nobody hears."""
+    """A reporter that discards everything."""
 
     def progress(self, *told: object) -> None: ...
     def option(self, *told: object, **more: object) -> None: ...
@@ -41,7 +41,7 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Bed:
-    """A graph, a model that was not trained, and test triples: what is traced where costs are measured."""
+    """A graph, an untrained model and test triples for the cost measurements."""
 
     folder: Path
     job: Job
@@ -82,7 +82,7 @@ class Bed:
         return [self.tests[first : first + tile] for first in range(0, len(self.tests), tile)]
 
     def shards(self, name: str, cut: Cut) -> Shards:
-        """As a run plans them, but cut as asked."""
+        """Shards as a run plans them, but with this cut."""
         tiles = [Tile.of(place, chunk) for place, chunk in enumerate(self.chunks(cut.tile))]
         shards = Shards.plan(self.folder / name, tiles, cut.shares, self.top_k)
         publish_shared_input(shards.folder, self.job, self.graph)
@@ -98,7 +98,7 @@ class Bed:
 
 
 def draw_graph(folder: Path, entities: int, relations: int, trains: int, tests: int, seed: int = 0) -> Path:
-    """A folder with train.txt and test.txt of triples at random."""
+    """Writes train.txt and test.txt with random triples."""
     draw = random.Random(seed)
     for name, many in (("train", trains), ("test", tests)):
         rows: dict[tuple[int, int, int], None] = {}
@@ -110,7 +110,7 @@ def draw_graph(folder: Path, entities: int, relations: int, trains: int, tests: 
 
 @contextlib.contextmanager
 def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """This process and whom it starts, with one thread here."""
+    """Pins this process and its children to cores, with one thread here."""
     before, threads = os.sched_getaffinity(0), torch.get_num_threads()
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(1)
@@ -122,7 +122,7 @@ def on_cores(cores: Sequence[int]) -> Iterator[None]:
 
 
 def waited(pid: int) -> float:
-    """Seconds that its first thread could have run and had no core; nothing where no kernel tells."""
+    """Seconds that the process's first thread waited for a core; 0 if the kernel does not tell."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):

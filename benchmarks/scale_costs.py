@@ -1,6 +1,6 @@
-"""What each step of a shared-out tracing costs here, measured on the house's own code, one core at a time.
+"""Measures the cost of each step of a sharded TracIn run with kgops' code, one core at a time.
 
-Seconds are those of the clock less those that a process waited for a core, so that others' work tells little.
+Seconds are wall-clock time without the time that a process waited for a core, so other processes disturb little.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kgops.workers.tracin_work import load_graph
 
 __all__ = ["measure"]
 
-_ORDERED = 2_000_000  # triples whose order is timed: a cost for each is told best by many
+_ORDERED = 2_000_000  # triples whose ordering is timed; many give a precise cost per triple
 _SCORED = (2048, 4096, 8192)  # triples of the shares whose scoring is timed
 _MORE = 1_500_000  # triples that a process loads beside those of the graph
 _ROUNDS = 3
@@ -63,10 +63,10 @@ def measure(
 
 
 def _starting(bed: Bed, more: int, times: int) -> dict[str, float]:
-    """Of a process that finds nothing to do: seconds without triples, seconds and bytes for each of them; and seconds
-    to read one as text, which those do that nobody has read the graph for."""
+    """Cost of a process without work: seconds without triples, seconds and bytes for each of them; and seconds
+    to read one as text, if no other process has read the graph."""
     few = [_started(bed, bed.job, bed.graph, f"few-{n}") for n in range(times)]
-    if not more:  # of a graph as large as this one nothing else has to be told
+    if not more:  # without a larger graph there is no cost per triple
         return {"start_s": min(took for took, _ in few), "load_s": 0.0, "text_s": 0.0, "triple_bytes": 0.0}
     job, begun = _larger(bed, more), time.process_time()
     graph = load_graph(job.settings)
@@ -86,7 +86,7 @@ def _starting(bed: Bed, more: int, times: int) -> dict[str, float]:
 
 
 def _larger(bed: Bed, more: int) -> Job:
-    """The same of a graph with more triples."""
+    """The job on a graph with more triples."""
     entities, relations = bed.graph.entities.labels, bed.graph.relations.labels
     file = bed.folder / "more.txt"
     with file.open("w") as out:
@@ -107,7 +107,7 @@ def _started(bed: Bed, job: Job, graph: Graph, name: str) -> tuple[float, float]
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as worker:
         while worker.poll() is None:
             waits.append((time.time(), waited(worker.pid)))
-            # What the kernel says of it in the end has our own peak in it, from before it was another program.
+            # The kernel's final peak includes ours, from before exec.
             found = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{worker.pid}/status").read_text())
             peak_kib = max(peak_kib, int(found[1])) if found else peak_kib
             time.sleep(0.01)
@@ -201,7 +201,7 @@ def _claim(shards: Shards, shard: Shard, times: int) -> None:
 
 
 def _ranked(bed: Bed, tests: int, seed: int) -> TopTriples:
-    """What a piece may have found."""
+    """A random ranking as a shard may produce it."""
     sink = TopTriples(bed.top_k)
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randperm(len(bed.graph.train), generator=draw)[: 4 * bed.top_k]
@@ -248,7 +248,7 @@ def _write(names: tuple[Path, Path], table: Table, pairs: Sequence[tuple[TestTri
 
 
 def _crowd(bed: Bed, rounds: int, other: int) -> float:
-    """How much longer scoring takes while the other core scores too."""
+    """Slowdown of scoring while the other core scores too."""
     scanner, ids = bed.scanner(), bed.ids(len(bed.tests))
 
     def score() -> None:
@@ -279,7 +279,7 @@ def _drawn(graph: Graph, many: int) -> torch.Tensor:
 
 
 def _fit(rows: Sequence[Sequence[float]], took: Sequence[float]) -> tuple[float, float]:
-    """Two costs, neither below nothing, that explain the times as shares of themselves."""
+    """Least-squares fit of two non-negative costs, by relative error."""
     weighed, ones = np.array(rows) / np.array(took)[:, None], np.ones(len(took))
     both = np.linalg.lstsq(weighed, ones, rcond=None)[0]
     if min(both) >= 0:
@@ -294,7 +294,7 @@ def _best(what: Callable[[], object], rounds: int) -> float:
 
 
 def _seconds(what: Callable[[], object]) -> float:
-    """Without what others made it wait for the core."""
+    """Seconds without the time waited for the core."""
     begun, waiting = time.perf_counter(), waited(os.getpid())
     what()
     return time.perf_counter() - begun - (waited(os.getpid()) - waiting)

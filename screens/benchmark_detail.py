@@ -18,14 +18,14 @@ from screens.rows import BLANK, Column, Columns, Piece, Row, said
 from screens.widgets.ratio_bars import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:
-    from kgops.experiments.result_detail import Told
+    from kgops.experiments.result_detail import Detail
     from kgops.experiments.summary import Row as Measured
 
 __all__ = ["SIGNS", "told_rows"]
 
 SIGNS: dict[Verdict, tuple[str, str]] = {
     "confirmed": ("✓", "good"),
-    "applied": ("✓", "good"),
+    "effective": ("✓", "good"),
     "smaller": ("▼", "warn"),
     "larger": ("▲", "warn"),
     "refuted": ("▼", "warn"),
@@ -65,16 +65,16 @@ class _Line(NamedTuple):
     words: tuple[str, ...]
 
 
-def told_rows(told: Told, width: int) -> list[Row]:
+def told_rows(detail: Detail, width: int) -> list[Row]:
     sections = [
-        _head(told, width),
-        _overview(told, width),
-        _compared([_of_claim(one) for one in told.judged] or [_of_row(one) for one in told.rows], width),
-        _unmeasured(told, width),
-        _metrics(told, width),
-        *(by_size(axis_name, curves, width) for axis_name, curves in told.curves),
-        over_time(told, width),
-        _belongs(told, width),
+        _head(detail, width),
+        _overview(detail, width),
+        _compared([_of_claim(one) for one in detail.judged] or [_of_row(one) for one in detail.rows], width),
+        _unmeasured(detail, width),
+        _metrics(detail, width),
+        *(by_size(axis_name, curves, width) for axis_name, curves in detail.curves),
+        over_time(detail, width),
+        _belongs(detail, width),
     ]
     out: list[Row] = []
     for section in sections:
@@ -83,23 +83,23 @@ def told_rows(told: Told, width: int) -> list[Row]:
     return out
 
 
-def _head(told: Told, width: int) -> list[Row]:
-    out = [said(told.name, width, "strong")]
-    if told.state:
-        out.append(Row((Piece("! ", "warn"), *said(told.state, width - 2, "warn").pieces)))
-    if told.differs:
-        text = f"not of the machine looked at: {'; '.join(told.differs)}"
+def _head(detail: Detail, width: int) -> list[Row]:
+    out = [said(detail.name, width, "strong")]
+    if detail.state:
+        out.append(Row((Piece("! ", "warn"), *said(detail.state, width - 2, "warn").pieces)))
+    if detail.differs:
+        text = f"not of the machine looked at: {'; '.join(detail.differs)}"
         out += [Row((Piece(line, "warn"),)) for line in _wrapped(f"! {text}", width, "  ")]
-    first, *others = _wrapped(told.command, width - 3, "")
+    first, *others = _wrapped(detail.command, width - 3, "")
     out.append(Row((Piece("y  ", "accent", "screen.copy"), Piece(first, "dim"))))
     return out + [Row((Piece(f"   {line}", "dim"),)) for line in others]
 
 
-def _overview(told: Told, width: int) -> list[Row]:
+def _overview(detail: Detail, width: int) -> list[Row]:
     """What to do first, then a line for each claim."""
-    if told.overview is None:
+    if detail.overview is None:
         return []
-    found = told.overview
+    found = detail.overview
     lines = [*advice_lines(found, width), *count_lines(found.rulings), "", *list_lines(found.rulings, width)]
     heads = {title.upper() for title in titles().values()} | {"WHAT TO DO"}
     return [Row((Piece(fitted(line, width), "head" if line in heads else "text"),)) for line in lines]
@@ -109,12 +109,12 @@ def _overview(told: Told, width: int) -> list[Row]:
 
 
 def _of_claim(one: Judged) -> _Line:
-    claim = one.held.claim if one.held else None
+    claim = one.claimed.claim if one.claimed else None
     words = [f"{claim.text} — {claim.said_by}"] if claim else []
     words += [word for word in (one.why, one.remark, quality(one)) if word]
     if not one.applied and one.verdict != "cannot be tested here":
         words.append("it was not in effect")
-    of = _ABOUT.get(one.held.quantity, one.held.quantity) if one.held else "speed"
+    of = _ABOUT.get(one.claimed.quantity, one.claimed.quantity) if one.claimed else "speed"
     claimed = claim.low if claim and claim.unit == "×" else None
     return _Line(
         *(one.variant, of, one.verdict, _spread(one.ratio) or one.measured, one.ratio, one.n),
@@ -208,18 +208,18 @@ def _factor(value: float) -> str:
 # --- the rest ---
 
 
-def _unmeasured(told: Told, width: int) -> list[Row]:
-    if not told.claims:
+def _unmeasured(detail: Detail, width: int) -> list[Row]:
+    if not detail.claims:
         return []
     out = [said("CLAIMED, AND NOT MEASURED HERE", width, "head")]
-    for one in told.claims:
+    for one in detail.claims:
         words = said(one.text, max(width - 22, 20)).pieces[0]
         out.append(Row((Piece("? ", "dim"), words, Piece(f" — {one_line(one.said_by, 20)}", "dim"))))
     return out
 
 
-def _metrics(told: Told, width: int) -> list[Row]:
-    if not told.metrics:
+def _metrics(detail: Detail, width: int) -> list[Row]:
+    if not detail.metrics:
         return []
     columns = Columns(
         [
@@ -231,32 +231,32 @@ def _metrics(told: Told, width: int) -> list[Row]:
         width,
     )
     out = [columns.heading()]
-    for one in told.metrics:
+    for one in detail.metrics:
         subject = one.subject + (f", against {one.against}" if one.against else "")
         spread = "" if one.low is None or one.high is None else f"{amount(one.low)}–{amount(one.high)}"
         cells = Piece(subject), Piece(amount(one.value, one.unit)), Piece(spread, "dim")
         out.append(columns.row((*cells, Piece(str(one.n), "dim"))))
-    only = told.metrics[0]
-    if len(told.metrics) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
+    only = detail.metrics[0]
+    if len(detail.metrics) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
         ratio = Spread(only.value, only.low, only.high, only.n)
         scale = scale_of((ratio,), (), max(min(width, _WIDEST_BAR), _NARROWEST_BAR))
         out += [BLANK, Row((axis(scale),)), Row(tuple(ratio_bar(ratio, None, scale, "text")))]
     return out
 
 
-def _belongs(told: Told, width: int) -> list[Row]:
+def _belongs(detail: Detail, width: int) -> list[Row]:
     words = []
-    if told.first is not None:
-        first = told.first
+    if detail.first is not None:
+        first = detail.first
         cost = [amount(first.seconds.median, "s")] if first.seconds else []
         cost += [amount(first.memory_mib.median, "MiB")] if first.memory_mib else []
         words.append(f"against {first.variant}: {', '.join(cost) or UNKNOWN}")
         words.append(f"time is {first.seconds_of or UNKNOWN}; memory is {first.memory_of or UNKNOWN}")
         if first.busy is not None and first.busy > 0.15:
             words.append(f"not quiet: others used {first.busy:.0%} of the CPUs before the rounds")
-    if told.machine:
-        words.append(told.machine)
-    if told.first is not None:
+    if detail.machine:
+        words.append(detail.machine)
+    if detail.first is not None:
         words.append(f"Bars: filled is sure, shaded up to the upper quartile, ◆ claimed. {RULE}")
     return [Row((Piece(line, "dim"),)) for one in words for line in _wrapped(one, width, "  ")]
 

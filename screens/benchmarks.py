@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from kgops.errors import KgopsError
-from kgops.experiments.metric_query import Answer, Asked, Looker
+from kgops.experiments.metric_query import MetricPage, MetricQuery, MetricReader
 from kgops.jobs.text import one_line
 from screens import benchmarks_page
 from screens.actions import Action
@@ -25,7 +25,7 @@ from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kgops.experiments.benchmark_list import Entry
-    from kgops.experiments.result_detail import Told
+    from kgops.experiments.result_detail import Detail
     from screens.app import KgopsApp
     from storage.metric_query import Metric
     from storage.runs import Run
@@ -36,16 +36,16 @@ _SORTING = ("screen.sort_next", "screen.sort_before", "screen.reverse")
 _WIDE = 150  # columns from which what is told of one stands beside the list
 
 
-class Benchmarks(Filtered[Asked, Answer]):
+class Benchmarks(Filtered[MetricQuery, MetricPage]):
     place: ClassVar[Where] = "benchmarks"
     typed_above = "#halves"
     largest_first = benchmarks_page.FIRST
 
     def __init__(self, app: KgopsApp) -> None:
-        looker = Looker(app.home)
-        super().__init__(looker, Asked())
+        looker = MetricReader(app.home)
+        super().__init__(looker, MetricQuery())
         self._looker = looker
-        self._told: Told | None = None
+        self._told: Detail | None = None
         self._told_of: object = None  # the key of its row
 
     def compose(self) -> ComposeResult:
@@ -61,7 +61,7 @@ class Benchmarks(Filtered[Asked, Answer]):
 
     # --- asking, in a thread ---
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: MetricPage) -> None:
         super()._take(answer)
         self.call_after_refresh(self._tell)  # the list is painted first
         if not answer.complete:
@@ -84,7 +84,7 @@ class Benchmarks(Filtered[Asked, Answer]):
 
     async def _read(self, key: object, one: Entry | Metric) -> None:
         try:
-            told = await asyncio.to_thread(self._looker.tell, one)
+            told = await asyncio.to_thread(self._looker.detail, one)
         except (KgopsError, StorageError) as error:
             self.say(error.message, "bad")
             return
@@ -114,7 +114,7 @@ class Benchmarks(Filtered[Asked, Answer]):
         if self.body.key != self._told_of:
             self._tell()
 
-    def reach(self, answer: Answer) -> tuple[range, int]:
+    def reach(self, answer: MetricPage) -> tuple[range, int]:
         return range(answer.first, answer.first + len(answer.rows)), len(answer.keys)
 
     def title_row(self, width: int) -> Row:
@@ -168,7 +168,7 @@ class Benchmarks(Filtered[Asked, Answer]):
 
     def action_machines(self) -> None:
         """Whether what others measured is shown, too: other machines, GPUs, versions, commits."""
-        self.ask(elsewhere=not self._asked.elsewhere, cursor=self.body.key)
+        self.ask(all_machines=not self._asked.all_machines, cursor=self.body.key)
 
     def action_copy(self) -> None:
         """The command that repeats what the cursor is on."""

@@ -14,7 +14,7 @@ from screens.widgets.curve import braille
 from screens.widgets.overlay import Spot, on_axis, overlay
 
 if TYPE_CHECKING:
-    from kgops.experiments.result_detail import Told
+    from kgops.experiments.result_detail import Detail
     from kgops.experiments.size_curves import Curve
 
 __all__ = ["by_size", "over_time"]
@@ -44,12 +44,12 @@ def by_size(name: str, curves: Sequence[Curve], width: int) -> list[Row]:
     return out
 
 
-def over_time(told: Told, width: int) -> list[Row]:
+def over_time(detail: Detail, width: int) -> list[Row]:
     """From the first time on to the last, evenly: how many days lay between says nothing of the value."""
-    values = [value for _, value in told.over_time]
+    values = [value for _, value in detail.over_time]
     if len(values) < 2:
         return []
-    first, last = (clock(at, "%d %b %Y") for at, _ in (told.over_time[0], told.over_time[-1]))
+    first, last = (clock(at, "%d %b %Y") for at, _ in (detail.over_time[0], detail.over_time[-1]))
     title = f"{len(values):,} TIMES ON THIS MACHINE"
     spots = [(float(i), value) for i, value in enumerate(values)]
     return [said(title, width, "head"), *_chart([spots], width, by_factors=False, ends=(first, last))]

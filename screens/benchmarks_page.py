@@ -15,7 +15,7 @@ from storage.metric_query import Metric
 
 if TYPE_CHECKING:
     from kgops.experiments.benchmark_list import Entry
-    from kgops.experiments.metric_query import Answer, Asked
+    from kgops.experiments.metric_query import MetricPage, MetricQuery
 
 __all__ = ["FIRST", "Shown", "empty_rows", "filter_row", "heading", "sorts", "title_row"]
 
@@ -61,20 +61,20 @@ _OF_MACHINE = Column("machine", 12)
 FIRST = {one.by: one.descending for one in _METRICS}
 
 
-def title_row(asked: Asked, answer: Answer | None, paused: bool, width: int) -> Row:
+def title_row(asked: MetricQuery, answer: MetricPage | None, paused: bool, width: int) -> Row:
     name = "benchmarks  every value" if asked.single else "benchmarks"
     right = "" if answer is None or answer.machine is None else _count(answer)
     return title(name, right, width, *([Piece("paused", "warn")] if paused else []))
 
 
-def _count(answer: Answer) -> str:
+def _count(answer: MetricPage) -> str:
     """How many, and whose."""
     asked = answer.asked
     if asked.machine is not None:
         return f"{answer.measured:,} on {one_line(asked.machine, 12)}…"
-    if asked.elsewhere:
+    if asked.all_machines:
         return f"{answer.measured:,} all machines"
-    elsewhere = f" · {answer.elsewhere:,} elsewhere" if answer.elsewhere else ""
+    elsewhere = f" · {answer.other_machines:,} elsewhere" if answer.other_machines else ""
     return f"{answer.measured:,} on {one_line(answer.host or answer.machine or '', 24)}{elsewhere}"
 
 
@@ -84,7 +84,7 @@ def sorts(width: int) -> list[str]:
     return [one.by for one in _METRICS if columns.width_of(one.column.head)]
 
 
-def heading(asked: Asked, width: int) -> Row:
+def heading(asked: MetricQuery, width: int) -> Row:
     if not asked.single:
         return _entry_columns(width, asked.beyond).heading()
     columns = _metric_columns(width, asked.beyond)
@@ -106,7 +106,7 @@ def heading(asked: Asked, width: int) -> Row:
 class Shown(Sequence[Row]):
     """All of an answer as rows; each is made when it is looked at, and empty until it was read."""
 
-    def __init__(self, answer: Answer, width: int) -> None:
+    def __init__(self, answer: MetricPage, width: int) -> None:
         self._answer = answer
         columns = _metric_columns if answer.asked.single else _entry_columns
         self._columns = columns(width, answer.asked.beyond)
@@ -171,7 +171,7 @@ def filter_row(text: str, width: int) -> Row:
     return Row((Piece("/ ", "accent"), *said(text, width - 2, "strong").pieces))
 
 
-def empty_rows(answer: Answer, width: int) -> list[Row]:
+def empty_rows(answer: MetricPage, width: int) -> list[Row]:
     """What to do where there is nothing to see."""
     return [said(line, width) for line in (_NONE_LIKE_IT if answer.anything else _NOTHING)]
 

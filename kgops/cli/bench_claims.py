@@ -15,10 +15,10 @@ from kgops.cli.claims_page import page
 from kgops.cli.output import columns, duration, print_json, say, tell, wrapped
 from kgops.cli.session import Session, for_writing
 from kgops.experiments.claim_checks import CHECKS, check
-from kgops.experiments.claim_comparisons import contests
+from kgops.experiments.claim_comparisons import comparisons
 from kgops.experiments.claims import TABLES, judge, shipped
 from kgops.experiments.claims_overview import as_tables, overview
-from kgops.experiments.comparison import Place, hold
+from kgops.experiments.comparison import Context, run_comparison
 from kgops.experiments.verdicts import RULE
 from storage import claims as record
 from storage.benches import Bench
@@ -53,7 +53,7 @@ def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     session = for_writing()
     record.keep(session.conn, [one.claim for one in shipped()])
-    place = Place(session.home, session.conn, tell)
+    context = Context(session.home, session.conn, tell)
     benchmarks: list[Bench] = []
     for name in [wanted] if wanted else [*TABLES, CHECKS]:
         arguments = ["kgops", "bench", "claims", *(["--quick"] if quick else []), "--only", name]
@@ -62,8 +62,8 @@ def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as
             continue
         arguments += ["--data", "DIR"] if data else []
         benchmarks += [
-            hold(place, one, shlex.join(arguments), afresh=afresh)
-            for one in contests(name, quick=quick, data=data)
+            run_comparison(context, one, shlex.join(arguments), afresh=afresh)
+            for one in comparisons(name, quick=quick, data=data)
         ]
     summary = overview(session.conn)
     if as_json:

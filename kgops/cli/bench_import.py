@@ -9,7 +9,7 @@ import click
 
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
-from kgops.experiments.import_results import Taken, take_in
+from kgops.experiments.import_results import Imported, import_file
 from kgops.jobs.text import one_line
 
 
@@ -25,14 +25,14 @@ def command(paths: tuple[Path, ...], as_json: bool) -> None:
     session = for_writing()
     imported = []
     for path in paths:
-        imported.append(take_in(session.conn, path))
+        imported.append(import_file(session.conn, path))
         if not as_json:
             _say(imported[-1])
     if as_json:
         print_json([asdict(one) for one in imported])
 
 
-def _say(one: Taken) -> None:
+def _say(one: Imported) -> None:
     what = one_line(one.what, 160)
     if one.bench is not None and not one.known:
         say(f"benchmark {one.bench}: imported {what}")

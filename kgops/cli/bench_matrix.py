@@ -10,7 +10,7 @@ from kgops.cli.bench_page import page
 from kgops.cli.jobs_by_name import job_by_name
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
-from kgops.experiments.comparison import Contest, Place, hold
+from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.variants import combinations, read_axis, variants
 
 
@@ -44,10 +44,12 @@ def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_jso
     axes = [read_axis(text) for text in varied]
     session = for_writing()
     jobs = variants(job_by_name(session, job), axes)
-    contest = Contest(f"matrix {job}", jobs, repeat, settings=combinations(axes))
+    comparison = PairedComparison(f"matrix {job}", jobs, repeat, settings=combinations(axes))
     arguments = ["kgops", "bench", "matrix", job, *(word for text in varied for word in ("--vary", text))]
     arguments += ["--repeat", str(repeat)]
-    bench = hold(Place(session.home, session.conn, tell), contest, shlex.join(arguments), afresh=afresh)
+    bench = run_comparison(
+        Context(session.home, session.conn, tell), comparison, shlex.join(arguments), afresh=afresh
+    )
     if as_json:
         from kgops.experiments.export import as_table
 

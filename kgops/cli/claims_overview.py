@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kgops.cli.output import fitted, padded, width_of, wrapped
-from kgops.experiments.advice import HEADS, Advice, by_part
+from kgops.experiments.advice import HEADS, Advice, by_category
 from kgops.experiments.claim_register import DOCUMENTS, register, titles
 from kgops.experiments.claim_verdicts import Ruling
 from kgops.experiments.claims import TABLES
@@ -29,9 +29,9 @@ def advice_lines(summary: Overview, width: int) -> list[str]:
     out = ["WHAT TO DO", ""]
     for bench, each in summary.advice:
         out += [*wrapped(f"{bench.name.removeprefix('claims ')} (benchmark {bench.id})", width)]
-        for part, options in by_part(each).items():
+        for category, options in by_category(each).items():
             if options:
-                out += [f"  {HEADS[part]}"]
+                out += [f"  {HEADS[category]}"]
                 out += [line for one in options for line in _option(one, width)]
         out.append("")
     if summary.missing:
@@ -44,7 +44,7 @@ def advice_lines(summary: Overview, width: int) -> list[str]:
 
 
 def _option(one: Advice, width: int) -> Iterator[str]:
-    first, *more = wrapped(f"{one.option}: {one.told}", width - 4)
+    first, *more = wrapped(f"{one.option}: {one.text}", width - 4)
     yield f"    {first}"
     yield from (f"      {line}" for line in more)
 

@@ -51,8 +51,8 @@ def verdicts(conn: Connection, bench: Bench) -> list[str]:
 
 def _about(one: Judged, before: Judged | None) -> Iterator[str]:
     """Yield the claim and its measurements; measurements that `before` showed are left out."""
-    if one.held:
-        yield f"claimed: {one.held.claim.text} ({one.held.claim.said_by})"
+    if one.claimed:
+        yield f"claimed: {one.claimed.claim.text} ({one.claimed.claim.said_by})"
     measured = []
     if before is None and one.speed:
         measured = [f"speed {one.speed.median:,.2f}×", f"less memory {less_memory(one) or UNKNOWN}"]
