@@ -104,10 +104,10 @@ def test_a_model_that_cannot_be_built_again_is_refused_with_the_reason() -> None
         rebuild(PykeenRecipe("TransZ", {}, *sizes), {})
     with pytest.raises(BadInput, match="cannot be built"):
         rebuild(PykeenRecipe("TransE", {"wings": 2}, *sizes), {})
-    with pytest.raises(BadInput, match="looks at the graph"):
+    with pytest.raises(BadInput, match="needs the graph"):
         rebuild(PykeenRecipe("CompGCN", {"embedding_dim": 4}, 5, 2, True), {})
     state = {"entity_representations.0._embeddings.weight": torch.zeros(4, 3)}
-    with pytest.raises(BadInput, match=r"not those of a TransE.*size mismatch"):
+    with pytest.raises(BadInput, match=r"do not fit the TransE.*size mismatch"):
         rebuild(PykeenRecipe("TransE", {"embedding_dim": 3}, *sizes), state)
     with pytest.raises(BadInput, match=r"lacks 'relation_representations\.0\._embeddings\.weight'"):
         rebuild(PykeenRecipe("TransE", {"embedding_dim": 3}, 4, 2, False), state)

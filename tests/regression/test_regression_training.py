@@ -223,7 +223,7 @@ def test_smaller_batches_and_pieces_go_on_from_a_checkpoint_and_fewer_frames_sta
         flights, tmp_path, smaller, config=replace(TINY, temporal_frames=2), resume=True, report=report
     )
     assert fewer.stopped == "finished" and [e["epoch"] for e in fewer.history] == [1, 2, 3]
-    assert "the training starts anew" in report.notes[0]
+    assert "training starts at epoch 1" in report.notes[0]
 
 
 def test_the_best_epochs_weights_are_kept_and_training_stops_without_a_gain(
