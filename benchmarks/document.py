@@ -51,7 +51,7 @@ class Section:
 
     @property
     def called(self) -> str:
-        return self.by_hand or " ".join(("kgops", "bench", *self.command))
+        return self.by_hand or " ".join((f"python -m benchmarks.{self.command[0]}", *self.command[1:]))
 
 
 SECTIONS = (
@@ -158,8 +158,9 @@ def measure(data: Path | None, only: str | None) -> None:
         if only not in (None, words[0]):
             continue
         begun = time.monotonic()
-        print(f"kgops bench {' '.join(words)}", file=sys.stderr, flush=True)
-        done = subprocess.run([PYTHON, "-P", "-m", "kgops", "bench", *words], stdout=subprocess.DEVNULL)
+        program = ["kgops", "bench", *words] if words[0] == "claims" else [f"benchmarks.{words[0]}", *words[1:]]
+        print(f"python -m {' '.join(program)}", file=sys.stderr, flush=True)
+        done = subprocess.run([PYTHON, "-m", *program], stdout=subprocess.DEVNULL)
         print(
             f"  ended with {done.returncode} after {time.monotonic() - begun:.0f} s",
             file=sys.stderr,
