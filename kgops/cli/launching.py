@@ -16,10 +16,10 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob, KgopsError, Usage, WontFit
-from kgops.jobs.cluster import PLACES
+from kgops.jobs.cluster import CLUSTERS
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.text import lines, one_line
-from kgops.planning.oom_fallbacks import passed_over
+from kgops.planning.oom_fallbacks import skipped_lines
 from kgops.planning.resolve import Choice
 from kgops.settings import find_home
 from kgops.slurm.submission import sbatch_lines
@@ -37,7 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 PLACE_OPTIONS = (
-    click.option("--on", type=click.Choice(PLACES), help="Run it there: Slurm's nodes, or a Ray cluster."),
+    click.option("--on", type=click.Choice(CLUSTERS), help="Run it there: Slurm's nodes, or a Ray cluster."),
     click.option("--partition", help="Slurm's partition."),
     click.option("--time", "time_limit", metavar="HH:MM:SS", help="Time to ask Slurm for."),
     click.option("--gres", metavar="gpu:1", help="GPUs to ask Slurm for."),
@@ -210,7 +210,7 @@ def show_plan(placed: Placed, *, as_json: bool) -> None:
     changed += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
     changed += [f"after an out-of-memory: {fallback}" for fallback in tried]
     changed += [
-        f"not tried after an out-of-memory: {one}" for one in passed_over([r.as_table() for r in left])
+        f"not tried after an out-of-memory: {one}" for one in skipped_lines([r.as_table() for r in left])
     ]
     changed += [*sbatch_lines(planned.job), shlex.join(child_command(planned.job))]
     text = "\n".join([job.as_toml().rstrip(), *(f"# {line}" for line in changed)])

@@ -20,7 +20,7 @@ from kgops.errors import KgopsError
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job, read_job_file
 from kgops.planning.resolve import on_the_cpu
-from kgops.planning.targets import Target, find_targets, gpus_meant
+from kgops.planning.targets import Target, find_targets, selected_gpus
 from kgops.settings import find_home
 from kgops.supervisor.filtering_preview import filtered
 from kgops.supervisor.plan_per_gpu import Placed, plan_for, plan_here
@@ -145,11 +145,11 @@ def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
     if gpu == "cpu":
         asked = with_flags(job, own)
         return [(replace(on_the_cpu(asked), gpu=replace(asked.gpu, wanted=None)), None)]
-    if gpu is not None and known_by_short_name(gpu) is not None and not gpus_meant(gpu):
+    if gpu is not None and known_by_short_name(gpu) is not None and not selected_gpus(gpu):
         asked = with_flags(job, given)
         return [(asked, target) for target in find_targets(gpu)]
     here = find_targets(gpu) if gpu == "all" else []
-    if gpu not in (None, "auto", "all") and not gpus_meant(gpu):
+    if gpu not in (None, "auto", "all") and not selected_gpus(gpu):
         find_targets(gpu)  # which raises, since none is of that name
     if here:  # a plan for each, whose command asks for that one
         return [(with_flags(job, {**given, "gpu": target.gpu_name}), None) for target in here]

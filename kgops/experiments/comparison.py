@@ -24,9 +24,9 @@ from kgops.experiments.summary import as_measurements
 from kgops.experiments.trial_result import read_run
 from kgops.jobs.job import LONGEST_LABEL, Job
 from kgops.jobs.placeholders import fill_in
-from kgops.jobs.temporary_environment import lent
+from kgops.jobs.temporary_environment import temporary_variables
 from kgops.jobs.text import one_line
-from kgops.jobs.trials import of_turn, read_turns
+from kgops.jobs.trials import read_trials, trial_of
 from kgops.planning.resolve import for_worker, resolve
 from kgops.settings import Home
 from kgops.supervisor import locks, machine_load
@@ -218,7 +218,7 @@ def _rounds_of_one_run(place: Place, bench: Bench, contest: Contest, rounds: ran
     job = replace(job, settings={**job.settings, "command": command})
     turn = _supervised(place, bench, job, contest.name, f"{when} of {contest.rounds}")
     run = runs.get(place.conn, turn.run) if turn.run is not None else None
-    told = read_turns(RunFolder(place.home.runs / run.folder).results) if run is not None else None
+    told = read_trials(RunFolder(place.home.runs / run.folder).results) if run is not None else None
     if told is None or turn.told["trouble"]:
         benches.end(place.conn, bench.id, time.time())
         raise KgopsError(
@@ -228,7 +228,7 @@ def _rounds_of_one_run(place: Place, bench: Bench, contest: Contest, rounds: ran
     for turn_of_run, number in enumerate(rounds):
         for name in _missing(place, bench, contest, number):
             base, other = (
-                _Turn(turn.run, of_turn(told, one, turn_of_run)) for one in (contest.baseline, name)
+                _Turn(turn.run, trial_of(told, one, turn_of_run)) for one in (contest.baseline, name)
             )
             _keep(place, bench, number, name, base, other, calm)
 
@@ -260,7 +260,7 @@ def _supervised(place: Place, bench: Bench, job: Job, name: str, when: str) -> _
     # Nobody else's run beside it: that of the CPUs is asked of the queue.
     job = replace(job, label=label, gpu=replace(job.gpu, exclusive=True))
     resolved = resolve(job)
-    with lent(for_worker(resolved.environment, os.environ)):
+    with temporary_variables(for_worker(resolved.environment, os.environ)):
         planned = plan(resolved, place.home, place.conn)
         try:
             refuse_what_cannot_fit(planned)

@@ -14,8 +14,8 @@ from typing import Any
 from kgops.errors import BadInput
 from kgops.experiments.summary import as_measurements
 from kgops.jobs.foreign_json import read_any
-from kgops.jobs.json_checks import ANY, Maybe, misfit_in
-from kgops.jobs.timestamps import is_moment
+from kgops.jobs.json_checks import ANY, Maybe, schema_error
+from kgops.jobs.timestamps import is_timestamp
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import Connection
@@ -94,7 +94,7 @@ def take_in(conn: Connection, path: Path) -> Taken:
 
 
 def _bench(conn: Connection, path: Path, body: Any) -> Taken:
-    _refuse(path, misfit_in(body, _BENCH, "benchmark"))
+    _refuse(path, schema_error(body, _BENCH, "benchmark"))
     if body["ended_at"] is None:
         raise BadInput(f"{path}: the benchmark is not finished", "export it again once it is")
     names = [one["name"] for one in body["plan"]["variants"]]
@@ -132,7 +132,7 @@ def _pair(path: Path, told: Mapping[str, Any], names: list[str]) -> Pair:
 
 def _metrics(conn: Connection, path: Path, body: list[Any]) -> Taken:
     """Those of benchmarks come with the benchmark, when that is taken in; here they stand alone."""
-    _refuse(path, misfit_in(body, [_METRIC], "metrics"))
+    _refuse(path, schema_error(body, [_METRIC], "metrics"))
     here = {_identity(m) for m in measurements.page(conn)}
     new = []
     for one in body:
@@ -166,4 +166,4 @@ def _twice(found: list[Pair]) -> str | None:
 
 
 def _no_moment(at: float) -> str | None:
-    return None if is_moment(at) else f"no moment: {at!r}"
+    return None if is_timestamp(at) else f"no moment: {at!r}"

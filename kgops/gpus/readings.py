@@ -1,4 +1,4 @@
-"""What a GPU says of itself at one moment, as plain values; None wherever the driver has no answer."""
+"""GPU readings at one time, as plain values; None where the driver has no answer."""
 
 from __future__ import annotations
 

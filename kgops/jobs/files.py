@@ -47,11 +47,11 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) 
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             try:
-                found = (path.stat() if follow else path.lstat()).st_mode
+                mode = (path.stat() if follow else path.lstat()).st_mode
             except OSError:
                 raise error from None
-            if not stat.S_ISREG(found):
-                raise NotAFile(path, found) from error
+            if not stat.S_ISREG(mode):
+                raise NotAFile(path, mode) from error
         raise
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
@@ -69,10 +69,10 @@ def read_regular(path: Path, *, at_most: int | None = None, follow: bool = False
 def size_of(path: Path) -> int:
     """Of a regular file; 0 of anything else, and of nothing."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except ABSENT:
         return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def set_aside(path: Path) -> Path | None:
@@ -135,5 +135,5 @@ def read_json(path: Path, *, follow: bool = False) -> Any:
 
 def read_table(path: Path) -> dict[str, Any]:
     """The JSON object in the file; empty where there is none."""
-    found = read_json(path)
-    return found if isinstance(found, dict) else {}
+    table = read_json(path)
+    return table if isinstance(table, dict) else {}

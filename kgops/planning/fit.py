@@ -1,4 +1,4 @@
-"""Whether a job fits a GPU as it is now: one verdict, and the words for it on every page."""
+"""Whether a job fits a GPU now: the verdict and its text for every page."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ State = Literal["now", "later", "empty", "never", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`now`: it would start at once. `later`: it fits the GPU, and waits. `empty`: it fits, and nobody knows how
-    the GPU is now, since it is not in this machine. `never`: it does not fit. `unknown`: nobody can say."""
+    """`now`: it would start at once. `later`: it fits the GPU and waits. `empty`: it fits an empty GPU that is not in this
+    machine. `never`: it does not fit. `unknown`: its memory is not predicted."""
 
     state: State
     words: str
@@ -65,11 +65,11 @@ def fit_of_run(run: Run, forecast: Mapping[str, Any] | None) -> Fit | None:
     other."""
     if run.gpu_request is None or run.state != "queued" or not run.reason:
         return None
-    told = forecast or {}
+    plan = forecast or {}
     return fit_of(
         run.reserved_mib,
-        on=str(told.get("on") or f"GPU {run.gpu_request}"),
-        room_mib=told.get("usable_mib"),
+        on=str(plan.get("on") or f"GPU {run.gpu_request}"),
+        room_mib=plan.get("usable_mib"),
         waits_for=run.reason,
         waits=True,
     )

@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
     part: str
     size: int
-    says: str
+    description: str
     is_measured: bool
 
 
@@ -106,16 +106,20 @@ class MemoryEstimate:
             rows.append(Row("allocator", self.allocator, "segments of the cache that are not full", False))
             rows.append(Row("context", self.context, "CUDA context, kernels and libraries", False))
         if self.correction is not None:
-            learned = self.total - self.reserved - self.context
-            rows.append(Row("correction", learned, self.correction.says, True))
+            extra = self.total - self.reserved - self.context
+            rows.append(Row("correction", extra, self.correction.description, True))
         if self.process is not None:
-            own = self.process
-            rows.append(Row("libraries", own.libraries, own.says, own.samples > 0))
-            rows.append(Row("labels", own.data, "labels of the graph and Python's objects", own.samples > 0))
-            if own.mapped:
-                says = "files of the index; the system takes their memory back when it is short"
-                rows.append(Row("mapped files", own.mapped, says, own.samples > 0))
-            rows.append(Row("start", own.start, "Python and its imports, before any data", own.samples > 0))
+            process = self.process
+            rows.append(Row("libraries", process.libraries, process.says, process.samples > 0))
+            rows.append(
+                Row("labels", process.data, "labels of the graph and Python's objects", process.samples > 0)
+            )
+            if process.mapped:
+                description = "files of the index; the system takes their memory back when it is short"
+                rows.append(Row("mapped files", process.mapped, description, process.samples > 0))
+            rows.append(
+                Row("start", process.start, "Python and its imports, before any data", process.samples > 0)
+            )
         return rows
 
     def as_table(self) -> dict[str, Any]:

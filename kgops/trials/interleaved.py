@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kgops.jobs.trials import write_turns
+from kgops.jobs.trials import write_trials
 from kgops.trials.variants import Turn, Untestable, Way, weigh
 
 __all__ = ["take_turns"]
@@ -40,7 +40,7 @@ def take_turns(ways: Mapping[str, Way], number: int, *, turns: int = 1, parts: i
             print(f"{name}: {_said(told)}", flush=True)
     folder = os.environ.get("KGOPS_RUN_FOLDER")
     if folder:
-        write_turns(Path(folder) / "results", found)
+        write_trials(Path(folder) / "results", found)
     else:
         print(json.dumps(found, indent=1))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kgops.jobs.on_device import processes_on_cpu
+from kgops.jobs.on_device import cpu_processes
 
 __all__ = ["devices_for"]
 
@@ -15,7 +15,7 @@ def devices_for(asked: int | str, device: torch.device) -> tuple[list[str], str 
     if asked == 1:
         return alone, None
     if device.type == "cpu":
-        processes, why = processes_on_cpu(asked)
+        processes, why = cpu_processes(asked)
         return ["cpu"] * processes, why
     there = torch.cuda.device_count()
     if asked == "all":

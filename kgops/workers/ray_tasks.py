@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import KgopsError, Usage
-from kgops.jobs.cluster import PlaceAsk
+from kgops.jobs.cluster import ClusterRequest
 from kgops.jobs.job import read_job_file
 from kgops.tracin.shards import Pieces
 from kgops.training.out_of_memory import is_out_of_memory
@@ -103,7 +103,7 @@ def _do_piece(folder: str, pieces_folder: str, device: str, name: str) -> None:
     hand.do_named(name)
 
 
-def _connect(ray: Any, place: PlaceAsk) -> None:
+def _connect(ray: Any, place: ClusterRequest) -> None:
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     if place.address is not None:
         try:

@@ -210,10 +210,10 @@ def _on_gpu(home: Home, mib: int) -> Planned:
     job = read_job({"workload": "train", "train": settings}, "a test's job")
     planned = plan(resolve(job, lambda _: None), home, None, target)
     assert planned.suggestion is not None
-    asked = planned.suggestion.asked
+    asked = planned.suggestion.requested
     # The width of a model that takes so much would take minutes to train here: only the prediction is large.
     large = replace(asked, estimate=replace(asked.estimate, reserved=(mib << 20) - asked.estimate.context))
-    return replace(planned, suggestion=replace(planned.suggestion, asked=large, chosen=large))
+    return replace(planned, suggestion=replace(planned.suggestion, requested=large, chosen=large))
 
 
 def _job_of(words: list[str]) -> Job:

@@ -18,7 +18,7 @@ from kgops.jobs.configurations import LEFT_OUT, job_table, read
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.planning.flight_files import flights_in
-from kgops.planning.oom_fallbacks import last_resort, oom_fallbacks
+from kgops.planning.oom_fallbacks import oom_advice, oom_fallbacks
 from kgops.planning.resolve import resolve
 
 T4 = GpuFacts("Tesla T4", (7, 5))
@@ -299,8 +299,8 @@ def test_graphs_are_given_up_before_activations_are() -> None:
 
 
 def test_after_the_last_fallback_only_what_is_left_is_advised() -> None:
-    assert "smaller frames" in last_resort(job())
-    assert "embedding" not in last_resort(job())
+    assert "smaller frames" in oom_advice(job())
+    assert "embedding" not in oom_advice(job())
 
 
 # ---- flights, seen from outside ----
