@@ -21,7 +21,7 @@ __all__ = ["GpuFacts", "TorchBuild", "facts_here", "facts_of_known", "facts_of_r
 class TorchBuild:
     version: tuple[int, int]
     cuda: tuple[int, int] | None  # None: a CPU build
-    is_wheel: bool = True  # as PyTorch publishes it; somebody's own build may have kernels for any GPU
+    is_wheel: bool = True  # as PyTorch publishes it; another build may have kernels for any GPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ class TreeMemory:
     """Follows the memory of one process tree, also where the driver does not name its processes.
 
     In a container the driver speaks of other PIDs or of none. There the change of a GPU's memory since
-    before the tree used it is the tree's, as long as nobody else used that GPU.
+    before the tree used it is the tree's, as long as no other process used that GPU.
     """
 
     def __init__(self, own_gpus: Collection[str], born_at: float | None) -> None:
@@ -126,6 +126,6 @@ _UNKNOWN = HeldMemory(None, None)
 def _change_of(before: GpuReading, now: GpuReading) -> int | None:
     if before.memory_used_mib is None or now.memory_used_mib is None:
         return None
-    # Whoever was listed before and has left took memory along: the difference says nothing any more.
+    # A process that ended meanwhile freed memory: the difference is then meaningless.
     left = {p.pid for p in before.processes or ()} - {p.pid for p in now.processes or ()}
     return None if left else max(now.memory_used_mib - before.memory_used_mib, 0)

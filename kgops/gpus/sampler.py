@@ -49,12 +49,12 @@ class GpuSampler:
         return self._newest
 
     def first(self, timeout_s: float) -> Snapshot | None:
-        """Waits for the first round, no longer than asked; unlike a driver, Ctrl-C ends the waiting."""
+        """Waits up to `timeout_s` for the first round; Ctrl-C ends the waiting."""
         self._has_read.wait(timeout_s)
         return self._newest
 
     def stop(self, timeout_s: float = 2.0) -> bool:
-        """Waits for the driver call under way, no longer than asked; True once the thread has ended."""
+        """Waits up to `timeout_s` for the driver call under way; True once the thread has ended."""
         self._stopping.set()
         if (nvml := self._nvml) is not None:
             nvml.abandon()

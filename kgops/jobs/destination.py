@@ -1,4 +1,4 @@
-"""Where exports are written: whole under their names or not there, and nothing is written over unasked."""
+"""Writes exports atomically; overwrites files only with --force."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def written(path: Path) -> Iterator[IO[bytes]]:
     path = path.resolve()
     half = path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
     try:
-        with half.open("xb") as file:  # in a folder of everybody's somebody may have put a link under a name
+        with half.open("xb") as file:  # in a shared folder a link may have this name
             yield file
         half.replace(path)
     finally:

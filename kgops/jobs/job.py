@@ -163,7 +163,7 @@ def _with_current_names(table: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _secrets_in(name: str, settings: Mapping[str, Any], options: Sequence[str]) -> list[str]:
-    """What a worker reads as it stands cannot be masked. A command can: it is kept apart while its run goes on."""
+    """Problems of secrets in settings, which cannot be masked since workers read them. A command can be masked."""
     why = "of your environment, which the record would keep"
     problems = [
         f"{joined(name, key)}: holds the value of a secret variable {why}"

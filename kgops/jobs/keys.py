@@ -102,7 +102,7 @@ def first_of(unknown: Sequence[str], message: Callable[[str], str], what: str, p
 
 
 def unreadable(table: object) -> list[str]:
-    """What would trip whoever quotes or compares it, each with its key: numbers beyond 64 bits, nesting without end."""
+    """Problems of values that cannot be processed, each with its key: numbers beyond 64 bits, nesting too deep."""
     problems: list[str] = []
     for looked, (key_path, value, depth) in enumerate(_walk(table)):
         if looked == _MOST_VALUES:
@@ -115,7 +115,7 @@ def unreadable(table: object) -> list[str]:
 
 
 def unwritable(table: object) -> list[str]:
-    """Texts that no file or no command can hold, each with its key, of a table that is readable."""
+    """Problems of texts that no file or command can hold, each with its key."""
     problems: list[str] = []
     for key_path, value, _ in _walk(table):
         if isinstance(value, str) and not _is_utf8(value):

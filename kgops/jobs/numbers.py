@@ -75,7 +75,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 
 def quotient(value: float, over: float) -> float | None:
-    """None where no number holds it."""
+    """The quotient; None where it is not finite."""
     ratio = value / over if over else math.nan
     return ratio if math.isfinite(ratio) else None
 

@@ -95,7 +95,7 @@ def _cpu_precision(requested: str, has_bf16: bool) -> tuple[str, str | None]:
 
 
 def product_precision(requested: str, device: WorkerDevice) -> tuple[str, str | None]:
-    """The number format of TracIn's products, and why it differs from the request. fp16 and bf16 work on every device."""
+    """Number format of TracIn's products, and why it differs from the request. fp16 and bf16 work on any device."""
     if device.capability is None:
         return ("fp32", _NO_GPU) if requested in ("auto", "tf32") else (requested, None)
     has_bf16 = device.capability >= _BF16
@@ -126,7 +126,7 @@ def compile_mode(mode: str, device: WorkerDevice, *, checkpointing: bool) -> tup
 
 
 def skips_compile(job: Job, device: WorkerDevice) -> bool:
-    """Whether a CPU run ignores the profile's `compile`: compiling there takes longer than many trainings. A job without
+    """Whether a CPU run ignores the profile's `compile`: compiling takes longer than many trainings. A job without
     a profile, or with `auto`, compiles only because a person requested it."""
     return job.profile not in (None, AUTO) and device.kind == "cpu"
 
@@ -290,7 +290,7 @@ def tracin_options(
     *,
     factored: bool | None = True,
 ) -> Iterator[Applied]:
-    """Applied options of a TracIn run. `factored`: the model is kgops' ConvE; others stay in fp32. None: not known yet."""
+    """Applied options of a TracIn run. `factored`: the model is kgops' ConvE (None: unknown); others stay in fp32."""
     requested = job.options
     precision = product_precision(requested.get("precision", "fp32"), device)
     gram: ValueAndReason = (requested.get("gram_precision", "fp32"), None)

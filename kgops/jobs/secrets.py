@@ -1,4 +1,4 @@
-"""Secrets kept out of the record: what a name says is one, and the value of such a variable wherever it stands.
+"""Masks secrets in the record: values of secret names, and values of secret environment variables anywhere.
 
 `***` stands for a whole value, `<***>` for a part of a longer text. What a worker prints or reports is kept as it came.
 """
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 MASK = "***"
-HIDDEN = "<***>"  # unmistakable within a text, where three stars may be anybody's
+HIDDEN = "<***>"  # unambiguous within a text, unlike three stars
 # Not `tokenizer`, `keyword` or `author`. Of the short words only whole ones: `--pass`, DB_PASS, --auth, MYSQL_PWD.
 _NAME = (
     r"(?:TOKEN(?!I[SZ])|(?<!MON)KEY(?!WORD|BOARD|FRAME|MAP|PRESS)|SECRET|PASSW(?:OR)?D|PASSPHRASE|PASSCODE|CREDENTIAL|BEARER"
@@ -83,7 +83,7 @@ _IN_SHELL = re.compile(
     + r"))(?=\s)((?:\"[^\"]*\"|'[^']*'|[^;&|\n\"'])*)"
 )
 _WORD = re.compile(r"(\s+)((?:\"[^\"]*\"|'[^']*'|[^\s\"'])+)")
-# Recorded because they change what a run does; everything else a person has set is nobody's business.
+# Recorded because they change a run; other variables are private.
 _WORTH_KEEPING = re.compile(
     r"(CUDA|NVIDIA|NCCL|PYTORCH|TORCH|TRITON|OMP|MKL|OPENBLAS|GOMP|KMP|MALLOC|PYTHON|PYKEEN|SLURM|RAY|KGOPS)_?.*"
     r"|LD_LIBRARY_PATH|LD_PRELOAD|PATH|LANG|LC_ALL|TZ|VIRTUAL_ENV|CONDA_DEFAULT_ENV|CONDA_PREFIX|HOSTNAME"
@@ -96,7 +96,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What is worth recording, and the names alone of what is secret."""
+    """Variables worth recording, with only the names of secret ones."""
     return {
         name: MASK if is_secret(name) else masked_text(value, environment)
         for name, value in sorted(environment.items())

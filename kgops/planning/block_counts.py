@@ -64,7 +64,7 @@ class Blocks:
 
 
 def largest(blocks: Sequence[Block]) -> list[Block]:
-    """Those of most queries and answers, whichever of the two weighs more."""
+    """Blocks of most queries and answers, for several weights of the two."""
     weighed = [
         max(blocks, key=lambda b: b.groups + weight * (b.row_answers + b.group_answers))
         for weight in _WEIGHTS
@@ -74,7 +74,7 @@ def largest(blocks: Sequence[Block]) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """By size of a block, first of the tail's direction alone and then of both; empty where nobody counted."""
+    """By size of a block, first of the tail's direction and then of both; empty where not counted."""
 
     counted: tuple[tuple[Blocks, ...], tuple[Blocks, ...]] = ((), ())
 

@@ -43,8 +43,8 @@ _TEST_IN_SUMMARY = 260  # of a test triple in the summary of a batch
 class DiskUse:
     """Bytes in the run's folder by `parts`, when it has most, and `outside` it by the path that a person named.
 
-    `passing` is there for moments only, such as a checkpoint that replaces another. `at_most`: only the run finds
-    out how much it is. `files` of them, each of which ends within a block of the disk.
+    `passing` bytes are temporary, such as a checkpoint that replaces another. `at_most`: the total is an upper bound.
+    `files` is their number, since each wastes part of a disk block.
     """
 
     parts: Mapping[str, int]
@@ -96,7 +96,7 @@ class TracinDiskUse:
         parts = {**results, **self._working_files()}
         passing = 2 * self._pairs * _KEPT_SCORE if self.devices else 0
         of_batch = 2 * self.tests if self._formats.own_files else len(results)
-        # Where neighbourhoods are small, or a batch is, all of them may be fewer than the strongest that are kept.
+        # A small neighbourhood may have fewer triples than are kept.
         unknown = self.filtered and (self.top_k is None or not self.settings["self_influence"])
         written = sum(results.values()) + sum(outside.values())
         copies = 1 + bool(self.settings["output_dir"])
@@ -244,7 +244,7 @@ def regression_disk_use(job: Job, shape: RegressShape, flights: int) -> DiskUse:
 
 
 def _parsed_triple(triple: str) -> list[tuple[str, str, str]]:
-    """As a person writes one: the worker says what is wrong with another."""
+    """A test triple as typed; empty where it is malformed, which the worker reports."""
     for between in ("\t", ",", None):
         parts = triple.split(between)
         if len(parts) == 3:

@@ -97,11 +97,11 @@ def _opened(path: Path) -> IO[bytes]:
 def _header(file: IO[bytes]) -> tuple[tuple[int, int, int], int]:
     """Shape, and bytes of a pixel as `kgops.regression.windows` hands them on."""
     if file.read(6) != _MAGIC:
-        raise ValueError("this is no array of numpy's")
+        raise ValueError("not a numpy array")
     major = file.read(2)[0]
     length = int.from_bytes(file.read(2 if major == 1 else 4), "little")
     if length > _LONGEST_HEADER:
-        raise ValueError("the header of an array is longer than any")
+        raise ValueError("the header of an array is too long")
     header = ast.literal_eval(file.read(length).decode("latin1"))
     return _checked(header["shape"], header["descr"])
 
@@ -121,7 +121,7 @@ for path in sys.argv[1:]:
 
 
 def _hdf5(paths: list[Path]) -> Iterator[tuple[str, tuple[tuple[int, int, int], int]]]:
-    """In a process of its own, since h5py brings numpy with it."""
+    """Reads HDF5 headers in a separate process, since h5py imports numpy."""
     command = [sys.executable, "-P", "-c", _H5PY_SCRIPT, *map(str, paths)]
     try:
         process = subprocess.run(

@@ -56,9 +56,9 @@ class Counts:
 
     `tails` are answers of (head, relation) in the training triples, `heads` of (tail, relation), `test_queries`
     the distinct queries of both kinds among the test triples. `groups` says how many of these queries meet in
-    one block of the training triples, `ranked` what validation and test ask at once; empty where nobody counted.
+    one block of the training triples, `ranked` what validation and test ask at once; empty where not counted.
     `published`: the triples are not on this machine. `assumed`: only their numbers are known, and every training
-    triple counts as a query of its own.
+    triple counts as a distinct query.
     """
 
     entities: int

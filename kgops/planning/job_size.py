@@ -39,8 +39,8 @@ class TracinInputs:
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """Sizes of a job. `train` and `tracin` are its stages as jobs; a pipeline has both. A regression has `flights` and no
-    counts."""
+    """Sizes of a job. `train` and `tracin` are its stages as jobs; a pipeline has both. A regression has
+    `flights` and no counts."""
 
     job: Job
     counts: Counts

@@ -1,6 +1,6 @@
 """Predicted peak memory of a job by part, before it starts: torch-free, in a millisecond or a few.
 
-Two things are named apart. *Counted tensors* are what torch's allocator hands out: on a CPU `python -m
+*Counted tensors* are what torch's allocator hands out: on a CPU `python -m
 benchmarks.estimate` measures how good their prediction is. *Process memory*, on a CPU, is all that the worker's process
 has resident: those, and what `process_memory` learned of the rest. What a GPU adds (rounding, segments, workspaces,
 context) is derived from torch's source and from reports, and is marked as not measured until a run on that GPU has
@@ -42,7 +42,7 @@ _PARTS = {
     "factors": "factors of gradients",
     "scores": "scores and the strongest of them",
     "index": "a file of the index",
-    "graph": "what filtering asks and what it keeps, on the host",
+    "graph": "the graph that filtering searches, on the host",
     "checkpoint": "a checkpoint being read",
     "workspace": "copies and workspace of libraries",
 }
@@ -55,7 +55,7 @@ _CONTEXT = 400 * MIB
 
 
 class Row(NamedTuple):
-    """One line of an explanation; `is_measured` where such predictions were compared with measurements."""
+    """One part of a memory estimate; `is_measured`: predictions of it were compared with measurements."""
 
     part: str
     size: int
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """All in bytes, at the moment of the peak, in `phase`; `phases` has the peak of each.
+    """All in bytes, at the peak, in `phase`; `phases` has the peak of each.
 
     `live` is what the allocator has handed out, `reserved` what it holds for that, `total` all that the GPU has to
     have, corrected by what this machine's runs have shown; on a CPU all that the `process` has to have, or where that
