@@ -88,7 +88,7 @@ def _cpu_precision(requested: str, has_bf16: bool) -> tuple[str, str | None]:
     if requested == "tf32":
         return "fp32", f"TF32 is a number format of CUDA GPUs; {_NO_GPU}"
     if requested == "fp16":
-        return "fp32", "CPUs sum fp16 products in fp16, which loses gradients"
+        return "fp32", "a CPU sums fp16 products in fp16, which loses gradients"
     if requested == "bf16" and not has_bf16:
         return "fp32", "this CPU has no bf16 instructions (AVX512-BF16 or AMX)"
     return requested, None

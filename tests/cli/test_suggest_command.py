@@ -109,7 +109,7 @@ def test_a_gpu_nobody_knows_and_a_machine_without_gpus_are_told(run_cli: Console
 def test_what_cannot_be_predicted_says_why(run_cli: Console) -> None:
     done = run_cli("suggest", "train", "--dataset", "nations", "--engine", "pykeen", "--model", "RotatE")
     assert done.code == 0, done.err
-    assert "memory: not predicted: there is no formula for PyKEEN's own models" in done.out
+    assert "memory: not predicted: there is no formula for PyKEEN's models" in done.out
 
 
 def test_each_run_is_scored_against_its_prediction(run_cli: Console) -> None:

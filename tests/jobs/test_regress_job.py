@@ -193,7 +193,7 @@ def test_unknown_keys_are_named_with_the_nearest_known_one_and_all_at_once(tmp_p
         ("torch_compile: true\ntorch_compile_mode: fastest", "reduce-overhead"),
         ("angles_mode: all", "both, sza_only, saa_only, none"),
         ("loss_type: l3", "huber, mse"),
-        ("pretrain: false\nfinal: false", "nothing is left to do"),
+        ("pretrain: false\nfinal: false", "no training is left"),
         ("image_size: 3x4x5", "a size like 224 or 440x640"),
         ("- a\n- b", "expected keys and values, found a list"),
         ("a: [1", "not YAML"),

@@ -75,7 +75,7 @@ def test_a_tracing_logs_a_line_for_each_option(run_cli: Console, trained: Path) 
     assert done.code == 0, done.err
     assert logged(run_cli, "1", MIXED) == [MIXED + "on (bf16)"]
     (line,) = logged(run_cli, "1", CHECKPOINTING)
-    assert line.startswith(CHECKPOINTING + "off (requested on: there is no backward pass")
+    assert line.startswith(CHECKPOINTING + "off (requested on: TracIn has no backward pass")
     assert logged(run_cli, "1", CLEANUP) == [CLEANUP + "off"]
 
 
