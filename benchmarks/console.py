@@ -17,7 +17,7 @@ from benchmarks.entry import run
 from benchmarks.measure import PYTHON, Line, as_measurements, quietness, run_process, table
 from kgops.experiments.fingerprint import fingerprint
 from kgops.jobs.job import read_job
-from kgops.planning.targets import processor
+from kgops.planning.targets import cpu_target
 from kgops.settings import Home, find_home, make_home
 from kgops.supervisor import processes
 from kgops.supervisor.control import stop_run, wait_for_end
@@ -190,7 +190,7 @@ def _commit_for(database: str, number: int, seconds: float) -> list[float]:
 
 def _planned(command: list[str]) -> Planned:
     job = read_job({"workload": "exec", "exec": {"command": command}}, "the benchmark's job")
-    return Planned(job, (), processor())
+    return Planned(job, (), cpu_target())
 
 
 def _supervisor_of(home: Home, number: int) -> int:

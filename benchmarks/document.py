@@ -158,7 +158,9 @@ def measure(data: Path | None, only: str | None) -> None:
         if only not in (None, words[0]):
             continue
         begun = time.monotonic()
-        program = ["kgops", "bench", *words] if words[0] == "claims" else [f"benchmarks.{words[0]}", *words[1:]]
+        program = (
+            ["kgops", "bench", *words] if words[0] == "claims" else [f"benchmarks.{words[0]}", *words[1:]]
+        )
         print(f"python -m {' '.join(program)}", file=sys.stderr, flush=True)
         done = subprocess.run([PYTHON, "-m", *program], stdout=subprocess.DEVNULL)
         print(

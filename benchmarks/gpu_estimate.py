@@ -35,7 +35,7 @@ from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvEConfig
 from kgops.planning import profiles
 from kgops.planning.graph_counts import count_triples
-from kgops.planning.job_size import Subject
+from kgops.planning.job_size import JobSize
 from kgops.planning.planner import suggest
 from kgops.planning.resolve import resolve
 from kgops.planning.targets import find_targets
@@ -146,7 +146,7 @@ def small_gpu(graph: Graph, gpu: str = "t4") -> list[Line]:
         table = {"dataset": "made", "num_epochs": 1, "checkpoint_frequency": 0}
         job = profiles.apply(read_job({"workload": "train", "profile": gpu, "train": table}, "a check"))
         job = resolve(job, lambda _: target.facts).job
-        suggested = suggest(Subject(job, counts, job, None, None), target)
+        suggested = suggest(JobSize(job, counts, job, None, None), target)
         assert suggested is not None and suggested.largest_batch is not None
         batch = suggested.largest_batch
         finished = _fits(job, wide, batch)

@@ -32,7 +32,7 @@ from benchmarks.measure import table as as_table
 from kgops.errors import KgopsError
 from kgops.jobs.job import read_job
 from kgops.planning import profiles
-from kgops.planning.job_size import subject_of
+from kgops.planning.job_size import job_size_of
 from kgops.planning.planner import suggest
 from kgops.planning.targets import find_targets
 
@@ -153,7 +153,7 @@ def _jobs(folder: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
 
 def _planned(workload: str, table: Mapping[str, Any], rounds: int) -> tuple[float, ...]:
     job = read_job({"workload": workload, "profile": "auto", workload: table}, "a bench")
-    subject = subject_of(profiles.apply(job))
+    subject = job_size_of(profiles.apply(job))
     if isinstance(subject, str):
         raise KgopsError(subject)
     took = []

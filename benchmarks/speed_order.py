@@ -24,7 +24,7 @@ from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.planning.graph_counts import Counts, count_triples
 from kgops.planning.speed import rates_of, seconds
-from kgops.planning.targets import Target, gpus_here, processor
+from kgops.planning.targets import Target, cpu_target, gpus_here
 from kgops.planning.train_sizes import TrainShape, train_shape
 from kgops.training.batches import Batches
 from kgops.training.optimizers import build_optimizer
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # the model is of one core
     here = gpus_here() if torch.cuda.is_available() else []
-    timed = list(_timed(here[0] if here else processor(), args.settings, args.seed))
+    timed = list(_timed(here[0] if here else cpu_target(), args.settings, args.seed))
     lines = summary(timed)
     command = f"{COMMAND} --settings {args.settings} --seed {args.seed}"
     print(f"{here[0].title if here else 'one core of the CPU'}; {quietness()}")

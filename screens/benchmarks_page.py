@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from kgops.cli.output import amount, padded
 from kgops.experiments.benchmark_list import OVERVIEW
 from kgops.jobs.text import one_line
-from kgops.jobs.timestamps import NO_MOMENT, is_moment
+from kgops.jobs.timestamps import OUT_OF_RANGE, is_timestamp
 from screens.rows import Column, Columns, Piece, Row, said, title
 from storage.metric_query import Metric
 
@@ -187,8 +187,8 @@ def _metric_columns(width: int, machines: bool) -> Columns:
 
 def _when(at: float, now: float) -> str:
     """As much as tells it from others: the time, the day of a week, the date."""
-    if not is_moment(at):
-        return NO_MOMENT
+    if not is_timestamp(at):
+        return OUT_OF_RANGE
     when, today = time.localtime(at), time.localtime(now)
     if when[:3] == today[:3]:
         return time.strftime("%H:%M", when)

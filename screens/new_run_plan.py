@@ -216,7 +216,7 @@ def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
         return said(_starts_now(placed.nearest_now), width)
     if placed is not None and placed.differs:
         return said(placed.differs[0], width, "dim")
-    pace = suggestion.known.pace
+    pace = suggestion.corrections.time
     if pace is None and answer.draft.workload == "regress":
         return BLANK  # how long its runs took is not held against a model yet
     if pace is None:

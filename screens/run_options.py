@@ -103,9 +103,9 @@ def _attempt(made: Attempt, step: Mapping[str, Any] | None, columns: Columns) ->
 def _changed(step: Mapping[str, Any] | None) -> str | None:
     fallback = (step or {}).get("fallback")
     if isinstance(fallback, dict):
-        from kgops.planning.oom_fallbacks import told  # with all the rules, for a run in a hundred
+        from kgops.planning.oom_fallbacks import fallback_line  # with all the rules, for a run in a hundred
 
-        return f"→ {told(fallback)}"
+        return f"→ {fallback_line(fallback)}"
     settings = (step or {}).get("settings")
     if not isinstance(settings, dict) or not settings:
         return None

@@ -22,7 +22,7 @@ from command_lines import Bed, Line, lines
 from driving import Console, wait_for
 
 from kgops.cli import main
-from kgops.jobs.on_device import spelled
+from kgops.jobs.on_device import on_or_off
 
 __all__ = [
     "compare_plans",
@@ -138,7 +138,7 @@ def _without(job: dict[str, Any], names: dict[str, set[str]]) -> dict[str, Any]:
 
 
 def _options(options: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    return {one["option"]: tuple(spelled(one[name]) for name in _SHOWN) for one in options}
+    return {one["option"]: tuple(on_or_off(one[name]) for name in _SHOWN) for one in options}
 
 
 def _differences(what: str, one: Any, other: Any) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _compare_run(dry: dict[str, Any], run: dict[str, Any]) -> Iterator[str]:
     if run["workload"] == "exec":
         return
     planned = {
-        one["option"]: str(spelled(one["applied"])) for one in dry["options"] if one["applied"] is not None
+        one["option"]: str(on_or_off(one["applied"])) for one in dry["options"] if one["applied"] is not None
     }
     unknown = {one["option"] for one in dry["options"] if one["applied"] is None}
     planned.pop(_NO_WORKER_SAYS, None)
@@ -227,7 +227,7 @@ def _written(path: Path, workload: str) -> dict[str, str] | None:
     if workload not in ("train", "regress") or not path.exists():
         return None
     told = json.loads(path.read_text())["optimizations"]
-    return {name: str(spelled(one["applied"])) for name, one in told.items() if isinstance(one, dict)}
+    return {name: str(on_or_off(one["applied"])) for name, one in told.items() if isinstance(one, dict)}
 
 
 def covering(found: Sequence[Line], at_most: int) -> list[Line]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kgops.cli.output import amount, duration, say, tell
 from kgops.cli.session import Session
 from kgops.jobs.text import from_bytes, one_line
-from kgops.planning.oom_fallbacks import stepped_down, told
+from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor import line_reader
 from kgops.supervisor.control import stop_run
@@ -119,7 +119,7 @@ def _stepped_down(session: Session, run: Run) -> str | None:
     """Return the changes that OOM fallbacks made; None for fallbacks of `--on-oom`, whose events name the values."""
     fallbacks = runs.spec(session.conn, run.id).plan.get("fallbacks") or []
     settings = [attempt.settings for attempt in attempts.of_run(session.conn, run.id)]
-    text = stepped_down(settings, fallbacks) if fallbacks else None
+    text = fallbacks_taken(settings, fallbacks) if fallbacks else None
     return None if text is None else one_line(text, 200)
 
 
@@ -130,7 +130,7 @@ def _step(body: dict[str, object]) -> str:
     settings, fallback = body.get("settings"), body.get("fallback")
     what = str(body.get("after")).replace("_", " ")
     if isinstance(fallback, dict):
-        return one_line(f"after {what}: {told(fallback)}", 200)
+        return one_line(f"after {what}: {fallback_line(fallback)}", 200)
     if isinstance(settings, dict) and settings:
         return one_line(
             f"after {what} " + ", ".join(f"{name}={value}" for name, value in settings.items()), 120

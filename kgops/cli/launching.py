@@ -16,10 +16,10 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob, KgopsError, Usage, WontFit
-from kgops.jobs.cluster import PLACES
+from kgops.jobs.cluster import CLUSTERS
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.text import lines, one_line
-from kgops.planning.oom_fallbacks import passed_over
+from kgops.planning.oom_fallbacks import skipped_lines
 from kgops.planning.resolve import Choice
 from kgops.settings import find_home
 from kgops.slurm.submission import sbatch_lines
@@ -38,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CLUSTER_OPTIONS = (
     click.option(
-        "--on", type=click.Choice(PLACES), help="Run on a Slurm or Ray cluster instead of this machine."
+        "--on", type=click.Choice(CLUSTERS), help="Run on a Slurm or Ray cluster instead of this machine."
     ),
     click.option("--partition", help="Slurm partition."),
     click.option("--time", "time_limit", metavar="HH:MM:SS", help="Slurm time limit."),
@@ -211,7 +211,7 @@ def show_plan(placed: Placed, *, as_json: bool) -> None:
     comments += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
     comments += [f"after an out-of-memory: {fallback}" for fallback in tried]
     comments += [
-        f"not tried after an out-of-memory: {one}" for one in passed_over([r.as_table() for r in skipped])
+        f"not tried after an out-of-memory: {one}" for one in skipped_lines([r.as_table() for r in skipped])
     ]
     comments += [*sbatch_lines(planned.job), shlex.join(child_command(planned.job))]
     text = "\n".join([job.as_toml().rstrip(), *(f"# {line}" for line in comments)])

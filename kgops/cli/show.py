@@ -14,7 +14,7 @@ from kgops.cli.output import UNKNOWN, amount, duration, local_time, off_by, prin
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
 from kgops.planning.fit import fit_of_run
-from kgops.planning.oom_fallbacks import passed_over
+from kgops.planning.oom_fallbacks import skipped_lines
 from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, option_rows, worker_messages, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.runs import Run
@@ -164,7 +164,7 @@ def _attempts(session: Session, run: Run) -> list[str]:
     out = ["", *table(heads, rows, right=frozenset({"ATTEMPT", "TIME", "HOST PEAK", "ADOPTED"}))]
     if any(a.outcome == "out_of_memory" for a in made):
         left = runs.spec(session.conn, run.id).plan.get("skipped") or []
-        out += [f"not tried: {one_line(fallback)}" for fallback in passed_over(left)]
+        out += [f"not tried: {one_line(fallback)}" for fallback in skipped_lines(left)]
     return out
 
 

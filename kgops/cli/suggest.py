@@ -20,7 +20,7 @@ from kgops.errors import KgopsError
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job, read_job_file
 from kgops.planning.resolve import on_the_cpu
-from kgops.planning.targets import Target, find_targets, gpus_meant
+from kgops.planning.targets import Target, find_targets, selected_gpus
 from kgops.settings import find_home
 from kgops.supervisor.filtering_preview import filtered
 from kgops.supervisor.plan_per_gpu import Placed, plan_for, plan_here
@@ -147,11 +147,11 @@ def _jobs_and_targets(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target
     if gpu == "cpu":
         requested = with_flags(job, own)
         return [(replace(on_the_cpu(requested), gpu=replace(requested.gpu, wanted=None)), None)]
-    if gpu is not None and known_by_short_name(gpu) is not None and not gpus_meant(gpu):
+    if gpu is not None and known_by_short_name(gpu) is not None and not selected_gpus(gpu):
         requested = with_flags(job, given)
         return [(requested, target) for target in find_targets(gpu)]
     here = find_targets(gpu) if gpu == "all" else []
-    if gpu not in (None, "auto", "all") and not gpus_meant(gpu):
+    if gpu not in (None, "auto", "all") and not selected_gpus(gpu):
         find_targets(gpu)  # raises: no GPU has that name
     if here:  # one plan per GPU, whose command names that GPU
         return [(with_flags(job, {**given, "gpu": target.gpu_name}), None) for target in here]

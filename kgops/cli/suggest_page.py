@@ -14,7 +14,7 @@ from kgops.cli.disk import disk_line
 from kgops.cli.output import UNKNOWN, table
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import spelled
+from kgops.jobs.on_device import on_or_off
 from kgops.jobs.options import OPTIONS
 from kgops.jobs.text import one_line
 from kgops.planning.applied_options import BY_DEFAULT
@@ -252,7 +252,7 @@ def _options(planned: Planned, explain: bool) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    return UNKNOWN if value is None else str(spelled(value))
+    return UNKNOWN if value is None else str(on_or_off(value))
 
 
 def _choices(planned: Planned) -> list[Choice]:
@@ -266,9 +266,9 @@ def _default_reason(choice: Choice, suggestion: Suggestion | None) -> str | None
     """Return a reason for an option if neither a rule nor the worker gives one."""
     option = choice.option
     if choice.chosen_by == BY_DEFAULT and suggestion is not None:
-        if option == "batch_size" and suggestion.subject.learns:
+        if option == "batch_size" and suggestion.job_size.trains:
             return _batch_size_reason(suggestion)
-        if option == "gradient_checkpointing" and suggestion.subject.learns:
+        if option == "gradient_checkpointing" and suggestion.job_size.trains:
             return _checkpointing_reason(suggestion)
         if option == "compile":
             return "no benchmark here shows that it pays; a profile or --compile turns it on"
@@ -299,7 +299,7 @@ def _estimate_line(suggestion: Suggestion) -> str:
 def _parts(suggestion: Suggestion) -> list[str]:
     best = suggestion.best
     rows = [
-        (row.part, f"{row.size / _MIB:,.1f}", "yes" if row.is_measured else "not yet", row.says)
+        (row.part, f"{row.size / _MIB:,.1f}", "yes" if row.is_measured else "not yet", row.description)
         for row in best.estimate.explain()
     ]
     rows.append(("total", f"{best.estimate.total_mib:,.1f}", "", f"peak, while {best.estimate.phase}"))
@@ -312,7 +312,7 @@ def _parts(suggestion: Suggestion) -> list[str]:
 
 def _graph_line(suggestion: Suggestion) -> list[str]:
     """Return the published size of a graph that is not downloaded."""
-    counts = suggestion.subject.counts
+    counts = suggestion.job_size.counts
     if not counts.published:
         return []
     size = f"{counts.entities:,} entities, {counts.relations:,} relations, {counts.train:,} training triples"
@@ -352,7 +352,7 @@ def _less_written(planned: Planned) -> list[str]:
 
 
 def _expected(suggestion: Suggestion) -> dict[str, Any] | None:
-    speed = suggestion.known.pace
+    speed = suggestion.corrections.time
     if speed is None:
         return None
     middle, low, high = speed.expected_s(suggestion.best.seconds)

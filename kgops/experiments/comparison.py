@@ -24,9 +24,9 @@ from kgops.experiments.summary import as_measurements
 from kgops.experiments.trial_result import read_run
 from kgops.jobs.job import LONGEST_LABEL, Job
 from kgops.jobs.placeholders import fill_in
-from kgops.jobs.temporary_environment import lent
+from kgops.jobs.temporary_environment import temporary_variables
 from kgops.jobs.text import one_line
-from kgops.jobs.trials import of_turn, read_turns
+from kgops.jobs.trials import read_trials, trial_of
 from kgops.planning.resolve import for_worker, resolve
 from kgops.settings import Home
 from kgops.supervisor import locks, machine_load
@@ -222,7 +222,7 @@ def _rounds_of_one_run(context: Context, bench: Bench, comparison: PairedCompari
     job = replace(job, settings={**job.settings, "command": command})
     trial = _supervised(context, bench, job, comparison.name, f"{when} of {comparison.rounds}")
     run = runs.get(context.conn, trial.run) if trial.run is not None else None
-    values = read_turns(RunFolder(context.home.runs / run.folder).results) if run is not None else None
+    values = read_trials(RunFolder(context.home.runs / run.folder).results) if run is not None else None
     if values is None or trial.values["trouble"]:
         benches.end(context.conn, bench.id, time.time())
         raise KgopsError(
@@ -232,7 +232,7 @@ def _rounds_of_one_run(context: Context, bench: Bench, comparison: PairedCompari
     for index, number in enumerate(rounds):
         for name in _missing(context, bench, comparison, number):
             base, other = (
-                _Trial(trial.run, of_turn(values, one, index)) for one in (comparison.baseline, name)
+                _Trial(trial.run, trial_of(values, one, index)) for one in (comparison.baseline, name)
             )
             _keep(context, bench, number, name, base, other, load)
 
@@ -270,7 +270,7 @@ def _supervised(context: Context, bench: Bench, job: Job, name: str, when: str) 
     # Exclusive: no other run uses the GPU meanwhile; for CPU runs the queue ensures it.
     job = replace(job, label=label, gpu=replace(job.gpu, exclusive=True))
     resolved = resolve(job)
-    with lent(for_worker(resolved.environment, os.environ)):
+    with temporary_variables(for_worker(resolved.environment, os.environ)):
         planned = plan(resolved, context.home, context.conn)
         try:
             refuse_what_cannot_fit(planned)

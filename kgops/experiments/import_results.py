@@ -13,8 +13,8 @@ from typing import Any
 from kgops.errors import BadInput
 from kgops.experiments.summary import as_measurements
 from kgops.jobs.foreign_json import read_any
-from kgops.jobs.json_checks import ANY, Maybe, misfit_in
-from kgops.jobs.timestamps import is_moment
+from kgops.jobs.json_checks import ANY, Maybe, schema_error
+from kgops.jobs.timestamps import is_timestamp
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import Connection
@@ -93,7 +93,7 @@ def import_file(conn: Connection, path: Path) -> Imported:
 
 
 def _bench(conn: Connection, path: Path, body: Any) -> Imported:
-    _refuse(path, misfit_in(body, _BENCH, "benchmark"))
+    _refuse(path, schema_error(body, _BENCH, "benchmark"))
     if body["ended_at"] is None:
         raise BadInput(f"{path}: the benchmark is not finished", "export it again when it is finished")
     names = [one["name"] for one in body["plan"]["variants"]]
@@ -133,7 +133,7 @@ def _pair(path: Path, record: Mapping[str, Any], names: list[str]) -> Pair:
 
 def _metrics(conn: Connection, path: Path, body: list[Any]) -> Imported:
     """Single values; those of a benchmark come with the import of the benchmark."""
-    _refuse(path, misfit_in(body, [_METRIC], "metrics"))
+    _refuse(path, schema_error(body, [_METRIC], "metrics"))
     here = {_identity(m) for m in measurements.page(conn)}
     new = []
     for one in body:
@@ -169,4 +169,4 @@ def _twice(pairs: list[Pair]) -> str | None:
 
 
 def _bad_time(at: float) -> str | None:
-    return None if is_moment(at) else f"not a valid time: {at!r}"
+    return None if is_timestamp(at) else f"not a valid time: {at!r}"

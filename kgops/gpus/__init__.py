@@ -1,4 +1,4 @@
-"""GPUs: what NVML says of them and what is known of their models.
+"""GPUs: readings from NVML and facts about known models.
 
 Nothing is imported here: the supervisor loads `sampler` and `processes` alone and pays for every line.
 """

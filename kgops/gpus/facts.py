@@ -1,4 +1,4 @@
-"""What rules and plans must know of the GPU a run will get, read here or known by the model's name."""
+"""GPU facts for rules and plans: of a GPU of this machine or of a known model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["GpuFacts", "TorchBuild", "facts_here", "facts_of_known", "facts_of_r
 class TorchBuild:
     version: tuple[int, int]
     cuda: tuple[int, int] | None  # None: a CPU build
-    is_wheel: bool = True  # as PyTorch publishes it; somebody's own build may have kernels for any GPU
+    is_wheel: bool = True  # as PyTorch publishes it; another build may have kernels for any GPU
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """None is unknown, and a rule that would need it stays silent."""
+    """None is unknown; rules that need the fact then change nothing."""
 
     name: str
     compute_capability: tuple[int, int] | None
@@ -37,7 +37,7 @@ class GpuFacts:
 
 
 def facts_of_known(gpu: KnownGpu) -> GpuFacts:
-    """Of a GPU that is not here: nothing is assumed of the machine or the torch it will be used with."""
+    """Facts of a GPU that is not in this machine: machine and torch are unknown."""
     return GpuFacts(gpu.title, gpu.compute_capability, model=gpu.short_name)
 
 
@@ -54,24 +54,24 @@ def facts_of_reading(gpu: GpuReading) -> GpuFacts:
 
 
 def facts_here(gpu_request: str | None) -> GpuFacts | None:
-    """Of the GPU that a job asks for, as `WantedGpus` reads it; None where there is none.
-
-    While the choice among several is open, the one of least compute capability: what suits it suits all.
-    """
+    """Facts of the GPU that a job requests; None where there is none. Of several GPUs the one of least compute
+    capability, since a plan for it suits the others."""
     opened = open_nvml()
     if not isinstance(opened, Nvml):
         return None
     with opened:
         gpus = [gpu for gpu in opened.gpus() if gpu.problem is None]
     wanted = WantedGpus.read(gpu_request)
-    asked = [gpu for gpu in gpus if wanted.includes(str(gpu.index), gpu.uuid)]
-    known = [gpu for gpu in asked if gpu.compute_capability is not None]
-    chosen = min(known, key=lambda gpu: gpu.compute_capability or (0, 0), default=asked[0] if asked else None)
+    candidates = [gpu for gpu in gpus if wanted.includes(str(gpu.index), gpu.uuid)]
+    known = [gpu for gpu in candidates if gpu.compute_capability is not None]
+    chosen = min(
+        known, key=lambda gpu: gpu.compute_capability or (0, 0), default=candidates[0] if candidates else None
+    )
     return None if chosen is None else facts_of_reading(chosen)
 
 
 def torch_build() -> TorchBuild | None:
-    """By the package's own files: importing torch takes a second and 200 MB."""
+    """Read from torch's package files: importing torch takes a second and 200 MB."""
     try:
         text = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -87,5 +87,5 @@ def torch_build() -> TorchBuild | None:
 
 
 def _numbers(version: str) -> tuple[int, int] | None:
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else None

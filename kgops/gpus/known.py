@@ -1,8 +1,7 @@
-"""GPU models by name: what a planner needs to know of a GPU that is not in this machine.
+"""Known GPU models: memory, bandwidth and compute rates, for planning without the GPU.
 
-The metrics are claims of data sheets (dense rates, boost clock), good for ordering settings and wrong by
-some factor as absolutes; a measurement of this machine goes before them. The memory of a GPU that *is* in
-the machine comes from the driver, never from here.
+The numbers are from data sheets (dense rates, boost clock): good for ranking options, off by some factor as absolutes.
+Measurements of this machine take precedence. Memory of a GPU in the machine comes from the driver.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 __all__ = ["KnownGpu", "known_by_name", "known_by_short_name", "short_names"]
 
 # Sources. Compute capability: NVIDIA's list "CUDA GPU Compute Capability". Bandwidth and rates: NVIDIA's data
-# sheets and architecture white papers of each GPU, dense (a sheet's "with sparsity" metric halved), at boost
+# sheets and architecture white papers of each GPU, dense (a "with sparsity" number halved), at boost
 # clock; on GeForce GPUs half precision is the rate with sums in fp32, half of that with sums in fp16. Pascal but
 # for the P100 multiplies fp16 at 1/64 of its fp32 rate (GP102 and GP104, "CUDA C++ Programming Guide", arithmetic
 # throughput for 6.1). Turing: "NVIDIA Turing GPU Architecture", appendix A and table of TU102 to TU106; Ampere:
@@ -129,7 +128,7 @@ _BY_SHORT_NAME = {gpu.short_name: gpu for gpu in _GPUS}
 
 # Names as NVML spells them; drivers before 465 left out the "NVIDIA " that is taken off before matching.
 # Each pattern must match to the end: an "RTX 4090 Laptop GPU", a "3090 Ti", a "V100S", an "H100 NVL" and an
-# "L40" are other GPUs with other metrics, and no known GPU is better than the wrong one.
+# "L40" are other GPUs with other numbers, and no known GPU is better than the wrong one.
 _PATTERNS: tuple[tuple[str, str], ...] = (
     ("t4", r"(Tesla )?T4"),
     ("v100", r"Tesla V100-(SXM2|PCIE|DGXS|FHHL)-16GB(-LS|-N)?"),
@@ -180,7 +179,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
 _BY_TYPED_NAME = {short.replace("-", ""): gpu for short, gpu in _BY_SHORT_NAME.items()}
 _COMPILED = tuple((short, re.compile(pattern)) for short, pattern in _PATTERNS)
 
-_SLICE = re.compile(r"(?P<GPU>.+) MIG (?P<sevenths>[1-7])g\.(?P<gigabytes>\d+)gb(\+.+)?")
+_SLICE = re.compile(r"(?P<gpu>.+) MIG (?P<sevenths>[1-7])g\.(?P<gigabytes>\d+)gb(\+.+)?")
 
 
 def short_names() -> tuple[str, ...]:
@@ -202,10 +201,12 @@ def _as_typed(name: str) -> str:
 
 def known_by_name(nvml_name: str) -> KnownGpu | None:
     """The GPU that NVML names so, or None. A MIG slice is its GPU with the slice's share of everything."""
-    part = _SLICE.fullmatch(nvml_name.strip())
-    if part is not None:
-        whole = known_by_name(part["gpu"])
-        return None if whole is None else _share(whole, int(part["sevenths"]), int(part["gigabytes"]))
+    mig_slice = _SLICE.fullmatch(nvml_name.strip())
+    if mig_slice is not None:
+        whole = known_by_name(mig_slice["gpu"])
+        return (
+            None if whole is None else _share(whole, int(mig_slice["sevenths"]), int(mig_slice["gigabytes"]))
+        )
     bare = nvml_name.strip().removeprefix("NVIDIA ")
     for short, pattern in _COMPILED:
         if pattern.fullmatch(bare):
@@ -214,7 +215,7 @@ def known_by_name(nvml_name: str) -> KnownGpu | None:
 
 
 def _share(whole: KnownGpu, sevenths: int, gigabytes: int) -> KnownGpu:
-    # A GPU is cut in seven parts of its CPUs and eight of its memory and bandwidth. The name gives
+    # MIG divides a GPU into seven parts of its multiprocessors and eight of its memory and bandwidth. The name gives
     # the memory rounded, so find the eighths it stands for; a slice really has a little less than that.
     eighths = min(8, max(1, round(gigabytes * 1024 / (whole.memory_mib / 8))))
     return replace(

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says of the GPUs of this machine; None wherever it has no answer.
+"""Reads GPUs of this machine through NVML; None where the driver has no answer.
 
 Standard library only until a driver library was found: on a machine without one, pynvml (6 MB, 25 ms)
 is never imported. Indexes are NVML's, in PCI order: CUDA may count the same GPUs in another order and
@@ -49,8 +49,8 @@ def open_nvml() -> Nvml | NvmlProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fixed:
-    """What a GPU keeps for life, asked once: its handle and names."""
+class _Identity:
+    """Handle and names of a GPU, which never change."""
 
     handle: Any
     uuid: str | None
@@ -80,7 +80,7 @@ class Nvml:
     def __init__(self, pynvml: Any, count: int) -> None:
         self._pynvml = pynvml
         self._count = count
-        self._fixed: dict[int, _Fixed] = {}
+        self._identities: dict[int, _Identity] = {}
         self._uuids: dict[int, str] = {}
         self._open = True
         self._abandoned = False
@@ -111,13 +111,13 @@ class Nvml:
         return self._count
 
     def driver_version(self) -> str | None:
-        said = self._ask_system(self._pynvml.nvmlSystemGetDriverVersion)
-        return None if said is None else str(said)
+        version = self._ask_system(self._pynvml.nvmlSystemGetDriverVersion)
+        return None if version is None else str(version)
 
     def cuda_version(self) -> tuple[int, int] | None:
         """The newest CUDA this driver can run, not the one torch was built with."""
-        said = self._ask_system(self._pynvml.nvmlSystemGetCudaDriverVersion)
-        return None if said is None else (said // 1000, said % 1000 // 10)
+        version = self._ask_system(self._pynvml.nvmlSystemGetCudaDriverVersion)
+        return None if version is None else (version // 1000, version % 1000 // 10)
 
     def gpus(self) -> tuple[GpuReading, ...]:
         """Every GPU, read now. A lost GPU is one reading with a `problem`; the others stay whole."""
@@ -125,14 +125,14 @@ class Nvml:
 
     def _gpu(self, index: int) -> GpuReading:
         try:
-            fixed = self._fixed.get(index) or self._meet(index)
-            return self._read(index, fixed)
+            identity = self._identities.get(index) or self._identify(index)
+            return self._read(index, identity)
         except _GpuGone as gone:
             # A GPU that comes back may have another handle: meet it anew.
-            self._fixed.pop(index, None)
+            self._identities.pop(index, None)
             return silent_gpu(index, self._uuids.get(index), gone.problem)
 
-    def _meet(self, index: int) -> _Fixed:
+    def _identify(self, index: int) -> _Identity:
         pynvml = self._pynvml
         try:
             self._check()
@@ -145,23 +145,23 @@ class Nvml:
         capability = self._ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
         # Only GPUs with MIG answer this at all, and the answer can change while we watch.
         may_have_slices = self._ask(pynvml.nvmlDeviceGetMigMode, handle) is not None
-        fixed = _Fixed(handle, uuid, name, capability, may_have_slices)
-        self._fixed[index] = fixed
-        return fixed
+        identity = _Identity(handle, uuid, name, capability, may_have_slices)
+        self._identities[index] = identity
+        return identity
 
-    def _read(self, index: int, fixed: _Fixed) -> GpuReading:
-        pynvml, handle = self._pynvml, fixed.handle
+    def _read(self, index: int, identity: _Identity) -> GpuReading:
+        pynvml, handle = self._pynvml, identity.handle
         memory = self._memory(handle)
         rates = self._ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
         power_mw = self._ask(pynvml.nvmlDeviceGetPowerUsage, handle)
         limit_mw = self._ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-        mode = self._ask(pynvml.nvmlDeviceGetMigMode, handle) if fixed.may_have_slices else None
+        mode = self._ask(pynvml.nvmlDeviceGetMigMode, handle) if identity.may_have_slices else None
         mig_enabled = None if mode is None else mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
         return GpuReading(
             index=index,
-            uuid=fixed.uuid,
-            name=fixed.name,
-            compute_capability=fixed.compute_capability,
+            uuid=identity.uuid,
+            name=identity.name,
+            compute_capability=identity.compute_capability,
             memory_total_mib=memory.total_mib,
             memory_used_mib=memory.used_mib,
             memory_free_mib=memory.free_mib,
@@ -179,14 +179,14 @@ class Nvml:
 
     def _slices(self, gpu: Any) -> Iterator[SliceReading]:
         pynvml = self._pynvml
-        places = self._ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
-        for place in range(places):
-            handle = self._ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, place)
+        slots = self._ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
+        for slot in range(slots):
+            handle = self._ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, slot)
             if handle is None:
                 continue  # a place that no slice was made in
             memory = self._memory(handle)
             yield SliceReading(
-                index=place,
+                index=slot,
                 uuid=self._uuid(handle),
                 name=self._name(handle),
                 memory_total_mib=memory.total_mib,
@@ -198,12 +198,12 @@ class Nvml:
             )
 
     def _uuid(self, handle: Any) -> str | None:
-        said = self._ask(self._pynvml.nvmlDeviceGetUUID, handle)
-        return None if said is None else str(said)
+        uuid = self._ask(self._pynvml.nvmlDeviceGetUUID, handle)
+        return None if uuid is None else str(uuid)
 
     def _name(self, handle: Any) -> str | None:
-        said = self._ask(self._pynvml.nvmlDeviceGetName, handle)
-        return None if said is None else str(said)
+        name = self._ask(self._pynvml.nvmlDeviceGetName, handle)
+        return None if name is None else str(name)
 
     def _memory(self, handle: Any) -> _Memory:
         pynvml = self._pynvml
@@ -219,11 +219,11 @@ class Nvml:
     def _temperature(self, handle: Any) -> int | None:
         pynvml = self._pynvml
         # CUDA 14 removes the old call, drivers before 570 lack the new one, and so does nvidia-ml-py 12.560.
-        for name in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
-            call = getattr(pynvml, name, None)
-            said = None if call is None else self._ask(call, handle, pynvml.NVML_TEMPERATURE_GPU)
-            if said is not None:
-                return int(said)
+        for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
+            call = getattr(pynvml, function, None)
+            degrees = None if call is None else self._ask(call, handle, pynvml.NVML_TEMPERATURE_GPU)
+            if degrees is not None:
+                return int(degrees)
         return None
 
     def _processes(self, handle: Any) -> tuple[ProcessReading, ...] | None:

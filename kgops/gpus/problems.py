@@ -1,4 +1,4 @@
-"""What is in the way when GPUs cannot be read, and what to do about it."""
+"""Problems that keep GPUs from being read, with hints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of each GPU a process tree holds, and by which PIDs the driver speaks of it."""
+"""GPU memory of a process tree, also inside containers, where the driver reports other PIDs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 from kgops.gpus.readings import GpuReading, ProcessReading, Snapshot
 
-__all__ = ["Held", "TreeMemory", "Way", "all_processes", "sees_host_pids", "tree_memory_mib"]
+__all__ = ["HeldMemory", "MemorySource", "TreeMemory", "all_processes", "sees_host_pids", "tree_memory_mib"]
 
 
 def sees_host_pids() -> bool:
@@ -30,11 +30,11 @@ def tree_memory_mib(
     none, an unlisted tree says nothing, and the answer is None. The slices of a GPU count for the GPU.
     """
     same_pids = sees_host_pids() if host_pids is None else host_pids
-    found: dict[str, int | None] = {}
+    held: dict[str, int | None] = {}
     for gpu in gpus:
         if gpu.uuid is not None:
-            found[gpu.uuid] = _tree_on_gpu(all_processes(gpu), pids, same_pids)
-    return found
+            held[gpu.uuid] = _tree_on_gpu(all_processes(gpu), pids, same_pids)
+    return held
 
 
 def all_processes(gpu: GpuReading) -> tuple[ProcessReading, ...] | None:
@@ -42,10 +42,10 @@ def all_processes(gpu: GpuReading) -> tuple[ProcessReading, ...] | None:
     if not gpu.slices:
         return gpu.processes
     joined: list[ProcessReading] = []
-    for part in gpu.slices:
-        if part.processes is None:
+    for mig_slice in gpu.slices:
+        if mig_slice.processes is None:
             return gpu.processes
-        joined.extend(part.processes)
+        joined.extend(mig_slice.processes)
     return tuple(joined)
 
 
@@ -65,22 +65,22 @@ def _tree_on_gpu(
     return total
 
 
-Way = Literal["processes", "memory change"]
+MemorySource = Literal["processes", "memory change"]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Memory that one process tree holds on the GPU where it holds most, and how that was found; None is unknown."""
+class HeldMemory:
+    """Memory of a process tree on the GPU where it holds most, and how it was determined; None is unknown."""
 
     mib: int | None
-    way: Way | None
+    source: MemorySource | None
 
 
 class TreeMemory:
     """Follows the memory of one process tree, also where the driver does not name its processes.
 
     In a container the driver speaks of other PIDs or of none. There the change of a GPU's memory since
-    before the tree used it is the tree's, as long as nobody else used that GPU.
+    before the tree used it is the tree's, as long as no other process used that GPU.
     """
 
     def __init__(self, own_gpus: Collection[str], born_at: float | None) -> None:
@@ -91,15 +91,19 @@ class TreeMemory:
         self._before: dict[str, GpuReading] = {}
         self._first = True
 
-    def of(self, snapshot: Snapshot, pids: Collection[int], *, host_pids: bool | None = None) -> Held:
+    def of(self, snapshot: Snapshot, pids: Collection[int], *, host_pids: bool | None = None) -> HeldMemory:
         if self._first and snapshot.gpus:
             self._first = False
             self._before = self._untouched(snapshot)
         named = list(tree_memory_mib(snapshot.gpus, pids, host_pids=host_pids).values())
         known = [mib for mib in named if mib is not None]
         if known and (any(known) or None not in named):
-            return Held(max(known), "processes")
-        return Held(change, "memory change") if (change := self._change(snapshot)) is not None else _UNKNOWN
+            return HeldMemory(max(known), "processes")
+        return (
+            HeldMemory(change, "memory change")
+            if (change := self._change(snapshot)) is not None
+            else _UNKNOWN
+        )
 
     def _untouched(self, snapshot: Snapshot) -> dict[str, GpuReading]:
         """The GPUs as they were before the tree's first CUDA call."""
@@ -116,12 +120,12 @@ class TreeMemory:
 
 # A worker is still loading torch then, which takes a second; a reading later than that may hold its context.
 _FIRST_CUDA_CALL_S = 0.5
-_UNKNOWN = Held(None, None)
+_UNKNOWN = HeldMemory(None, None)
 
 
 def _change_of(before: GpuReading, now: GpuReading) -> int | None:
     if before.memory_used_mib is None or now.memory_used_mib is None:
         return None
-    # Whoever was listed before and has left took memory along: the difference says nothing any more.
+    # A process that ended meanwhile freed memory: the difference is then meaningless.
     left = {p.pid for p in before.processes or ()} - {p.pid for p in now.processes or ()}
     return None if left else max(now.memory_used_mib - before.memory_used_mib, 0)

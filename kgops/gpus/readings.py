@@ -1,4 +1,4 @@
-"""What a GPU says of itself at one moment, as plain values; None wherever the driver has no answer."""
+"""GPU readings at one time, as plain values; None where the driver has no answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ProcessReading:
 
 @dataclass(frozen=True, slots=True)
 class SliceReading:
-    """One MIG device: a place of its own to run, named to CUDA by its uuid."""
+    """One MIG device, named to CUDA by its uuid."""
 
     index: int
     uuid: str | None
@@ -50,7 +50,7 @@ class SliceReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU at one moment. `problem` is set when the GPU as a whole does not answer.
+    """One GPU at one time. `problem` is set when the GPU as a whole does not answer.
 
     `memory_accounting` says how used and free were counted: "v2" keeps the driver's reserve apart, "v1"
     (older drivers) counts it as used, and then `memory_reserved_mib` is None.

@@ -1,4 +1,4 @@
-"""GPUs read in a thread of its own, so that nobody ever waits for a driver."""
+"""Samples GPUs in a separate thread, so that no caller waits for the driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["GpuSampler"]
 
 
 class GpuSampler:
-    """Reads the GPUs in a thread of its own, so that nobody ever waits for a driver.
+    """Reads the GPUs in a separate thread, so that no caller waits for the driver.
 
     The thread opens NVML, reads, and shuts NVML down itself: no call can be under way at the shutdown,
     however slow the driver is.
@@ -49,12 +49,12 @@ class GpuSampler:
         return self._newest
 
     def first(self, timeout_s: float) -> Snapshot | None:
-        """Waits for the first round, no longer than asked; unlike a driver, Ctrl-C ends the waiting."""
+        """Waits up to `timeout_s` for the first round; Ctrl-C ends the waiting."""
         self._has_read.wait(timeout_s)
         return self._newest
 
     def stop(self, timeout_s: float = 2.0) -> bool:
-        """Waits for the driver call under way, no longer than asked; True once the thread has ended."""
+        """Waits up to `timeout_s` for the driver call under way; True once the thread has ended."""
         self._stopping.set()
         if (nvml := self._nvml) is not None:
             nvml.abandon()
@@ -73,10 +73,10 @@ class GpuSampler:
                 return
             number += 1
             took_s = time.monotonic() - started
-            self._tell(Snapshot(number, time.time(), took_s, (), None, None, opened))
+            self._publish(Snapshot(number, time.time(), took_s, (), None, None, opened))
             self._stopping.wait(max(self.retry_s, self._interval_s))
 
-    def _tell(self, snapshot: Snapshot) -> None:
+    def _publish(self, snapshot: Snapshot) -> None:
         self._newest = snapshot
         self._has_read.set()
 
@@ -91,7 +91,7 @@ class GpuSampler:
                     driver, cuda = nvml.driver_version(), nvml.cuda_version()
                 took_s = time.monotonic() - started
                 number += 1
-                self._tell(Snapshot(number, time.time(), took_s, gpus, driver, cuda, None))
+                self._publish(Snapshot(number, time.time(), took_s, gpus, driver, cuda, None))
                 # A driver slower than the interval gets a rest between rounds all the same.
                 self._stopping.wait(max(self._interval_s - took_s, min(took_s, self._interval_s)))
         except ReadingAbandoned:

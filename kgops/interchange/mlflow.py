@@ -16,7 +16,7 @@ from kgops.jobs.destination import must_be_free, plain_name
 from kgops.jobs.files import NotAFile, read_regular
 from kgops.jobs.numbers import finite_json
 from kgops.jobs.text import one_line
-from kgops.jobs.timestamps import is_moment
+from kgops.jobs.timestamps import is_timestamp
 from kgops.supervisor.run_json import write_runs
 from storage.transfer import Rows
 
@@ -162,7 +162,7 @@ def _write_all(folder: Path, entries: Iterator[tuple[str, str]]) -> None:
 
 
 def _ms(at: float | None) -> int | None:
-    return None if at is None or not is_moment(at) else int(at * 1000)
+    return None if at is None or not is_timestamp(at) else int(at * 1000)
 
 
 def _yaml(table: Mapping[str, Any]) -> str:

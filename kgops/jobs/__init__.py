@@ -1,1 +1,1 @@
-"""Jobs, options and events: what a console and a worker say to each other. Neither torch nor SQL here."""
+"""Jobs, options and events: the data exchanged between console and worker, without torch or SQL."""

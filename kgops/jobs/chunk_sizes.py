@@ -1,6 +1,6 @@
-"""How work is cut into pieces where a job does not say: what workers cut by, and what a memory estimate predicts with.
+"""Default batch, block and chunk sizes, for workers and memory estimates.
 
-`tests/planning/test_estimate.py` holds these together with the workers' own, since this room loads no torch.
+`tests/planning/test_estimate.py` compares these with the workers' own, since this package loads no torch.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = [
     "TRACIN_AGREEMENT_TRAINS",
     "TRACIN_BLOCK",
     "TRACIN_CHUNK",
-    "TRACIN_FOUND_IN_RECORD",
     "TRACIN_INDEX_BLOCK",
+    "TRACIN_INFLUENCES_IN_RECORD",
     "TRACIN_MERGED_COLUMNS",
     "TRACIN_ROWS_AT_ONCE",
     "TRACIN_TANGENT_GROUPS",
     "TRACIN_TESTS",
     "TRACIN_TESTS_IN_RECORD",
     "TRACIN_TEST_BYTES",
-    "TRACIN_TOP_K_OF_A_RUN",
-    "TRACIN_TORN_AT_ONCE",
+    "TRACIN_TIES_AT_ONCE",
+    "TRACIN_TOP_K_DEFAULT",
     "TRACIN_VALIDATED_TESTS",
     "TRAIN_BATCH",
     "TRAIN_LOSS",
@@ -52,12 +52,12 @@ TRACIN_TESTS = 4096  # at most at once
 TRACIN_ROWS_AT_ONCE = 128
 TRACIN_TANGENT_GROUPS = 64  # on a CPU; a GPU takes all of a block
 TRACIN_MERGED_COLUMNS = 2048  # of scores that wait for ranking
-TRACIN_TORN_AT_ONCE = 16  # tests whose last place is shared
-TRACIN_TOP_K_OF_A_RUN = 100  # with --run, or where no file is named
+TRACIN_TIES_AT_ONCE = 16  # tests with ties at the last rank
+TRACIN_TOP_K_DEFAULT = 100  # with --run, or where no file is named
 TRACIN_TESTS_IN_RECORD = 2000  # the files that are named have all
-TRACIN_FOUND_IN_RECORD = 50  # proponents, and opponents, of each of these
-TRACIN_VALIDATED_TESTS = 50  # whose finds --validate deletes together
-TRACIN_AGREEMENT_TESTS = 16  # that options which change scores are judged by
+TRACIN_INFLUENCES_IN_RECORD = 50  # proponents, and opponents, of each of these
+TRACIN_VALIDATED_TESTS = 50  # whose influences --validate deletes together
+TRACIN_AGREEMENT_TESTS = 16  # sample on which options that change scores are checked
 TRACIN_AGREEMENT_TRAINS = 20_000
 REGRESS_BATCH = 16  # windows
 REGRESS_FRAMES = 5  # of a window
@@ -67,6 +67,6 @@ REGRESS_VALIDATION_SHARE = 0.15  # of a flight's windows, its last ones
 LARGEST_ALL_SCORES = 256 << 20  # bytes of all scores of a tile, where all are kept
 
 
-def loss_chunk(asked: int | None, batch_size: int, device: str) -> int:
+def loss_chunk(requested: int | None, batch_size: int, device: str) -> int:
     """Entities scored at once in a training step, on "cuda" or "cpu"."""
-    return asked if asked is not None else max(256, LOSS_SCORES[device] // batch_size)
+    return requested if requested is not None else max(256, LOSS_SCORES[device] // batch_size)

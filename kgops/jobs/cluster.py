@@ -1,4 +1,4 @@
-"""Where a job is to be done: here, by a Slurm cluster, or by a Ray cluster."""
+"""Cluster request of a job: this machine, Slurm or Ray, and its settings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from kgops.jobs.keys import Key, at_least, one_of
 
-__all__ = ["HERE", "KEYS", "PLACES", "PlaceAsk", "problems_of"]
+__all__ = ["CLUSTERS", "KEYS", "THIS_MACHINE", "ClusterRequest", "problems_of"]
 
-PLACES = ("slurm", "ray")
+CLUSTERS = ("slurm", "ray")
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceAsk:
-    """`where` None is this machine. The rest is handed on to Slurm as it stands, `address` to Ray."""
+class ClusterRequest:
+    """`where` None is this machine. `address` is for Ray; the rest is passed to Slurm unchanged."""
 
     where: str | None = None
     partition: str | None = None
@@ -29,7 +29,7 @@ class PlaceAsk:
     address: str | None = None
 
 
-HERE = PlaceAsk()
+THIS_MACHINE = ClusterRequest()
 
 
 def _time(value: str) -> str | None:
@@ -39,7 +39,7 @@ def _time(value: str) -> str | None:
 
 
 KEYS = (
-    Key("where", "str", check=one_of(*PLACES)),
+    Key("where", "str", check=one_of(*CLUSTERS)),
     Key("partition", "str"),
     Key("time", "str", check=_time),
     Key("gres", "str"),
@@ -53,20 +53,20 @@ KEYS = (
 
 
 def problems_of(table: dict[str, Any], workload: str) -> list[str]:
-    """What does not go together."""
-    where, problems = table["where"], []
-    unsaid = {key.name: key.default for key in KEYS}
-    others = [name for name, value in table.items() if name != "where" and value not in (unsaid[name], [])]
-    if where is None and others:
-        problems.append(f"on.{others[0]}: has no meaning without on.where")
-    if where == "slurm" and table["address"]:
+    """Problems of the `on` table."""
+    cluster, problems = table["where"], []
+    defaults = {key.name: key.default for key in KEYS}
+    others = [name for name, value in table.items() if name != "where" and value not in (defaults[name], [])]
+    if cluster is None and others:
+        problems.append(f"on.{others[0]}: needs on.where")
+    if cluster == "slurm" and table["address"]:
         problems.append("on.address: is for Ray")
-    if where == "ray":
+    if cluster == "ray":
         problems += [f"on.{name}: is for Slurm" for name in others if name not in ("address", "tasks")]
         if workload != "tracin":
-            problems.append(f"on.where: Ray shares out TracIn runs; a {workload} runs here or on Slurm")
+            problems.append(f"on.where: Ray runs tracin only; {workload} runs here or on Slurm")
     if table["tasks"] != 1 and workload != "tracin":
-        problems.append(f"on.tasks: a TracIn run is cut into tasks; a {workload} is one")
+        problems.append(f"on.tasks: only tracin is split into tasks; {workload} is one task")
     for name, value in table.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and not text.isprintable():  # a line feed would end the line of #SBATCH

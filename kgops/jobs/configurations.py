@@ -1,7 +1,7 @@
-"""Configurations of the regression project, as they are: YAML files of flat keys, read into a job's table.
+"""Reads YAML configurations of the original regression project into a job's table.
 
-Every key that its `main.py --config` knows is known here. What kgops does otherwise is not dropped in silence:
-it is listed in the job as `left_out`, with the reason, and the run says so.
+All keys of its `main.py --config` are accepted. Keys that kgops does not support are listed in the job as `left_out`,
+with the reason, and the run reports them.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ __all__ = ["LEFT_OUT", "job_table", "names", "read"]
 LARGEST = 1 << 17  # those that ship have 1 to 3 KB; nested brackets take PyYAML a second for 5 KB
 _SUFFIXES = (".yaml", ".yml")
 
-_ELSEWHERE = "a run's results, checkpoints and log lie in its folder; output_directory gets a copy"
-_ALL_FRAMES = "every frame of a file counts, as it is: choose and cut frames before writing it"
-_NO_LOADING = "frames are read ahead of the step from mapped files: there is nothing to set"
-_NO_MINING = "every window is drawn once an epoch, whatever its error"
+_IN_RUN_FOLDER = "results, checkpoints and log are in the run's folder; output_directory gets a copy"
+_ALL_FRAMES = "all frames of a file are used unchanged: select and crop frames before writing it"
+_NO_LOADING = "frames are read ahead from mapped files: there is nothing to set"
+_NO_MINING = "every window is used once per epoch, whatever its error"
 
-# Keys and flags of theirs that have no counterpart, and what kgops does.
+# Unsupported keys and flags, and what kgops does instead.
 LEFT_OUT: dict[str, str] = {
-    **dict.fromkeys(("models_directory", "log_dir"), _ELSEWHERE),
+    **dict.fromkeys(("models_directory", "log_dir"), _IN_RUN_FOLDER),
     **dict.fromkeys(("filter_type", "cbh_min", "cbh_max", "swath_slice", "clahe_clip_limit"), _ALL_FRAMES),
     **dict.fromkeys(("hpc_mode", "pin_memory", "prefetch_factor"), _NO_LOADING),
     **dict.fromkeys(("hard_mining_k", "hard_mining_factor"), _NO_MINING),
-    "flights": "every flight in data_directory takes part, by the name of its file",
-    "no_plots": "a run's curves are drawn by `kgops show` and the screens, not by its worker",
+    "flights": "all flights in data_directory are used, named after their files",
+    "no_plots": "`kgops show` and the screens draw the curves",
 }
-_TWIN = {"no_pretrain": "pretrain", "no_final": "final"}
+_NEGATED = {"no_pretrain": "pretrain", "no_final": "final"}
 _COMPILE = ("torch_compile", "torch_compile_mode")
 _SCHEDULES = {"reducelronplateau": "plateau", "cosineannealinglr": "cosine", "none": "constant"}
 _SETTINGS = {key.name: key for key in KEYS}
-_KNOWN = dict.fromkeys((*_SETTINGS, *OPTIONS_OF_REGRESS, *_COMPILE, *_TWIN, *LEFT_OUT))
+_KNOWN = dict.fromkeys((*_SETTINGS, *OPTIONS_OF_REGRESS, *_COMPILE, *_NEGATED, *LEFT_OUT))
 
 
 def names() -> list[str]:
@@ -68,9 +68,9 @@ def job_table(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if name in OPTIONS_OF_REGRESS}
     if isinstance(given.get("architecture"), Mapping):
         settings["architecture"] = _architecture(given["architecture"], problems)
-    for name, twin in _TWIN.items():
+    for name, positive in _NEGATED.items():
         if _switch(given, name, problems):
-            settings[twin] = False
+            settings[positive] = False
     if _COMPILE[0] in given:
         mode = given.get(_COMPILE[1], "default") if _switch(given, _COMPILE[0], problems) else "off"
         options.setdefault("compile", mode)
@@ -117,16 +117,16 @@ def _parsed(text: str, source: str) -> dict[str, Any]:
     import yaml  # no other command needs it
 
     try:
-        found = yaml.safe_load(text)
+        table = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise BadJob(source, [f"not YAML: {' '.join(str(error).split())[:200]}"]) from error
     except (ArithmeticError, LookupError, AttributeError) as error:  # of a scalar with another's tag
         raise BadJob(source, [f"not YAML: {type(error).__name__} in one of its values"]) from error
-    if not isinstance(found, dict):
-        raise BadJob(source, [f"expected keys and values, found {describe(found)}"])
-    if problems := unreadable(found):
+    if not isinstance(table, dict):
+        raise BadJob(source, [f"expected keys and values, found {describe(table)}"])
+    if problems := unreadable(table):
         raise BadJob(source, problems)
-    return found
+    return table
 
 
 def _shipped() -> Path:

@@ -1,4 +1,4 @@
-"""What fixes a ConvE's shape: known to those who build the model and to those who predict its memory."""
+"""ConvE configuration: sizes and dropout, for building the model and for predicting its memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 1 << 20
 
 @dataclass(frozen=True)
 class ConvEConfig:
-    """What fixes a ConvE's shape and dropout. With `inverse`, relation r has rows 2r and 2r + 1.
+    """Sizes and dropout of a ConvE. With `inverse`, relation r has rows 2r and 2r + 1.
 
     Of `input_channels`, `embedding_height` and `embedding_width` any may be None: channels default to
     1 and the image to the one nearest to a square. `relation_dropout` is LibKGE's and unknown to PyKEEN.
@@ -55,7 +55,7 @@ class ConvEConfig:
             raise Usage(
                 f"a {self.kernel_height}x{self.kernel_width} kernel does not fit into the image of "
                 f"{2 * height}x{width} that head and relation make.",
-                hint="take a smaller kernel, or another embedding height and width.",
+                hint="choose a smaller kernel, or another embedding height and width.",
             )
 
     @property
@@ -113,6 +113,6 @@ def _image(dim: int, channels: int | None, height: int | None, width: int | None
     if channels < 1 or channels * height * width != dim:
         raise Usage(
             f"embedding_dim {dim} is not channels x height x width = {channels} x {height} x {width}.",
-            hint="leave embedding height and width away, or give factors of embedding_dim.",
+            hint="leave out embedding height and width, or give factors of embedding_dim.",
         )
     return channels, height, width

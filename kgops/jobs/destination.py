@@ -1,4 +1,4 @@
-"""Where exports are written: whole under their names or not there, and nothing is written over unasked."""
+"""Writes exports atomically; overwrites files only with --force."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def written(path: Path) -> Iterator[IO[bytes]]:
     path = path.resolve()
     half = path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
     try:
-        with half.open("xb") as file:  # in a folder of everybody's somebody may have put a link under a name
+        with half.open("xb") as file:  # in a shared folder a link may have this name
             yield file
         half.replace(path)
     finally:
@@ -41,10 +41,10 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
 def plain_name(name: str, taken: set[str]) -> str:
     """`name` as a file's name that means nothing to a shell or a path, and is not in `taken` yet."""
-    plain = re.sub(r"[^A-Za-z0-9_. -]", "_", name)[:_LONGEST_NAME].strip(". ") or "_"
-    found, n = plain, 1
-    while found in taken:
+    cleaned = re.sub(r"[^A-Za-z0-9_. -]", "_", name)[:_LONGEST_NAME].strip(". ") or "_"
+    free_name, n = cleaned, 1
+    while free_name in taken:
         n += 1
-        found = f"{plain}_{n}"
-    taken.add(found)
-    return found
+        free_name = f"{cleaned}_{n}"
+    taken.add(free_name)
+    return free_name

@@ -1,9 +1,8 @@
-"""Events: what a worker says, one JSON object a line.
+"""Events: reports of a worker, one JSON object a line.
 
 `{"event": "metric", "at": 1763692800.5, "name": "loss", "value": 0.25, "step": 3}`
 
-Fields nobody knows are left alone, so that an older supervisor reads a newer worker. A line that is
-no event is kept as a log line.
+Unknown fields are kept, so that an older supervisor reads a newer worker. Any other line is kept as a log line.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from kgops.jobs.timestamps import is_moment
+from kgops.jobs.timestamps import is_timestamp
 
 STARTED = "started"
 OPTION = "option"
@@ -122,8 +121,8 @@ def read(line: bytes, now: float) -> Event:
         missing = value is None and (not required or (kind == METRIC and name == "value"))
         if not missing and not _is(value, wanted):
             return _as_log(line, now)
-    # What it says holds, whatever its clock says: no list, page or store could show that moment.
-    return Event(kind, float(at) if is_moment(at) else now, body)
+    # An event with an impossible time keeps its content and gets the current time.
+    return Event(kind, float(at) if is_timestamp(at) else now, body)
 
 
 def is_metric(value: object) -> bool:

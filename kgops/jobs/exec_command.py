@@ -1,4 +1,4 @@
-"""The workload `exec`: any command, with values for what it should try after an out-of-memory."""
+"""The workload `exec`: any command, with values to try after an out-of-memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kgops.jobs.placeholders import FIELD
 from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.workload import Workload
 
-_MOST_ON_OOM = 100_000  # each fallback has a value of every name
+_MOST_OOM_VALUES = 100_000  # each fallback has a value of every name
 _NOT_FINITE = (float("inf"), float("-inf"))
 
 
@@ -29,8 +29,8 @@ def _check_exec(settings: dict[str, Any]) -> list[str]:
         elif name not in used:
             problems.append(f"exec.on_oom.{name}: the command has no {{{name}}} to replace")
     lengths = [len(values) for values in settings["on_oom"].values() if isinstance(values, list)]
-    if len(lengths) * max(lengths, default=0) > _MOST_ON_OOM:
-        problems.append(f"exec.on_oom: more than {_MOST_ON_OOM:,} values in all its fallbacks")
+    if len(lengths) * max(lengths, default=0) > _MOST_OOM_VALUES:
+        problems.append(f"exec.on_oom: more than {_MOST_OOM_VALUES:,} values in all its fallbacks")
     return problems
 
 
@@ -51,6 +51,6 @@ EXEC = Workload(
     ),
     label=_exec_label,
     check=_check_exec,
-    attempts=1,  # a command of which nothing is known is not repeated unasked
+    attempts=1,  # an unknown command is not repeated unless requested
     module=None,
 )

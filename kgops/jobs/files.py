@@ -1,8 +1,7 @@
-"""Files of ours in folders that others can write to: durable where they are written, harmless where they are read.
+"""Durable writes and safe reads of files in folders that other programs can write to.
 
-A worker owns its run's folder as much as we do, and a person may import a folder from anywhere. So whatever stands
-under one of our names may be a link, a directory, a pipe or a device: it is never followed, never waited for, and
-never ends more than the one run it belongs to.
+Workers can write to their run's folder, and a person may import any folder. A path may therefore be a link, a
+directory, a pipe or a device: kgops never follows it, never waits for it, and at most that one run fails.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class NotAFile(OSError):
         super().__init__(errno.EINVAL, f"it is {kind}, not a file", str(path))
 
 
-# Nothing of ours is there. Any other OSError says that it cannot be known, now: whoever meets one tries again.
+# The file does not exist. After any other OSError this is unknown: callers try again.
 ABSENT = (FileNotFoundError, NotADirectoryError, NotAFile)
 
 
@@ -42,16 +41,16 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) 
     """
     nofollow = 0 if follow else os.O_NOFOLLOW
     try:
-        # O_NONBLOCK: opening a pipe would wait for whoever writes to it.
+        # O_NONBLOCK: opening a pipe would wait for its writer.
         fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | nofollow, 0o600)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             try:
-                found = (path.stat() if follow else path.lstat()).st_mode
+                mode = (path.stat() if follow else path.lstat()).st_mode
             except OSError:
                 raise error from None
-            if not stat.S_ISREG(found):
-                raise NotAFile(path, found) from error
+            if not stat.S_ISREG(mode):
+                raise NotAFile(path, mode) from error
         raise
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
@@ -67,16 +66,16 @@ def read_regular(path: Path, *, at_most: int | None = None, follow: bool = False
 
 
 def size_of(path: Path) -> int:
-    """Of a regular file; 0 of anything else, and of nothing."""
+    """Size of a regular file in bytes, else 0."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except ABSENT:
         return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def set_aside(path: Path) -> Path | None:
-    """Moves what is no regular file out of the way of one of ours; its new path, None where nothing had to move."""
+    """Renames anything but a regular file at `path`; its new path, or None where nothing had to move."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -89,9 +88,8 @@ def set_aside(path: Path) -> Path | None:
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """After this returns, a power cut does not take the file back. A reader finds the old one or the new one, never
-    half of one and never none."""
-    # A process ID says nothing where other machines write to the same folder.
+    """Writes atomically and durably: the file survives a power cut, and readers see the old or the new one, whole."""
+    # A process ID is not unique where several machines write to one folder.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(6).hex()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
@@ -126,7 +124,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, *, follow: bool = False) -> Any:
-    """None where there is no such file or it is not whole. An OSError says that nobody knows what it holds."""
+    """The JSON value in the file; None where it is absent or incomplete. OSError: its content is unknown."""
     try:
         return json.loads(read_regular(path, follow=follow))
     except (*ABSENT, ValueError, RecursionError):
@@ -135,5 +133,5 @@ def read_json(path: Path, *, follow: bool = False) -> Any:
 
 def read_table(path: Path) -> dict[str, Any]:
     """The JSON object in the file; empty where there is none."""
-    found = read_json(path)
-    return found if isinstance(found, dict) else {}
+    table = read_json(path)
+    return table if isinstance(table, dict) else {}

@@ -1,4 +1,4 @@
-"""JSON as other people's programs write it, read with the file's name in whatever is wrong with it."""
+"""Reads JSON files of other programs; errors name the file."""
 
 from __future__ import annotations
 

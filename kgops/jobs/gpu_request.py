@@ -1,5 +1,4 @@
-"""Which of the machine's GPUs a run asks for: `auto`, `auto:2`, `all`, some by index or UUID as in `0,2`, or one of a
-model by its short name, as in `t4`."""
+"""GPUs that a run requests: `auto`, `auto:2`, `all`, indexes or UUIDs as in `0,2`, or a model as in `t4`."""
 
 from __future__ import annotations
 
@@ -7,33 +6,33 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["WantedGpus", "asked_with_devices"]
+__all__ = ["WantedGpus", "gpus_for_devices"]
 
 _NUMBERED = re.compile(r"(\d+|(GPU|MIG)-[^,]*)(,(\d+|(GPU|MIG)-[^,]*))*")  # indexes and UUIDs
 
 
 @dataclass(frozen=True, slots=True)
 class WantedGpus:
-    """`named` None is any GPU, `many` None every one of them; with `model` any one of that model."""
+    """`named` None is any GPU, `count` None every one of them; with `model` any one of that model."""
 
     named: frozenset[str] | None
-    many: int | None
+    count: int | None
     model: str | None = None
 
     @classmethod
     def read(cls, text: str | None) -> WantedGpus:
-        """Nothing asked is one GPU, whichever; so is `auto`."""
-        how, _, many = (text or "auto").partition(":")
-        if how == "auto":
-            return cls(None, int(many) if many.isdecimal() else 1)
-        if how == "all":
+        """No request, like `auto`, is any one GPU."""
+        kind, _, count = (text or "auto").partition(":")
+        if kind == "auto":
+            return cls(None, int(count) if count.isdecimal() else 1)
+        if kind == "all":
             return cls(None, None)
-        if not _NUMBERED.fullmatch(how):
-            return cls(None, 1, _plain(how))
-        return cls(frozenset(how.split(",")), None)
+        if not _NUMBERED.fullmatch(kind):
+            return cls(None, 1, _plain(kind))
+        return cls(frozenset(kind.split(",")), None)
 
     def includes(self, *names: str | None, model: str | None = None) -> bool:
-        """Whether a GPU that goes by these names, and is of this model, is one of them."""
+        """Whether the request includes a GPU with these names and this model."""
         if self.model is not None:
             return model is not None and _plain(model) == self.model
         return self.named is None or not self.named.isdisjoint(names)
@@ -43,11 +42,8 @@ def _plain(model: str) -> str:
     return re.sub(r"[\s_-]", "", model.lower())
 
 
-def asked_with_devices(gpu_request: str | None, devices: Any) -> str:
-    """What is asked of the queue by a run that uses GPUs and is spread over `devices`, as its option says.
-
-    Whoever names GPUs gets those, however many the run would be spread over.
-    """
+def gpus_for_devices(gpu_request: str | None, devices: Any) -> str:
+    """The GPU request of a run with this `devices` option. Named GPUs take precedence."""
     if gpu_request not in (None, "auto") or devices == 1:
         return gpu_request or "auto"
     return f"auto:{devices}" if isinstance(devices, int) else str(devices)

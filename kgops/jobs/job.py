@@ -1,4 +1,4 @@
-"""Jobs: what a person asks for, as a validated value that can be written as TOML and read again."""
+"""Jobs: a person's request as a validated value, read from and written as TOML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from kgops.errors import BadJob
 from kgops.jobs import cluster, toml
-from kgops.jobs.cluster import HERE, PlaceAsk
+from kgops.jobs.cluster import THIS_MACHINE, ClusterRequest
 from kgops.jobs.keys import Key, at_least, describe, joined, nearest, read_table, unreadable, unwritable
 from kgops.jobs.named_file import read_named
 from kgops.jobs.options import option_problems
@@ -22,7 +22,7 @@ LONGEST_LABEL = 100
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """What a job asks of a GPU. Without `wanted` and memory it asks for none."""
+    """GPU and GPU memory that a job requests; none without `wanted` and memory."""
 
     wanted: str | None = None  # "auto", an index, or a UUID
     memory_mib: int | None = None
@@ -31,11 +31,11 @@ class GpuRequest:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    attempts: int = 1  # worker processes that may be lost before the run is given up as interrupted
+    attempts: int = 1  # lost worker processes after which the run is interrupted
     grace_s: float = 30.0  # between asking a worker to stop and killing it
     log_mib: float = 256.0  # of worker.log kept on disk, the newest part
     memory_mib: int | None = None  # of host memory, for each process of the worker
-    allow_approximate: bool = False  # after an out-of-memory, options that change results may give way too
+    allow_approximate: bool = False  # OOM fallbacks may change results
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
     gpu: GpuRequest = GpuRequest()
     limits: Limits = Limits()
-    on: PlaceAsk = HERE
+    on: ClusterRequest = THIS_MACHINE
 
     def as_table(self) -> dict[str, Any]:
-        """Plain data: what job.toml holds and what the database keeps. What is not set is not there."""
+        """Plain data for job.toml and the database, without unset values."""
         whole = {
             "workload": self.workload,
             "label": self.label,
@@ -59,15 +59,15 @@ class Job:
             "options": dict(self.options),
             "gpu": {name: value for name, value in asdict(self.gpu).items() if value is not None},
             "limits": {name: value for name, value in asdict(self.limits).items() if value is not None},
-            "on": self._place(),
+            "on": self._cluster_table(),
         }
         return {name: value for name, value in whole.items() if value is not None}
 
-    def _place(self) -> dict[str, Any] | None:
-        told = {name: value for name, value in asdict(self.on).items() if value not in (None, ())}
+    def _cluster_table(self) -> dict[str, Any] | None:
+        table = {name: value for name, value in asdict(self.on).items() if value not in (None, ())}
         if self.on.options:
-            told["options"] = list(self.on.options)
-        return told if self.on.where else None
+            table["options"] = list(self.on.options)
+        return table if self.on.where else None
 
     def as_toml(self) -> str:
         return toml.dumps(self.as_table())
@@ -108,19 +108,21 @@ def read_job(table: object, source: str) -> Job:
         raise BadJob(source, problems)
     if not isinstance(table, Mapping):
         raise BadJob(source, [f"expected a table, found {describe(table)}"])
-    table = _in_todays_words(table)
+    table = _with_current_names(table)
     name = table.get("workload")
     workload = WORKLOADS.get(name) if isinstance(name, str) else None
     if isinstance(name, str) and workload is None:
         problems.append(f"workload: there is no {name!r:.60}{nearest(name, WORKLOADS)}")
     # Without a known workload its table cannot be judged; the rest still is.
-    own = (Key(workload.name, "table"),) if workload else tuple(Key(key, "table") for key in WORKLOADS)
-    top = read_table("", table, (*_TOP, *own), problems)
-    found_before = len(problems)
+    workload_tables = (
+        (Key(workload.name, "table"),) if workload else tuple(Key(key, "table") for key in WORKLOADS)
+    )
+    top = read_table("", table, (*_TOP, *workload_tables), problems)
+    problems_before = len(problems)
     settings = (
         read_table(workload.name, table.get(workload.name, {}), workload.keys, problems) if workload else {}
     )
-    if workload and len(problems) == found_before:
+    if workload and len(problems) == problems_before:
         problems += workload.check(settings)
     gpu = read_table("gpu", top["gpu"] or {}, _GPU, problems)
     limits = read_table("limits", top["limits"] or {}, _LIMITS, problems)
@@ -134,32 +136,34 @@ def read_job(table: object, source: str) -> Job:
         raise BadJob(source, problems)
     if limits["attempts"] is None:
         limits["attempts"] = workload.attempts
-    made = workload.label(settings)[:LONGEST_LABEL]
+    default_label = workload.label(settings)[:LONGEST_LABEL]
+    if not default_label.strip():
+        default_label = workload.name
     return Job(
         workload=workload.name,
-        label=masked_text(top["label"] or "")[:LONGEST_LABEL] or (made if made.strip() else workload.name),
+        label=masked_text(top["label"] or "")[:LONGEST_LABEL] or default_label,
         settings=settings,
         profile=top["profile"],
         options=options,
         gpu=GpuRequest(**gpu),
         limits=Limits(**limits),
-        on=PlaceAsk(**{**on, "options": tuple(on["options"] or ())}),
+        on=ClusterRequest(**{**on, "options": tuple(on["options"] or ())}),
     )
 
 
-def _in_todays_words(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A job of kgops 0.1.0, as its run folders have it, said `levers`, and `card` with `gpu` inside."""
+def _with_current_names(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Renames keys of kgops 0.1.0 job files: `levers`, and `card` with `gpu` inside."""
     if not {"levers", "card"} & {*table}:
         return table
-    found = {{"levers": "options", "card": "gpu"}.get(name, name): value for name, value in table.items()}
-    gpu = found.get("gpu")
+    renamed = {{"levers": "options", "card": "gpu"}.get(name, name): value for name, value in table.items()}
+    gpu = renamed.get("gpu")
     if isinstance(gpu, Mapping):
-        found["gpu"] = {("wanted" if name == "gpu" else name): value for name, value in gpu.items()}
-    return found
+        renamed["gpu"] = {("wanted" if name == "gpu" else name): value for name, value in gpu.items()}
+    return renamed
 
 
 def _secrets_in(name: str, settings: Mapping[str, Any], options: Sequence[str]) -> list[str]:
-    """What a worker reads as it stands cannot be masked. A command can: it is kept apart while its run goes on."""
+    """Problems of secrets in settings, which cannot be masked since workers read them. A command can be masked."""
     why = "of your environment, which the record would keep"
     problems = [
         f"{joined(name, key)}: holds the value of a secret variable {why}"

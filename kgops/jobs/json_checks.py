@@ -1,7 +1,7 @@
-"""Whether JSON from elsewhere has the shape that its readers rely on.
+"""Checks imported JSON against a schema.
 
-A shape is a kind of value, a list with the shape of its members, or a table: of the keys that are read, where one with
-`?` may be missing, or `{str: x}` of any keys.
+A schema is a type, a list with the schema of its members, or a table: of keys, where one with `?` may be missing, or
+`{str: x}` for any keys.
 """
 
 from __future__ import annotations
@@ -11,53 +11,53 @@ from typing import Any, NamedTuple
 
 from kgops.jobs.events import is_metric
 
-__all__ = ["ANY", "Maybe", "misfit_in"]
+__all__ = ["ANY", "Maybe", "schema_error"]
 
 
 class Maybe(NamedTuple):
     """May be null."""
 
-    shape: Any
+    schema: Any
 
 
 ANY = object()
 
 
-def misfit_in(value: Any, shape: Any, where: str) -> str | None:
-    """What is not of this shape, and where; None if all of it is."""
-    if shape is ANY:
+def schema_error(value: Any, schema: Any, path: str) -> str | None:
+    """The first value that does not match the schema, with its path; None if all match."""
+    if schema is ANY:
         return None
-    if isinstance(shape, Maybe):
-        return None if value is None else misfit_in(value, shape.shape, where)
-    if isinstance(shape, list):
+    if isinstance(schema, Maybe):
+        return None if value is None else schema_error(value, schema.schema, path)
+    if isinstance(schema, list):
         inner = (
-            [(one, shape[0], f"{where}[{i}]") for i, one in enumerate(value)] if _is(value, list) else None
+            [(one, schema[0], f"{path}[{i}]") for i, one in enumerate(value)] if _is(value, list) else None
         )
-        return _first(inner, f"{where} is no list")
-    if isinstance(shape, dict):
-        return _first(_members(value, shape, where) if _is(value, dict) else None, f"{where} is no table")
-    fits = is_metric(value) if shape is float else _is_whole(value) if shape is int else _is(value, shape)
-    return None if fits else f"{where} is no {_WORDS[shape]}: {value!r:.40}"
+        return _first(inner, f"{path} is no list")
+    if isinstance(schema, dict):
+        return _first(_members(value, schema, path) if _is(value, dict) else None, f"{path} is no table")
+    fits = is_metric(value) if schema is float else _is_whole(value) if schema is int else _is(value, schema)
+    return None if fits else f"{path} is no {_TYPE_NAMES[schema]}: {value!r:.40}"
 
 
-_WORDS = {str: "text", float: "number", int: "whole number", bool: "truth value"}
+_TYPE_NAMES = {str: "text", float: "number", int: "whole number", bool: "truth value"}
 
 
-def _members(table: Mapping[str, Any], shape: Mapping[Any, Any], where: str) -> list[tuple[Any, Any, str]]:
-    if str in shape:
-        return [(value, shape[str], f"{where}.{name}") for name, value in table.items()]
-    found = []
-    for key, inner in shape.items():
+def _members(table: Mapping[str, Any], schema: Mapping[Any, Any], path: str) -> list[tuple[Any, Any, str]]:
+    if str in schema:
+        return [(value, schema[str], f"{path}.{name}") for name, value in table.items()]
+    members = []
+    for key, inner in schema.items():
         name = key.removesuffix("?")
         if name in table or name == key:
-            found.append((table.get(name), inner, f"{where}.{name}"))
-    return found
+            members.append((table.get(name), inner, f"{path}.{name}"))
+    return members
 
 
 def _first(inner: list[tuple[Any, Any, str]] | None, otherwise: str) -> str | None:
     if inner is None:
         return otherwise
-    return next((trouble for one in inner if (trouble := misfit_in(*one))), None)
+    return next((error for member in inner if (error := schema_error(*member))), None)
 
 
 def _is_whole(value: Any) -> bool:

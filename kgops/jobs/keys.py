@@ -1,4 +1,4 @@
-"""Keys of a job file: what each may hold, and every problem of a table at once."""
+"""Keys of a job file: types, defaults and checks; reads a table and lists all its problems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Check = Callable[[Any], str | None]
-_MOST_TOLD = 20
+_MOST_LISTED = 20
 _LONGEST_NAME = 200  # that is compared with those that are known
 _MOST_VALUES = 1 << 20  # of a file: a list that YAML repeats by reference can be endless
 _DEEPEST = 32
@@ -46,26 +46,26 @@ def read_table(path: str, table: object, keys: tuple[Key, ...], problems: list[s
         return {key.name: key.default for key in keys}
     known = {key.name: key for key in keys}
     problems += unknown_names(path, table, known, "key")
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key in keys:
-        where = joined(path, key.name)
+        key_path = joined(path, key.name)
         if key.name not in table:
             if key.required:
-                problems.append(f"{where}: missing; expected {_ARTICLES[key.type]}")
-            found[key.name] = key.default
+                problems.append(f"{key_path}: missing; expected {_ARTICLES[key.type]}")
+            values[key.name] = key.default
             continue
         value = table[key.name]
         if not _fits(value, key.type):
-            problems.append(f"{where}: expected {_ARTICLES[key.type]}, found {describe(value)}")
-            found[key.name] = key.default
+            problems.append(f"{key_path}: expected {_ARTICLES[key.type]}, found {describe(value)}")
+            values[key.name] = key.default
             continue
         if key.type == "float":
             value = _as_float(value)
-        trouble = _not_finite(value) or (key.check(value) if key.check else None)
-        if trouble:
-            problems.append(f"{where}: {trouble}")
-        found[key.name] = value
-    return found
+        problem = _not_finite(value) or (key.check(value) if key.check else None)
+        if problem:
+            problems.append(f"{key_path}: {problem}")
+        values[key.name] = value
+    return values
 
 
 def _as_float(value: float) -> float:
@@ -82,71 +82,71 @@ def _not_finite(value: object) -> str | None:
 
 
 def unknown_names(path: str, names: Iterable[object], known: Mapping[str, object], what: str) -> list[str]:
-    """What is wrong with those that are not known."""
-    strange = [str(name) for name in names if name not in known]
+    """Problems of names that are not known."""
+    unknown = [str(name) for name in names if name not in known]
     return first_of(
-        strange,
+        unknown,
         lambda name: f"{joined(path, name)}: no such {what}{nearest(name, known)}",
         f"{what}s",
         path or "the file",
     )
 
 
-def first_of(strange: Sequence[str], told: Callable[[str], str], what: str, where: str) -> list[str]:
+def first_of(unknown: Sequence[str], message: Callable[[str], str], what: str, path: str) -> list[str]:
     """A problem for each of the first, and one that counts the others: looking for what is near takes a millisecond,
     and a file may have thousands."""
-    problems = [told(one) for one in strange[:_MOST_TOLD]]
-    if len(strange) > _MOST_TOLD:
-        problems.append(f"{where}: {len(strange) - _MOST_TOLD:,} more {what} that are not known")
+    problems = [message(name) for name in unknown[:_MOST_LISTED]]
+    if len(unknown) > _MOST_LISTED:
+        problems.append(f"{path}: {len(unknown) - _MOST_LISTED:,} more {what} that are not known")
     return problems
 
 
 def unreadable(table: object) -> list[str]:
-    """What would trip whoever quotes or compares it, each with its key: numbers beyond 64 bits, nesting without end."""
+    """Problems of values that cannot be processed, each with its key: numbers beyond 64 bits, nesting too deep."""
     problems: list[str] = []
-    for looked, (place, value, depth) in enumerate(_all_of(table)):
+    for looked, (key_path, value, depth) in enumerate(_walk(table)):
         if looked == _MOST_VALUES:
             return [f"the file: more than {_MOST_VALUES:,} values"]
         if depth == _DEEPEST and isinstance(value, _NESTED):
-            problems.append(f"{_spelt(place)}: nested deeper than {_DEEPEST} levels")
+            problems.append(f"{_dotted_path(key_path)}: nested deeper than {_DEEPEST} levels")
         elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-            problems.append(f"{_spelt(place)}: a number beyond 64 bits")
+            problems.append(f"{_dotted_path(key_path)}: a number beyond 64 bits")
     return problems
 
 
 def unwritable(table: object) -> list[str]:
-    """Texts that no file or no command can hold, each with its key, of a table that is readable."""
+    """Problems of texts that no file or command can hold, each with its key."""
     problems: list[str] = []
-    for place, value, _ in _all_of(table):
+    for key_path, value, _ in _walk(table):
         if isinstance(value, str) and not _is_utf8(value):
-            problems.append(f"{_spelt(place)}: {value[:60]!r} is not UTF-8")
+            problems.append(f"{_dotted_path(key_path)}: {value[:60]!r} is not UTF-8")
         elif isinstance(value, str) and "\0" in value:
-            problems.append(f"{_spelt(place)}: has a NUL byte")
+            problems.append(f"{_dotted_path(key_path)}: has a NUL byte")
     return problems
 
 
-def _all_of(table: object) -> Iterator[tuple[_Place, object, int]]:
+def _walk(table: object) -> Iterator[tuple[_KeyPath, object, int]]:
     """Every value and every key in it, in their order, as deep as is allowed."""
-    waiting: list[tuple[_Place, object, int]] = [(None, table, 0)]
+    waiting: list[tuple[_KeyPath, object, int]] = [(None, table, 0)]
     while waiting:
-        place, value, depth = waiting.pop()
-        yield place, value, depth
+        key_path, value, depth = waiting.pop()
+        yield key_path, value, depth
         if depth < _DEEPEST and isinstance(value, Mapping):
-            inner = [((place, name), one, depth + 1) for name, one in value.items()]
+            inner = [((key_path, name), one, depth + 1) for name, one in value.items()]
             waiting += inner[::-1]
-            waiting += [((place, "a key"), name, _DEEPEST) for name in value]
+            waiting += [((key_path, "a key"), name, _DEEPEST) for name in value]
         elif depth < _DEEPEST and isinstance(value, _NESTED):
-            waiting += [((place, i), one, depth + 1) for i, one in enumerate(value)][::-1]
+            waiting += [((key_path, i), one, depth + 1) for i, one in enumerate(value)][::-1]
 
 
 # Linked, not joined: of a hundred thousand values under a long key each would have a copy of it.
-_Place = tuple[Any, object] | None
+_KeyPath = tuple[Any, object] | None
 
 
-def _spelt(place: _Place) -> str:
+def _dotted_path(key_path: _KeyPath) -> str:
     path = ""
-    while place is not None:
-        place, step = place
+    while key_path is not None:
+        key_path, step = key_path
         if isinstance(step, str):
             path = f".{step[:60]!r}{path}" if not step.isidentifier() else f".{step[:60]}{path}"
         else:

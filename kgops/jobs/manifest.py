@@ -1,6 +1,6 @@
-"""The result manifest: what makes a run a success. An exit code alone does not.
+"""Result manifest: a run succeeds only with a valid manifest of its results, not by its exit code.
 
-It says which attempt of which run wrote it: one that came along with an older results folder proves nothing.
+It names the run and attempt that wrote it, so that a manifest from an older results folder is not accepted.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def digest_of(file: Path) -> tuple[str, int]:
 def read(path: Path, *, owners: frozenset[str] | None = None) -> tuple[Manifest | None, str | None]:
     """A manifest that holds, or why there is none. Every file it names is read and compared.
 
-    With `owners`, one that somebody else wrote does not hold.
+    With `owners`, a manifest of any other owner is invalid.
     """
     try:
         body = json.loads(read_regular(path))
@@ -107,7 +107,7 @@ def read(path: Path, *, owners: frozenset[str] | None = None) -> tuple[Manifest 
         files = tuple(ResultFile(str(f["path"]), f["kind"], f["sha256"], f["bytes"]) for f in body["files"])
         metrics = {str(name): float(value) for name, value in body["metrics"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        return None, "the result manifest is not one of ours"
+        return None, "the result manifest was not written by kgops"
     root = path.parent.parent
     for file in files:
         target = root / file.path

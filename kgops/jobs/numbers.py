@@ -55,8 +55,8 @@ def mean(values: Sequence[float]) -> float:
     total = sum(values)
     if math.isfinite(total):
         return total / len(values)
-    found = sum(bounded(value) / len(values) for value in values)
-    return min(max(found, min(values)), max(values))  # rounding may leave the range
+    average = sum(bounded(value) / len(values) for value in values)
+    return min(max(average, min(values)), max(values))  # rounding may leave the range
 
 
 def median(values: Sequence[float]) -> float:
@@ -75,21 +75,21 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 
 def quotient(value: float, over: float) -> float | None:
-    """None where no number holds it."""
-    found = value / over if over else math.nan
-    return found if math.isfinite(found) else None
+    """The quotient; None where it is not finite."""
+    ratio = value / over if over else math.nan
+    return ratio if math.isfinite(ratio) else None
 
 
 def finite_number(text: str) -> float:
     """Raises ValueError also for infinity and NaN, which `float` takes: no limit and no wait can be either."""
-    found = float(text)
-    if not math.isfinite(found):
+    number = float(text)
+    if not math.isfinite(number):
         raise ValueError(f"{text!r} is no finite number")
-    return found
+    return number
 
 
 def finite_json(value: Any) -> Any:
-    """The same for JSON, which has no infinity and no NaN: the one as the text `Infinity`, the other as null."""
+    """A value for JSON: infinity as the text `Infinity`, NaN as null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What was applied of an option, as people look for it: a line of the log, and the booleans of `config.json`."""
+"""Applied options as a line of the log and as the booleans of `config.json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kgops.jobs.text import one_line
 
 __all__ = ["DOCUMENTED", "booleans", "option_line"]
 
-# The names in the `config.json` of the group's scripts, and the option that each speaks of.
+# Names in the `config.json` of the group's scripts, and the option that each stands for.
 DOCUMENTED = {
     "use_mixed_precision": "precision",
     "use_gradient_checkpointing": "gradient_checkpointing",
@@ -25,22 +25,24 @@ def option_line(name: str, requested: Any, applied: Any, reason: str | None) -> 
         label, state = "mixed precision", _shown(applied in _MIXED)
         details.append(_shown(applied))
     differs = _shown(requested) != _shown(applied)
-    # What is left to the worker differs from what it finds without anybody having been refused something.
+    # A requested `auto` differs from its applied value without any request having been refused.
     if differs and (requested != "auto" or (name == "precision" and reason)):
         details.append(f"requested {_shown(requested)}")
-    told = ": ".join(filter(None, [", ".join(details), reason]))
-    return one_line(f"{label}: {state} ({told})" if told else f"{label}: {state}")
+    remarks = ": ".join(filter(None, [", ".join(details), reason]))
+    return one_line(f"{label}: {state} ({remarks})" if remarks else f"{label}: {state}")
 
 
-def booleans(options: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Any]) -> dict[str, bool]:
-    """The documented ones: what was applied, and under `…_requested` what the job had asked for."""
-    found = {}
+def booleans(
+    options: Mapping[str, Mapping[str, Any]], requested_options: Mapping[str, Any]
+) -> dict[str, bool]:
+    """The applied value of each documented option, and under `…_requested` the requested one."""
+    flags = {}
     for name, option in DOCUMENTED.items():
-        # Unasked, cleanup alone is on: their scripts had a flag that disables it.
-        requested = asked.get(option, option == "memory_cleanup")
-        found[name] = _is_on(option, options[option]["applied"])
-        found[f"{name}_requested"] = _is_on(option, requested)
-    return found
+        # Only memory cleanup is on by default: the scripts had a flag that disables it.
+        requested = requested_options.get(option, option == "memory_cleanup")
+        flags[name] = _is_on(option, options[option]["applied"])
+        flags[f"{name}_requested"] = _is_on(option, requested)
+    return flags
 
 
 def _is_on(option: str, value: Any) -> bool:

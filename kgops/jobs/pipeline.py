@@ -1,4 +1,4 @@
-"""The workload `pipeline`: train, then trace what the trained model believes back to its training triples."""
+"""The workload `pipeline`: train a model, then run TracIn on it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ KEYS = (
     Key("train", "table", required=True, help="The keys of `train`."),
     Key("tracin", "table", help="The keys of `tracin`; model and data are those of the training."),
 )
-# Options of the second half; the others are the first's alone. `precision` too: fewer bits find other triples, and
-# who wants that of TracIn says so in a run of its own.
-TRACED = frozenset(
+# Options of the TracIn stage; the others apply to training only. So does `precision`: fewer bits change influences.
+TRACIN_OPTIONS = frozenset(
     {
         *("block", "tests_at_once", "entity_chunk", "gram_precision", "filtering", "last_layers", "devices"),
         *("vectorized_gradients", "test_gradient_caching", "memory_cleanup"),
     }
 )
-# Of these the training has nothing to say.
-_TRACED_ALONE = TRACED - {"entity_chunk", "devices", "memory_cleanup"}
-# What the training gives; naming another would trace another model.
-_GIVEN = (
+# Options without meaning for training.
+_TRACIN_ONLY = TRACIN_OPTIONS - {"entity_chunk", "devices", "memory_cleanup"}
+# Keys that the training stage sets.
+_FROM_TRAINING = (
     "run",
     "model_path",
     "checkpoint_dir",
@@ -38,31 +37,31 @@ _GIVEN = (
 
 
 def train_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that the first half is asked for."""
-    return {name: value for name, value in options.items() if name not in _TRACED_ALONE}
+    """Options of the training stage."""
+    return {name: value for name, value in options.items() if name not in _TRACIN_ONLY}
 
 
 def train_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """The whole settings of the first half."""
+    """All settings of the training stage."""
     return read_table("pipeline.train", settings["train"], TRAIN.keys, [])
 
 
 def tracin_settings(settings: dict[str, Any], checkpoints: str, best_model: str) -> dict[str, Any]:
-    """The whole settings of the second half, on what the first leaves behind."""
-    found = read_table("pipeline.tracin", settings["tracin"] or {}, TRACIN.keys, [])
+    """All settings of the TracIn stage, on the results of the training stage."""
+    requested = read_table("pipeline.tracin", settings["tracin"] or {}, TRACIN.keys, [])
     trained = train_settings(settings)
-    own = {
+    data = {
         name: trained[name]
         for name in ("dataset", "train", "valid", "test", "entity_to_id", "relation_to_id")
     }
-    if found["test"]:
-        own["test"] = found["test"]
-    loss = found["loss"] or "train"
-    return {**found, **own, "loss": loss, "checkpoint_dir": checkpoints, "model_path": best_model}
+    if requested["test"]:
+        data["test"] = requested["test"]
+    loss = requested["loss"] or "train"
+    return {**requested, **data, "loss": loss, "checkpoint_dir": checkpoints, "model_path": best_model}
 
 
-def halves(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Both by the names of who trains or traces alone, with what they take where nothing is said."""
+def stage_settings(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings of both stages by workload name, with defaults."""
     keys = {"train": TRAIN.keys, "tracin": TRACIN.keys}
     return {name: read_table(f"pipeline.{name}", settings.get(name) or {}, keys[name], []) for name in keys}
 
@@ -75,8 +74,8 @@ def _check(settings: dict[str, Any]) -> list[str]:
         return problems
     problems += [f"pipeline.{line}" for line in TRAIN.check(train)]
     problems += [
-        f"pipeline.tracin.{name}: the training before it says that; leave it away"
-        for name in (*_GIVEN, *FOLDERS)
+        f"pipeline.tracin.{name}: set by the training stage; leave it out"
+        for name in (*_FROM_TRAINING, *FOLDERS)
         if tracin[name] is not None
     ]
     if problems:
@@ -84,7 +83,7 @@ def _check(settings: dict[str, Any]) -> list[str]:
     whole = tracin_settings(settings, "results/checkpoints", "results/best_model.pt")
     if train["engine"] != "kgops":
         problems.append(
-            "pipeline.train.engine: only kgops' own engine keeps the checkpoints that tracin needs"
+            "pipeline.train.engine: only the engine kgops keeps the checkpoints that tracin needs"
         )
     return problems + [f"pipeline.{line}" for line in TRACIN.check(whole)]
 

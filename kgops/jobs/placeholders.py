@@ -11,7 +11,7 @@ FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 def fill_in(command: list[str], values: dict[str, Any]) -> list[str]:
     """`{name}` replaced where `values` has the name; every other brace stays as it is."""
     return [
-        FIELD.sub(lambda found: str(values[found[1]]) if found[1] in values else found[0], part)
+        FIELD.sub(lambda match: str(values[match[1]]) if match[1] in values else match[0], part)
         for part in command
     ]
 

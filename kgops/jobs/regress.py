@@ -1,4 +1,4 @@
-"""The workload `regress`: a height for each short window of frames and the sun's angles, learned from flights."""
+"""The workload `regress`: its job keys, their checks and help. It learns heights from windows of camera frames."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOSSES = ("huber", "mse", "mae", "mse_mae", "huber_mae", "weighted_huber", "weig
 OPTIMIZERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("plateau", "cosine", "constant")
 
-# What of `kgops.jobs.options` this workload pulls; its worker says of any other that it has none such.
+# The options of `kgops.jobs.options` that this workload has; its worker reports any other as off.
 OPTIONS_OF_REGRESS = frozenset(
     {
         *("precision", "batch_size", "microbatch", "temporal_frames", "memory_optimized"),
@@ -59,44 +59,87 @@ def _size(value: str) -> str | None:
 
 KEYS = (
     Key("data_directory", "str", help="Folder of flights, one HDF5 or npz file each."),
-    Key("output_directory", "str", help="Folder that gets a copy of the results when the run has succeeded."),
-    Key("save_name", "str", help="What the run's results are called there."),
-    Key("image_size", "str", check=_size, help="Height x width of frames, to plan before there are data."),
-    Key("architecture", "str", "transformer", check=one_of(*ARCHITECTURES), help="What mixes frames."),
-    Key("angles_mode", "str", "both", check=one_of(*ANGLES_MODES), help="Which of the sun's angles count."),
-    Key("use_spatial_attention", "bool", True, help="Weigh the pixels of a frame."),
-    Key("use_temporal_attention", "bool", True, help="Weigh the frames of a window; transformer only."),
-    Key("dropout", "float", 0.0, check=_below_1, help="Dropout in the head."),
-    Key("epochs", "int", 50, check=at_least(1), help="Passes over the training windows, at most."),
-    Key("pretrain", "bool", True, help="First train on one flight alone."),
-    Key("pretrain_flight", "str", help="Which; default: the one with most frames."),
-    Key("final", "bool", True, help="Train on all flights but the one held out, and evaluate."),
-    Key("validation_flight", "str", help="The flight held out; default: the last by name."),
-    Key("overweight_flight", "str", help="The flight that counts more; default: the one of pretraining."),
-    Key("overweight_factor", "float", 1.0, check=above(0), help="By how much it counts more."),
-    Key("loo", "bool", False, help="Hold out each flight in turn."),
-    Key("loo_epochs", "int", 30, check=at_least(1), help="Passes for each of them."),
-    Key("loss_type", "str", "huber", check=one_of(*LOSSES), help="What is minimised."),
-    Key("loss_alpha", "float", 0.5, check=_share, help="Share of the first part of a mixed loss."),
-    Key("huber_delta", "float", 1.0, check=above(0), help="From where on a Huber loss is linear."),
-    Key("gamma", "float", 1.5, check=above(0), help="Power of the error in a mixed Huber loss."),
-    Key("under_weight", "float", 1.0, check=above(0), help="Weight of heights predicted too low."),
-    Key("optimizer", "str", "adamw", check=one_of(*OPTIMIZERS), help="How weights follow gradients."),
-    Key("scheduler", "str", "plateau", check=one_of(*SCHEDULES), help="How the learning rate changes."),
-    Key("learning_rate", "float", 1e-3, check=above(0), help="Size of a step."),
-    Key("weight_decay", "float", 0.04, check=at_least(0), help="Pull of weights towards zero."),
-    Key("warmup_steps", "int", 0, check=at_least(0), help="Steps over which the learning rate rises."),
-    Key("early_stopping_patience", "int", 15, check=at_least(0), help="Epochs without a gain; 0: never."),
-    Key("early_stopping_min_delta", "float", 0.0, check=at_least(0), help="What counts as a gain."),
-    Key("augment", "bool", False, help="Mirror and shift the brightness of training frames."),
-    Key("flat_field_correction", "bool", False, help="Subtract the mean frame of the training flights."),
-    Key("zscore_normalize", "bool", True, help="Mean 0 and deviation 1 over the training flights."),
-    Key("seed", "int", 0, check=at_least(0), help="Same command, same seed, same numbers."),
-    Key("resume_every", "float", 60.0, check=at_least(0), help="Seconds that a lost worker may cost."),
+    Key("output_directory", "str", help="Folder for a copy of the results once the run has succeeded."),
+    Key("save_name", "str", help="Name of the results in that folder."),
+    Key("image_size", "str", check=_size, help="Height x width of frames, to plan without data."),
     Key(
-        "device", "str", "auto", check=device_name, help="auto, cpu, cuda, or cuda:N; cuda insists on a GPU."
+        "architecture",
+        "str",
+        "transformer",
+        check=one_of(*ARCHITECTURES),
+        help="Network that combines the frames of a window.",
     ),
-    Key("left_out", "strings", [], help="What of a configuration kgops does not do; the run says so."),
+    Key("angles_mode", "str", "both", check=one_of(*ANGLES_MODES), help="Sun angles given to the network."),
+    Key("use_spatial_attention", "bool", True, help="Attention over the pixels of a frame."),
+    Key(
+        "use_temporal_attention",
+        "bool",
+        True,
+        help="Attention over the frames of a window; transformer only.",
+    ),
+    Key("dropout", "float", 0.0, check=_below_1, help="Dropout in the output head."),
+    Key("epochs", "int", 50, check=at_least(1), help="Most epochs over the training windows."),
+    Key("pretrain", "bool", True, help="Pretrain on one flight."),
+    Key("pretrain_flight", "str", help="Flight to pretrain on; default: the one with most frames."),
+    Key("final", "bool", True, help="Train on all flights but the validation flight, then evaluate."),
+    Key("validation_flight", "str", help="Validation flight; default: the last by name."),
+    Key("overweight_flight", "str", help="Flight with a larger weight; default: the pretraining flight."),
+    Key("overweight_factor", "float", 1.0, check=above(0), help="Weight of that flight."),
+    Key("loo", "bool", False, help="Leave-one-out: hold out each flight in turn."),
+    Key("loo_epochs", "int", 30, check=at_least(1), help="Most epochs for each held-out flight."),
+    Key("loss_type", "str", "huber", check=one_of(*LOSSES), help="Training loss."),
+    Key("loss_alpha", "float", 0.5, check=_share, help="Share of the first term of a mixed loss."),
+    Key("huber_delta", "float", 1.0, check=above(0), help="Error above which the Huber loss is linear."),
+    Key("gamma", "float", 1.5, check=above(0), help="Exponent of the error in a mixed Huber loss."),
+    Key("under_weight", "float", 1.0, check=above(0), help="Weight of heights predicted too low."),
+    Key("optimizer", "str", "adamw", check=one_of(*OPTIMIZERS), help="Optimizer."),
+    Key("scheduler", "str", "plateau", check=one_of(*SCHEDULES), help="Learning rate schedule."),
+    Key("learning_rate", "float", 1e-3, check=above(0), help="Learning rate of the optimizer."),
+    Key("weight_decay", "float", 0.04, check=at_least(0), help="Weight decay of the optimizer."),
+    Key("warmup_steps", "int", 0, check=at_least(0), help="Steps of linear learning rate warmup."),
+    Key(
+        "early_stopping_patience",
+        "int",
+        15,
+        check=at_least(0),
+        help="Epochs without an improvement before stopping; 0: never.",
+    ),
+    Key(
+        "early_stopping_min_delta",
+        "float",
+        0.0,
+        check=at_least(0),
+        help="Least decrease of the loss that counts as an improvement.",
+    ),
+    Key("augment", "bool", False, help="Mirror training frames and shift their brightness."),
+    Key("flat_field_correction", "bool", False, help="Subtract the mean frame of the training flights."),
+    Key(
+        "zscore_normalize",
+        "bool",
+        True,
+        help="Normalize to mean 0 and standard deviation 1 over the training flights.",
+    ),
+    Key("seed", "int", 0, check=at_least(0), help="Random seed."),
+    Key(
+        "resume_every",
+        "float",
+        60.0,
+        check=at_least(0),
+        help="Seconds between checkpoints to resume from after a lost worker.",
+    ),
+    Key(
+        "device",
+        "str",
+        "auto",
+        check=device_name,
+        help="Device: auto, cpu, cuda or cuda:N; cuda fails without a GPU.",
+    ),
+    Key(
+        "left_out",
+        "strings",
+        [],
+        help="Configuration keys that kgops does not support; the run reports them.",
+    ),
 )
 
 
@@ -111,7 +154,7 @@ def image_size(settings: Mapping[str, Any]) -> tuple[int, int] | None:
 def config_of(
     settings: Mapping[str, Any], options: Mapping[str, Any], size: tuple[int, int]
 ) -> RegressionConfig:
-    """The network of a job on frames of this height and width."""
+    """The network of a job for frames of this height and width."""
     same = ("architecture", "angles_mode", "use_spatial_attention", "use_temporal_attention", "dropout")
     return RegressionConfig(
         *size,
@@ -128,7 +171,7 @@ def _check(settings: dict[str, Any]) -> list[str]:
             "regress.data_directory: missing; name a folder of flights (image_size alone is enough to plan)"
         )
     if not settings["final"] and not settings["pretrain"] and not settings["loo"]:
-        problems.append("regress.final: off, and so are pretrain and loo: nothing is left to do")
+        problems.append("regress.final: off, and so are pretrain and loo: no training is left")
     return problems
 
 
@@ -139,7 +182,7 @@ def _label(settings: dict[str, Any]) -> str:
 
 REGRESS = Workload(
     name="regress",
-    summary="heights from short windows of frames and the sun's angles",
+    summary="heights from windows of camera frames and sun angles",
     keys=KEYS,
     label=_label,
     check=_check,

@@ -1,4 +1,4 @@
-"""What fixes the shape of the network that reads heights from frames: to build it, and to predict its memory.
+"""Configuration of the image regression network, for building it and for predicting its memory.
 
 A window of frames goes through it like this, with D channels after the last stage:
 
@@ -32,7 +32,7 @@ ARCHITECTURES: dict[str, Mixer] = {
     "ssm": "scan",
     "cnn": "mean",
 }
-# What the network is told of the sun: a sine and a cosine of each angle.
+# Inputs per mode: a sine and a cosine of each sun angle.
 ANGLES_MODES = {"both": 4, "sza_only": 2, "saa_only": 2, "none": 0}
 CHANNELS = (64, 128, 256)
 SMALL_CHANNELS = (32, 64, 128)  # with memory_optimized
@@ -119,18 +119,18 @@ class RegressionConfig:
         return {**asdict(self), "channels": list(self.channels)}
 
     def _encoder(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         entering = (1, *self.channels)
         for stage, channels in enumerate(self.channels):
             name = f"encoder.stages.{stage}"
-            found[f"{name}.conv.weight"] = (channels, entering[stage], 3, 3)
-            found |= _norm(f"{name}.norm", channels)
+            shapes[f"{name}.conv.weight"] = (channels, entering[stage], 3, 3)
+            shapes |= _norm(f"{name}.norm", channels)
             if self.angle_features:
-                found |= _linear(f"{name}.film.0", self.angle_features, self.film_width)
-                found |= _linear(f"{name}.film.2", self.film_width, 2 * channels)
+                shapes |= _linear(f"{name}.film.0", self.angle_features, self.film_width)
+                shapes |= _linear(f"{name}.film.2", self.film_width, 2 * channels)
         if self.use_spatial_attention:
-            found |= {"encoder.attention.weight": (1, self.features, 1, 1), "encoder.attention.bias": (1,)}
-        return found
+            shapes |= {"encoder.attention.weight": (1, self.features, 1, 1), "encoder.attention.bias": (1,)}
+        return shapes
 
     def _head(self) -> dict[str, tuple[int, ...]]:
         return _linear("head.hidden", self.features, self.hidden) | _linear("head.height", self.hidden, 1)
@@ -154,12 +154,12 @@ def _attention(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _messages(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for number in range(c.message_rounds):
-        found |= _norm(f"mixer.rounds.{number}.norm", c.features)
-        found |= _linear(f"mixer.rounds.{number}.own", c.features, c.features)
-        found[f"mixer.rounds.{number}.near.weight"] = (c.features, c.features)
-    return found
+        shapes |= _norm(f"mixer.rounds.{number}.norm", c.features)
+        shapes |= _linear(f"mixer.rounds.{number}.own", c.features, c.features)
+        shapes[f"mixer.rounds.{number}.near.weight"] = (c.features, c.features)
+    return shapes
 
 
 def _scan(c: RegressionConfig) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Secrets kept out of the record: what a name says is one, and the value of such a variable wherever it stands.
+"""Masks secrets in the record: values of secret names, and values of secret environment variables anywhere.
 
 `***` stands for a whole value, `<***>` for a part of a longer text. What a worker prints or reports is kept as it came.
 """
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 MASK = "***"
-HIDDEN = "<***>"  # unmistakable within a text, where three stars may be anybody's
+HIDDEN = "<***>"  # unambiguous within a text, unlike three stars
 # Not `tokenizer`, `keyword` or `author`. Of the short words only whole ones: `--pass`, DB_PASS, --auth, MYSQL_PWD.
 _NAME = (
     r"(?:TOKEN(?!I[SZ])|(?<!MON)KEY(?!WORD|BOARD|FRAME|MAP|PRESS)|SECRET|PASSW(?:OR)?D|PASSPHRASE|PASSCODE|CREDENTIAL|BEARER"
@@ -83,7 +83,7 @@ _IN_SHELL = re.compile(
     + r"))(?=\s)((?:\"[^\"]*\"|'[^']*'|[^;&|\n\"'])*)"
 )
 _WORD = re.compile(r"(\s+)((?:\"[^\"]*\"|'[^']*'|[^\s\"'])+)")
-# Recorded because they change what a run does; everything else a person has set is nobody's business.
+# Recorded because they change a run; other variables are private.
 _WORTH_KEEPING = re.compile(
     r"(CUDA|NVIDIA|NCCL|PYTORCH|TORCH|TRITON|OMP|MKL|OPENBLAS|GOMP|KMP|MALLOC|PYTHON|PYKEEN|SLURM|RAY|KGOPS)_?.*"
     r"|LD_LIBRARY_PATH|LD_PRELOAD|PATH|LANG|LC_ALL|TZ|VIRTUAL_ENV|CONDA_DEFAULT_ENV|CONDA_PREFIX|HOSTNAME"
@@ -96,7 +96,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What is worth recording, and the names alone of what is secret."""
+    """Variables worth recording, with only the names of secret ones."""
     return {
         name: MASK if is_secret(name) else masked_text(value, environment)
         for name, value in sorted(environment.items())
@@ -127,7 +127,7 @@ def masked_arguments(arguments: list[str], environment: Mapping[str, str] | None
             if option and is_secret(option[1]):
                 shown = f"{option[1]}={MASK}"
             else:
-                shown = _without(argument, values)
+                shown = _masked(argument, values)
                 if argument.startswith("-") and option is None and is_secret(argument):
                     expected = ""
         masked.append(shown)
@@ -136,7 +136,7 @@ def masked_arguments(arguments: list[str], environment: Mapping[str, str] | None
 
 def masked_text(text: str, environment: Mapping[str, str] | None = None) -> str:
     """A label, a note or a folder, without any secret in it."""
-    return _without(text, _values(environment))
+    return _masked(text, _values(environment))
 
 
 def secret_in(value: Any, environment: Mapping[str, str] | None = None) -> bool:
@@ -161,16 +161,16 @@ def is_masked(arguments: list[str]) -> bool:
 
 def _values(environment: Mapping[str, str] | None) -> list[str]:
     """Of variables whose names say that they are secret, the longest first: one may be a part of another."""
-    given = os.environ if environment is None else environment
-    found = {
+    variables = os.environ if environment is None else environment
+    values = {
         value
-        for name, value in given.items()
-        if len(value) >= _SHORTEST and is_secret(name) and not _is_a_place(value)
+        for name, value in variables.items()
+        if len(value) >= _SHORTEST and is_secret(name) and not _is_path(value)
     }
-    return sorted(found, key=len, reverse=True)
+    return sorted(values, key=len, reverse=True)
 
 
-def _is_a_place(value: str) -> bool:
+def _is_path(value: str) -> bool:
     """SSH_KEY=/home/me/.ssh/id names where a secret is; its folder may be that of the run."""
     return value.startswith(("/", "~/", "./")) and os.path.lexists(os.path.expanduser(value))  # noqa: PTH111
 
@@ -195,7 +195,7 @@ def _pair(text: str) -> str:
     return f"{user}:{HIDDEN}" if colon and secret and not secret.startswith("$") else text
 
 
-def _without(text: str, values: list[str]) -> str:
+def _masked(text: str, values: list[str]) -> str:
     for value in values:
         text = text.replace(value, HIDDEN)
     if len(text) < 4:  # too short for anything below
@@ -219,26 +219,26 @@ def _without(text: str, values: list[str]) -> str:
     return text
 
 
-def _if_secret(name: str, found: re.Match[str], shown: str) -> str:
-    return shown if is_secret(name) and HIDDEN not in found[0] else found[0]
+def _if_secret(name: str, match: re.Match[str], shown: str) -> str:
+    return shown if is_secret(name) and HIDDEN not in match[0] else match[0]
 
 
 def _in_program(program: str, words: str) -> str:
     """The words of one program in a line for a shell."""
     expected: str | None = None
 
-    def shown(found: re.Match[str]) -> str:
+    def shown(match: re.Match[str]) -> str:
         nonlocal expected
-        quote = found[2][0] if found[2][0] in "\"'" and found[2][-1] == found[2][0] else ""
-        word = found[2].strip(quote) if quote else found[2]
+        quote = match[2][0] if match[2][0] in "\"'" and match[2][-1] == match[2][0] else ""
+        word = match[2].strip(quote) if quote else match[2]
         before, expected = expected, None
         if before is not None and not word.startswith("-"):
             secret = _pair(word) if before else HIDDEN
-            return found[0] if word.startswith("$") else found[1] + quote + secret + quote
-        told, expected = _option_of(program, word)
+            return match[0] if word.startswith("$") else match[1] + quote + secret + quote
+        masked, expected = _option_of(program, word)
         # Behind the dash and its letter: a variable is no secret, and what is hidden already stays.
-        if told is None or word[2:].lstrip("\"'").startswith(("$", "<*")):
-            return found[0]
-        return found[1] + quote + told + quote
+        if masked is None or word[2:].lstrip("\"'").startswith(("$", "<*")):
+            return match[0]
+        return match[1] + quote + masked + quote
 
     return _WORD.sub(shown, words)

@@ -1,4 +1,4 @@
-"""Variables that this process has for a while: a run gets the environment of whoever launches it."""
+"""Temporary environment variables of this process, for runs launched meanwhile."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["lent"]
+__all__ = ["temporary_variables"]
 
 
 @contextmanager
-def lent(variables: Mapping[str, str]) -> Iterator[None]:
-    """What is launched inside has them; what is launched afterwards has what was there before."""
+def temporary_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets the variables, and restores the previous ones afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

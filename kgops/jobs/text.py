@@ -21,7 +21,7 @@ def one_line(text: str, at_most: int | None = None) -> str:
 
 
 def lines(text: str) -> str:
-    """The same for text of several lines, whose line feeds stay."""
+    """`text` of several harmless lines; line feeds stay."""
     return "\n".join(one_line(line) for line in text.replace("\r\n", "\n").split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""The workload `train`: a model on a graph, from PyKEEN's catalogue or from files."""
+"""The workload `train`: its job keys, their checks and help. It trains one model on one knowledge graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from kgops.jobs.keys import Key, above, at_least, device_name, one_of
 from kgops.jobs.workload import Workload
 
-# The names that kgops.training knows; a test holds the two lists together, since this room loads no torch.
+# The names that kgops.training knows. A test compares the two lists, since this package loads no torch.
 LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
 OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
 SCHEDULES = ("constant", "plateau", "cosine")
@@ -27,63 +27,74 @@ KEYS = (
         "str",
         "kgops",
         check=one_of(*ENGINES),
-        help="Who trains: kgops (ConvE) or pykeen (any model).",
+        help="Training engine: kgops (ConvE) or pykeen (any model).",
     ),
-    Key("model", "str", "ConvE", help="Which model; any of PyKEEN's with --engine pykeen."),
-    Key(
-        "dataset", "str", help="One of PyKEEN's datasets by name; nations, kinships and umls need no network."
-    ),
-    Key("train", "str", help="Training triples: head, relation, tail, tab separated; .gz too."),
+    Key("model", "str", "ConvE", help="Model name; any PyKEEN model with --engine pykeen."),
+    Key("dataset", "str", help="PyKEEN dataset by name; nations, kinships and umls need no network."),
+    Key("train", "str", help="Training triples: head, relation, tail, tab separated; may be .gz."),
     Key("valid", "str", help="Validation triples."),
     Key("test", "str", help="Test triples."),
-    Key("entity_to_id", "str", help="Vocabulary of entities, two columns in either order."),
-    Key("relation_to_id", "str", help="Vocabulary of relations, two columns in either order."),
-    Key("output_dir", "str", help="Folder that gets a copy of the results when the run has succeeded."),
-    Key("embedding_dim", "int", 200, check=at_least(1), help="Length of an entity's vector."),
-    Key("embedding_height", "int", check=at_least(1), help="Rows of the image a vector is seen as."),
+    Key("entity_to_id", "str", help="Entity vocabulary: label and id, in either order."),
+    Key("relation_to_id", "str", help="Relation vocabulary: label and id, in either order."),
+    Key("output_dir", "str", help="Folder for a copy of the results once the run has succeeded."),
+    Key(
+        "embedding_dim", "int", 200, check=at_least(1), help="Embedding dimension of entities and relations."
+    ),
+    Key(
+        "embedding_height",
+        "int",
+        check=at_least(1),
+        help="Rows of the image that ConvE reshapes an embedding to.",
+    ),
     Key("embedding_width", "int", check=at_least(1), help="Columns of that image."),
     Key("input_channels", "int", check=at_least(1), help="Channels of that image."),
-    Key("output_channels", "int", 32, check=at_least(1), help="Feature maps of the convolution."),
-    Key("kernel_height", "int", 3, check=at_least(1), help="Rows of a convolution kernel."),
-    Key("kernel_width", "int", 3, check=at_least(1), help="Columns of a convolution kernel."),
-    Key("input_dropout", "float", 0.2, check=_share, help="Dropout on the image."),
+    Key(
+        "output_channels",
+        "int",
+        32,
+        check=at_least(1),
+        help="Output channels (feature maps) of the convolution.",
+    ),
+    Key("kernel_height", "int", 3, check=at_least(1), help="Height of the convolution kernel."),
+    Key("kernel_width", "int", 3, check=at_least(1), help="Width of the convolution kernel."),
+    Key("input_dropout", "float", 0.2, check=_share, help="Dropout on the input image."),
     Key("feature_map_dropout", "float", 0.2, check=_share, help="Dropout of whole feature maps."),
-    Key("relation_dropout", "float", 0.0, check=_share, help="Dropout on the relation's vector."),
-    Key("output_dropout", "float", 0.3, check=_share, help="Dropout on the hidden vector."),
-    Key("batch_norm", "bool", True, help="Batch normalization, as in PyKEEN's default."),
+    Key("relation_dropout", "float", 0.0, check=_share, help="Dropout on the relation embedding."),
+    Key("output_dropout", "float", 0.3, check=_share, help="Dropout on the projected vector."),
+    Key("batch_norm", "bool", True, help="Batch normalization, PyKEEN's default."),
     Key(
         "inverse",
         "bool",
-        help="A second embedding per relation, to predict heads as tails; default: on for ConvE.",
+        help="Add inverse relations, to predict heads as tails; default: on for ConvE.",
     ),
     Key("num_epochs", "int", 100, check=at_least(1), help="Passes over the training triples."),
     Key(
         "loss",
         "str",
         check=one_of(*LOSSES),
-        help="What is minimised; default: kvsall-bce, or with PyKEEN the model's own.",
+        help="Training loss; default: kvsall-bce, or with PyKEEN the model's own.",
     ),
     Key(
         "label_smoothing",
         "float",
         0.1,
         check=_share,
-        help="Part of each label that is spread over all entities.",
+        help="Label smoothing: share of each label spread over all entities.",
     ),
-    Key("optimizer", "str", "adam", check=one_of(*OPTIMIZERS), help="How weights follow gradients."),
-    Key("learning_rate", "float", 1e-3, check=above(0), help="Size of a step."),
-    Key("weight_decay", "float", 0.0, check=at_least(0), help="Pull of weights towards zero."),
-    Key("schedule", "str", "constant", check=one_of(*SCHEDULES), help="How the learning rate changes."),
-    Key("schedule_factor", "float", 0.95, check=_share, help="What a plateau multiplies the rate with."),
+    Key("optimizer", "str", "adam", check=one_of(*OPTIMIZERS), help="Optimizer."),
+    Key("learning_rate", "float", 1e-3, check=above(0), help="Learning rate of the optimizer."),
+    Key("weight_decay", "float", 0.0, check=at_least(0), help="Weight decay of the optimizer."),
+    Key("schedule", "str", "constant", check=one_of(*SCHEDULES), help="Learning rate schedule."),
+    Key("schedule_factor", "float", 0.95, check=_share, help="Factor on the learning rate at each plateau."),
     Key(
         "schedule_patience",
         "int",
         9,
         check=at_least(0),
-        help="Validations without a better MRR that make a plateau.",
+        help="Validations without a better MRR before a plateau.",
     ),
-    Key("warmup_epochs", "int", 0, check=at_least(0), help="Epochs over which the learning rate rises."),
-    Key("seed", "int", 0, check=at_least(0), help="Same command, same seed, same numbers."),
+    Key("warmup_epochs", "int", 0, check=at_least(0), help="Epochs of linear learning rate warmup."),
+    Key("seed", "int", 0, check=at_least(0), help="Random seed."),
     Key("validate_every", "int", 5, check=at_least(0), help="Epochs between validations; 0: never."),
     Key(
         "patience",
@@ -97,17 +108,21 @@ KEYS = (
         "int",
         2,
         check=at_least(0),
-        help="Epochs between those kept for TracIn; 0: none.",
+        help="Epochs between checkpoints kept for TracIn; 0: none.",
     ),
     Key(
         "resume_every",
         "float",
         60.0,
         check=at_least(0),
-        help="Seconds of training that a lost worker may cost.",
+        help="Seconds between checkpoints to resume from after a lost worker.",
     ),
     Key(
-        "device", "str", "auto", check=device_name, help="auto, cpu, cuda, or cuda:N; cuda insists on a GPU."
+        "device",
+        "str",
+        "auto",
+        check=device_name,
+        help="Device: auto, cpu, cuda or cuda:N; cuda fails without a GPU.",
     ),
 )
 
@@ -121,20 +136,20 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems.append("train.dataset: missing, and so is train.train; name a dataset or a file of triples")
     model, loss = settings["model"], settings["loss"] or ""
     if settings["engine"] == "kgops" and model.lower() != "conve":
-        problems.append(f"train.model: kgops trains ConvE itself; for {model!r:.60} take the engine pykeen")
+        problems.append(f"train.model: kgops trains ConvE itself; for {model!r:.60} choose the engine pykeen")
     if settings["engine"] == "pykeen" and loss.startswith("1vsall"):
-        problems.append("train.loss: PyKEEN has no 1vsAll; take kvsall-bce or kvsall-ce, or name none")
+        problems.append("train.loss: PyKEEN has no 1vsAll; choose kvsall-bce or kvsall-ce, or leave it out")
     if settings["engine"] == "pykeen" and settings["schedule"] != "constant":
         problems.append("train.schedule: only kgops' own engine changes the learning rate")
     return problems
 
 
 def spread_problems(settings: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
-    """What does not go together with several devices, before anything has begun."""
+    """Problems of a job that asks for several devices, found before the worker starts."""
     devices = options.get("devices", 1)
     if settings["engine"] == "kgops" or devices == 1:
         return []
-    return [f"options.devices: PyKEEN's pipeline trains on one device, found {devices}; leave it away"]
+    return [f"options.devices: PyKEEN's pipeline trains on one device, found {devices}; leave it out"]
 
 
 def _label(settings: dict[str, Any]) -> str:

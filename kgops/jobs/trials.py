@@ -1,4 +1,4 @@
-"""What a command tells of all the ways it took, turn by turn: the file between it and the benchmark that started it."""
+"""Trial results of each variant: the file that a command writes for the benchmark that started it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 from kgops.jobs.files import read_json
 
-__all__ = ["Turns", "of_turn", "read_turns", "write_turns"]
+__all__ = ["Trials", "read_trials", "trial_of", "write_trials"]
 
-Turns = Mapping[str, Sequence[Mapping[str, Any]]]  # of each way, by its name
+Trials = Mapping[str, Sequence[Mapping[str, Any]]]  # by variant name
 _FILE = "ways.json"  # among the results of the command's run
 
 
-def write_turns(results: Path, turns: Turns) -> None:
-    (results / _FILE).write_text(json.dumps(turns, indent=1))
+def write_trials(results: Path, trials: Trials) -> None:
+    (results / _FILE).write_text(json.dumps(trials, indent=1))
 
 
-def read_turns(results: Path) -> Turns | None:
+def read_trials(results: Path) -> Trials | None:
     """None where the command wrote nothing."""
-    found: Turns | None = read_json(results / _FILE)
-    return found
+    trials: Trials | None = read_json(results / _FILE)
+    return trials
 
 
-def of_turn(turns: Turns, name: str, number: int) -> dict[str, Any]:
-    """What this way told of its turn; after what could not be done there are no more."""
-    told = turns.get(name)
-    return dict(told[min(number, len(told) - 1)]) if told else {"trouble": "the command did not say"}
+def trial_of(trials: Trials, name: str, number: int) -> dict[str, Any]:
+    """The record of one trial of a variant; the last record where the variant stopped early."""
+    records = trials.get(name)
+    return dict(records[min(number, len(records) - 1)]) if records else {"trouble": "the command did not say"}

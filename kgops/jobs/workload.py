@@ -1,4 +1,4 @@
-"""What a workload is: its keys, its worker, and what happens when that worker is lost."""
+"""Workload: its job keys, its worker module, and its default number of attempts."""
 
 from __future__ import annotations
 

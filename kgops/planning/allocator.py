@@ -1,4 +1,4 @@
-"""torch's caching allocator for GPUs, replayed: how much it reserves for what lives.
+"""Replays torch's CUDA caching allocator: memory reserved for a sequence of allocations.
 
 Rules as in torch's CUDACachingAllocator: blocks of 512 bytes; up to 1 MiB from segments of 2 MiB, below
 10 MiB from segments of 20 MiB, larger ones from segments of their own in steps of 2 MiB; best fit, split,
@@ -45,10 +45,10 @@ class _Pool:
 
     def pop(self, size: int) -> _Block | None:
         """The best fit for `size`."""
-        place = bisect_left(self._blocks, (size,))
-        if place == len(self._blocks):
+        index = bisect_left(self._blocks, (size,))
+        if index == len(self._blocks):
             return None
-        block = self._blocks.pop(place)[2]
+        block = self._blocks.pop(index)[2]
         block.free = False
         return block
 
@@ -62,7 +62,7 @@ def reserved_bytes(events: Sequence[tuple[int, int]], *, expandable: bool = Fals
         return _high_water(events)
     end = len(events)
     while end and not events[end - 1][1]:
-        end -= 1  # what is only given back changes nothing
+        end -= 1  # trailing frees change nothing
     pools = (_Pool(), _Pool())
     used: dict[int, tuple[_Block, int]] = {}
     reserved = 0
@@ -73,15 +73,15 @@ def reserved_bytes(events: Sequence[tuple[int, int]], *, expandable: bool = Fals
             continue
         kind = int(size > _SMALL)
         pool = pools[kind]
-        found = pool.pop(size)
-        # A block much larger than asked stays whole for what needs it; torch's limit is off by default.
-        if found is None:
-            found = _Block(_segment(size), reserved)
-            reserved += found.size
-        left = found.size - size
+        fit = pool.pop(size)
+        # Blocks of any size are split, as torch does without a max_split_size.
+        if fit is None:
+            fit = _Block(_segment(size), reserved)
+            reserved += fit.size
+        left = fit.size - size
         if left >= GRANULE if kind == 0 else left > _SMALL:
-            pool.add(_cut(found, size))
-        used[number] = found, kind
+            pool.add(_cut(fit, size))
+        used[number] = fit, kind
     return reserved
 
 
@@ -101,11 +101,11 @@ def _cut(block: _Block, size: int) -> _Block:
 
 
 def _release(block: _Block, pool: _Pool) -> None:
-    for near in (block.before, block.after):
-        if near is None or not near.free:
+    for neighbour in (block.before, block.after):
+        if neighbour is None or not neighbour.free:
             continue
-        pool.remove(near)
-        first, second = (near, block) if near is block.before else (block, near)
+        pool.remove(neighbour)
+        first, second = (neighbour, block) if neighbour is block.before else (block, neighbour)
         first.size += second.size
         first.after = second.after
         if second.after is not None:

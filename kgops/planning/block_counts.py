@@ -1,6 +1,6 @@
-"""How many distinct queries meet in one block of the training triples: what TracIn's forward pass runs for.
+"""Distinct queries in each block of training triples, for which TracIn runs its forward pass.
 
-Blocks are cut from the triples in the order of head, relation, tail, so the data alone decide it.
+Blocks are cut from triples sorted by head, relation, tail, so only the data decide the counts.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Blocks:
         within = [block for block in self.found if block.groups <= limit]
         if not within:
             return None
-        found = max(within, key=lambda block: block.groups)
-        above = min((block.groups - 1 for block in self.found if block.groups > limit), default=found.groups)
-        return found if self.all else found._replace(groups=min(limit, above))
+        block = max(within, key=lambda block: block.groups)
+        above = min((block.groups - 1 for block in self.found if block.groups > limit), default=block.groups)
+        return block if self.all else block._replace(groups=min(limit, above))
 
 
 def largest(blocks: Sequence[Block]) -> list[Block]:
-    """Those of most queries and answers, whichever of the two weighs more."""
+    """Blocks of most queries and answers, for several weights of the two."""
     weighed = [
         max(blocks, key=lambda b: b.groups + weight * (b.row_answers + b.group_answers))
         for weight in _WEIGHTS
@@ -74,7 +74,7 @@ def largest(blocks: Sequence[Block]) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """By size of a block, first of the tail's direction alone and then of both; empty where nobody counted."""
+    """By size of a block, first of the tail's direction and then of both; empty where not counted."""
 
     counted: tuple[tuple[Blocks, ...], tuple[Blocks, ...]] = ((), ())
 
@@ -82,8 +82,8 @@ class Groups:
     def of(cls, ordered: Sequence[Triple]) -> Groups:
         tails = Counter((head, relation) for head, relation, _ in ordered)
         heads = Counter((tail, relation) for _, relation, tail in ordered)
-        found = [_counted(ordered, size, tails, heads) for size in _COUNTED]
-        one, both = (tuple(Blocks.of([pair[side] for pair in pairs]) for pairs in found) for side in (0, 1))
+        by_size = [_counted(ordered, size, tails, heads) for size in _COUNTED]
+        one, both = (tuple(Blocks.of([pair[side] for pair in pairs]) for pairs in by_size) for side in (0, 1))
         return cls((one, both))
 
     @classmethod
@@ -110,17 +110,19 @@ class Groups:
             return known
         # A block of the next larger size holds most of this one; of larger sizes, one is made of several.
         times = -(-size // _COUNTED[-1])
-        found = [
+        estimated = [
             Block(i, size, times * b.groups, times * b.row_answers, times * b.group_answers)
             for i, b in enumerate(known.found[: number - 1])
         ]
         last = known.found[-1]
         # Queries come together the more, the longer a block is.
         groups = min(rows * rest, -(-last.groups * max(rest, last.triples) // last.triples))
-        found.append(Block(number - 1, rest, groups, times * last.row_answers, times * last.group_answers))
+        estimated.append(
+            Block(number - 1, rest, groups, times * last.row_answers, times * last.group_answers)
+        )
         of = _COUNTED[at] if at < len(_COUNTED) else times * _COUNTED[-1]
         share = size / of if number > 1 else 1.0  # all of it is one block of the larger size, too
-        return Blocks(tuple(found), all=known.all and len(found) == number, share=share)
+        return Blocks(tuple(estimated), all=known.all and len(estimated) == number, share=share)
 
     def in_block(self, size: int, *, both_directions: bool) -> int:
         """At most so many queries in a block of `size` triples; exact for the sizes that were counted."""
@@ -146,7 +148,7 @@ def _counted(
     """Every block that is looked at, in the tail's direction alone and in both."""
     starts = range(0, len(ordered), size)
     looked_at = sorted({*starts[:: max(1, len(ordered) // _LOOKED_AT)], starts[-1]})
-    found = []
+    blocks = []
     for start in looked_at:
         block = ordered[start : start + size]
         forward = Counter((head, relation) for head, relation, _ in block)
@@ -156,5 +158,5 @@ def _counted(
         one = Block(start // size, len(block), len(forward), rows, queries)
         rows += sum(many * heads[query] for query, many in backward.items())
         queries += sum(heads[query] for query in backward)
-        found.append((one, Block(start // size, len(block), len(forward) + len(backward), rows, queries)))
-    return found
+        blocks.append((one, Block(start // size, len(block), len(forward) + len(backward), rows, queries)))
+    return blocks

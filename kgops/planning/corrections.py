@@ -1,4 +1,4 @@
-"""What this machine's own runs say about predictions: by how much to correct them, and how sure that is."""
+"""Memory corrections: a factor on predictions, learned from measured runs, and how accurate predictions were."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 __all__ = ["Accuracy", "Correction", "Pair", "accuracy", "learn"]
 
-_LEAST = 3  # runs; fewer may all be of one odd kind
-_FURTHEST = 3.0  # a factor beyond this tells of a wrong measurement, or of another run on the GPU
+_LEAST = 3  # runs needed to learn a factor
+_FURTHEST = 3.0  # a larger factor is a wrong measurement, or another run on the GPU
 
 
 class Pair(NamedTuple):
-    """What was predicted for a run without any correction, and what it took."""
+    """Uncorrected predicted memory and measured memory of a run."""
 
     predicted_mib: float
     measured_mib: float
@@ -29,7 +29,7 @@ class Correction:
     samples: int
 
     @property
-    def says(self) -> str:
+    def description(self) -> str:
         return f"learned from {self.samples} runs on this GPU (x {self.factor:.3f})"
 
 

@@ -1,4 +1,4 @@
-"""How many bytes a job writes, by what they are, before it starts: torch-free, from counts and a sample of the text."""
+"""Predicted disk use of a job by part, from counts and a sample of its text files, without torch."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from kgops.planning.text_sizes import TextSize, names_of, size_of, size_of_file
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["DiskUse", "Tracing", "regression_use", "tracing_of", "training_use"]
+__all__ = ["DiskUse", "TracinDiskUse", "regression_disk_use", "tracin_disk_use", "training_disk_use"]
 
 _RECORD = 16 << 10  # plan, environment, slots, log and the first events of a run
 _SCORE = 14.5  # bytes of a score as text: half of them have a sign
 _KEY = len(', "score": ')
 _LINE = 1
-_PART = 12  # bytes of a score that is kept while a run goes on: the number of its triple, and itself
-_PARTS_OF_A_TEST = 24
+_KEPT_SCORE = 12  # bytes of a score that is kept while a run goes on: the number of its triple, and itself
+_KEPT_TEST = 24
 _PARQUET = 15  # a score does not compress, nor do numbers of triples much
-_OBJECT = 190  # of a test triple in JSON, beside its labels
-_FOUND = 32  # of a triple in the record, beside its labels: rank, score, quotes and commas
-_TOLD = 160  # of a test triple there
+_TEST_IN_JSON = 190  # of a test triple in JSON, beside its labels
+_INFLUENCE_IN_RECORD = 32  # of a triple in the record, beside its labels: rank, score, quotes and commas
+_TEST_IN_RECORD = 160  # of a test triple there
 _CHECKPOINT = 8 << 10  # of a file beside its tensors: names, places, settings
 _MOMENTS = {"adam": 2, "adamw": 2, "adagrad": 1, "sgd": 0}
-_POINT = 24 << 10  # of a point to resume from: also of moments and random states
-_OF_AN_EPOCH = 1 << 10  # in the record
-_OF_A_LINE = 260  # of a test triple in the summary of a batch
+_RESUME_CHECKPOINT = 24 << 10  # of a checkpoint to resume from: moments and random states
+_EPOCH_IN_RECORD = 1 << 10  # in the record
+_TEST_IN_SUMMARY = 260  # of a test triple in the summary of a batch
 
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
     """Bytes in the run's folder by `parts`, when it has most, and `outside` it by the path that a person named.
 
-    `passing` is there for moments only, such as a checkpoint that replaces another. `at_most`: only the run finds
-    out how much it is. `files` of them, each of which ends within a block of the disk.
+    `passing` bytes are temporary, such as a checkpoint that replaces another. `at_most`: the total is an upper bound.
+    `files` is their number, since each wastes part of a disk block.
     """
 
     parts: Mapping[str, int]
@@ -74,8 +74,8 @@ class DiskUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Tracing:
-    """What decides how much a TracIn run writes. Another `top_k` is asked by `replace`."""
+class TracinDiskUse:
+    """Inputs of a TracIn run's disk use. Use `replace` for another `top_k`."""
 
     settings: dict[str, Any]
     trains: int
@@ -91,12 +91,12 @@ class Tracing:
         if self.settings["build_index"]:
             parts = {"record": _RECORD}
             return DiskUse(parts, {self.settings["build_index"]: self.index}, 0, 1, written=0)
-        results = self._itself() if self.settings["self_influence"] else self._traced()
+        results = self._self_influence() if self.settings["self_influence"] else self._influence_files()
         outside = self._copies(results)
-        parts = {**results, **self._kept()}
-        passing = 2 * self._pairs * _PART if self.devices else 0
+        parts = {**results, **self._working_files()}
+        passing = 2 * self._pairs * _KEPT_SCORE if self.devices else 0
         of_batch = 2 * self.tests if self._formats.own_files else len(results)
-        # Where neighbourhoods are small, or a batch is, all of them may be fewer than the strongest that are kept.
+        # A small neighbourhood may have fewer triples than are kept.
         unknown = self.filtered and (self.top_k is None or not self.settings["self_influence"])
         written = sum(results.values()) + sum(outside.values())
         copies = 1 + bool(self.settings["output_dir"])
@@ -122,60 +122,66 @@ class Tracing:
         csv = self.train_text.csv + 1 + _SCORE + _LINE
         return csv, self.train_text.json + _KEY + _SCORE + 1 + _LINE
 
-    def _itself(self) -> dict[str, int]:
+    def _self_influence(self) -> dict[str, int]:
         csv, as_json = self._row
-        wanted = {"CSV": self._formats.csv * csv, "JSON": self._formats.json * as_json}
+        row_bytes = {"CSV": self._formats.csv * csv, "JSON": self._formats.json * as_json}
         # No influence on itself is negative.
-        return {name: round((row - 0.5) * self._best) for name, row in wanted.items() if row}
+        return {name: round((row - 0.5) * self._best) for name, row in row_bytes.items() if row}
 
-    def _traced(self) -> dict[str, int]:
+    def _influence_files(self) -> dict[str, int]:
         formats, pairs = self._formats, self._pairs
         csv, as_json = self._row
-        of_tests = round(self.tests * (self.test_text.json + _OBJECT))
-        found = {}
+        test_bytes = round(self.tests * (self.test_text.json + _TEST_IN_JSON))
+        sizes = {}
         if formats.csv:
-            found["CSV"] = round((self.test_text.csv + 1 + csv) * pairs)
+            sizes["CSV"] = round((self.test_text.csv + 1 + csv) * pairs)
         if formats.json:
-            found["JSON"] = round(as_json * pairs) + of_tests
+            sizes["JSON"] = round(as_json * pairs) + test_bytes
         if formats.parquet:
-            found["Parquet"] = _PARQUET * pairs
+            sizes["Parquet"] = _PARQUET * pairs
         if formats.own_files and self.settings["skip_tracin"]:
             lines = round((self.train_text.labels + 3) * pairs)
-            found["files of the batch"] = lines + of_tests + _OF_A_LINE * self.tests
+            sizes["files of the batch"] = lines + test_bytes + _TEST_IN_SUMMARY * self.tests
         elif formats.own_files:
             rows = as_json + (0 if formats.parquet else self.test_text.csv + 1 + csv)
-            found["files of the batch"] = round(rows * pairs) + of_tests + _OF_A_LINE * self.tests
-        return found
+            sizes["files of the batch"] = round(rows * pairs) + test_bytes + _TEST_IN_SUMMARY * self.tests
+        return sizes
 
-    def _kept(self) -> dict[str, int]:
+    def _working_files(self) -> dict[str, int]:
         """While it goes on, and in its record."""
         if self.settings["self_influence"]:
             return {"record": _RECORD}
-        told = min(self.tests, chunk_sizes.TRACIN_TESTS_IN_RECORD)
-        each = chunk_sizes.TRACIN_FOUND_IN_RECORD
+        tests_in_record = min(self.tests, chunk_sizes.TRACIN_TESTS_IN_RECORD)
+        per_side = chunk_sizes.TRACIN_INFLUENCES_IN_RECORD
         # Of each side so many: where few are kept, all of them may be of one side.
-        found = (min(self._best, each) + min(self._best, 2 * each)) / 2 if self.top_k else 2 * each
+        influences = (
+            (min(self._best, per_side) + min(self._best, 2 * per_side)) / 2 if self.top_k else 2 * per_side
+        )
         if self.settings["skip_tracin"]:
-            found = 0  # there are no scores to tell
-        of_a_test = _TOLD + self.test_text.labels + found * (self.train_text.labels + _FOUND)
+            influences = 0  # there are no scores to tell
+        bytes_per_test = (
+            _TEST_IN_RECORD
+            + self.test_text.labels
+            + influences * (self.train_text.labels + _INFLUENCE_IN_RECORD)
+        )
         return {
-            "scores until it has ended": _PART * self._pairs + _PARTS_OF_A_TEST * self.tests,
-            "record": _RECORD + round(told * of_a_test),
+            "scores until it has ended": _KEPT_SCORE * self._pairs + _KEPT_TEST * self.tests,
+            "record": _RECORD + round(tests_in_record * bytes_per_test),
         }
 
     def _copies(self, results: Mapping[str, int]) -> dict[str, int]:
-        found: dict[str, int] = {}
+        copies: dict[str, int] = {}
         for name, part in (("output", "JSON"), ("csv_output", "CSV")):
             if self.settings[name]:
-                found[self.settings[name]] = results.get(part, 0)
+                copies[self.settings[name]] = results.get(part, 0)
         if self.settings["output_dir"]:
-            found[self.settings["output_dir"]] = sum(results.values())
-        return found
+            copies[self.settings["output_dir"]] = sum(results.values())
+        return copies
 
 
-def tracing_of(
+def tracin_disk_use(
     job: Job, counts: Counts, files: Mapping[str, Path], shape: TracinShape | None
-) -> Tracing | None:
+) -> TracinDiskUse | None:
     """Of a job `tracin`; `files` are its triples. None where their text cannot be read."""
     settings = job.settings
     names = names_of(settings["node_name_dict"], settings["edge_map"])
@@ -184,14 +190,14 @@ def tracing_of(
         return None
     tests = None
     if settings["test_triple"]:
-        tests = size_of(_written(settings["test_triple"]), names)
+        tests = size_of(_parsed_triple(settings["test_triple"]), names)
     elif settings["test_triples"] or "test" in files:
         named = settings["test_triples"]
         tests = size_of_file(Path(named) if named else files["test"], names)
     filtered = bool(job.options.get("filtering", bool(settings["test_triples"])))
     index = index_bytes(shape) if shape is not None and settings["build_index"] else 0
     many = job.options.get("devices", 1) != 1
-    return Tracing(
+    return TracinDiskUse(
         settings,
         counts.train,
         tests_of(settings, counts),
@@ -204,41 +210,41 @@ def tracing_of(
     )
 
 
-def training_use(job: Job, shape: TrainShape, seconds: float) -> DiskUse:
+def training_disk_use(job: Job, shape: TrainShape, seconds: float) -> DiskUse:
     """`seconds` is about how long it takes: one that goes on for longer has a point to resume from before its last."""
     settings = job.settings
     every = settings["checkpoint_frequency"]
-    kept = settings["num_epochs"] // every if every else 0
+    tracin_checkpoints = settings["num_epochs"] // every if every else 0
     model = weight_bytes(shape.model) + buffer_bytes(shape.model) + _CHECKPOINT
     moments = _MOMENTS.get(shape.optimizer, 2)
-    resumed = model + moments * weight_bytes(shape.model) + _POINT - _CHECKPOINT
-    points = 2 if seconds >= settings["resume_every"] else 1
+    resume_checkpoint = model + moments * weight_bytes(shape.model) + _RESUME_CHECKPOINT - _CHECKPOINT
+    resume_checkpoints = 2 if seconds >= settings["resume_every"] else 1
     parts = {
-        "checkpoints for TracIn": kept * model,
+        "checkpoints for TracIn": tracin_checkpoints * model,
         "models": (1 + shape.validates) * model,
-        "points to resume from": points * resumed,
-        "record": _RECORD + _OF_AN_EPOCH * settings["num_epochs"],
+        "points to resume from": resume_checkpoints * resume_checkpoint,
+        "record": _RECORD + _EPOCH_IN_RECORD * settings["num_epochs"],
     }
-    copied = (kept + 1 + shape.validates) * model
+    copied = (tracin_checkpoints + 1 + shape.validates) * model
     outside = {settings["output_dir"]: copied} if settings["output_dir"] else {}
     # The next is whole before the one that it replaces goes.
-    return DiskUse(parts, outside, (3 - points) * resumed, 2 * (kept + 4))
+    return DiskUse(parts, outside, (3 - resume_checkpoints) * resume_checkpoint, 2 * (tracin_checkpoints + 4))
 
 
-def regression_use(job: Job, shape: RegressShape, flights: int) -> DiskUse:
+def regression_disk_use(job: Job, shape: RegressShape, flights: int) -> DiskUse:
     settings = job.settings
     weights = 4 * shape.model.parameters
     stages = settings["pretrain"] + settings["final"] + (flights if settings["loo"] else 0)
     model = weights + _CHECKPOINT
-    resumed = model + MOMENTS.get(shape.optimizer, 2) * weights + _POINT - _CHECKPOINT
-    parts = {"models": stages * model, "points to resume from": 2 * resumed, "record": 2 * _RECORD}
+    resume_checkpoint = model + MOMENTS.get(shape.optimizer, 2) * weights + _RESUME_CHECKPOINT - _CHECKPOINT
+    parts = {"models": stages * model, "points to resume from": 2 * resume_checkpoint, "record": 2 * _RECORD}
     folder = settings["output_directory"]
     outside = {folder: stages * model} if folder else {}
-    return DiskUse(parts, outside, resumed, stages + 8)
+    return DiskUse(parts, outside, resume_checkpoint, stages + 8)
 
 
-def _written(triple: str) -> list[tuple[str, str, str]]:
-    """As a person writes one: the worker says what is wrong with another."""
+def _parsed_triple(triple: str) -> list[tuple[str, str, str]]:
+    """A test triple as typed; empty where it is malformed, which the worker reports."""
     for between in ("\t", ",", None):
         parts = triple.split(between)
         if len(parts) == 3:

@@ -1,4 +1,4 @@
-"""What an evaluation asks at once: how many distinct queries, and how many known answers they have.
+"""Distinct queries and known answers in each block of an evaluation.
 
 Queries are ranked in blocks, in an order that the triples alone decide (`kgops.training.evaluate`).
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kgops.jobs.chunk_sizes import EVALUATION_QUERIES
 
-__all__ = ["Asked", "Ranked"]
+__all__ = ["EvaluationBlocks", "QueryBlock"]
 
 Triple = tuple[int, int, int]
 Query = tuple[int, int]
@@ -21,7 +21,7 @@ Query = tuple[int, int]
 _ALL_KEPT = 4  # blocks; of more, the largest stands for them all
 
 
-class Asked(NamedTuple):
+class QueryBlock(NamedTuple):
     """One block: its queries, the distinct ones among them, and the known answers of them all."""
 
     queries: int
@@ -29,22 +29,22 @@ class Asked(NamedTuple):
     answers: int
 
     @classmethod
-    def of(cls, block: Sequence[Query], known: Mapping[Query, int]) -> Asked:
+    def of(cls, block: Sequence[Query], known: Mapping[Query, int]) -> QueryBlock:
         return cls(len(block), len({*block}), sum(known[query] for query in block))
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class EvaluationBlocks:
     """Of an evaluation: blocks of both directions, where the model has inverse relations; else of tails, and
     of heads, which are asked relation by relation. In their order; of many, the largest twice."""
 
-    both: tuple[Asked, ...] = ()
-    tails: tuple[Asked, ...] = ()
-    heads: tuple[Asked, ...] = ()
+    both: tuple[QueryBlock, ...] = ()
+    tails: tuple[QueryBlock, ...] = ()
+    heads: tuple[QueryBlock, ...] = ()
     relations: int = 0
 
     @classmethod
-    def of(cls, triples: Collection[Triple], known: Collection[Collection[Triple]]) -> Ranked:
+    def of(cls, triples: Collection[Triple], known: Collection[Collection[Triple]]) -> EvaluationBlocks:
         """Of `triples`, beside the splits that are `known`."""
         of_tails = Counter((h, r) for split in known for h, r, _ in split)
         of_heads = Counter((t, r) for split in known for _, r, t in split)
@@ -55,27 +55,29 @@ class Ranked:
         by_relation: dict[int, list[Query]] = defaultdict(list)
         for query in heads:
             by_relation[query[1]].append(query)
-        asked = [piece for relation in sorted(by_relation) for piece in _pieces(by_relation[relation])]
+        blocks = [batch for relation in sorted(by_relation) for batch in _batches(by_relation[relation])]
         return cls(
-            _kept([Asked.of(piece, answers) for piece in _pieces(sorted(tails + heads))]),
-            _kept([Asked.of(piece, answers) for piece in _pieces(tails)]),
-            _kept([Asked.of(piece, answers) for piece in asked]),
+            _summarized([QueryBlock.of(batch, answers) for batch in _batches(sorted(tails + heads))]),
+            _summarized([QueryBlock.of(batch, answers) for batch in _batches(tails)]),
+            _summarized([QueryBlock.of(batch, answers) for batch in blocks]),
             len(by_relation),
         )
 
     @classmethod
-    def from_table(cls, table: Mapping[str, Any]) -> Ranked:
+    def from_table(cls, table: Mapping[str, Any]) -> EvaluationBlocks:
         """Of a table that went through JSON."""
-        asked = {name: tuple(Asked(*block) for block in table[name]) for name in ("both", "tails", "heads")}
-        return cls(**{**table, **asked})
+        blocks = {
+            name: tuple(QueryBlock(*block) for block in table[name]) for name in ("both", "tails", "heads")
+        }
+        return cls(**{**table, **blocks})
 
 
-def _kept(blocks: list[Asked]) -> tuple[Asked, ...]:
+def _summarized(blocks: list[QueryBlock]) -> tuple[QueryBlock, ...]:
     if len(blocks) <= _ALL_KEPT:
         return tuple(blocks)
-    return (Asked(*map(max, zip(*blocks, strict=True))),) * 2
+    return (QueryBlock(*map(max, zip(*blocks, strict=True))),) * 2
 
 
-def _pieces(queries: Sequence[Query]) -> Iterator[Sequence[Query]]:
+def _batches(queries: Sequence[Query]) -> Iterator[Sequence[Query]]:
     for start in range(0, len(queries), EVALUATION_QUERIES):
         yield queries[start : start + EVALUATION_QUERIES]

@@ -1,4 +1,4 @@
-"""Whether a job fits a GPU as it is now: one verdict, and the words for it on every page."""
+"""Whether a job fits a GPU now: the verdict and its text for every page."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ State = Literal["now", "later", "empty", "never", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`now`: it would start at once. `later`: it fits the GPU, and waits. `empty`: it fits, and nobody knows how
-    the GPU is now, since it is not in this machine. `never`: it does not fit. `unknown`: nobody can say."""
+    """`now`: it would start at once. `later`: it fits the GPU and waits. `empty`: it fits an empty GPU, not in this
+    machine. `never`: it does not fit. `unknown`: its memory is not predicted."""
 
     state: State
     words: str
@@ -39,8 +39,8 @@ def fit_of(
 ) -> Fit:
     """Of a job that needs so much, margin included, on a GPU called `on`, of which one run can have `room_mib`.
 
-    `spare_mib` is left over if it starts now; `waits_for` is why it would not. Without either nobody knows how the GPU
-    is now. `waits`: it waits already. None is unknown.
+    `spare_mib` is left over if it starts now; `waits_for` is why it would not. Without either the GPU's
+    state is unknown. `waits`: it waits already. None is unknown.
     """
     would = "waits" if waits else "would wait now"
     if need_mib is not None and room_mib is not None and need_mib > room_mib:
@@ -61,15 +61,14 @@ def fit_of(
 
 
 def fit_of_run(run: Run, forecast: Mapping[str, Any] | None) -> Fit | None:
-    """Of a run that waits for a GPU, by what was predicted of it and what its row says that it waits for; None of any
-    other."""
+    """Fit of a queued run, from its prediction and its recorded reason to wait; None for other runs."""
     if run.gpu_request is None or run.state != "queued" or not run.reason:
         return None
-    told = forecast or {}
+    plan = forecast or {}
     return fit_of(
         run.reserved_mib,
-        on=str(told.get("on") or f"GPU {run.gpu_request}"),
-        room_mib=told.get("usable_mib"),
+        on=str(plan.get("on") or f"GPU {run.gpu_request}"),
+        room_mib=plan.get("usable_mib"),
         waits_for=run.reason,
         waits=True,
     )

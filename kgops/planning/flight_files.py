@@ -1,4 +1,4 @@
-"""How large the flights of a folder are, from the headers of their files: no frame is read, and no numpy loaded."""
+"""Frame counts and image sizes of the flights in a folder, read from file headers without numpy."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class Flights:
 
 
 def flights_of(settings: Mapping[str, Any]) -> Flights | str:
-    """Of a job: its folder's, else of the size that it names; or why nobody can know."""
-    named = image_size(settings)
+    """Flights of a job's folder, else of its image size; or why they are unknown."""
+    size = image_size(settings)
     if settings["data_directory"]:
-        found = flights_in(Path(settings["data_directory"]))
-        if not isinstance(found, str) or named is None:
-            return found
-    if named is None:
-        return "neither flights nor the size of their images are named"
-    return Flights(*named, 1, {"first": _UNKNOWN_FRAMES, "last": _UNKNOWN_FRAMES})
+        flights = flights_in(Path(settings["data_directory"]))
+        if not isinstance(flights, str) or size is None:
+            return flights
+    if size is None:
+        return "the job names neither flights nor an image size"
+    return Flights(*size, 1, {"first": _UNKNOWN_FRAMES, "last": _UNKNOWN_FRAMES})
 
 
 def flights_in(folder: Path) -> Flights | str:
-    """What the worker will find there, or why it cannot be told; the worker says more of a broken file."""
+    """Flights in a folder, or why they cannot be read; the worker reports broken files in detail."""
     try:
         shapes = dict(_shapes(folder))
     except MemoryError:
@@ -97,13 +97,13 @@ def _opened(path: Path) -> IO[bytes]:
 def _header(file: IO[bytes]) -> tuple[tuple[int, int, int], int]:
     """Shape, and bytes of a pixel as `kgops.regression.windows` hands them on."""
     if file.read(6) != _MAGIC:
-        raise ValueError("this is no array of numpy's")
+        raise ValueError("not a numpy array")
     major = file.read(2)[0]
     length = int.from_bytes(file.read(2 if major == 1 else 4), "little")
     if length > _LONGEST_HEADER:
-        raise ValueError("the header of an array is longer than any")
-    told = ast.literal_eval(file.read(length).decode("latin1"))
-    return _checked(told["shape"], told["descr"])
+        raise ValueError("the header of an array is too long")
+    header = ast.literal_eval(file.read(length).decode("latin1"))
+    return _checked(header["shape"], header["descr"])
 
 
 def _checked(shape: Any, dtype: Any) -> tuple[tuple[int, int, int], int]:
@@ -112,7 +112,7 @@ def _checked(shape: Any, dtype: Any) -> tuple[tuple[int, int, int], int]:
     return (shape[0], shape[1], shape[2]), 1 if dtype == "|u1" else 4
 
 
-_ASK_H5PY = """
+_H5PY_SCRIPT = """
 import h5py, json, sys
 for path in sys.argv[1:]:
     with h5py.File(path, "r") as file:
@@ -121,15 +121,15 @@ for path in sys.argv[1:]:
 
 
 def _hdf5(paths: list[Path]) -> Iterator[tuple[str, tuple[tuple[int, int, int], int]]]:
-    """In a process of its own, since h5py brings numpy with it."""
-    command = [sys.executable, "-P", "-c", _ASK_H5PY, *map(str, paths)]
+    """Reads HDF5 headers in a separate process, since h5py imports numpy."""
+    command = [sys.executable, "-P", "-c", _H5PY_SCRIPT, *map(str, paths)]
     try:
-        told = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise ValueError(f"HDF5 files took longer than {_PATIENCE_S:.0f} s") from error
-    if told.returncode:
-        raise ValueError(told.stderr.strip().rpartition("\n")[2])
-    for path, line in zip(paths, told.stdout.splitlines(), strict=True):
+    if process.returncode:
+        raise ValueError(process.stderr.strip().rpartition("\n")[2])
+    for path, line in zip(paths, process.stdout.splitlines(), strict=True):
         yield path.stem, _checked(*json.loads(line))

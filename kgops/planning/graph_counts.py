@@ -1,8 +1,7 @@
-"""How large a job's data are: entities, relations, triples, and how its queries share answers.
+"""Graph counts of a job's data: entities, relations, triples, and distinct queries with their answers.
 
-Read without torch: PyKEEN's bundled graphs from its package's files, files of triples in one pass, both
-remembered by path, size and time of change. Of PyKEEN's other graphs what is published (`known_graphs`); None where
-nobody can know without a download.
+Counted without torch, from the files of PyKEEN's bundled graphs or a job's files, and cached by path, size and
+modification time. PyKEEN's other graphs have published sizes (`known_graphs`); None where a download is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 from kgops.jobs.files import open_regular, read_json, write_json
 from kgops.planning import known_graphs
 from kgops.planning.block_counts import Groups
-from kgops.planning.evaluation_counts import Ranked
+from kgops.planning.evaluation_counts import EvaluationBlocks
 
 __all__ = ["Answers", "Counts", "count_triples", "counts_of", "files_of"]
 
@@ -30,9 +29,9 @@ _BUNDLED = ("nations", "kinships", "umls")
 _SPLITS = ("train", "valid", "test")
 _HEADERS = ((b"head", b"relation", b"tail"), (b"subject", b"predicate", b"object"), (b"h", b"r", b"t"))
 _VOCABULARY_HEADERS = {b"id", b"label", b"entity", b"relation", b"index", b"name"}
-_REMEMBERED = 64  # data sets; the oldest is forgotten first
+_REMEMBERED = 64  # data sets in the cache; the oldest is dropped first
 _LONGEST = 64 << 20  # bytes of a line, as `kgops.graphs.text` reads them
-_FORMAT = 2  # of what is remembered
+_FORMAT = 2  # of the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +56,9 @@ class Counts:
 
     `tails` are answers of (head, relation) in the training triples, `heads` of (tail, relation), `test_queries`
     the distinct queries of both kinds among the test triples. `groups` says how many of these queries meet in
-    one block of the training triples, `ranked` what validation and test ask at once; empty where nobody counted.
+    one block of the training triples, `ranked` what validation and test ask at once; empty where not counted.
     `published`: the triples are not on this machine. `assumed`: only their numbers are known, and every training
-    triple counts as a query of its own.
+    triple counts as a distinct query.
     """
 
     entities: int
@@ -71,7 +70,7 @@ class Counts:
     heads: Answers = field(default_factory=Answers)
     groups: Groups = field(default_factory=Groups)
     test_queries: tuple[int, int] = (0, 0)
-    ranked: tuple[Ranked, Ranked] = (Ranked(), Ranked())
+    ranked: tuple[EvaluationBlocks, EvaluationBlocks] = (EvaluationBlocks(), EvaluationBlocks())
     published: bool = False
     assumed: bool = False
 
@@ -82,42 +81,42 @@ class Counts:
     def from_table(cls, table: Mapping[str, Any]) -> Counts:
         nested: dict[str, Any] = {"tails": Answers(**table["tails"]), "heads": Answers(**table["heads"])}
         nested |= {"groups": Groups.from_table(table["groups"]), "test_queries": tuple(table["test_queries"])}
-        nested["ranked"] = tuple(Ranked.from_table(one) for one in table["ranked"])
+        nested["ranked"] = tuple(EvaluationBlocks.from_table(one) for one in table["ranked"])
         return cls(**{**table, **nested})
 
 
 def counts_of(
     settings: Mapping[str, Any], remembered: Path | None = None, *, most_bytes: int | None = None
 ) -> Counts | None:
-    """Of the data that a job's settings name (`dataset`, or `train`, `valid`, `test` and vocabularies).
+    """Counts of the data that a job's settings name (`dataset`, or `train`, `valid`, `test` and vocabularies).
 
-    `remembered` is a file where counts are kept for the next time; it may not exist yet. Files of more than
-    `most_bytes` in all are not counted, only remembered.
+    `remembered` is the cache file; it may not exist yet. Files of more than `most_bytes` in all are only looked up in
+    the cache.
     """
     files = files_of(settings)
     if files is None:
         return _published(settings.get("dataset"))
     try:
         key = "|".join([str(_FORMAT), *(_identity(role, path) for role, path in files.items())])
-        there = read_json(remembered) if remembered is not None else None
-        known = there if isinstance(there, dict) else {}
-        recalled = _recalled(known.get(key))
+        cache = read_json(remembered) if remembered is not None else None
+        entries = cache if isinstance(cache, dict) else {}
+        recalled = _recalled(entries.get(key))
         if recalled is not None:
             return recalled
         if most_bytes is not None and sum(path.stat().st_size for path in files.values()) > most_bytes:
             return None
         counts = _count(files)
     except (OSError, EOFError, zlib.error, ValueError):
-        return None  # unreadable, or no triples: the run that reads them says what is wrong, with the line
+        return None  # unreadable, or no triples: the run reports the line
     if remembered is not None:
-        kept = [*known.items()][1 - _REMEMBERED :]
+        newest = [*entries.items()][1 - _REMEMBERED :]
         remembered.parent.mkdir(parents=True, exist_ok=True)
-        write_json(remembered, {**dict(kept), key: counts.as_table()})
+        write_json(remembered, {**dict(newest), key: counts.as_table()})
     return counts
 
 
 def _published(name: str | None) -> Counts | None:
-    """Of a graph of PyKEEN's that nobody needs to download for this."""
+    """Published counts of a PyKEEN graph."""
     table = known_graphs.counted_table(name or "")
     if table is not None:
         return replace(Counts.from_table(table), published=True)
@@ -129,7 +128,7 @@ def _published(name: str | None) -> Counts | None:
 
 
 def _recalled(table: Any) -> Counts | None:
-    """What another kgops wrote, or a person changed, is counted anew."""
+    """Counts from the cache; None where another version wrote them or a person changed them."""
     try:
         return None if table is None else Counts.from_table(table)
     except (KeyError, TypeError, AttributeError, ValueError):
@@ -143,7 +142,7 @@ def count_triples(
     entities: int,
     relations: int,
 ) -> Counts:
-    """Of triples of ids, each standing there once in its split."""
+    """Counts of triples of ids, each once in its split."""
     tails = Counter((head, relation) for head, relation, _ in train)
     heads = Counter((tail, relation) for _, relation, tail in train)
     return Counts(
@@ -156,7 +155,7 @@ def count_triples(
         Answers.of(heads.values()),
         Groups.of(sorted(train)),
         (len({(h, r) for h, r, _ in test}), len({(t, r) for _, r, t in test})),
-        (Ranked.of(valid, (train, valid)), Ranked.of(test, (train, valid, test))),
+        (EvaluationBlocks.of(valid, (train, valid)), EvaluationBlocks.of(test, (train, valid, test))),
     )
 
 
@@ -172,11 +171,11 @@ def files_of(settings: Mapping[str, Any]) -> dict[str, Path] | None:
 
 
 def _bundled(name: str) -> Path | None:
-    """Finding the package runs none of it, which would take seconds."""
-    found = find_spec("pykeen") if name.lower() in _BUNDLED else None
-    if found is None or found.origin is None:
+    """Folder of a bundled graph. Finding the package does not import it, which would take seconds."""
+    spec = find_spec("pykeen") if name.lower() in _BUNDLED else None
+    if spec is None or spec.origin is None:
         return None
-    folder = Path(found.origin).parent / "datasets" / name.lower()
+    folder = Path(spec.origin).parent / "datasets" / name.lower()
     return folder if (folder / "train.txt").is_file() else None
 
 
@@ -190,8 +189,8 @@ def _count(files: Mapping[str, Path]) -> Counts:
     relations: dict[bytes, int] = {}
     split = {role: _triples(files[role], entities, relations) for role in _SPLITS if role in files}
     totals = [
-        _entries(files[role]) if role in files else len(found)
-        for role, found in (("entity_to_id", entities), ("relation_to_id", relations))
+        _entries(files[role]) if role in files else len(numbers)
+        for role, numbers in (("entity_to_id", entities), ("relation_to_id", relations))
     ]
     ranks = _ranks(entities), _ranks(relations)
     train, valid, test = (
@@ -201,17 +200,17 @@ def _count(files: Mapping[str, Path]) -> Counts:
 
 
 def _triples(path: Path, entities: dict[bytes, int], relations: dict[bytes, int]) -> set[Triple]:
-    found: set[Triple] = set()
-    numbered, related = entities.setdefault, relations.setdefault
+    triples: set[Triple] = set()
+    entity_number, relation_number = entities.setdefault, relations.setdefault
     for line in _lines(path):
         head, relation, tail = line.split(b"\t")  # ValueError where there are not three
-        if not found and (head.lower(), relation.lower(), tail.lower()) in _HEADERS:
+        if not triples and (head.lower(), relation.lower(), tail.lower()) in _HEADERS:
             continue
-        h = numbered(head, len(entities))
-        found.add((h, related(relation, len(relations)), numbered(tail, len(entities))))
-    if not found:
+        h = entity_number(head, len(entities))
+        triples.add((h, relation_number(relation, len(relations)), entity_number(tail, len(entities))))
+    if not triples:
         raise ValueError(f"{path} has no triples")
-    return found
+    return triples
 
 
 def _entries(path: Path) -> int:

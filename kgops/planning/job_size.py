@@ -1,4 +1,4 @@
-"""A job as a planner sees it: how large its data and its model are, whatever options are pulled."""
+"""Job size: data and model sizes of a job before it starts, from which memory and time are predicted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.files import open_regular, read_json
 from kgops.jobs.job import Job
-from kgops.jobs.pipeline import TRACED, tracin_settings, train_settings
+from kgops.jobs.pipeline import TRACIN_OPTIONS, tracin_settings, train_settings
 from kgops.planning.conve_models import model_of_config, model_of_settings
 from kgops.planning.flight_files import Flights, flights_of
 from kgops.planning.graph_counts import Counts, counts_of
@@ -22,65 +22,65 @@ from kgops.planning.stage_sizes import Shape
 from kgops.planning.tracin_sizes import tracin_shape
 from kgops.planning.train_sizes import train_shape
 
-__all__ = ["Subject", "Traced", "subject_of", "tests_of", "traces_conve"]
+__all__ = ["JobSize", "TracinInputs", "is_kgops_conve", "job_size_of", "tests_of"]
 
 Count = Callable[[Mapping[str, Any]], Counts | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """What a TracIn run works on, as far as it can be told without torch."""
+class TracinInputs:
+    """Model, checkpoints and test triples of a TracIn run, known without torch."""
 
     model: ConvEConfig
-    trained: Mapping[str, Any]  # how: its `loss`, and where they are known the other settings
+    trained: Mapping[str, Any]  # settings of its training: `loss`, and the others where known
     checkpoints: int
     tests: int
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """`train` and `tracin` are the stages of the job as jobs of their own; a pipeline has both. A regression has
-    `flights`, and nothing to count."""
+class JobSize:
+    """Sizes of a job. `train` and `tracin` are its stages as jobs; a pipeline has both. A regression has
+    `flights` and no counts."""
 
     job: Job
     counts: Counts
     train: Job | None
     tracin: Job | None
-    traced: Traced | None
+    tracin_inputs: TracinInputs | None
     flights: Flights | None = None
 
     @property
-    def learns(self) -> bool:
-        """Whether part of the job follows gradients, batch by batch."""
+    def trains(self) -> bool:
+        """Whether the job has optimizer steps."""
         return self.train is not None or self.flights is not None
 
     def shapes(self, options: Mapping[str, Any], gpu: GpuFacts | None) -> list[Shape]:
-        """Of each stage, with these options, on this GPU (None: the CPU)."""
-        found: list[Shape] = []
+        """Sizes of each stage with these options on this GPU (None: the CPU)."""
+        shapes: list[Shape] = []
         if self.flights is not None:
             precision = applied_precision(options.get("precision", "fp32"), gpu)
-            found.append(regress_shape(_with(self.job, options), self.flights, gpu, precision))
+            shapes.append(regress_shape(_with(self.job, options), self.flights, gpu, precision))
         if self.train is not None:
-            trained = train_shape(_with(self.train, options), self.counts, gpu)
-            found += [trained] if trained else []
-        if self.tracin is not None and self.traced is not None:
-            told = self.traced
-            found.append(
+            training = train_shape(_with(self.train, options), self.counts, gpu)
+            shapes += [training] if training else []
+        if self.tracin is not None and self.tracin_inputs is not None:
+            inputs = self.tracin_inputs
+            shapes.append(
                 tracin_shape(
-                    _with(self.tracin, options if self.train is None else _traced(options)),
+                    _with(self.tracin, options if self.train is None else _only_tracin_options(options)),
                     self.counts,
                     gpu,
-                    told.model,
-                    trained=told.trained,
-                    checkpoints=told.checkpoints,
-                    tests=told.tests,
+                    inputs.model,
+                    trained=inputs.trained,
+                    checkpoints=inputs.checkpoints,
+                    tests=inputs.tests,
                 )
             )
-        return found
+        return shapes
 
 
-def subject_of(job: Job, remembered: Path | None = None, *, most_bytes: int | None = None) -> Subject | str:
-    """Of a job that is not a command: its sizes, or why nobody can know them before it starts.
+def job_size_of(job: Job, remembered: Path | None = None, *, most_bytes: int | None = None) -> JobSize | str:
+    """The size of a job that is not a command, or why it is unknown before the job starts.
 
     `remembered` and `most_bytes`: see `counts_of`.
     """
@@ -91,56 +91,56 @@ def subject_of(job: Job, remembered: Path | None = None, *, most_bytes: int | No
     if job.workload == "train":
         return _training(job, count)
     if job.workload == "tracin":
-        return _tracing(job, count)
+        return _tracin(job, count)
     if job.workload == "regress":
         return _regression(job)
     return _pipeline(job, count)
 
 
-def traces_conve(job: Job) -> bool | None:
-    """Whether a job `tracin` has kgops' own ConvE before it, by what training wrote beside it; None: nobody knows."""
+def is_kgops_conve(job: Job) -> bool | None:
+    """Whether a `tracin` job attributes kgops' own ConvE, by the config.json beside the model; None: unknown."""
     if job.settings["skip_tracin"]:
-        return True  # no model at all: only the neighbourhoods are looked at
+        return True  # without a model: only neighbourhoods are filtered
     config = _config_beside(job.settings)
     return None if config is None else model_of_config(config) is not None
 
 
-def _traced(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in TRACED}
+def _only_tracin_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in TRACIN_OPTIONS}
 
 
 def _with(job: Job, options: Mapping[str, Any]) -> Job:
     return replace(job, options=dict(options))
 
 
-def _training(job: Job, count: Count) -> Subject | str:
+def _training(job: Job, count: Count) -> JobSize | str:
     if job.settings["engine"] != "kgops":
-        return "there is no formula for PyKEEN's own models"
+        return "there is no formula for PyKEEN's models"
     counts = count(job.settings)
-    return _unknown_data(job.settings) if counts is None else Subject(job, counts, job, None, None)
+    return _unknown_data(job.settings) if counts is None else JobSize(job, counts, job, None, None)
 
 
-def _regression(job: Job) -> Subject | str:
+def _regression(job: Job) -> JobSize | str:
     flights = flights_of(job.settings)
-    return flights if isinstance(flights, str) else Subject(job, Counts(0, 0, 0), None, None, None, flights)
+    return flights if isinstance(flights, str) else JobSize(job, Counts(0, 0, 0), None, None, None, flights)
 
 
-def _tracing(job: Job, count: Count) -> Subject | str:
+def _tracin(job: Job, count: Count) -> JobSize | str:
     settings = job.settings
     config = _config_beside(settings)
     model = model_of_config(config) if config is not None else None
     if config is None or model is None:
-        return "no config.json beside the model says its shape, and its weights say it only to torch"
+        return "there is no config.json beside the model, and only torch could read the model's size from its weights"
     counts = count(settings)
     if counts is None:
         return _unknown_data(settings)
-    told = config.get("training")
-    trained = {"loss": None, **(told if isinstance(told, dict) else {})}
-    traced = Traced(model, trained, _checkpoints(settings), tests_of(settings, counts))
-    return Subject(job, counts, None, job, traced)
+    training = config.get("training")
+    trained = {"loss": None, **(training if isinstance(training, dict) else {})}
+    tracin_inputs = TracinInputs(model, trained, _checkpoints(settings), tests_of(settings, counts))
+    return JobSize(job, counts, None, job, tracin_inputs)
 
 
-def _pipeline(job: Job, count: Count) -> Subject | str:
+def _pipeline(job: Job, count: Count) -> JobSize | str:
     settings = train_settings(job.settings)
     trace = tracin_settings(job.settings, "results/checkpoints", "results/best_model.pt")
     counts = count(settings)
@@ -151,31 +151,31 @@ def _pipeline(job: Job, count: Count) -> Subject | str:
     checkpoints = max(1, min(kept, trace["last_checkpoints"] or kept))
     trained = {**settings, **job.options}
     model = model_of_settings(settings, counts)
-    return Subject(
+    return JobSize(
         job,
         counts,
         replace(job, workload="train", settings=settings),
         replace(job, workload="tracin", settings=trace),
-        Traced(model, trained, checkpoints, tests_of(trace, counts)),
+        TracinInputs(model, trained, checkpoints, tests_of(trace, counts)),
     )
 
 
 def _unknown_data(settings: Mapping[str, Any]) -> str:
     if settings.get("dataset"):
-        return f"the size of {settings['dataset']} is known once it was downloaded and read"
-    return "its triples were not counted: too many for a start (`kgops suggest` counts them once), or not readable"
+        return f"the size of {settings['dataset']} is unknown until it is downloaded"
+    return "its triples were not counted: too many (`kgops suggest` counts them once), or not readable"
 
 
 def _config_beside(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What training wrote beside its models, and beside the folder of its checkpoints."""
-    places = []
+    """The config.json that training wrote beside its models or beside the folder of its checkpoints."""
+    candidates = []
     if settings["checkpoint_dir"]:
         folder = Path(settings["checkpoint_dir"])
-        places += [folder.parent / "config.json", folder / "config.json"]
+        candidates += [folder.parent / "config.json", folder / "config.json"]
     if settings["model_path"]:
-        places.append(Path(settings["model_path"]).parent / "config.json")
-    for place in places:
-        table = read_json(place, follow=True)
+        candidates.append(Path(settings["model_path"]).parent / "config.json")
+    for path in candidates:
+        table = read_json(path, follow=True)
         if isinstance(table, dict):
             return table
     return None
@@ -183,22 +183,22 @@ def _config_beside(settings: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _checkpoints(settings: Mapping[str, Any]) -> int:
     folder = settings["checkpoint_dir"]
-    found = sum(1 for _ in Path(folder).glob("checkpoint_epoch_*.pt")) if folder else 1
-    return max(1, min(found, settings["last_checkpoints"] or found))
+    count = sum(1 for _ in Path(folder).glob("checkpoint_epoch_*.pt")) if folder else 1
+    return max(1, min(count, settings["last_checkpoints"] or count))
 
 
 def tests_of(settings: Mapping[str, Any], counts: Counts) -> int:
-    """Test triples that are traced; of a file as many as it has lines."""
+    """Number of test triples to attribute; for a file its number of lines."""
     if settings["test_triple"]:
         return 1
-    most: int | None = settings["max_triples"]
-    found = counts.test
+    limit: int | None = settings["max_triples"]
+    count = counts.test
     if settings["test_triples"]:
         try:
             with os.fdopen(open_regular(Path(settings["test_triples"]), follow=True), "rb") as file:
-                found = sum(1 for line in file if line.strip())
+                count = sum(1 for line in file if line.strip())
         except OSError:
-            found = 1  # the worker says what is wrong with the file
+            count = 1  # the worker says what is wrong with the file
     start: int = settings["start_index"]
-    found = max(found - start, 0)
-    return max(1, found if most is None else min(found, most))
+    count = max(count - start, 0)
+    return max(1, count if limit is None else min(count, limit))

@@ -1,4 +1,4 @@
-"""Graphs that PyKEEN knows by name: their size before anybody downloads them.
+"""Published sizes of PyKEEN's graphs, known without a download.
 
 Source of the sizes: the documentation of PyKEEN 1.11.1, which says of each data set how large it is. Those are left
 out whose parts do not add up to their whole there: CN3l, CSKG, OGBBioKG, PharMeBINet, PrimeKG and WK3l-120k. For the
@@ -65,8 +65,8 @@ def names() -> tuple[str, ...]:
 
 
 def sizes_of(name: str) -> Sizes | None:
-    found = _SIZES.get(_plain(name))
-    return None if found is None else Sizes(*found)
+    sizes = _SIZES.get(_plain(name))
+    return None if sizes is None else Sizes(*sizes)
 
 
 def counted_table(name: str) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
-"""What lives at each moment of a computation, by part, and the moment at which most does.
+"""Ledger of live memory by part during a computation, and its peak.
 
-A memory estimate walks through a computation as its code does, taking and giving back what it allocates. So the peak
-is that of a moment which really comes, never the sum of what is not alive together.
+A memory estimate replays the allocations and frees of a computation, so its peak never sums memory that is not live
+together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Held = tuple[str, int, int]
 
 
 class Peak(NamedTuple):
-    """The most that lived at one moment: when, and of which parts."""
+    """Peak of live memory, its phase and its parts."""
 
     live: int
     phase: str
@@ -126,31 +126,31 @@ class Scratch:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._kept: dict[str, Held] = {}
-        self._asked: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
 
     def take(self, part: str, name: str, size: int) -> None:
-        if size <= self._asked.get(name, -1):
+        if size <= self._sizes.get(name, -1):
             return
         if name in self._kept:
             self._ledger.give(self._kept[name])
-        self._kept[name], self._asked[name] = self._ledger.take(part, size), size
+        self._kept[name], self._sizes[name] = self._ledger.take(part, size), size
 
     def grow_as(self, other: Scratch) -> None:
         """As large as what was done with `other` has made its own."""
-        if self._asked == other._asked:
+        if self._sizes == other._sizes:
             return
         for name, (part, _, _) in other._kept.items():
-            self.take(part, name, other._asked[name])
+            self.take(part, name, other._sizes[name])
 
     @property
     def size(self) -> int:
         """Bytes of all that is kept."""
-        return sum(self._asked.values())
+        return sum(self._sizes.values())
 
     def close(self) -> None:
         self._ledger.give(*self._kept.values())
         self._kept.clear()
-        self._asked.clear()
+        self._sizes.clear()
 
 
 def ends(scratches: Sequence[Scratch]) -> Iterator[Scratch]:

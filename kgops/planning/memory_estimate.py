@@ -1,6 +1,6 @@
 """Predicted peak memory of a job by part, before it starts: torch-free, in a millisecond or a few.
 
-Two things are named apart. *Counted tensors* are what torch's allocator hands out: on a CPU `python -m
+*Counted tensors* are what torch's allocator hands out: on a CPU `python -m
 benchmarks.estimate` measures how good their prediction is. *Process memory*, on a CPU, is all that the worker's process
 has resident: those, and what `process_memory` learned of the rest. What a GPU adds (rounding, segments, workspaces,
 context) is derived from torch's source and from reports, and is marked as not measured until a run on that GPU has
@@ -42,7 +42,7 @@ _PARTS = {
     "factors": "factors of gradients",
     "scores": "scores and the strongest of them",
     "index": "a file of the index",
-    "graph": "what filtering asks and what it keeps, on the host",
+    "graph": "the graph that filtering searches, on the host",
     "checkpoint": "a checkpoint being read",
     "workspace": "copies and workspace of libraries",
 }
@@ -55,17 +55,17 @@ _CONTEXT = 400 * MIB
 
 
 class Row(NamedTuple):
-    """One line of an explanation; `is_measured` where such predictions were compared with measurements."""
+    """One part of a memory estimate; `is_measured`: predictions of it were compared with measurements."""
 
     part: str
     size: int
-    says: str
+    description: str
     is_measured: bool
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """All in bytes, at the moment of the peak, in `phase`; `phases` has the peak of each.
+    """All in bytes, at the peak, in `phase`; `phases` has the peak of each.
 
     `live` is what the allocator has handed out, `reserved` what it holds for that, `total` all that the GPU has to
     have, corrected by what this machine's runs have shown; on a CPU all that the `process` has to have, or where that
@@ -106,16 +106,20 @@ class MemoryEstimate:
             rows.append(Row("allocator", self.allocator, "segments of the cache that are not full", False))
             rows.append(Row("context", self.context, "CUDA context, kernels and libraries", False))
         if self.correction is not None:
-            learned = self.total - self.reserved - self.context
-            rows.append(Row("correction", learned, self.correction.says, True))
+            extra = self.total - self.reserved - self.context
+            rows.append(Row("correction", extra, self.correction.description, True))
         if self.process is not None:
-            own = self.process
-            rows.append(Row("libraries", own.libraries, own.says, own.samples > 0))
-            rows.append(Row("labels", own.data, "labels of the graph and Python's objects", own.samples > 0))
-            if own.mapped:
-                says = "files of the index; the system takes their memory back when it is short"
-                rows.append(Row("mapped files", own.mapped, says, own.samples > 0))
-            rows.append(Row("start", own.start, "Python and its imports, before any data", own.samples > 0))
+            process = self.process
+            rows.append(Row("libraries", process.libraries, process.says, process.samples > 0))
+            rows.append(
+                Row("labels", process.data, "labels of the graph and Python's objects", process.samples > 0)
+            )
+            if process.mapped:
+                description = "files of the index; the system takes their memory back when it is short"
+                rows.append(Row("mapped files", process.mapped, description, process.samples > 0))
+            rows.append(
+                Row("start", process.start, "Python and its imports, before any data", process.samples > 0)
+            )
         return rows
 
     def as_table(self) -> dict[str, Any]:

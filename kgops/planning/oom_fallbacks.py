@@ -1,7 +1,7 @@
-"""The OOM fallbacks: which options give way after each out-of-memory, in which order, and why.
+"""OOM fallbacks: option changes to try after each out-of-memory, in order, with reasons.
 
-First what gives the same numbers, then what changes their rounding, and only for a job that allows it what
-changes what is found. A fallback keeps what the ones before it changed; one that would change nothing is no fallback.
+Exact changes come first, then changes of rounding, then, only where the job allows it, changes of results. A fallback
+keeps the changes of those before it; a step that changes nothing is left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from kgops.jobs.options import Effect, effect_of
 from kgops.planning.fallback_options import Step, stages_of
 from kgops.planning.rules import shown
 
-__all__ = ["Change", "Fallback", "last_resort", "oom_fallbacks", "passed_over", "stepped_down", "told"]
+__all__ = [
+    "Change",
+    "Fallback",
+    "fallback_line",
+    "fallbacks_taken",
+    "oom_advice",
+    "oom_fallbacks",
+    "skipped_lines",
+]
 
 _EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "changes results")
 _OFF = (False, "off")
@@ -36,7 +44,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """What one step down changes; `settings` is all that has been changed by then."""
+    """One OOM fallback; `settings` are all changes so far."""
 
     effect: Effect
     reason: str
@@ -51,14 +59,11 @@ class Fallback:
         return asdict(self)
 
     def __str__(self) -> str:
-        return told(self.as_table())
+        return fallback_line(self.as_table())
 
 
 def oom_fallbacks(job: Job, gpu: GpuFacts | None, entities: int | None = None) -> tuple[Fallback, ...]:
-    """The fallbacks below the job's options as they were resolved; `gpu` None: it runs on the CPU.
-
-    With the number of entities known, a chunk larger than that counts as what it is.
-    """
+    """The fallbacks of a job with resolved options; `gpu` None: it runs on the CPU. `entities` limits chunks."""
     stages = list(stages_of(job, gpu))
     if not stages:
         return ()
@@ -68,28 +73,28 @@ def oom_fallbacks(job: Job, gpu: GpuFacts | None, entities: int | None = None) -
     for effect in _EFFECTS:
         if effect == "changes results" and not job.limits.allow_approximate:
             break
-        # Nobody knows which stage of a pipeline ran out: a fallback lowers both.
-        for together in zip_longest(*(stage.steps(effect, now) for stage in stages)):
-            steps = [step for step in together if step is not None]
+        # It is not known which stage of a pipeline ran out of memory: a fallback changes both.
+        for side_by_side in zip_longest(*(stage.steps(effect, now) for stage in stages)):
+            steps = [step for step in side_by_side if step is not None]
             changes = _changes(now, steps)
             if not changes:
                 continue
             now |= {change.option: change.after for change in changes}
             settings = settings | {change.option: change.after for change in changes}
-            reasons = dict.fromkeys(why for made, why in steps if any(c.option in made for c in changes))
+            reasons = dict.fromkeys(why for values, why in steps if any(c.option in values for c in changes))
             fallbacks.append(Fallback(effect, "; ".join(reasons), changes, settings))
     return tuple(fallbacks)
 
 
-def told(fallback: Mapping[str, Any]) -> str:
-    """`entity_chunk 2048 → 512 (exact: fewer entities scored at a time)`, of a fallback as a plan keeps it."""
+def fallback_line(fallback: Mapping[str, Any]) -> str:
+    """`entity_chunk 2048 → 512 (exact: fewer entities scored at once)`, of a fallback in a recorded plan."""
     changes = [f"{c['option']} {_word(c['before'])} → {_word(c['after'])}" for c in fallback["changes"]]
     return f"{', '.join(changes)} ({fallback['effect']}: {fallback['reason']})"
 
 
-def passed_over(fallbacks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """`batch_size 64 → 32 → 16 (113 MiB predicted with it, as much as without)`, of fallbacks that a plan keeps as
-    not tried: one line for those that are passed over for the same reason."""
+def skipped_lines(fallbacks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`batch_size 64 → 32 → 16 (113 MiB predicted with it, as much as without)`, of fallbacks that a plan
+    skips: one line for each reason."""
     chains: dict[tuple[str, str], str] = {}
     for fallback in fallbacks:
         for change in fallback["changes"]:
@@ -100,21 +105,23 @@ def passed_over(fallbacks: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{option} {chain} ({why})" for (option, why), chain in chains.items()]
 
 
-def last_resort(job: Job) -> str:
-    """What a person can still try when the last fallback has run out too."""
+def oom_advice(job: Job) -> str:
+    """What a person can try after the last fallback has run out of memory."""
     more = [] if job.limits.allow_approximate else ["--allow-approximate, which may change results"]
     if job.limits.memory_mib is not None:
         more.append(f"a --memory-limit above {job.limits.memory_mib} MiB")
     if job.workload == "regress":
-        more.append("smaller frames in the flights' files")
+        more.append("smaller frames in the flight files")
     elif job.workload != "tracin":
         more.append("a smaller model (--embedding-dim, --output-channels)")
-    return "try " + ", ".join([*more, "or a machine or GPU with more memory"])
+    return "try " + ", ".join([*more, "or a GPU or machine with more memory"])
 
 
-def stepped_down(attempts: Sequence[Mapping[str, Any]], fallbacks: Sequence[Mapping[str, Any]]) -> str | None:
-    """`stepped down twice: entity_chunk 2048 → 1024 → 512 (exact)`, from the settings of a run's attempts and
-    the OOM fallbacks of its plan; None where nothing was changed."""
+def fallbacks_taken(
+    attempts: Sequence[Mapping[str, Any]], fallbacks: Sequence[Mapping[str, Any]]
+) -> str | None:
+    """`2 OOM fallbacks: entity_chunk 2048 → 1024 → 512 (exact)`, from the settings of a run's attempts and the OOM
+    fallbacks of its plan; None where nothing was changed."""
     times = sum(after != before for before, after in pairwise(attempts))
     if not times:
         return None
@@ -130,22 +137,21 @@ def stepped_down(attempts: Sequence[Mapping[str, Any]], fallbacks: Sequence[Mapp
     changes = [
         f"{name} {' → '.join(map(_word, chain))} ({effect_of(name)})" for name, chain in chains.items()
     ]
-    often = {1: "once", 2: "twice"}.get(times, f"{times} times")
-    return f"stepped down {often}: {', '.join(changes)}"
+    return f"{times} OOM fallback{'s' * (times > 1)}: {', '.join(changes)}"
 
 
 def _merged(starts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Of an option that two stages share, the lower: stepping down must not mean more for either."""
-    found: dict[str, Any] = {}
+    """The options of all stages; of a shared number the lower, so that no fallback raises it."""
+    merged: dict[str, Any] = {}
     for start in starts:
         for name, value in start.items():
-            counts = name in found and isinstance(value, int) and not isinstance(value, bool)
-            found[name] = min(value, found[name]) if counts else found.get(name, value)
-    return found
+            counts = name in merged and isinstance(value, int) and not isinstance(value, bool)
+            merged[name] = min(value, merged[name]) if counts else merged.get(name, value)
+    return merged
 
 
 def _changes(now: Mapping[str, Any], steps: Sequence[Step]) -> tuple[Change, ...]:
-    """What these steps make less; who has it already, or less than that, is left alone."""
+    """Changes of these steps, without options that already have the value or a lower one."""
     wanted = _merged(made for made, _ in steps)
     return tuple(
         Change(name, now[name], value, effect_of(name))

@@ -139,7 +139,7 @@ def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: boo
         chosen = ledger.take(part, best)
         ledger.flash(part, both, _ID * both)  # which tie with the last, and how many
         # Some at a time: ids decide where they tie. Triples that share a gradient do; of others one test may.
-        torn = both // tests * (min(tests, chunk_sizes.TRACIN_TORN_AT_ONCE) if shared else 1)
+        torn = both // tests * (min(tests, chunk_sizes.TRACIN_TIES_AT_ONCE) if shared else 1)
         ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
         candidates.append(chosen)
     ledger.flash(part, *[_ID * tests * min(k, columns)] * 3)

@@ -1,7 +1,7 @@
-"""Option values that are predicted to fit, and why: what a run takes, and what `kgops suggest` shows beside it.
+"""Planner: searches option values whose predicted memory fits the GPU, for runs and for `kgops suggest`.
 
-The options a person or a profile fixed stay. What a worker chooses by itself is kept wherever it fits, since it was
-tuned by measurement: the search moves away from it only for room. What a roofline takes for faster is shown, to choose.
+Options that a person or a profile fixed stay. The worker's defaults were tuned by measurement: the search changes them
+only to fit. Candidates that the roofline predicts to be faster are shown, never chosen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from kgops.jobs.options import Effect, effect_of
 from kgops.planning import rules
 from kgops.planning.corrections import Correction
-from kgops.planning.job_size import Subject
+from kgops.planning.job_size import JobSize
 from kgops.planning.memory_estimate import MemoryEstimate, predict
 from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
@@ -23,16 +23,15 @@ from kgops.planning.resolve import expands_segments, work_of
 from kgops.planning.speed import Rates, rates_of, seconds
 from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import Target
-from kgops.planning.time_corrections import Pace
+from kgops.planning.time_corrections import TimeCorrection
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["MARGIN", "Candidate", "Known", "Suggestion", "need_mib", "suggest"]
+__all__ = ["MARGIN", "Candidate", "MachineCorrections", "Suggestion", "need_mib", "suggest"]
 
-# Kept free beside a prediction. Under-prediction is what ends a run; on a GPU nothing was measured yet that
-# would allow less.
+# Share of memory kept free: a prediction that is too low ends a run. No GPU measurement allows less yet.
 MARGIN = 0.10
 _OTHERS = 3
-_ALIKE = 3  # of what is looked at for these, so many may be much the same as another
+_ALIKE = 3  # further candidates looked at, since some are nearly equal
 _LARGEST_BATCH = 1 << 20
 _ORDER: tuple[Effect, ...] = ("exact", "rounding", "changes results")
 _TRAIN_CHUNKS = (512, 2048, 8192, 32768)
@@ -41,18 +40,18 @@ _BLOCKS = (32, 64, 128, 512, 1024)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What this machine's own runs have taught; nothing, before the first."""
+class MachineCorrections:
+    """Corrections of predictions, learned from runs on this machine; None before the first runs."""
 
     correction: Correction | None = None
-    pace: Pace | None = None
-    process: ProcessModel | None = None  # of such a worker on the CPU; None: its tensors alone are told
+    time: TimeCorrection | None = None
+    process: ProcessModel | None = None  # of the worker on a CPU; None: only tensors are predicted
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`changes` are the options that differ from what was asked, `effect` the strongest of what they change.
-    `seconds` is modelled: of an epoch, or of the whole tracing."""
+    """`changes` are the options that differ from the request, `effect` their strongest effect. `seconds` is modelled:
+    of an epoch, or of the whole TracIn run."""
 
     changes: dict[str, Any]
     effect: Effect
@@ -66,15 +65,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """`chosen` is None where nothing that may be chosen fits; then `nearest` is what would, if anything does."""
+    """`chosen` None: no exact change fits; then `nearest` is the first OOM fallback that fits, if any."""
 
-    subject: Subject
+    job_size: JobSize
     target: Target
-    asked: Candidate
+    requested: Candidate
     chosen: Candidate | None
     nearest: Candidate | None
     others: tuple[Candidate, ...]
-    known: Known
+    corrections: MachineCorrections
     largest_batch: int | None = (
         None  # that is predicted to fit, for training; None where it was not asked for
     )
@@ -85,60 +84,65 @@ class Suggestion:
 
     @property
     def best(self) -> Candidate:
-        """What would be run, fitting or not."""
-        return self.chosen or self.asked
+        """The candidate to run, whether it fits or not."""
+        return self.chosen or self.requested
 
 
 def need_mib(estimate: MemoryEstimate) -> float:
-    """What must be there for a run with this memory estimate."""
+    """MiB that a run with this memory estimate needs, margin included."""
     return estimate.total_mib * (1 + MARGIN)
 
 
 def suggest(
-    subject: Subject,
+    job_size: JobSize,
     target: Target,
-    known: Known = Known(),
+    corrections: MachineCorrections = MachineCorrections(),
     environment: Mapping[str, str] | None = None,
     *,
     thorough: bool = True,
 ) -> Suggestion | None:
-    """None where the job has no formula. `thorough` also looks for the next best settings and the largest batch."""
-    search = _Search(subject, target, known, expands_segments(environment or {}))
-    asked = search.candidate({})
-    if asked is None:
+    """None where the job has no memory formula. `thorough` also searches other candidates and the largest batch."""
+    search = _Search(job_size, target, corrections, expands_segments(environment or {}))
+    requested = search.candidate({})
+    if requested is None:
         return None
-    fits = search.fits(asked)
+    fits = search.fits(requested)
     if fits and not thorough:
-        return Suggestion(subject, target, asked, asked, None, (), known)
-    # Fastest first, and a memory estimate only where it is asked for: that is what takes time.
-    exact = (changes for _, changes in search.by_pace(search.exact_changes()))
-    chosen = asked if fits else search.first_that_fits(exact)
+        return Suggestion(job_size, target, requested, requested, None, (), corrections)
+    # Fastest first; memory is estimated lazily, since that takes the time.
+    exact = (changes for _, changes in search.fastest_first(search.exact_changes()))
+    chosen = requested if fits else search.first_that_fits(exact)
     nearest = None if chosen is not None else search.nearest()
     if not thorough:
-        return Suggestion(subject, target, asked, chosen, nearest, (), known)
-    more = search.by_pace([{}, *search.exact_changes(), *search.numeric_changes()])
-    looked_at = (search.candidate(changes) for _, changes in more[: _OTHERS + _ALIKE])
-    others = _different((one for one in looked_at if one is not None and search.fits(one)), chosen or asked)
+        return Suggestion(job_size, target, requested, chosen, nearest, (), corrections)
+    more = search.fastest_first([{}, *search.exact_changes(), *search.precision_changes()])
+    candidates = (search.candidate(changes) for _, changes in more[: _OTHERS + _ALIKE])
+    others = _distinct(
+        (one for one in candidates if one is not None and search.fits(one)), chosen or requested
+    )
     batch = search.largest_batch(chosen.changes if chosen else {})
-    return Suggestion(subject, target, asked, chosen, nearest, others, known, batch)
+    return Suggestion(job_size, target, requested, chosen, nearest, others, corrections, batch)
 
 
 class _Search:
-    def __init__(self, subject: Subject, target: Target, known: Known, expandable: bool) -> None:
-        self.subject, self.target, self.known = subject, target, known
-        self.job = subject.job
+    def __init__(
+        self, job_size: JobSize, target: Target, corrections: MachineCorrections, expandable: bool
+    ) -> None:
+        self.job_size, self.target, self.corrections = job_size, target, corrections
+        self.job = job_size.job
         self.options = dict(self.job.options)
         self.work = work_of(self.job)
         self.rates: Rates = rates_of(target)
         self.expandable = expandable
-        self.entities = subject.counts.entities
-        counts = subject.counts
-        kind, triples = known.process.kind if known.process else "", counts.train + counts.valid + counts.test
+        self.entities = job_size.counts.entities
+        counts = job_size.counts
+        kind = corrections.process.kind if corrections.process else ""
+        triples = counts.train + counts.valid + counts.test
         self.data = data_bytes(kind, counts.entities, triples)
         self._predicted: list[tuple[Shape, MemoryEstimate]] = []
 
     def candidate(self, changes: Mapping[str, Any]) -> Candidate | None:
-        """With the asked options changed so; None where rules do not let it stand, or there is no formula."""
+        """The requested options with these changes; None where rules forbid them or there is no formula."""
         shapes = self._allowed(changes)
         if not shapes:
             return None
@@ -147,15 +151,14 @@ class _Search:
         effect = max(effects, key=_ORDER.index)
         return Candidate(dict(changes), effect, estimate, sum(seconds(shape, self.rates) for shape in shapes))
 
-    def by_pace(self, wanted: Iterable[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
-        """Modelled seconds with each of these changes that rules let stand, the fastest first; of those that a
-        roofline cannot tell apart the one that changes least."""
-        paced = [(self._modelled(changes), changes) for changes in wanted]
-        known = [(took, changes) for took, changes in paced if took is not None]
-        return sorted(known, key=lambda pair: (round(pair[0], 12), len(pair[1])))
+    def fastest_first(self, choices: Iterable[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
+        """Modelled seconds and changes that rules allow, the fastest first; of equally fast ones the fewest changes."""
+        timed = [(self._modelled(changes), changes) for changes in choices]
+        allowed = [(took, changes) for took, changes in timed if took is not None]
+        return sorted(allowed, key=lambda pair: (round(pair[0], 12), len(pair[1])))
 
-    def first_that_fits(self, wanted: Iterable[Mapping[str, Any]]) -> Candidate | None:
-        candidates = (self.candidate(changes) for changes in wanted)
+    def first_that_fits(self, choices: Iterable[Mapping[str, Any]]) -> Candidate | None:
+        candidates = (self.candidate(changes) for changes in choices)
         return next((one for one in candidates if one is not None and self.fits(one)), None)
 
     def _modelled(self, changes: Mapping[str, Any]) -> float | None:
@@ -163,37 +166,37 @@ class _Search:
         return sum(seconds(shape, self.rates) for shape in shapes) if shapes else None
 
     def _allowed(self, changes: Mapping[str, Any]) -> list[Shape]:
-        """None of them where rules do not let the changes stand, or there is no formula."""
+        """Sizes of all stages; empty where rules forbid the changes or there is no formula."""
         settled, corrections = rules.apply({**self.options, **changes}, self.target.facts, self.work)
         if any(correction.option in changes for correction in corrections):
             return []
-        return self.subject.shapes(settled, self.target.facts)
+        return self.job_size.shapes(settled, self.target.facts)
 
     def fits(self, candidate: Candidate) -> bool:
-        """An unknown size of memory is no reason to refuse."""
+        """True also where the memory of the target is unknown."""
         usable = self.target.room_mib
         return usable is None or candidate.need_mib <= usable
 
     def exact_changes(self) -> Iterator[dict[str, Any]]:
-        """Values of the options that nobody fixed, which give the same numbers."""
+        """Exact changes of options that are not fixed."""
         axes: list[list[tuple[str, Any] | None]] = []
         if self._is_open("entity_chunk"):
-            chunks = _TRAIN_CHUNKS if self.subject.train is not None else _TRACIN_CHUNKS
+            chunks = _TRAIN_CHUNKS if self.job_size.train is not None else _TRACIN_CHUNKS
             axes.append([None, *(("entity_chunk", chunk) for chunk in chunks if chunk < self.entities)])
-        if self.subject.learns and self._is_open("gradient_checkpointing"):
+        if self.job_size.trains and self._is_open("gradient_checkpointing"):
             axes.append([None, ("gradient_checkpointing", True)])
-        if self.subject.tracin is not None and self._is_open("block"):
+        if self.job_size.tracin is not None and self._is_open("block"):
             axes.append(
-                [None, *(("block", block) for block in _BLOCKS if block <= self.subject.counts.train)]
+                [None, *(("block", block) for block in _BLOCKS if block <= self.job_size.counts.train)]
             )
         for combination in product(*axes):
             changes = dict(pair for pair in combination if pair is not None)
             if changes:
                 yield changes
 
-    def numeric_changes(self) -> Iterator[dict[str, Any]]:
-        """Other number formats: for a person to choose, never chosen for them."""
-        if self.subject.learns:
+    def precision_changes(self) -> Iterator[dict[str, Any]]:
+        """Other number formats: shown to a person, never chosen."""
+        if self.job_size.trains:
             formats = ("fp32", "tf32", "fp16", "bf16") if self.target.on_gpu else ("fp32", "bf16")
             for precision in formats:
                 if precision != self.options.get("precision", "fp32"):
@@ -202,7 +205,7 @@ class _Search:
             yield {"gram_precision": "bf16"}
 
     def nearest(self) -> Candidate | None:
-        """The first fallback of the OOM fallbacks on which it fits, those that change results included."""
+        """The first OOM fallback that fits, those that change results included."""
         willing = replace(self.job, limits=replace(self.job.limits, allow_approximate=True))
         for fallback in oom_fallbacks(willing, self.target.facts, self.entities):
             candidate = self.candidate(fallback.settings)
@@ -211,9 +214,9 @@ class _Search:
         return None
 
     def largest_batch(self, changes: Mapping[str, Any]) -> int | None:
-        """That fits, by bisection over predictions to 2 %; a batch of all examples at most."""
+        """Largest batch size that fits, by bisection to 2 %; at most all examples."""
         usable = self.target.room_mib
-        if not self.subject.learns or usable is None:
+        if not self.job_size.trains or usable is None:
             return None
         room: float = usable
 
@@ -234,18 +237,18 @@ class _Search:
         return low or None
 
     def _shapes(self, changes: Mapping[str, Any]) -> list[Shape]:
-        return self.subject.shapes({**self.options, **changes}, self.target.facts)
+        return self.job_size.shapes({**self.options, **changes}, self.target.facts)
 
     def _estimate(self, shape: Shape) -> MemoryEstimate:
-        """Few of the shapes that a search looks at differ: an option that only training has changes no tracing."""
-        for known, estimate in self._predicted:
-            if known == shape:
+        """Remembers estimates: an option of training changes no size of TracIn."""
+        for predicted, estimate in self._predicted:
+            if predicted == shape:
                 return estimate
         estimate = predict(
             shape,
             self.target.facts,
-            correction=self.known.correction,
-            process=self.known.process,
+            correction=self.corrections.correction,
+            process=self.corrections.process,
             data=self.data,
             expandable=self.expandable,
         )
@@ -256,20 +259,21 @@ class _Search:
         return str(self.options.get(option, "auto")) == "auto"
 
 
-def _different(candidates: Iterable[Candidate], best: Candidate) -> tuple[Candidate, ...]:
-    """The next ones worth a line: no two of the same need and pace, and none that gives the same numbers as
-    another more slowly and for as much memory."""
+def _distinct(candidates: Iterable[Candidate], best: Candidate) -> tuple[Candidate, ...]:
+    """Candidates worth showing: no two with equal memory and time, and no exact one that is slower than another
+    without needing less memory."""
     seen = {(round(best.need_mib), f"{best.seconds:.2g}")}
-    found: list[Candidate] = []
+    distinct: list[Candidate] = []
     for candidate in candidates:
         key = (round(candidate.need_mib), f"{candidate.seconds:.2g}")
         is_beaten = any(
-            candidate.need_mib >= one.need_mib and candidate.seconds >= one.seconds for one in (best, *found)
+            candidate.need_mib >= one.need_mib and candidate.seconds >= one.seconds
+            for one in (best, *distinct)
         )
         if key in seen or (candidate.effect == "exact" and is_beaten):
             continue
         seen.add(key)
-        found.append(candidate)
-        if len(found) == _OTHERS:
+        distinct.append(candidate)
+        if len(distinct) == _OTHERS:
             break
-    return tuple(found)
+    return tuple(distinct)

@@ -52,13 +52,12 @@ def find(name: str) -> Profile:
 
 
 def read(path: Path) -> Profile:
-    """The profile in a file; every problem of it at once."""
+    """The profile in a file; BadJob names all problems."""
     return _read(path, path.stem)
 
 
 def default_for(job: Job, facts: GpuFacts | None) -> str | None:
-    """The profile of a job that names none, on this GPU (None: on a CPU, or nobody knows yet): the one made for the
-    GPU, else `auto`, which suits any machine: fp32 on a CPU. A command decides for itself."""
+    """Default profile on this GPU (None: a CPU, or unknown): the GPU's own profile, else `auto`. A command has none."""
     model = facts.model if facts is not None else None
     made_for_it = (name for name in names() if model is not None and model in find(name).gpus)
     return None if job.workload == "exec" else next(made_for_it, AUTO)
@@ -70,16 +69,16 @@ def apply(job: Job) -> Job:
         return job
     options = find(job.profile).options
     if job.workload == "tracin":
-        # Fewer bits find other triples: that is for a person to ask, with --precision.
+        # Fewer bits change influences: only a person may request that, with --precision.
         options = {name: value for name, value in options.items() if name != "precision"}
     if job.workload == "regress":
-        # What speaks of entities means nothing here; what a person gives anyway, the worker answers.
+        # Options about entities do not apply here; the worker reports those that a person requests.
         options = {name: value for name, value in options.items() if name in OPTIONS_OF_REGRESS}
     return replace(job, options={**options, **job.options})
 
 
 def _shipped() -> Iterator[Path]:
-    """Inside the wheel they lie in kgops/profiles, in a checkout beside kgops."""
+    """Profiles are in kgops/profiles in a wheel, and beside kgops in a checkout."""
     for folder in (Path(str(files("kgops"))) / "profiles", Path(__file__).parents[2] / "profiles"):
         if folder.is_dir():
             yield from sorted(folder.glob("*.toml"))
@@ -94,21 +93,23 @@ def _read(path: Path, name: str) -> Profile:
         raise BadJob(str(path), [f"not TOML: {error}"]) from error
     if problems := unreadable(table):
         raise BadJob(str(path), problems)
-    found = read_table("", table, _KEYS, problems)
-    problems += option_problems(found["options"])
+    values = read_table("", table, _KEYS, problems)
+    problems += option_problems(values["options"])
     known = dict.fromkeys(short_names())
     problems += first_of(
-        [gpu for gpu in found["gpus"] if known_by_short_name(gpu) is None],
-        lambda gpu: f"GPUs: there is no GPU {gpu!r:.60}{nearest(gpu, known)}",
+        [gpu for gpu in values["gpus"] if known_by_short_name(gpu) is None],
+        lambda gpu: f"gpus: there is no GPU {gpu!r:.60}{nearest(gpu, known)}",
         "gpus",
         "gpus",
     )
-    for variable, value in found["environment"].items():
+    for variable, value in values["environment"].items():
         if not isinstance(value, str):
             problems.append(f"{joined('environment', variable)}: expected text")
         elif not variable or "=" in variable:
-            problems.append(f"{joined('environment', variable)}: no name of a variable")
+            problems.append(f"{joined('environment', variable)}: not a variable name")
     problems += unwritable(table)
     if problems:
         raise BadJob(str(path), problems)
-    return Profile(name, found["summary"], tuple(found["gpus"]), found["options"], found["environment"], path)
+    return Profile(
+        name, values["summary"], tuple(values["gpus"]), values["options"], values["environment"], path
+    )

@@ -1,7 +1,7 @@
-"""Which fallbacks of a list of OOM fallbacks are worth an attempt: those with which a job is predicted to need less.
+"""OOM fallbacks worth an attempt: those whose predicted memory is lower.
 
-Each attempt loads its libraries and its graph anew. What saves nothing by itself may do so with what comes next,
-as where two moments of a run take as much as each other: if it changes no numbers, it goes along with that.
+Each attempt loads libraries and graph again. An exact fallback that saves nothing by itself, as where two phases
+have the same peak, joins the next one if both together save more.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kgops.planning.stage_sizes import Shape
 
 __all__ = ["Skipped", "worth_an_attempt"]
 
-_NOTICEABLY = 0.99  # of what was needed: a smaller difference is none that a prediction can tell
-# What filtering leaves the data say: it is predicted as if it left all there is.
+_NOTICEABLY = 0.99  # share of the need; predictions cannot resolve a smaller difference
+# How much filtering leaves depends on the data: predictions assume all triples.
 _NOT_PREDICTED = frozenset({"filtering"})
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A fallback without an attempt of its own, and why."""
+    """A fallback that gets no attempt, and why."""
 
     fallback: Fallback
     why: str
@@ -38,7 +38,7 @@ class Skipped:
 def worth_an_attempt(
     fallbacks: Sequence[Fallback], job: Job, suggestion: Suggestion
 ) -> tuple[list[Fallback], list[Skipped]]:
-    """Those to try, and those not. `job` has the options that it starts with, `suggestion` how it is predicted."""
+    """Fallbacks to try and fallbacks to skip. `job` has the starting options, `suggestion` the prediction's inputs."""
     start = {c.option: c.before for fallback in reversed(fallbacks) for c in reversed(fallback.changes)}
     predicted = _Predicted(job, suggestion)
     tried: list[Fallback] = []
@@ -58,7 +58,7 @@ def worth_an_attempt(
             continue
         tried.append(best)
         need, settings = then, best.settings
-        why = "; it goes with the next one" if helps else ""
+        why = "; tried with the next one" if helps else ""
         skipped += [replace(one, why=one.why + why) for one in waiting if one.fallback.options & best.options]
         waiting = [one for one in waiting if not one.fallback.options & best.options]
     return tried, skipped + waiting
@@ -73,28 +73,28 @@ class _Predicted:
         return max(map(self._mib_of, self._shapes(settings)))
 
     def knows(self, fallback: Fallback, settings: Mapping[str, Any]) -> bool:
-        """Whether the formula sees what a fallback changes, which `settings` have."""
+        """Whether the memory formula depends on the options of a fallback, which `settings` include."""
         options = {change.option: change.before for change in fallback.changes}
         seen = self._shapes(settings) != self._shapes({**settings, **options})
         return seen and not options.keys() & _NOT_PREDICTED
 
     def _mib_of(self, shape: Shape) -> float:
-        """Most fallbacks change one stage of two, and the same is asked again while fallbacks wait."""
-        for known, mib in self._known:
-            if known == shape:
+        """Remembers predictions: most fallbacks change one stage of two."""
+        for corrections, mib in self._known:
+            if corrections == shape:
                 return mib
-        gpu, correction = self._suggestion.target.facts, self._suggestion.known.correction
-        # Of tensors alone: what a process takes beside them no fallback changes.
+        gpu, correction = self._suggestion.target.facts, self._suggestion.corrections.correction
+        # Tensors only: fallbacks do not change the rest of the process.
         self._known.append((shape, predict(shape, gpu, correction=correction).total_mib))
         return self._known[-1][1]
 
     def _shapes(self, settings: Mapping[str, Any]) -> list[Shape]:
-        subject, gpu = self._suggestion.subject, self._suggestion.target.facts
-        return subject.shapes({**self._job.options, **settings}, gpu)
+        job_size, gpu = self._suggestion.job_size, self._suggestion.target.facts
+        return job_size.shapes({**self._job.options, **settings}, gpu)
 
 
 def _joined(fallbacks: Sequence[Fallback], now: Mapping[str, Any], settings: Mapping[str, Any]) -> Fallback:
-    """All of these as one, from where options are `now`, of which `settings` were changed before."""
+    """These fallbacks as one, from options `now`; `settings` are the changes before."""
     after = {change.option: change.after for fallback in fallbacks for change in fallback.changes}
     changes = tuple(Change(name, now[name], value, effect_of(name)) for name, value in after.items())
     reasons = dict.fromkeys(fallback.reason for fallback in fallbacks)

@@ -7,7 +7,7 @@ from math import ceil, expm1, sqrt
 
 from kgops.jobs import chunk_sizes
 from kgops.jobs.conve_config import ConvEConfig
-from kgops.planning.evaluation_counts import Asked, Ranked
+from kgops.planning.evaluation_counts import EvaluationBlocks, QueryBlock
 from kgops.planning.graph_counts import Answers
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.train_sizes import TrainShape
@@ -38,7 +38,7 @@ def walk_evaluator(ledger: Ledger, s: TrainShape, known: int) -> list[Held]:
 
 
 def walk_evaluation(
-    ledger: Ledger, s: TrainShape, scratch: Scratch, ranked: Ranked, triples: int, known: int
+    ledger: Ledger, s: TrainShape, scratch: Scratch, ranked: EvaluationBlocks, triples: int, known: int
 ) -> None:
     """`Evaluator.__call__` on `triples`, with so many `known`; its buffers live on in `scratch`."""
     part, c = "evaluation", s.model
@@ -65,7 +65,7 @@ def _order(ledger: Ledger, rows: int) -> Held:
     return order
 
 
-def _walk_blocks(ledger: Ledger, s: TrainShape, scratch: Scratch, blocks: Sequence[Asked]) -> None:
+def _walk_blocks(ledger: Ledger, s: TrainShape, scratch: Scratch, blocks: Sequence[QueryBlock]) -> None:
     """Each block of tail queries is encoded while the vectors and the buffers of the one before are there."""
     before: Held | None = None
     for queries, distinct, answers in blocks:
@@ -81,14 +81,19 @@ def _walk_blocks(ledger: Ledger, s: TrainShape, scratch: Scratch, blocks: Sequen
 
 
 def _asked(
-    s: TrainShape, counted: Sequence[Asked], sides: Sequence[Answers], queries: int, triples: int, known: int
-) -> Sequence[Asked]:
+    s: TrainShape,
+    counted: Sequence[QueryBlock],
+    sides: Sequence[Answers],
+    queries: int,
+    triples: int,
+    known: int,
+) -> Sequence[QueryBlock]:
     """As it was counted; else, in a graph of so many answers, about."""
     if counted:
         return counted
     batch = min(chunk_sizes.EVALUATION_QUERIES, queries)
     answers = max(_known(s, side, batch, triples, known) for side in sides)
-    return [Asked(batch, _distinct(s, queries, batch), answers)] * (2 if batch < queries else 1)
+    return [QueryBlock(batch, _distinct(s, queries, batch), answers)] * (2 if batch < queries else 1)
 
 
 def _distinct(s: TrainShape, queries: int, batch: int) -> int:
@@ -100,7 +105,7 @@ def _distinct(s: TrainShape, queries: int, batch: int) -> int:
 
 
 def _walk_heads(
-    ledger: Ledger, s: TrainShape, scratch: Scratch, ranked: Ranked, triples: int, known: int
+    ledger: Ledger, s: TrainShape, scratch: Scratch, ranked: EvaluationBlocks, triples: int, known: int
 ) -> None:
     """Head queries without inverse relations: all entities are encoded, once for each relation."""
     entities = s.model.num_entities

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import Place, works_without
+from kgops.jobs.on_device import WorkerDevice, skips_compile
 from kgops.jobs.regress import config_of
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.planning.flight_files import Flights
@@ -82,7 +82,7 @@ def regress_shape(job: Job, flights: Flights, gpu: GpuFacts | None, precision: s
         2 if precision in ("fp16", "bf16") else 4,
         settings["optimizer"],
         bool(options.get("gradient_checkpointing", False)),
-        "off" if gpu is None and works_without(job, Place()) else options.get("compile", "off"),
+        "off" if gpu is None and skips_compile(job, WorkerDevice()) else options.get("compile", "off"),
         settings["augment"],
         settings["flat_field_correction"],
         settings["loss_type"],

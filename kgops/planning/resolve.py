@@ -1,4 +1,4 @@
-"""A job's options as they will be pulled: what was asked for, by whom, and what rules made of it."""
+"""Resolves a job's options: requested values, who chose them, and the values after profile and rules."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = [
     "device_of",
     "expands_segments",
     "for_worker",
-    "gpu_asked",
     "on_the_cpu",
+    "requested_gpu",
     "resolve",
     "usable_here",
     "work_of",
@@ -38,7 +38,7 @@ PATHS = ("path_filtering", "strict_path_filtering")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One option: who chose it, and what became of it before any worker saw it."""
+    """One resolved option: requested and applied value, who chose it, and why they differ."""
 
     option: str
     requested: Any
@@ -49,14 +49,14 @@ class Choice:
 
     @property
     def is_corrected(self) -> bool:
-        """By a rule, that is: what a worker cannot honour it says itself."""
+        """Whether a rule changed it; a worker reports what it could not apply itself."""
         return self.source is not None
 
     def as_table(self) -> dict[str, Any]:
         return asdict(self)
 
     def __str__(self) -> str:
-        applied = "known to the worker alone" if self.applied is None else shown(self.applied)
+        applied = "known only to the worker" if self.applied is None else shown(self.applied)
         became = applied if self.requested is None else f"{shown(self.requested)} → {applied}"
         why = "; ".join(filter(None, (self.reason, self.source)))
         return f"{self.option}: {became}" + (f" ({why})" if why else "")
@@ -74,7 +74,7 @@ class Resolved:
 
 
 def usable_here(gpu_request: str | None) -> GpuFacts | None:
-    """The GPU a job gets: one it insists on, or any where the torch that is installed can use it."""
+    """The GPU that a job gets: a requested one, or any that the installed torch can use."""
     build = torch_build()
     return (
         None if gpu_request is None and build is not None and build.cuda is None else facts_here(gpu_request)
@@ -82,18 +82,18 @@ def usable_here(gpu_request: str | None) -> GpuFacts | None:
 
 
 def resolve(job: Job, find_gpu: FindGpu = usable_here) -> Resolved:
-    """The job as it will be run. Raises Usage where a GPU is insisted on that cannot do the work at all."""
-    asked_for, gpu = job.options, _gpu_of(job, find_gpu)
+    """The job as it will run. Raises Usage where torch cannot use the requested GPU."""
+    given, gpu = job.options, _gpu_of(job, find_gpu)
     job = replace(job, profile=job.profile or profiles.default_for(job, gpu))
     filled = profiles.apply(job)
     profile = profiles.find(job.profile) if job.profile is not None else None
     environment = dict(profile.environment) if profile else {}
-    by = {name: "person" if name in asked_for else f"profile {job.profile}" for name in filled.options}
+    chosen_by = {name: "person" if name in given else f"profile {job.profile}" for name in filled.options}
     if job.workload == "exec":
-        return Resolved(filled, environment, tuple(_left_alone(filled, by)))
-    asked = {**filled.options, **_neighbours(filled, environment)}
-    settled, corrections = rules.apply(asked, gpu, work_of(filled))
-    choices = tuple(_choices(asked, settled, corrections, by, f"profile {job.profile}", gpu))
+        return Resolved(filled, environment, tuple(_unchanged_options(filled, chosen_by)))
+    requested = {**filled.options, **_related_settings(filled, environment)}
+    settled, corrections = rules.apply(requested, gpu, work_of(filled))
+    choices = tuple(_choices(requested, settled, corrections, chosen_by, f"profile {job.profile}", gpu))
     options = {name: settled[name] for name in filled.options}
     settings = _with_device(filled, corrections)
     return Resolved(
@@ -104,13 +104,13 @@ def resolve(job: Job, find_gpu: FindGpu = usable_here) -> Resolved:
 
 
 def conflicts(profile: profiles.Profile, gpu: GpuFacts | None) -> list[Correction]:
-    """What rules would change of a profile on this GPU, whatever is trained."""
-    asked = {**profile.options, _SEGMENTS: expands_segments(profile.environment)}
-    return rules.apply(asked, gpu, Work("train", trains=True))[1]
+    """Corrections that rules would make to a profile on this GPU."""
+    requested = {**profile.options, _SEGMENTS: expands_segments(profile.environment)}
+    return rules.apply(requested, gpu, Work("train", trains=True))[1]
 
 
 def work_of(job: Job) -> Work:
-    """What is peculiar to this job. TracIn has another model, at other addresses, for each checkpoint."""
+    """Properties of this job for rules. TracIn loads another model, at other addresses, for each checkpoint."""
     traces = job.workload in ("tracin", "pipeline")
     return Work(
         job.workload,
@@ -126,19 +126,18 @@ def expands_segments(environment: Mapping[str, str]) -> bool:
 
 
 def _gpu_of(job: Job, find_gpu: FindGpu) -> GpuFacts | None:
-    """That the worker will have; of a node that Slurm chooses nobody knows it yet."""
+    """The GPU of the worker; None for the CPU, and for Slurm, whose node is unknown."""
     is_here = job.workload != "exec" and job.on.where != "slurm" and device_of(job) != "cpu"
-    return find_gpu(gpu_asked(job)) if is_here else None
+    return find_gpu(requested_gpu(job)) if is_here else None
 
 
-def gpu_asked(job: Job) -> str | None:
-    """What the job insists on; memory to reserve is some GPU's."""
+def requested_gpu(job: Job) -> str | None:
+    """The GPU that the job requires; a memory reservation requires any GPU."""
     return job.gpu.wanted or ("auto" if job.gpu.memory_mib is not None else None)
 
 
 def device_of(job: Job) -> str:
-    """The `device` that the job names. A pipeline's stages share a GPU, and what keeps one off it keeps the other off
-    too."""
+    """The `device` that the job names. Both stages of a pipeline run on one device."""
     wanted = [stage.get("device", "auto") for stage in _stages(job)]
     return next((device for device in wanted if device != "auto"), "auto")
 
@@ -153,50 +152,50 @@ def on_the_cpu(job: Job) -> Job:
     return replace(job, settings={**job.settings, "device": "cpu"})
 
 
-def _neighbours(job: Job, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Settings that rules weigh together with options."""
-    found = {name: job.settings[name] for name in PATHS if name in job.settings}
-    found["device"] = device_of(job)
+def _related_settings(job: Job, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Settings that rules read together with options."""
+    values = {name: job.settings[name] for name in PATHS if name in job.settings}
+    values["device"] = device_of(job)
     if expands_segments(environment):
-        found[_SEGMENTS] = True
-    return found
+        values[_SEGMENTS] = True
+    return values
 
 
 def _choices(
-    asked: Mapping[str, Any],
+    requested_values: Mapping[str, Any],
     settled: Mapping[str, Any],
     corrections: list[Correction],
-    by: Mapping[str, str],
+    chosen_by: Mapping[str, str],
     profile: str,
     gpu: GpuFacts | None,
 ) -> Iterator[Choice]:
-    """Every option, and of its neighbours those that a profile set or a rule changed."""
+    """Choices of all options, and of related settings that a profile set or a rule changed."""
     last = {correction.option: correction for correction in corrections}
-    for name, requested in asked.items():
-        why = last.get(name)
-        if why is not None:
-            who = by.get(name, profile if name == _SEGMENTS else "person")
-            yield Choice(name, requested, settled[name], who, why.reason, why.source)
-        elif name in by:
-            yield Choice(name, requested, settled[name], by[name])
+    for name, requested in requested_values.items():
+        correction = last.get(name)
+        if correction is not None:
+            chooser = chosen_by.get(name, profile if name == _SEGMENTS else "person")
+            yield Choice(name, requested, settled[name], chooser, correction.reason, correction.source)
+        elif name in chosen_by:
+            yield Choice(name, requested, settled[name], chosen_by[name])
         elif name == _SEGMENTS:
-            # No worker reports what it finds in its environment, so it is said here.
+            # Workers do not report environment variables, so this is decided here.
             yield Choice(name, requested, gpu is not None, profile, None if gpu else "no CUDA device")
 
 
-def _left_alone(job: Job, by: Mapping[str, str]) -> list[Choice]:
-    reason = "a command of your own decides for itself; it gets the profile's environment"
-    return [Choice(name, value, "off", by[name], reason) for name, value in job.options.items()]
+def _unchanged_options(job: Job, chosen_by: Mapping[str, str]) -> list[Choice]:
+    reason = "kgops does not change a command's options; it sets the profile's environment"
+    return [Choice(name, value, "off", chosen_by[name], reason) for name, value in job.options.items()]
 
 
 def _with_device(job: Job, corrections: list[Correction]) -> dict[str, Any]:
-    why = next((c for c in corrections if c.option == "device"), None)
-    if why is None:
+    correction = next((c for c in corrections if c.option == "device"), None)
+    if correction is None:
         return job.settings
     named = any(stage.get("device", "auto") != "auto" for stage in _stages(job))
     if named or job.gpu.wanted or job.gpu.memory_mib:
         raise Usage(
-            f"the GPU that was asked for cannot be used: {why.reason} ({why.source})",
+            f"the requested GPU cannot be used: {correction.reason} ({correction.source})",
             "install that build of torch, or run without --gpu and --device",
         )
     return on_the_cpu(job).settings
@@ -216,7 +215,7 @@ def _without_segments(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_worker(environment: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """What of a profile's environment to set: never over what the person has set, by whichever name."""
+    """Variables of a profile to set for the worker, without those that the person has set under either name."""
     return {
         name: value
         for name, value in environment.items()

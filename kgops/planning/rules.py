@@ -1,10 +1,10 @@
-"""Rules: combinations of options that fail, lie or slow down, what is taken instead, and who found out.
+"""Rules: option values that fail or slow a run down on a GPU, their replacement, the reason and its source.
 
-A rule sees a table of options, the GPU, and what is peculiar to the work; it knows no torch and no file. Where
-the GPU is unknown, rules about GPUs stay silent and the worker says what it could not honour.
+A rule reads a table of options, the GPU and the properties of the workload, never torch or files. Rules about GPUs
+change nothing on an unknown GPU: the worker then reports what it could not apply.
 
-`device`, `expandable_segments` and the two path filters are no options of the record, but settings that options
-go together with; who calls puts them into the table and takes them out again (`plans/resolve.py`).
+`device`, `expandable_segments` and the two path filters are settings, not options: `kgops.planning.resolve` adds them
+to the table and removes them afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """An option that is not set as it was asked for, with the reason and where that can be read."""
+    """An option whose applied value differs from the requested one, with the reason and its source."""
 
     option: str
     requested: Any
@@ -49,32 +49,29 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is peculiar to a piece of work, as far as rules ask for it."""
+    """Properties of a workload that rules depend on."""
 
     name: str
-    trains: bool = False  # it follows gradients of a loss
-    moves_parameters: bool = False  # weights are not at one address all along
-    varies_shapes: bool = False  # inputs are not of one shape all along
+    trains: bool = False  # it has optimizer steps
+    moves_parameters: bool = False  # addresses of weights change during the run
+    varies_shapes: bool = False  # shapes of inputs change during the run
     groups_convolutions: bool = False
-    shares_steps: bool = False  # on several devices each has a part of every batch
-    memory_is_tight: bool = False  # the planner found little room left beside the prediction
+    shares_steps: bool = False  # several devices share each batch
+    memory_is_tight: bool = False  # little memory is left beside the prediction
 
 
 Rule = Callable[[Options, GpuFacts | None, Work], Iterator[Correction]]
 
 
 def apply(options: Options, gpu: GpuFacts | None, work: Work) -> tuple[dict[str, Any], list[Correction]]:
-    """The options as they may be pulled, and every correction that was made, in its order.
-
-    Doing it again changes nothing: what comes out conflicts with no rule.
-    """
+    """The corrected options and all corrections in order. Applying the rules again changes nothing."""
     settled = dict(options)
-    made: list[Correction] = []
+    corrections: list[Correction] = []
     for rule in RULES:
         for correction in rule(dict(settled), gpu, work):
             settled[correction.option] = correction.applied
-            made.append(correction)
-    return settled, made
+            corrections.append(correction)
+    return settled, corrections
 
 
 def _gpu_has_kernels(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
@@ -89,13 +86,13 @@ def _gpu_has_kernels(options: Options, gpu: GpuFacts | None, work: Work) -> Iter
         "cpu",
         f"torch {_dotted(gpu.torch.version)} for CUDA {_dotted(gpu.torch.cuda)} has no kernels below compute "
         f"capability {_dotted(lowest)}; {gpu.name} has {_dotted(gpu.compute_capability)}. "
-        "Its build for CUDA 12.6 has them",
+        "The build for CUDA 12.6 has them",
         "pytorch #172352, #175253",
     )
 
 
 def _lowest_capability(version: tuple[int, int], cuda: tuple[int, int]) -> Capability:
-    """What torch's own wheels of that build were compiled for."""
+    """Lowest compute capability that torch's published wheels were compiled for."""
     if cuda < (12, 8):
         return (5, 0)
     return (7, 5) if cuda >= (13, 0) or version >= (2, 11) else (7, 0)
@@ -107,7 +104,7 @@ def _gpu_has_the_number_format(options: Options, gpu: GpuFacts | None, work: Wor
         return
     has = f"{gpu.name} has compute capability {_dotted(capability)}"
     if options.get("precision") == "bf16":
-        # The same saving where tensor cores have fp16; without them half precision is emulated or crawls.
+        # fp16 saves as much on tensor cores; without them half precision is emulated or slow.
         instead = "fp16" if capability >= _TENSOR_CORES else "fp32"
         yield Correction(
             "precision",
@@ -120,7 +117,7 @@ def _gpu_has_the_number_format(options: Options, gpu: GpuFacts | None, work: Wor
         reason = f"TF32 needs compute capability 8.0; {has}"
         yield Correction("precision", "tf32", "fp32", reason, "NVIDIA Ampere architecture white paper")
     if options.get("gram_precision") == "bf16":
-        reason = f"bf16 needs compute capability 8.0, and fp16 has not its range; {has}"
+        reason = f"bf16 needs compute capability 8.0, and fp16 lacks its range; {has}"
         source = "torch.cuda.is_bf16_supported(including_emulation); diffusers #14129"
         yield Correction("gram_precision", "bf16", "fp32", reason, source)
 
@@ -131,7 +128,7 @@ def _fp16_gradients_are_scaled(options: Options, gpu: GpuFacts | None, work: Wor
             "scale_gradients",
             False,
             True,
-            "fp16 gradients below 6e-8 become zero, and those of a mean over batch and entities are that small",
+            "fp16 gradients below 6e-8 become zero; gradients of a mean over batch and entities are that small",
             "torch.amp documentation, gradient scaling",
         )
 
@@ -144,20 +141,20 @@ def _sums_over_entities_are_not_fp16(
             "sum_precision",
             "fp16",
             "fp32",
-            "a sum over entities leaves fp16's range at 65,504",
+            "a sum over entities overflows fp16 at 65,504",
             "IEEE 754, binary16",
         )
 
 
 def _gpu_can_compile(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
     capability = gpu.compute_capability if gpu else None
-    asked = options.get("compile", "off")
-    if gpu is not None and capability is not None and capability < _TRITON and asked != "off":
+    requested = options.get("compile", "off")
+    if gpu is not None and capability is not None and capability < _TRITON and requested != "off":
         yield Correction(
             "compile",
-            asked,
+            requested,
             "off",
-            f"Triton generates kernels from compute capability 7.0 on; {gpu.name} has {_dotted(capability)}",
+            f"Triton needs compute capability 7.0; {gpu.name} has {_dotted(capability)}",
             "nnUNet #2188, vllm #14547",
         )
 
@@ -178,25 +175,22 @@ def _graphs_need_fixed_addresses(options: Options, gpu: GpuFacts | None, work: W
 
 def _why_no_graph(options: Options, work: Work) -> str | None:
     if options.get("gradient_checkpointing") is True:
-        return (
-            "gradient checkpointing gives its inputs other addresses each time "
-            "(“static input data pointer changed”)"
-        )
+        return "gradient checkpointing changes the addresses of inputs (“static input data pointer changed”)"
     if work.moves_parameters:
-        return f"in {work.name} the weights do not stay at their addresses"
+        return f"in {work.name} the addresses of weights change"
     if work.varies_shapes:
-        return f"in {work.name} inputs are of many shapes: each would be recorded anew"
+        return f"in {work.name} inputs have many shapes, each of which needs a graph"
     return None
 
 
 def _shared_steps_run_as_they_are(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
     devices = options.get("devices", 1)
-    # What `all` comes to only the worker knows; it then says the same.
+    # Only the worker knows how many devices `all` is; it reports this then.
     if not work.shares_steps or devices in (1, "all"):
         return
     for option, off in (("compile", "off"), ("cuda_graphs", False)):
         if options.get(option, off) != off:
-            reason = f"{devices} devices wait for each other within a step, which then is no one piece"
+            reason = f"{devices} devices wait for each other within a step"
             yield Correction(option, options[option], off, reason, "kgops run train --devices")
 
 
@@ -205,7 +199,7 @@ def _segments_can_grow(options: Options, gpu: GpuFacts | None, work: Work) -> It
         return
     where = "on a MIG slice" if gpu.is_slice else "under WSL2" if gpu.is_wsl else None
     if where is not None:
-        reason = f"{where} the driver does not map memory the way growing segments need it"
+        reason = f"{where} the driver cannot map memory for expandable segments"
         yield Correction("expandable_segments", True, False, reason, "vllm #39874, pytorch #192330")
 
 
@@ -215,7 +209,7 @@ def _cudnn_is_not_let_loose(options: Options, gpu: GpuFacts | None, work: Work) 
             "cudnn_benchmark",
             True,
             False,
-            "trying algorithms takes workspace without a bound, and memory is tight",
+            "benchmarking algorithms takes unbounded workspace, and memory is tight",
             "pytorch #49207",
         )
 
@@ -225,11 +219,11 @@ def _channels_last_pays(options: Options, gpu: GpuFacts | None, work: Work) -> I
     if options.get("channels_last") is not True:
         return
     if work.groups_convolutions:
-        why = "it slows grouped convolutions down"
+        why = "it slows down grouped convolutions"
     elif gpu is not None and capability is not None and capability < _TENSOR_CORES:
         why = f"it needs tensor cores; {gpu.name} has compute capability {_dotted(capability)}"
     elif not _formats(options, gpu) & {"fp16", "bf16"}:
-        why = "it is faster in half precision only"
+        why = "it is faster only in half precision"
     else:
         return
     yield Correction("channels_last", True, False, why, "pytorch #44943, #34977")
@@ -237,10 +231,8 @@ def _channels_last_pays(options: Options, gpu: GpuFacts | None, work: Work) -> I
 
 def _strict_paths_need_paths(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
     if options.get("strict_path_filtering") is True and options.get("path_filtering") is not True:
-        reason = "strict_path_filtering says how paths are filtered; path_filtering is off"
-        yield Correction(
-            "strict_path_filtering", True, False, reason, "kgops run tracin, which refuses the same"
-        )
+        reason = "strict_path_filtering needs path_filtering, which is off"
+        yield Correction("strict_path_filtering", True, False, reason, "kgops run tracin, which refuses it")
 
 
 def _cache_is_kept_in_the_loop(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
@@ -250,17 +242,17 @@ def _cache_is_kept_in_the_loop(options: Options, gpu: GpuFacts | None, work: Wor
             "memory_cleanup",
             every,
             True,
-            f"empty_cache() every {every} batches gives back what the next batch asks for again: "
-            "it is called when the GPU has less free than that would free, for at most 1 % of the time",
+            f"empty_cache() every {every} batches frees memory that the next batch allocates again: "
+            "kgops calls it only when free memory is short, for at most 1 % of the time",
             "discuss.pytorch.org 34232",
         )
 
 
 def _formats(options: Options, gpu: GpuFacts | None) -> set[str]:
-    """Number formats that the heavy products may be in; `auto` is what workers make of it on that GPU."""
-    asked = options.get("precision", "fp32")
-    if asked != "auto":
-        return {asked}
+    """Number formats that matrix products may have; `auto` as workers resolve it on that GPU."""
+    requested = options.get("precision", "fp32")
+    if requested != "auto":
+        return {requested}
     capability = gpu.compute_capability if gpu else None
     if capability is None:
         return {"fp32", "fp16", "bf16"}
@@ -271,7 +263,7 @@ def _dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-# What a rule corrects, a later one may ask for: formats before what depends on them, compile before its mode.
+# In order: number formats before rules that depend on them, compile before its mode.
 RULES: tuple[Rule, ...] = (
     _gpu_has_kernels,
     _gpu_has_the_number_format,

@@ -1,8 +1,7 @@
-"""How long settings take, by a roofline: operations over the peak rate or bytes over the bandwidth, whichever is
-more, and a launch for every kernel.
+"""Roofline model of run time: the larger of operations over peak rate and bytes over bandwidth, plus kernel launches.
 
-It orders settings; its absolutes are off by a factor that only measurements tell (`plans/pace.py` learns it from
-this machine's own runs). Where no run was measured, kgops shows ratios and no seconds.
+It ranks options. Its seconds are off by a factor, which `time_corrections` learns from measured runs; without them
+kgops shows ratios only.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _OPTIMIZER_PASSES = {"adam": 7, "adamw": 7, "adagrad": 5, "sgd": 3}  # over the 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Operations a second by number format, bytes a second, seconds a kernel."""
+    """Operations per second by number format, bytes per second, seconds per kernel launch."""
 
     flops: Mapping[str, float]
     bandwidth: float
@@ -68,7 +67,7 @@ def rates_of(target: Target) -> Rates:
 
 
 def seconds(shape: Shape, rates: Rates) -> float:
-    """Of an epoch of training, or of TracIn run all tests through all checkpoints."""
+    """Modelled seconds of a training epoch, or of a TracIn run over all tests and checkpoints."""
     if isinstance(shape, TrainShape):
         return _training_step(shape, rates) * max(1, math.ceil(shape.queries.queries / shape.batch_size))
     if isinstance(shape, RegressShape):
@@ -81,9 +80,9 @@ def seconds(shape: Shape, rates: Rates) -> float:
     scored = model.num_entities if over_entities else 0
     scores = 6 * shape.groups * scored * model.embedding_dim
     chunks = math.ceil(scored / shape.chunk) if over_entities else 0
-    asked = shape.tests if shape.does == "trace" else 1  # a triple with itself, or factors alone
-    tests = min(asked, shape.tests_of_a_tile)
-    tiles = math.ceil(asked / max(tests, 1))
+    tests_in_all = shape.tests if shape.does == "trace" else 1  # self-influence, or building an index
+    tests = min(tests_in_all, shape.tests_of_a_tile)
+    tiles = math.ceil(tests_in_all / max(tests, 1))
     gram = 4 * block * tests * (model.features + model.embedding_dim)
     traffic = _SCORE_PASSES * 4 * _spilled(shape.groups * min(shape.chunk, max(scored, 1)), rates) * chunks
     rate = rates.of("fp32")
@@ -119,19 +118,19 @@ def _regression_step(shape: RegressShape, rates: Rates) -> float:
     entering = (1, *c.channels)
     products = sum(9 * entering[i] * out * c.pixels(i) for i, out in enumerate(c.channels))
     maps = images * sum(out * c.pixels(i) for i, out in enumerate(c.channels))
-    again = 4 / 3 if shape.checkpointing else 1.0
+    recomputing = 4 / 3 if shape.checkpointing else 1.0
     # Compiled, what lies between two convolutions is one kernel there and one back.
     passes = _MAP_PASSES / (1 if shape.compile == "off" else _FUSED)
-    pieces = math.ceil(shape.batch / max(shape.computed, 1)) * (
+    passes_a_step = math.ceil(shape.batch / max(shape.computed, 1)) * (
         c.temporal_frames if shape.checkpointing else 1
     )
     wide = 4 if shape.on_gpu and shape.compile == "off" else shape.low
-    busy = again * (
+    busy = recomputing * (
         6 * images * products / rates.of(shape.precision) + passes * wide * maps / rates.bandwidth
     )
     busy += 4 * c.parameters * _OPTIMIZER_PASSES.get(shape.optimizer, 7) / rates.bandwidth
     kernels = _IMAGE_KERNELS if shape.compile == "off" else _IMAGE_KERNELS / _FUSED
-    return _together(busy, again * pieces * kernels * rates.launch, rates)
+    return _together(busy, recomputing * passes_a_step * kernels * rates.launch, rates)
 
 
 def _together(busy: float, launches: float, rates: Rates) -> float:
@@ -150,7 +149,7 @@ def _kernel(model: ConvEConfig) -> int:
 def _gpu_flops(gpu: KnownGpu) -> dict[str, float]:
     tera = 1e12
     fp32 = gpu.fp32_tflops * tera
-    found = {"fp32": fp32, "tf32": (gpu.tf32_tflops or gpu.fp32_tflops) * tera}
+    flops = {"fp32": fp32, "tf32": (gpu.tf32_tflops or gpu.fp32_tflops) * tera}
     for name in ("fp16", "bf16"):
-        found[name] = gpu.half_tflops * tera if name in gpu.tensor_core_dtypes else fp32
-    return found
+        flops[name] = gpu.half_tflops * tera if name in gpu.tensor_core_dtypes else fp32
+    return flops

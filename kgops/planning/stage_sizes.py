@@ -1,4 +1,4 @@
-"""What a memory estimate is predicted of: the numbers that decide the memory of one stage of a job."""
+"""Sizes of one stage of a job, from which its memory is predicted."""
 
 from __future__ import annotations
 

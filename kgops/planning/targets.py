@@ -1,4 +1,4 @@
-"""What a plan is made for: a GPU of this machine, a GPU known by name, or the CPU."""
+"""Targets of a plan: a GPU of this machine, a GPU model known by name, or the CPU."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kgops.jobs.keys import nearest
 
 __all__ = [
     "Target",
+    "cpu_target",
     "find_targets",
-    "gpus_asked",
     "gpus_here",
-    "gpus_meant",
-    "processor",
+    "requested_gpus",
+    "selected_gpus",
     "target_of_job",
     "torch_is_for_cpus",
 ]
@@ -30,8 +30,8 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`facts` None is the CPU. `usable_mib` is what one run can have at most, `free_mib` what is free now;
-    None is unknown, as of a GPU that is not here."""
+    """`facts` None is the CPU. `usable_mib` is the most one run can use, `free_mib` is free now; None: unknown,
+    as for a GPU that is not in this machine."""
 
     title: str
     facts: GpuFacts | None
@@ -43,8 +43,7 @@ class Target:
 
     @property
     def room_mib(self) -> float | None:
-        """What a prediction is held against. A run waits until its GPU has room; for host memory it does not,
-        and what others hold of that is not there."""
+        """Memory that a prediction must fit: usable memory of a GPU, for which runs wait; free memory of a CPU."""
         return self.usable_mib if self.on_gpu else self.free_mib or self.usable_mib
 
     @property
@@ -52,42 +51,41 @@ class Target:
         return self.facts is not None
 
 
-def find_targets(asked: str | None) -> list[Target]:
-    """`t4` of the known GPUs, `cpu`, an index or UUID here, `all` of them; None: what a run here would get."""
-    if asked == "cpu":
-        return [processor()]
-    known = known_by_short_name(asked) if asked else None
+def find_targets(requested: str | None) -> list[Target]:
+    """`t4` of the known GPUs, `cpu`, an index or UUID here, or `all`; None: the target of a run here."""
+    if requested == "cpu":
+        return [cpu_target()]
+    known = known_by_short_name(requested) if requested else None
     if known is not None:
         return [_known(known)]
     here = gpus_here()
-    if asked in (None, "auto"):
-        return [_weakest(here)] if here else [processor()]
-    found = _asked(here, asked)
-    if found:
-        return found
-    if asked == "all":
-        raise Usage("this machine has no GPU", f"GPUs are known by name, too: {', '.join(short_names())}")
+    if requested in (None, "auto"):
+        return [_weakest(here)] if here else [cpu_target()]
+    selected = _selected(here, requested)
+    if selected:
+        return selected
+    if requested == "all":
+        raise Usage("this machine has no GPU", f"name a GPU model instead: {', '.join(short_names())}")
     names = ("cpu", *(target.gpu_name or "" for target in here), *short_names())
-    raise Usage(f"there is no GPU {asked!r:.60}{nearest(asked or '', dict.fromkeys(names))}")
+    raise Usage(f"there is no GPU {requested!r:.60}{nearest(requested or '', dict.fromkeys(names))}")
 
 
 def target_of_job(gpu_request: str | None, device: str) -> Target:
-    """Where a run with this `--gpu` and `device` setting would be: the GPU it insists on, any that torch can use, or
-    the CPU."""
+    """The target of a run with this `--gpu` and `device`: the requested GPU, any that torch can use, or the CPU."""
     if device == "cpu":
-        return processor()
-    found = gpus_asked(gpu_request)
-    return _weakest(found) if found else processor()
+        return cpu_target()
+    gpus = requested_gpus(gpu_request)
+    return _weakest(gpus) if gpus else cpu_target()
 
 
-def gpus_asked(gpu_request: str | None) -> list[Target]:
-    """Those here that a run with this `--gpu` may get, and torch can use; whoever names some insists on them."""
-    return [] if gpu_request is None and torch_is_for_cpus() else gpus_meant(gpu_request)
+def requested_gpus(gpu_request: str | None) -> list[Target]:
+    """GPUs here that a run with this `--gpu` may get; without a request only if torch can use GPUs."""
+    return [] if gpu_request is None and torch_is_for_cpus() else selected_gpus(gpu_request)
 
 
-def gpus_meant(gpu_request: str | None) -> list[Target]:
-    """Those that `--gpu` means, whether torch can use them or not."""
-    return _asked(gpus_here(), gpu_request)
+def selected_gpus(gpu_request: str | None) -> list[Target]:
+    """GPUs that `--gpu` selects, whether torch can use them or not."""
+    return _selected(gpus_here(), gpu_request)
 
 
 def torch_is_for_cpus() -> bool:
@@ -96,17 +94,19 @@ def torch_is_for_cpus() -> bool:
     return build is not None and build.cuda is None
 
 
-def _asked(here: list[Target], gpu_request: str | None) -> list[Target]:
-    ask = WantedGpus.read(gpu_request)
+def _selected(here: list[Target], gpu_request: str | None) -> list[Target]:
+    wanted = WantedGpus.read(gpu_request)
     return [
-        one
-        for one in here
-        if ask.includes(one.gpu_name, one.uuid, model=one.known.short_name if one.known else None)
+        target
+        for target in here
+        if wanted.includes(
+            target.gpu_name, target.uuid, model=target.known.short_name if target.known else None
+        )
     ]
 
 
 def gpus_here() -> list[Target]:
-    """Of every GPU that answers."""
+    """Targets of all GPUs that answer."""
     opened = open_nvml()
     if not isinstance(opened, Nvml):
         return []
@@ -114,10 +114,10 @@ def gpus_here() -> list[Target]:
         return [_here(gpu) for gpu in opened.gpus() if gpu.problem is None]
 
 
-def processor() -> Target:
-    """Its memory is the machine's, or what the control group leaves of it."""
-    told = _meminfo()
-    total, free = told.get("MemTotal"), told.get("MemAvailable")
+def cpu_target() -> Target:
+    """The CPU with the machine's memory, or the limit of the control group."""
+    meminfo = _meminfo()
+    total, free = meminfo.get("MemTotal"), meminfo.get("MemAvailable")
     limit = _group_limit()
     if limit is not None and (total is None or limit < total):
         total, free = limit, None if free is None else min(free, limit)
@@ -125,7 +125,7 @@ def processor() -> Target:
 
 
 def _known(gpu: KnownGpu) -> Target:
-    # Without a dump of the driver's reserve the nominal memory is all there is to go by.
+    # Without a known driver reserve the nominal memory is used.
     usable = gpu.usable_mib if gpu.usable_mib is not None else gpu.memory_mib
     return Target(gpu.title, facts_of_known(gpu), gpu, usable, None)
 
@@ -139,7 +139,7 @@ def _here(gpu: GpuReading) -> Target:
 
 
 def _weakest(targets: list[Target]) -> Target:
-    """While the choice is open: what suits the one of least capability and memory suits all."""
+    """The GPU of least capability and memory: a plan for it suits the others."""
     return min(
         targets, key=lambda t: ((t.facts and t.facts.compute_capability) or (99, 0), t.usable_mib or 0)
     )
@@ -154,7 +154,7 @@ def _meminfo() -> dict[str, float]:
 
 
 def _group_limit() -> float | None:
-    """Of the control group this process is in, version 2; its parents' count too."""
+    """Memory limit of this process's control group (version 2) and its parents, in MiB."""
     try:
         path = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
     except OSError:

@@ -1,4 +1,4 @@
-"""What this machine's own runs say about how long things take: modelled against measured."""
+"""Time corrections: factors between modelled and measured times, learned from runs on this machine."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-__all__ = ["Measured", "Pace", "pace_of"]
+__all__ = ["Measured", "TimeCorrection", "learn_time"]
 
 
 class Measured(NamedTuple):
-    """An epoch, or a TracIn run, as the roofline had it and as it went."""
+    """Modelled and measured time of an epoch or a TracIn run."""
 
     modelled_s: float
     measured_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Measured over modelled seconds: the middle of `samples` runs, and the lowest and highest of them."""
+class TimeCorrection:
+    """Measured over modelled seconds: median, lowest and highest of `samples` runs."""
 
     factor: float
     lowest: float
@@ -27,13 +27,13 @@ class Pace:
     samples: int
 
     def expected_s(self, modelled_s: float) -> tuple[float, float, float]:
-        """The middle, and the range within which runs here have been."""
+        """Median, lowest and highest expected seconds."""
         return modelled_s * self.factor, modelled_s * self.lowest, modelled_s * self.highest
 
 
-def pace_of(runs: Iterable[Measured]) -> Pace | None:
-    """None before the first run was measured."""
+def learn_time(runs: Iterable[Measured]) -> TimeCorrection | None:
+    """The correction from these runs; None without a measured run."""
     ratios = [run.measured_s / run.modelled_s for run in runs if run.modelled_s > 0 and run.measured_s > 0]
     if not ratios:
         return None
-    return Pace(median(ratios), min(ratios), max(ratios), len(ratios))
+    return TimeCorrection(median(ratios), min(ratios), max(ratios), len(ratios))

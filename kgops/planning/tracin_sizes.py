@@ -16,7 +16,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.tracin import top_k_of
 from kgops.planning.block_counts import Groups
 from kgops.planning.graph_counts import Counts
-from kgops.planning.number_formats import precision_of_products
+from kgops.planning.number_formats import product_precision
 from kgops.planning.product_memory import EXACT, Format
 from kgops.planning.tracin_layers import parameters_of
 from kgops.planning.train_sizes import TrainShape, shape_of_training
@@ -143,7 +143,7 @@ def tracin_shape(
         parameters_of(model, settings["layers"], options.get("last_layers", False) or 0),
         bool(options.get("filtering", bool(settings["test_triples"]))),
         Format.named(options.get("gram_precision", "fp32"), on_gpu=on_gpu),
-        Format.named(precision_of_products(options.get("precision", "fp32"), gpu), on_gpu=on_gpu),
+        Format.named(product_precision(options.get("precision", "fp32"), gpu), on_gpu=on_gpu),
         settings["projection_dim"],
         None if at_once == "auto" else int(at_once),
         _does(settings),

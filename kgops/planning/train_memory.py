@@ -8,7 +8,7 @@ are in bytes; triples, ids and counts are int64.
 from __future__ import annotations
 
 from kgops.planning.conve_weights import buffer_bytes, weight_sizes
-from kgops.planning.evaluation_counts import Ranked
+from kgops.planning.evaluation_counts import EvaluationBlocks
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.ranking_memory import walk_evaluation, walk_evaluator
 from kgops.planning.step_memory import take_step
@@ -107,7 +107,7 @@ def _walk_one_of_many(ledger: Ledger, s: TrainShape, planes: Scratch, tests: int
     scratch.close()
     ledger.give(*data, *optimizer)
     ledger.phase = "validation"
-    walk_evaluation(ledger, s, planes, Ranked(), tests, known)
+    walk_evaluation(ledger, s, planes, EvaluationBlocks(), tests, known)
     ledger.flash("evaluation", *[8 * s.model.num_entities] * 4)  # one test's scores, and which are false
     ledger.give(*graph, *weights, *gradients)
 

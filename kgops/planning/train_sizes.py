@@ -15,7 +15,7 @@ from kgops.jobs import chunk_sizes
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import Job
 from kgops.planning.conve_models import model_of_settings
-from kgops.planning.evaluation_counts import Ranked
+from kgops.planning.evaluation_counts import EvaluationBlocks
 from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.number_formats import applied_precision
 
@@ -34,7 +34,7 @@ class TrainShape:
     test: int
     queries: Answers
     known: tuple[Answers, Answers]  # tails and heads of the training triples
-    ranked: tuple[Ranked, Ranked]  # by validation and by test
+    ranked: tuple[EvaluationBlocks, EvaluationBlocks]  # by validation and by test
     loss: str
     smoothing: bool
     batch_size: int

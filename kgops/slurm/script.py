@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kgops.jobs.cluster import PlaceAsk
+from kgops.jobs.cluster import ClusterRequest
 
 __all__ = ["NOTICE_S", "sbatch_options", "script"]
 
@@ -45,7 +45,12 @@ exit $code
 
 
 def script(
-    name: str, place: PlaceAsk, folder: Path, cwd: str, command: Sequence[str], environment: Mapping[str, str]
+    name: str,
+    place: ClusterRequest,
+    folder: Path,
+    cwd: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
 ) -> str:
     """`folder` is where it leaves its marks, on a file system that the nodes share with this machine."""
     lines = [
@@ -57,7 +62,7 @@ def script(
     return "\n".join([*lines, f"set -- {shlex.join(command)}", _BODY])
 
 
-def sbatch_options(name: str, place: PlaceAsk, folder: Path) -> list[str]:
+def sbatch_options(name: str, place: ClusterRequest, folder: Path) -> list[str]:
     named = {
         "job-name": name,
         "partition": place.partition,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kgops.jobs.cluster import PlaceAsk
+from kgops.jobs.cluster import ClusterRequest
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
 from kgops.slurm.script import sbatch_options
@@ -29,7 +29,7 @@ class Submission:
 
     file: str
     module: str
-    place: PlaceAsk
+    place: ClusterRequest
     environment: Mapping[str, str] = field(default_factory=dict)
     array: int | None = None
 

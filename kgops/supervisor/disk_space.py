@@ -13,7 +13,13 @@ from statistics import median
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.planning.disk_use import DiskUse, Tracing, regression_use, tracing_of, training_use
+from kgops.planning.disk_use import (
+    DiskUse,
+    TracinDiskUse,
+    regression_disk_use,
+    tracin_disk_use,
+    training_disk_use,
+)
 from kgops.planning.graph_counts import counts_of, files_of
 from kgops.planning.planner import Suggestion
 from kgops.planning.regress_sizes import RegressShape
@@ -106,7 +112,7 @@ def disk_plan(
     if suggestion is None and job.workload == "tracin":  # of a model without a formula: the triples decide
         counts, files = counts_of(job.settings, remembered, most_bytes=most_bytes), files_of(job.settings)
         if counts is not None and files is not None:
-            stages = _Stages(tracing=tracing_of(job, counts, files, None))
+            stages = _Stages(tracing=tracin_disk_use(job, counts, files, None))
     use = stages.use()
     if use is None:
         return None
@@ -124,14 +130,14 @@ class _Stages:
     """What a job does one after the other; a training with its shape and how many seconds it may take."""
 
     training: tuple[Job, TrainShape, float] | None = None
-    tracing: Tracing | None = None
+    tracing: TracinDiskUse | None = None
     regression: DiskUse | None = None
 
     @classmethod
     def of(cls, job: Job, suggestion: Suggestion | None) -> _Stages:
         if suggestion is None:
             return cls()
-        subject, target = suggestion.subject, suggestion.target
+        subject, target = suggestion.job_size, suggestion.target
         training = tracing = regression = None
         for shape in subject.shapes(job.options, target.facts):
             if isinstance(shape, TrainShape) and subject.train is not None:
@@ -139,13 +145,13 @@ class _Stages:
             elif isinstance(shape, TracinShape) and subject.tracin is not None:
                 files = files_of(subject.tracin.settings)
                 stage = replace(subject.tracin, options=job.options)
-                tracing = None if files is None else tracing_of(stage, subject.counts, files, shape)
+                tracing = None if files is None else tracin_disk_use(stage, subject.counts, files, shape)
             elif isinstance(shape, RegressShape) and subject.flights is not None:
-                regression = regression_use(job, shape, len(subject.flights.frames))
+                regression = regression_disk_use(job, shape, len(subject.flights.frames))
         return cls(training, tracing, regression)
 
     def use(self) -> DiskUse | None:
-        uses = [] if self.training is None else [training_use(*self.training)]
+        uses = [] if self.training is None else [training_disk_use(*self.training)]
         uses += [] if self.tracing is None else [self.tracing.use()]
         uses += [] if self.regression is None else [self.regression]
         return reduce(DiskUse.and_then, uses) if uses else None
@@ -183,7 +189,7 @@ def _seconds(stage: Job, shape: TrainShape, suggestion: Suggestion) -> float:
     """By what this machine's runs have shown, else by a roofline."""
     epochs: int = stage.settings["num_epochs"]
     epoch_s = seconds(shape, rates_of(suggestion.target))
-    pace = suggestion.known.pace
+    pace = suggestion.corrections.time
     return epochs * (epoch_s if pace is None else pace.expected_s(epoch_s)[0])
 
 

@@ -45,20 +45,20 @@ class Filtered:
 def filtered(planned: Planned, home: Home) -> Filtered | str | None:
     """None where there is nothing to filter; a text where it could not be counted, and why."""
     job, suggestion = planned.job, planned.suggestion
-    if job.workload != "tracin" or suggestion is None or suggestion.subject.counts.published:
+    if job.workload != "tracin" or suggestion is None or suggestion.job_size.counts.published:
         return None
     if any(job.settings[name] for name in ("self_influence", "build_index", "use_index", "skip_tracin")):
         return None
     told = _counted(job, home)
     if isinstance(told, str):
         return told
-    counts = suggestion.subject.counts
-    near = replace(suggestion.subject, counts=replace(counts, train=max(told["together"], 1)))
+    counts = suggestion.job_size.counts
+    near = replace(suggestion.job_size, counts=replace(counts, train=max(told["together"], 1)))
     facts, rates = planned.target.facts, rates_of(planned.target)
-    every = suggestion.subject.shapes({**job.options, "filtering": False}, facts)
+    every = suggestion.job_size.shapes({**job.options, "filtering": False}, facts)
     few = near.shapes({**job.options, "filtering": True}, facts)
     all_s, near_s = (sum(seconds(shape, rates) for shape in shapes) for shapes in (every, few))
-    pace = suggestion.known.pace
+    pace = suggestion.corrections.time
     is_asked = bool(job.options.get("filtering", bool(job.settings["test_triples"])))
     return Filtered(
         told["tests"],

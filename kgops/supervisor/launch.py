@@ -21,9 +21,9 @@ from kgops.jobs.job import Job
 from kgops.jobs.placeholders import attempt_settings, fill_in
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.workloads import WORKLOADS
-from kgops.planning.oom_fallbacks import Fallback, last_resort, oom_fallbacks
+from kgops.planning.oom_fallbacks import Fallback, oom_advice, oom_fallbacks
 from kgops.planning.prune_fallbacks import Skipped, worth_an_attempt
-from kgops.planning.resolve import for_worker, gpu_asked
+from kgops.planning.resolve import for_worker, requested_gpu
 from kgops.settings import Home, guard_files
 from kgops.supervisor import pending, preallocated_record, queue
 from kgops.supervisor.environment import describe_environment
@@ -164,7 +164,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         ),
         fallbacks=[fallback.as_table() for fallback in below],
         skipped=[one.as_table() for one in skipped],
-        last_resort=None if is_command else last_resort(job),
+        last_resort=None if is_command else oom_advice(job),
         memory_limit_mib=job.limits.memory_mib,
         progress_regex=job.settings.get("progress_regex"),
         metric_regex=job.settings.get("metric_regex"),
@@ -186,7 +186,7 @@ def _of_gpu(planned: Planned) -> dict[str, Any]:
         "attempt_settings": [{}, *(fallback.settings for fallback in below)],
         "fallbacks": [fallback.as_table() for fallback in below],
         "skipped": [one.as_table() for one in skipped],
-        "last_resort": last_resort(planned.job),
+        "last_resort": oom_advice(planned.job),
         "choices": [choice.as_table() for choice in planned.choices],
         "environment": for_worker(planned.environment, os.environ),
     }
@@ -341,7 +341,7 @@ def _must_have_gpu(job: Job) -> None:
 
 def _must_have_torch_for_it(job: Job) -> None:
     """Whoever names a GPU is not given the CPU: a worker of ours has whatever the installed torch can use."""
-    if WORKLOADS[job.workload].module is None or job.on.where is not None or gpu_asked(job) is None:
+    if WORKLOADS[job.workload].module is None or job.on.where is not None or requested_gpu(job) is None:
         return
     build = torch_build()
     if build is not None and build.cuda is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.gpus.processes import Way, all_processes
+from kgops.gpus.processes import MemorySource, all_processes
 from kgops.gpus.readings import GpuReading
 from kgops.settings import Home
 from kgops.supervisor import processes
@@ -25,7 +25,7 @@ class RunOnGpu:
     run: int
     label: str
     used_mib: float | None
-    by: Way | None
+    by: MemorySource | None
 
 
 class Owners:

@@ -11,17 +11,17 @@ from typing import Any
 
 from kgops.errors import Unavailable, WontFit
 from kgops.gpus.facts import torch_build
-from kgops.jobs.gpu_request import asked_with_devices
+from kgops.jobs.gpu_request import gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
 from kgops.planning import corrections, time_corrections
 from kgops.planning.applied_options import as_applied
 from kgops.planning.graph_counts import Counts, counts_of
-from kgops.planning.job_size import subject_of
-from kgops.planning.planner import Candidate, Known, Suggestion, need_mib, suggest
+from kgops.planning.job_size import job_size_of
+from kgops.planning.planner import Candidate, MachineCorrections, Suggestion, need_mib, suggest
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
-from kgops.planning.resolve import Choice, Resolved, device_of, gpu_asked
-from kgops.planning.targets import Target, gpus_here, processor, target_of_job
+from kgops.planning.resolve import Choice, Resolved, device_of, requested_gpu
+from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.settings import Home, make_home
 from kgops.supervisor.disk_space import MARGIN as DISK_MARGIN
 from kgops.supervisor.disk_space import DiskPlan, disk_plan, in_bytes
@@ -78,14 +78,14 @@ class Planned:
 
     @property
     def entities(self) -> int | None:
-        return self.suggestion.subject.counts.entities if self.suggestion else None
+        return self.suggestion.job_size.counts.entities if self.suggestion else None
 
     @property
     def gpu_request(self) -> str | None:
         """The GPUs that the queue is asked for: a run that will use some gets them from there."""
         asked = self.job.gpu.wanted
         if self._uses_gpu:
-            return asked_with_devices(asked, self.job.options.get("devices", 1))
+            return gpus_for_devices(asked, self.job.options.get("devices", 1))
         return asked or ("auto" if self.job.gpu.memory_mib else None)
 
     @property
@@ -151,14 +151,14 @@ def _plan(
 ) -> Planned:
     job = resolved.job
     if WORKLOADS[job.workload].module is None:
-        return Planned(job, resolved.choices, processor(), unknown="only your command knows what it needs")
+        return Planned(job, resolved.choices, cpu_target(), unknown="only your command knows what it needs")
     if job.on.where == "slurm" and target is None:
         where = "which node Slurm gives it is not known before"
-        return Planned(job, resolved.choices, processor(), unknown=where)
-    on = target or target_of_job(gpu_asked(job), device_of(job))
+        return Planned(job, resolved.choices, cpu_target(), unknown=where)
+    on = target or target_of_job(requested_gpu(job), device_of(job))
     known = known_of(conn, on, job)
     remembered = remembered_in(home, "counts.json")
-    subject = subject_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
+    subject = job_size_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
     if isinstance(subject, str):
         return Planned(
             job, resolved.choices, on, unknown=subject, process=_of_worker(job, on, known, remembered)
@@ -176,7 +176,9 @@ def _plan(
     )
 
 
-def _of_worker(job: Job, on: Target, known: Known, remembered: Path | None) -> dict[str, Any] | None:
+def _of_worker(
+    job: Job, on: Target, known: MachineCorrections, remembered: Path | None
+) -> dict[str, Any] | None:
     """Where tensors are counted only by the worker: what its process will take beside them."""
     if job.workload != "train":
         return None
@@ -185,7 +187,7 @@ def _of_worker(job: Job, on: Target, known: Known, remembered: Path | None) -> d
     return _process_table(known, on, data_bytes("train", counts.entities, triples))
 
 
-def _process_table(known: Known, on: Target, data: int) -> dict[str, Any] | None:
+def _process_table(known: MachineCorrections, on: Target, data: int) -> dict[str, Any] | None:
     if known.process is None:
         return None
     return {"on": _name(on), **known.process.as_table(), "data_mib": data / _MIB}
@@ -203,7 +205,7 @@ def remembered_in(home: Home, name: str) -> Path | None:
     return home.path / name
 
 
-def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
+def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrections:
     """What runs on this GPU, or on this machine's CPU, have shown so far."""
     seen = predictions.newest(conn, on=_name(target)) if conn is not None else []
     workload = job.workload
@@ -212,7 +214,7 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
         for one in seen
         if one.workload == workload and one.modelled_s and one.measured_s
     ]
-    known = Known(pace=time_corrections.pace_of(paces))
+    known = MachineCorrections(time=time_corrections.learn_time(paces))
     if target.on_gpu:
         pairs = ((one.predicted_mib, one.measured_mib) for one in seen)
         return replace(
@@ -246,7 +248,7 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
         if planned.disk is not None and not planned.disk.fits:
             raise _disk_too_small(planned.job, planned.disk)
         return
-    need = suggestion.asked.need_mib
+    need = suggestion.requested.need_mib
     room = planned.target.room_mib or 0
     near = suggestion.nearest
     smaller = "smaller frames" if planned.job.workload == "regress" else "a smaller model (--embedding-dim)"
@@ -290,9 +292,7 @@ def _kept(choices: tuple[Choice, ...], changes: Mapping[str, Any]) -> list[Choic
 def _chosen(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]:
     """What the planner took instead, for room."""
     asked = {choice.option: choice.requested for choice in choices}
-    why = (
-        f"{suggestion.asked.need_mib:,.0f} MiB would be needed without, of {suggestion.target.room_mib:,.0f}"
-    )
+    why = f"{suggestion.requested.need_mib:,.0f} MiB would be needed without, of {suggestion.target.room_mib:,.0f}"
     return [
         Choice(name, asked.get(name, "auto"), value, "planner", why)
         for name, value in suggestion.best.changes.items()

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.jobs.gpu_request import WantedGpus, asked_with_devices
+from kgops.jobs.gpu_request import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.planning.fit import Fit, fit_of
 from kgops.planning.planner import Candidate, need_mib, suggest
-from kgops.planning.resolve import device_of, gpu_asked, resolve
-from kgops.planning.targets import Target, gpus_asked, gpus_here, processor, torch_is_for_cpus
+from kgops.planning.resolve import device_of, requested_gpu, resolve
+from kgops.planning.targets import Target, cpu_target, gpus_here, requested_gpus, torch_is_for_cpus
 from kgops.settings import Home
 from kgops.supervisor import queue
 from kgops.supervisor.plan_job import Planned, plan
@@ -78,7 +78,7 @@ def plan_for(
 
 def _candidates(job: Job) -> list[Target]:
     is_here = job.workload != "exec" and job.on.where is None and device_of(job) in ("auto", "cuda")
-    return gpus_asked(gpu_asked(job)) if is_here else []
+    return requested_gpus(requested_gpu(job)) if is_here else []
 
 
 def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
@@ -91,9 +91,9 @@ def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
 
 def _wants_several(job: Job) -> bool:
     """Then all of them get one plan."""
-    asked = asked_with_devices(job.gpu.wanted, job.options.get("devices", 1))
+    asked = gpus_for_devices(job.gpu.wanted, job.options.get("devices", 1))
     ask = WantedGpus.read(asked)
-    return ask.many != 1 and (ask.named is None or len(ask.named) > 1)
+    return ask.count != 1 and (ask.named is None or len(ask.named) > 1)
 
 
 def _one_kind(gpus: Sequence[Target]) -> list[Target]:
@@ -108,7 +108,7 @@ def _planned(
 ) -> Planned:
     if job.workload == "exec" or job.on.where is not None or (not gpus and device_of(job).startswith("cuda")):
         return plan(resolve(job), home, conn, thorough=thorough)
-    target = gpus[0] if gpus else processor()
+    target = gpus[0] if gpus else cpu_target()
     planned = plan(resolve(job, lambda _: target.facts), home, conn, target, thorough=thorough)
     uuids = tuple(gpu.uuid for gpu in gpus if gpu.uuid)
     return replace(planned, uuids=uuids, picked=job.profile is None and target.on_gpu)
@@ -171,7 +171,7 @@ def _nearest_now(
     if turn.gpu is None or turn.left_mib is None:
         return None
     room = replace(suggestion.target, usable_mib=turn.left_mib)
-    found = suggest(suggestion.subject, room, suggestion.known, planned.environment, thorough=False)
+    found = suggest(suggestion.job_size, room, suggestion.corrections, planned.environment, thorough=False)
     if found is None:
         return None
     return found.chosen if found.chosen is not None and found.chosen.changes else found.nearest

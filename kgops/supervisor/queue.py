@@ -144,7 +144,7 @@ def find_turn(
         return Turn(None, f"GPU {run.gpu_request}, which this machine does not have")
     if needs:
         asked = {uuid: gpu for uuid, gpu in asked.items() if uuid in needs} or asked
-    many = min(ask.many or len(asked), len(asked))
+    many = min(ask.count or len(asked), len(asked))
     reasons: list[str] = []
     free: list[tuple[float, str]] = []
     for uuid, gpu in asked.items():

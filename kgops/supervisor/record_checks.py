@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kgops.jobs import events
-from kgops.jobs.json_checks import ANY, Maybe, misfit_in
-from kgops.jobs.timestamps import is_moment
+from kgops.jobs.json_checks import ANY, Maybe, schema_error
+from kgops.jobs.timestamps import is_timestamp
 from storage.transfer import Rows
 
 __all__ = ["misfit"]
@@ -62,10 +62,10 @@ _RUN_MOMENTS = ("submitted_at", "started_at", "ended_at", "reported_at")
 
 def misfit(rows: Rows) -> str | None:
     """What is not as it is read, and where."""
-    found = [misfit_in(rows.spec[name], shape, name) for name, shape in _SPEC.items()]
+    found = [schema_error(rows.spec[name], shape, name) for name, shape in _SPEC.items()]
     for event in rows.tables["event"]:
         if event["kind"] in _EVENTS:
-            found.append(misfit_in(event["body"], _EVENTS[event["kind"]], f"event {event['kind']}"))
+            found.append(schema_error(event["body"], _EVENTS[event["kind"]], f"event {event['kind']}"))
     found += [_no_moment(rows.run, name, "run") for name in _RUN_MOMENTS]
     for table, names in _MOMENTS.items():
         found += [_no_moment(row, name, table) for row in rows.tables[table] for name in names]
@@ -74,4 +74,4 @@ def misfit(rows: Rows) -> str | None:
 
 def _no_moment(row: Mapping[str, Any], name: str, table: str) -> str | None:
     at = row[name]
-    return None if at is None or is_moment(at) else f"{table}.{name} is no moment: {at!r}"
+    return None if at is None or is_timestamp(at) else f"{table}.{name} is no moment: {at!r}"

@@ -12,7 +12,7 @@ from kgops.supervisor import processes
 # A module for typing alone would cost every supervisor half a megabyte.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kgops.gpus.processes import Held
+    from kgops.gpus.processes import HeldMemory
     from kgops.gpus.sampler import GpuSampler
 
 _DRIVER = Path("/dev/nvidiactl")
@@ -47,11 +47,11 @@ class Sampler:
             at=time.time(),
             host_mib=processes.host_memory_mib(pids),
             gpu_mib=held.mib if held else None,
-            gpu_way=held.way if held else None,
+            gpu_way=held.source if held else None,
             cpu_s=processes.cpu_seconds(pids) if pids else None,
         )
 
-    def _held(self, pids: set[int]) -> Held | None:
+    def _held(self, pids: set[int]) -> HeldMemory | None:
         newest = self._gpus.newest() if self._gpus is not None else None
         return None if newest is None else self._memory.of(newest, pids)
 

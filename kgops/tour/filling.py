@@ -11,7 +11,7 @@ from typing import Any
 
 from kgops.jobs.files import write_json
 from kgops.jobs.job import read_job
-from kgops.jobs.temporary_environment import lent
+from kgops.jobs.temporary_environment import temporary_variables
 from kgops.planning.resolve import resolve
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import wait_for_end
@@ -82,7 +82,7 @@ def _run_really(
 ) -> tuple[Run, ...]:
     """Runs both jobs at once, each on one core, to stay below a minute."""
     tell(f"Running for real, about half a minute: {'; '.join(job['label'] for job in jobs)} …")
-    with lent({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}):
+    with temporary_variables({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}):
         numbers = [_launch(home, conn, job, REAL_TAG) for job in jobs]
     ended = []
     for number in numbers:
@@ -119,7 +119,7 @@ def _start_live(home: Home, conn: Connection) -> Iterator[int]:
 
 
 def _launch(home: Home, conn: Connection, job: dict[str, Any], tag: str) -> int:
-    with lent({"KGOPS_HOME": str(home.path)}):
+    with temporary_variables({"KGOPS_HOME": str(home.path)}):
         number = launch(home, conn, plan(resolve(read_job(job, "a job of the tour")), home, conn))
     reports.change_tags(conn, number, add=[homes.TAG, tag], remove=[])
     return number

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.jobs.on_device import WHOLE_STEP, compile_mode
+from kgops.jobs.on_device import CUDA_GRAPH_MODES, compile_mode
 from kgops.models.conve import ConvE
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
@@ -33,7 +33,7 @@ class Acceleration:
     @property
     def replayed(self) -> bool:
         """Whether whole steps are captured. Inductor's own CUDA graphs would be one per compiled function."""
-        return self.cuda_graphs or self.compile in WHOLE_STEP
+        return self.cuda_graphs or self.compile in CUDA_GRAPH_MODES
 
 
 def resolve_acceleration(
@@ -106,7 +106,7 @@ class AcceleratedStep:
         uncaptured = None if self._replayed is None else self._replayed.failure
         if mode != "off":
             applied, why = plan.compile, plan.compile_reason
-            if uncaptured is not None and applied in WHOLE_STEP:
+            if uncaptured is not None and applied in CUDA_GRAPH_MODES:
                 applied, why = "default", uncaptured
             if self._compiler is not None and self._compiler.failure is not None:
                 applied, why = "off", self._compiler.failure

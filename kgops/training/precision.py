@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
-from kgops.jobs.on_device import Place, training_precision
+from kgops.jobs.on_device import WorkerDevice, training_precision
 
 __all__ = ["PRECISIONS", "Precision", "place_of", "resolve_precision"]
 
@@ -48,12 +48,12 @@ def resolve_precision(requested: str, device: torch.device | str) -> Precision:
     return Precision(requested, *training_precision(requested, place_of(device)))
 
 
-def place_of(device: torch.device | str) -> Place:
+def place_of(device: torch.device | str) -> WorkerDevice:
     """Properties of the device that options depend on."""
     device = torch.device(device)
     if device.type == "cuda":
-        return Place(torch.cuda.get_device_capability(device))
-    return Place(has_bf16=cpu_has_bf16())
+        return WorkerDevice(torch.cuda.get_device_capability(device))
+    return WorkerDevice(has_bf16=cpu_has_bf16())
 
 
 def cpu_has_bf16() -> bool:

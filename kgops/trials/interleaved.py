@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kgops.jobs.trials import write_turns
+from kgops.jobs.trials import write_trials
 from kgops.trials.variants import Trial, Untestable, Variant, live_memory_mib
 
 __all__ = ["run_trials"]
@@ -46,7 +46,7 @@ def run_trials(variants: Mapping[str, Variant], seed: int, *, trials: int = 1, r
             print(f"{name}: {_summary(records)}", flush=True)
     folder = os.environ.get("KGOPS_RUN_FOLDER")
     if folder:
-        write_turns(Path(folder) / "results", results)
+        write_trials(Path(folder) / "results", results)
     else:
         print(json.dumps(results, indent=1))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgops.jobs.numbers import median, quartiles, quotient
-from kgops.jobs.pipeline import halves
+from kgops.jobs.pipeline import stage_settings
 from storage import reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
@@ -90,7 +90,7 @@ def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:
 def _job_settings(job: Mapping[str, Any]) -> dict[str, Any]:
     """The job's settings without its label; a pipeline's two halves appear as train and tracin settings."""
     settings = {name: value for name, value in job.items() if name not in ("label", "pipeline")}
-    return settings | (halves(job["pipeline"]) if "pipeline" in job else {})
+    return settings | (stage_settings(job["pipeline"]) if "pipeline" in job else {})
 
 
 def _applied(conn: Connection, run: Run) -> dict[str, Any]:

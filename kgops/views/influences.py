@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from kgops.errors import NoSuchRun, Unavailable
-from kgops.jobs.chunk_sizes import TRACIN_FOUND_IN_RECORD, TRACIN_TESTS_IN_RECORD
+from kgops.jobs.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.jobs.files import open_regular
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
@@ -96,8 +96,8 @@ def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> s
     kept = []
     if total > tests >= TRACIN_TESTS_IN_RECORD:
         kept.append(f"the first {tests:,} of {total:,.0f} test triples")
-    if top is not None and top > TRACIN_FOUND_IN_RECORD:
-        kept.append(f"the {TRACIN_FOUND_IN_RECORD} strongest of each side")
+    if top is not None and top > TRACIN_INFLUENCES_IN_RECORD:
+        kept.append(f"the {TRACIN_INFLUENCES_IN_RECORD} strongest of each side")
     if not kept:
         return None
     files = [one.path for one in reports.artifacts(conn, run.id) if _TABLE.fullmatch(PurePath(one.path).name)]

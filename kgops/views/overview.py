@@ -169,11 +169,11 @@ def _ended(conn: Connection, run: Run) -> EndedRun:
     steps = None
     if run.attempts > 1:
         # Imported here: 2.6 MB of jobs and rules, and most runs need one attempt.
-        from kgops.planning.oom_fallbacks import stepped_down
+        from kgops.planning.oom_fallbacks import fallbacks_taken
 
         fallbacks = runs.spec(conn, run.id).plan.get("fallbacks") or []
         settings = [attempt.settings for attempt in attempts.of_run(conn, run.id)]
-        steps = stepped_down(settings, fallbacks)
+        steps = fallbacks_taken(settings, fallbacks)
     curves = series.of_run(conn, run.id)
     libraries = next((one.last_value for one in curves if one.name == LIBRARIES), None)
     return EndedRun(run, steps, _alerts(conn, run, curves), libraries, _process_peak(conn, run, curves))

@@ -21,7 +21,7 @@ from kgops.planning.planner import suggest
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import resolve
 from kgops.planning.stage_sizes import Shape
-from kgops.planning.targets import Target, find_targets, gpus_here, processor
+from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 from kgops.settings import Home, make_home
@@ -234,8 +234,8 @@ class WhatIf:
         corrected = next((c for c in with_it.choices if c.option == option and c.is_corrected), None)
         if corrected is not None:
             return Need(value, None, False, corrected.reason)
-        subject = replace(planned.suggestion.subject, job=with_it.job)
-        known = planned.suggestion.known
+        subject = replace(planned.suggestion.job_size, job=with_it.job)
+        known = planned.suggestion.corrections
         suggestion = suggest(subject, planned.target, known, with_it.environment, thorough=False)
         return Need(
             value, suggestion.best.need_mib if suggestion else None, suggestion.fits if suggestion else True
@@ -244,7 +244,7 @@ class WhatIf:
     def _target(self, draft: Draft) -> Target | None:
         """The device to plan for; None: the one this machine would give the run now."""
         if draft.gpu == "cpu":
-            return processor()
+            return cpu_target()
         if is_what_if(draft):
             return find_targets(draft.gpu)[0]
         if draft.gpu is None:
@@ -300,7 +300,7 @@ def step(option: Option, by: int) -> Any:
 
 def _options(draft: Draft, planned: Planned) -> list[Option]:
     sizes = (
-        planned.suggestion.subject.shapes(planned.job.options, planned.target.facts)
+        planned.suggestion.job_size.shapes(planned.job.options, planned.target.facts)
         if planned.suggestion
         else []
     )

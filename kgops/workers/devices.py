@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kgops.jobs.on_device import processes_on_cpu
+from kgops.jobs.on_device import cpu_processes
 
 __all__ = ["devices_for"]
 
@@ -15,7 +15,7 @@ def devices_for(requested: int | str, device: torch.device) -> tuple[list[str], 
     if requested == 1:
         return single, None
     if device.type == "cpu":
-        processes, why = processes_on_cpu(requested)
+        processes, why = cpu_processes(requested)
         return ["cpu"] * processes, why
     count = torch.cuda.device_count()
     if requested == "all":

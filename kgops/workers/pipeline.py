@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kgops.jobs.job import Job
-from kgops.jobs.pipeline import TRACED, tracin_settings, train_options, train_settings
+from kgops.jobs.pipeline import TRACIN_OPTIONS, tracin_settings, train_options, train_settings
 from kgops.workers.entry import StopRequest, run_worker
 from kgops.workers.outputs import publish_results
 from kgops.workers.report import Reporter
@@ -22,7 +22,7 @@ def pipeline(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> Non
     metrics = train_job(training, folder, report, stop)
     settings = tracin_settings(job.settings, str(results / "checkpoints"), str(results / "best_model.pt"))
     report.next_stage()
-    options = {name: value for name, value in job.options.items() if name in TRACED}
+    options = {name: value for name, value in job.options.items() if name in TRACIN_OPTIONS}
     tracin_job = replace(job, workload="tracin", settings=settings, options=options)
     metrics |= run_tracin_job(tracin_job, folder, report, stop)
     publish_results(job, folder, results, metrics, report)

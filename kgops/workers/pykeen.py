@@ -21,7 +21,7 @@ from kgops.graphs.triples import Graph
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.keys import nearest
-from kgops.jobs.on_device import of_pykeen
+from kgops.jobs.on_device import pykeen_options
 from kgops.jobs.train import KEYS
 from kgops.training.loop import Diverged
 from kgops.training.memory_cleanup import MemoryCleanup
@@ -64,7 +64,7 @@ def train(
     if not len(graph.test):
         raise Usage("PyKEEN's pipeline ranks test triples, and there are none.", hint="give a file: --test.")
     model_kwargs = model_settings(model, settings, report)
-    report_applied(job, of_pykeen(job, place_of(device)), report, {"memory_cleanup"})
+    report_applied(job, pykeen_options(job, place_of(device)), report, {"memory_cleanup"})
     checkpoints = results / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
     _resume(checkpoints, report)

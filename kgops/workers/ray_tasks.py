@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import KgopsError, Usage
-from kgops.jobs.cluster import PlaceAsk
+from kgops.jobs.cluster import ClusterRequest
 from kgops.jobs.job import read_job_file
 from kgops.tracin.shards import Shards
 from kgops.training.out_of_memory import is_out_of_memory
@@ -103,7 +103,7 @@ def _do_shard(folder: str, shards_folder: str, device: str, name: str) -> None:
     worker.do_named(name)
 
 
-def _connect(ray: Any, cluster: PlaceAsk) -> None:
+def _connect(ray: Any, cluster: ClusterRequest) -> None:
     logging_off = {"log_to_driver": False, "logging_level": "ERROR"}
     if cluster.address is not None:
         try:

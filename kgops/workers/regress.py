@@ -15,7 +15,7 @@ from kgops.errors import Usage
 from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import of_regression, works_without
+from kgops.jobs.on_device import regression_options, skips_compile
 from kgops.jobs.regress import config_of, image_size
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.regression.flights import Flight, read_flights
@@ -47,7 +47,7 @@ def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     flights = load_flights(job, report)
     config = config_of(job.settings, job.options, flights[0].image_size)
     settings = regression_settings(job)
-    if works_without(job, place_of(device)):
+    if skips_compile(job, place_of(device)):
         settings = dataclasses.replace(settings, compile="off")
     choose_threads(step_gflop(config, settings.at_once), "a step", device, report)
     # Convolutions with nondeterministic sums would make results irreproducible.
@@ -126,7 +126,7 @@ def report_options(job: Job, device: torch.device, settings: RegressionSettings,
     """Reports the options that training does not report itself."""
     spoken_of = {"precision", "batch_size", "microbatch", "temporal_frames", "gradient_checkpointing"}
     spoken_of |= {"memory_cleanup", *({"compile"} if settings.compile != "off" else ())}
-    report_applied(job, of_regression(job, place_of(device)), report, spoken_of)
+    report_applied(job, regression_options(job, place_of(device)), report, spoken_of)
 
 
 def headline(done: Regression) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kgops.jobs import events
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import Applied, one_after_the_other
+from kgops.jobs.on_device import Applied, combined_option
 from kgops.jobs.option_lines import option_line
 
 
@@ -63,7 +63,7 @@ class Reporter:
             # A later stage does not get every option, so the first one has the request.
             requested = self.earlier[name]["asked"]
             before = self.earlier[name]
-            applied, reason = one_after_the_other(
+            applied, reason = combined_option(
                 Applied(name, before["applied"], before["reason"]), Applied(name, applied, reason)
             )
         self.options[name] = {"asked": requested, "applied": applied, "reason": reason}

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import torch
 
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import alone_in_tracing, of_tracing, precision_of_products
+from kgops.jobs.on_device import product_precision, single_device_reason, tracin_options
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.layers import chosen_parameters, last_layers
@@ -31,7 +31,7 @@ def scoring_settings(
     factored = isinstance(model, ConvE)
     chunk = job.options.get("entity_chunk", "auto")
     plain = Settings()
-    precision = precision_of_products(job.options.get("precision", "fp32"), place_of(device))
+    precision = product_precision(job.options.get("precision", "fp32"), place_of(device))
     return Settings(
         block=job.options.get("block", plain.block),
         chunk=plain.chunk if chunk == "auto" else chunk,
@@ -55,7 +55,7 @@ def spread_over(job: Job, device: torch.device) -> tuple[list[str], str | None]:
     requested, alone = job.options.get("devices", 1), [str(device)]
     if requested == 1:
         return alone, None
-    why = alone_in_tracing(job.settings)
+    why = single_device_reason(job.settings)
     return (alone, why) if why else devices_for(requested, device)
 
 
@@ -72,7 +72,7 @@ def report_options(
 ) -> None:
     """Reports the options; `model` is None if the run only filters."""
     devices, why = spread_over(job, device)
-    applied = of_tracing(
+    applied = tracin_options(
         job, place_of(device), len(devices), why, factored=model is None or isinstance(model, ConvE)
     )
     # In a pipeline the training has reported it.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs import events
-from kgops.jobs.chunk_sizes import TRACIN_FOUND_IN_RECORD, TRACIN_TESTS_IN_RECORD
+from kgops.jobs.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.jobs.files import write_json
 from kgops.jobs.tracin import Formats
 from kgops.tracin.finished_tests import FinishedTest, FinishedTests
@@ -64,7 +64,7 @@ class Outputs:
             if test.number <= TRACIN_TESTS_IN_RECORD:
                 self._report.send(
                     events.ATTRIBUTION,
-                    **attribution_event(self._table, test, influences, TRACIN_FOUND_IN_RECORD),
+                    **attribution_event(self._table, test, influences, TRACIN_INFLUENCES_IN_RECORD),
                 )
             if self._formats.own_files:
                 self._write_test_files(test, influences)

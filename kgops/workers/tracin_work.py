@@ -14,7 +14,7 @@ from kgops.errors import BadInput
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import precision_of_products
+from kgops.jobs.on_device import product_precision
 from kgops.jobs.tracin import DATA, FILTERS, top_k_of
 from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring
@@ -87,7 +87,7 @@ class Work:
         checkpoints = [one.checkpoint for one in loaded]
         model = checkpoints[0].model
         requested = self.job.options.get("precision", "fp32")
-        low, _ = precision_of_products(requested, place_of(device))
+        low, _ = product_precision(requested, place_of(device))
         torch.backends.cuda.matmul.allow_tf32 = low == "tf32"
         names = chosen_names(self.job, model)
         many = f"{len(checkpoints)} checkpoints up to" if len(checkpoints) > 1 else "one checkpoint,"

@@ -13,7 +13,7 @@ from kgops.errors import BadJob, Usage
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import of_training, works_without
+from kgops.jobs.on_device import skips_compile, training_options
 from kgops.jobs.train import FILES, spread_problems
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.checkpoints import read_checkpoint
@@ -86,7 +86,7 @@ def train_conve(
     torch.manual_seed(job.settings["seed"])
     config = model_config(job.settings, graph)
     settings = train_settings(job)
-    if works_without(job, place_of(device)):
+    if skips_compile(job, place_of(device)):
         settings = dataclasses.replace(settings, compile="off")
     if group.world_size > 1:
         settings = dataclasses.replace(settings, compile="off", cuda_graphs=False)
@@ -179,7 +179,7 @@ def report_options(
     spoken_of |= {"compile"} if settings.compile != "off" else set()
     spoken_of |= {"cuda_graphs"} if settings.cuda_graphs else set()
     _, why = devices_for(job.options.get("devices", 1), device)
-    report_applied(job, of_training(job, place_of(device), group.world_size, why), report, spoken_of)
+    report_applied(job, training_options(job, place_of(device), group.world_size, why), report, spoken_of)
 
 
 def evaluate(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kgops.jobs.gpu_request import WantedGpus, asked_with_devices
+from kgops.jobs.gpu_request import WantedGpus, gpus_for_devices
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from kgops.jobs.gpu_request import WantedGpus, asked_with_devices
 def test_a_run_over_several_devices_asks_for_as_many_gpus_unless_it_names_them(
     gpu: str | None, devices: Any, asked: str
 ) -> None:
-    assert asked_with_devices(gpu, devices) == asked
+    assert gpus_for_devices(gpu, devices) == asked
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,6 @@ def test_what_is_asked_says_which_gpus_and_how_many(
     text: str | None, many: int | None, includes: list[str], leaves_out: list[str]
 ) -> None:
     asked = WantedGpus.read(text)
-    assert asked.many == many
+    assert asked.count == many
     assert all(asked.includes(name) for name in includes)
     assert not any(asked.includes(name) for name in leaves_out)

@@ -165,7 +165,7 @@ def test_flags_of_theirs_that_mean_nothing_here_are_accepted_and_told(kgops: Com
         (("--data_directory", "nowhere"), "there is no folder"),
         (("--data_directory", ".", "--architecture", "rnn"), "must be one of transformer, gnn, ssm, cnn"),
         (("--data_directory", ".", "--batch_size", "0"), "must be a whole number from 1 on"),
-        (("--data_directory", ".", "--no-pretrain", "--no-final"), "nothing is left to do"),
+        (("--data_directory", ".", "--no-pretrain", "--no-final"), "no training is left"),
     ],
 )
 def test_a_mistake_is_named_and_starts_nothing(

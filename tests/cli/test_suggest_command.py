@@ -109,7 +109,7 @@ def test_a_gpu_nobody_knows_and_a_machine_without_gpus_are_told(run_cli: Console
 def test_what_cannot_be_predicted_says_why(run_cli: Console) -> None:
     done = run_cli("suggest", "train", "--dataset", "nations", "--engine", "pykeen", "--model", "RotatE")
     assert done.code == 0, done.err
-    assert "memory: not predicted: there is no formula for PyKEEN's own models" in done.out
+    assert "memory: not predicted: there is no formula for PyKEEN's models" in done.out
 
 
 def test_each_run_is_scored_against_its_prediction(run_cli: Console) -> None:
@@ -210,10 +210,10 @@ def _on_gpu(home: Home, mib: int) -> Planned:
     job = read_job({"workload": "train", "train": settings}, "a test's job")
     planned = plan(resolve(job, lambda _: None), home, None, target)
     assert planned.suggestion is not None
-    asked = planned.suggestion.asked
+    asked = planned.suggestion.requested
     # The width of a model that takes so much would take minutes to train here: only the prediction is large.
     large = replace(asked, estimate=replace(asked.estimate, reserved=(mib << 20) - asked.estimate.context))
-    return replace(planned, suggestion=replace(planned.suggestion, asked=large, chosen=large))
+    return replace(planned, suggestion=replace(planned.suggestion, requested=large, chosen=large))
 
 
 def _job_of(words: list[str]) -> Job:

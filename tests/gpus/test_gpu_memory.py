@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kgops.gpus.processes import Held, TreeMemory, Way
+from kgops.gpus.processes import HeldMemory, MemorySource, TreeMemory
 from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading, Snapshot, silent_gpu
 
 PIDS = {10, 11}
 BORN = 1000.0
 NONE = NvmlProblem("other", "", "")
-BY_CHANGE: Way = "memory change"
+BY_CHANGE: MemorySource = "memory change"
 
 
 def gpu(uuid: str, used_mib: int | None, *processes: tuple[int, int | None]) -> GpuReading:
@@ -31,30 +31,30 @@ def test_named_processes_are_believed_whatever_the_gpu_gained() -> None:
     tree = TreeMemory(("GPU-a",), BORN)
     tree.of(BEFORE, PIDS, host_pids=True)
     now = at(5, gpu("GPU-a", 9000, (10, 100), (11, 50), (99, 200)), gpu("GPU-b", 7))
-    assert tree.of(now, PIDS, host_pids=True) == Held(150, "processes")
+    assert tree.of(now, PIDS, host_pids=True) == HeldMemory(150, "processes")
 
 
 def test_outside_a_container_a_tree_that_is_not_listed_holds_nothing() -> None:
     tree = TreeMemory(("GPU-a",), BORN)
     tree.of(BEFORE, PIDS, host_pids=True)
-    assert tree.of(at(5, gpu("GPU-a", 9000, (99, 200))), PIDS, host_pids=True) == Held(0, "processes")
+    assert tree.of(at(5, gpu("GPU-a", 9000, (99, 200))), PIDS, host_pids=True) == HeldMemory(0, "processes")
 
 
 def test_in_a_container_a_tree_holds_what_its_own_gpu_gained_since_before_it() -> None:
     tree = TreeMemory(("GPU-a",), BORN)
-    assert tree.of(BEFORE, PIDS, host_pids=False) == Held(0, BY_CHANGE)
+    assert tree.of(BEFORE, PIDS, host_pids=False) == HeldMemory(0, BY_CHANGE)
     now = at(5, gpu("GPU-a", 5300, (99, 200), (4711, 5000)), gpu("GPU-b", 7777))
-    assert tree.of(now, PIDS, host_pids=False) == Held(5000, BY_CHANGE)
+    assert tree.of(now, PIDS, host_pids=False) == HeldMemory(5000, BY_CHANGE)
 
 
 def test_where_the_driver_hides_each_processs_memory_the_change_says_more() -> None:
     tree = TreeMemory(("GPU-a",), BORN)
     tree.of(BEFORE, PIDS, host_pids=True)
     now = at(5, gpu("GPU-a", 5300, (10, None), (99, 200)))
-    assert tree.of(now, PIDS, host_pids=True) == Held(5000, BY_CHANGE)
+    assert tree.of(now, PIDS, host_pids=True) == HeldMemory(5000, BY_CHANGE)
 
 
-UNKNOWN = Held(None, None)
+UNKNOWN = HeldMemory(None, None)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_a_late_first_look_is_not_made_good_by_a_later_one() -> None:
 def test_of_several_gpus_the_fullest_says_whether_a_run_fits() -> None:
     listed = TreeMemory(("GPU-a", "GPU-b"), BORN)
     now = at(5, gpu("GPU-a", 100, (10, 100)), gpu("GPU-b", 170, (10, 20), (11, 150)))
-    assert listed.of(now, PIDS, host_pids=True) == Held(170, "processes")
+    assert listed.of(now, PIDS, host_pids=True) == HeldMemory(170, "processes")
     hidden = TreeMemory(("GPU-a", "GPU-b"), BORN)
     hidden.of(at(0.1, gpu("GPU-a", 10), gpu("GPU-b", 300)), PIDS, host_pids=False)
     now = at(5, gpu("GPU-a", 510), gpu("GPU-b", 900))
-    assert hidden.of(now, PIDS, host_pids=False) == Held(600, BY_CHANGE)
+    assert hidden.of(now, PIDS, host_pids=False) == HeldMemory(600, BY_CHANGE)
     assert hidden.of(at(6, gpu("GPU-a", 510)), PIDS, host_pids=False) == UNKNOWN

@@ -18,7 +18,7 @@ from kgops.jobs.configurations import LEFT_OUT, job_table, read
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.planning.flight_files import flights_in
-from kgops.planning.oom_fallbacks import last_resort, oom_fallbacks
+from kgops.planning.oom_fallbacks import oom_advice, oom_fallbacks
 from kgops.planning.resolve import resolve
 
 T4 = GpuFacts("Tesla T4", (7, 5))
@@ -193,7 +193,7 @@ def test_unknown_keys_are_named_with_the_nearest_known_one_and_all_at_once(tmp_p
         ("torch_compile: true\ntorch_compile_mode: fastest", "reduce-overhead"),
         ("angles_mode: all", "both, sza_only, saa_only, none"),
         ("loss_type: l3", "huber, mse"),
-        ("pretrain: false\nfinal: false", "nothing is left to do"),
+        ("pretrain: false\nfinal: false", "no training is left"),
         ("image_size: 3x4x5", "a size like 224 or 440x640"),
         ("- a\n- b", "expected keys and values, found a list"),
         ("a: [1", "not YAML"),
@@ -299,8 +299,8 @@ def test_graphs_are_given_up_before_activations_are() -> None:
 
 
 def test_after_the_last_fallback_only_what_is_left_is_advised() -> None:
-    assert "smaller frames" in last_resort(job())
-    assert "embedding" not in last_resort(job())
+    assert "smaller frames" in oom_advice(job())
+    assert "embedding" not in oom_advice(job())
 
 
 # ---- flights, seen from outside ----

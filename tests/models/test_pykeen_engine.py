@@ -164,7 +164,7 @@ def test_what_does_not_go_together_is_told_before_anything_starts() -> None:
     for settings, said in (
         ({"loss": "1vsall-ce"}, "PyKEEN has no 1vsAll"),
         ({"schedule": "plateau"}, "only kgops' own engine"),
-        ({"engine": "kgops"}, "take the engine pykeen"),
+        ({"engine": "kgops"}, "choose the engine pykeen"),
     ):
         with pytest.raises(BadJob) as caught:
             job("RotatE", **settings)

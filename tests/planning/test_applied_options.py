@@ -75,7 +75,7 @@ def test_a_tracing_logs_a_line_for_each_option(run_cli: Console, trained: Path) 
     assert done.code == 0, done.err
     assert logged(run_cli, "1", MIXED) == [MIXED + "on (bf16)"]
     (line,) = logged(run_cli, "1", CHECKPOINTING)
-    assert line.startswith(CHECKPOINTING + "off (requested on: there is no backward pass")
+    assert line.startswith(CHECKPOINTING + "off (requested on: TracIn has no backward pass")
     assert logged(run_cli, "1", CLEANUP) == [CLEANUP + "off"]
 
 
@@ -84,7 +84,7 @@ def test_pykeens_engine_logs_and_writes_what_its_pipeline_applied(run_cli: Conso
     done = run_cli("run", "train", "--dataset", "nations", *pykeen, "--device", "cpu", *REQUESTED)
     assert done.code == 0, done.err
     (line,) = logged(run_cli, "1", MIXED)
-    assert line == MIXED + "off (fp32, requested auto: PyKEEN's pipeline knows float32 alone)"
+    assert line == MIXED + "off (fp32, requested auto: PyKEEN's pipeline trains in float32)"
     (line,) = logged(run_cli, "1", CHECKPOINTING)
     assert line.startswith(CHECKPOINTING + "off (requested on: PyKEEN's pipeline has no such")
     assert logged(run_cli, "1", CLEANUP) == [CLEANUP + "off (requested on: no CUDA device)"]

@@ -106,7 +106,7 @@ def test_a_block_of_a_size_nobody_counted_may_have_few_enough_queries_to_go_forw
 def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
     import torch
 
-    from kgops.planning.evaluation_counts import Ranked
+    from kgops.planning.evaluation_counts import EvaluationBlocks
     from kgops.training.batches import inverse_triples, query_rows
     from kgops.training.evaluate import _Answers, _by_pair, _split
 
@@ -123,7 +123,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
     found = [
         (len(b), len(torch.unique(b[:, :2], dim=0)), len(answers.of(b[:, 0], b[:, 1])[0])) for b in blocks
     ]
-    counted = Ranked.of(as_tuples[1], as_tuples)
+    counted = EvaluationBlocks.of(as_tuples[1], as_tuples)
     assert 1 < len(blocks) <= 4 and list(counted.both) == found
     assert sum(block.queries for block in counted.heads) == len(valid) and counted.relations == 3
 
@@ -248,7 +248,7 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
         chunk_sizes.LARGEST_ALL_SCORES,
     )
     assert scan.TopTriples(1)._columns == chunk_sizes.TRACIN_MERGED_COLUMNS
-    assert ranking._TIED_AT_ONCE == chunk_sizes.TRACIN_TORN_AT_ONCE
+    assert ranking._TIED_AT_ONCE == chunk_sizes.TRACIN_TIES_AT_ONCE
     assert index.BLOCK == chunk_sizes.TRACIN_INDEX_BLOCK
     assert tracin_validate.MOST_TESTS == chunk_sizes.TRACIN_VALIDATED_TESTS
     agreement = (tracin_agreement.MOST_TESTS, tracin_agreement.MOST_TRAINS)
@@ -288,7 +288,7 @@ def test_too_low_predictions_are_raised_and_high_ones_lowered_with_more_runs() -
     assert few is not None and many is not None and 0.8 < many.factor < few.factor < 1
     estimate = predict(shape_of({}), correction=low)
     assert estimate.total == round(1.1 * (estimate.reserved + estimate.context))
-    assert "5 runs" in estimate.explain()[-1].says
+    assert "5 runs" in estimate.explain()[-1].description
 
 
 def test_one_odd_run_does_not_move_a_correction_far() -> None:

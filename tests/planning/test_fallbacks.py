@@ -12,7 +12,7 @@ from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.options import OPTIONS, effect_of
 from kgops.planning.fallback_options import SMALLEST_CHUNK
-from kgops.planning.oom_fallbacks import oom_fallbacks, stepped_down, told
+from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken, oom_fallbacks
 from kgops.tracin.blocks import Settings
 from kgops.training.out_of_memory import is_out_of_memory
 from kgops.training.resume import MAY_DIFFER
@@ -167,15 +167,15 @@ def test_a_checkpoint_may_differ_in_all_the_fallbacks_changes_of_a_training_and_
 
 def test_a_summary_says_what_gave_way_from_where_to_where() -> None:
     fallbacks = [fallback.as_table() for fallback in oom_fallbacks(job(entity_chunk=8192), None)]
-    assert stepped_down([{}], fallbacks) is None
-    assert told(fallbacks[-1]) == (
-        "gradient_checkpointing off → on (exact: activations are computed again instead of kept)"
+    assert fallbacks_taken([{}], fallbacks) is None
+    assert fallback_line(fallbacks[-1]) == (
+        "gradient_checkpointing off → on (exact: activations are recomputed instead of kept)"
     )
-    assert stepped_down([{}, {"entity_chunk": 2048}], fallbacks) == (
-        "stepped down once: entity_chunk 8192 → 2048 (exact)"
+    assert fallbacks_taken([{}, {"entity_chunk": 2048}], fallbacks) == (
+        "1 OOM fallback: entity_chunk 8192 → 2048 (exact)"
     )
     lost = [{}, {"entity_chunk": 2048}, {"entity_chunk": 2048}, {"entity_chunk": 512}]
-    assert stepped_down(lost, fallbacks) == "stepped down twice: entity_chunk 8192 → 2048 → 512 (exact)"
+    assert fallbacks_taken(lost, fallbacks) == "2 OOM fallbacks: entity_chunk 8192 → 2048 → 512 (exact)"
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:

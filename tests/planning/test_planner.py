@@ -18,15 +18,15 @@ from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job, read_job
 from kgops.planning import profiles
 from kgops.planning.corrections import Correction
-from kgops.planning.job_size import Subject, subject_of
+from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict
-from kgops.planning.planner import MARGIN, Known, Suggestion, need_mib, suggest
+from kgops.planning.planner import MARGIN, MachineCorrections, Suggestion, need_mib, suggest
 from kgops.planning.speed import rates_of, seconds
-from kgops.planning.targets import Target, find_targets, processor
-from kgops.planning.time_corrections import Measured, Pace, pace_of
+from kgops.planning.targets import Target, cpu_target, find_targets
+from kgops.planning.time_corrections import Measured, TimeCorrection, learn_time
 from kgops.planning.train_sizes import TrainShape
 
-NOTHING = Known()
+NOTHING = MachineCorrections()
 DATASETS = ("nations", "kinships", "umls")
 
 
@@ -44,9 +44,9 @@ def training(seed: int) -> Job:
     return read_job({"workload": "train", "train": settings, "options": kept}, "a test's job")
 
 
-def planned(job: Job, target: Target, known: Known = NOTHING) -> Suggestion:
-    subject = subject_of(job)
-    assert isinstance(subject, Subject)
+def planned(job: Job, target: Target, known: MachineCorrections = NOTHING) -> Suggestion:
+    subject = job_size_of(job)
+    assert isinstance(subject, JobSize)
     found = suggest(subject, target, known)
     assert found is not None
     return found
@@ -64,7 +64,7 @@ def test_what_is_chosen_fits_with_its_margin_changes_nothing_but_exact_options_a
     job, room = training(seed), random.Random(seed).choice((500, 700, 1000, 3000, 15000))
     found = planned(job, of_room(room))
     if found.chosen is None:
-        assert found.asked.need_mib > room
+        assert found.requested.need_mib > room
         assert found.nearest is None or found.nearest.need_mib <= room
         return
     assert found.chosen.estimate.total_mib * (1 + MARGIN) <= room
@@ -86,7 +86,7 @@ def test_nothing_a_brute_force_search_finds_is_faster_by_more_than_what_a_roofli
     job, room = training(seed), random.Random(seed).choice((520, 700, 2000))
     target = of_room(room)
     found = planned(job, target)
-    subject = found.subject
+    subject = found.job_size
     open_chunks = (
         [None, 512, 2048, 8192, 32768] if job.options.get("entity_chunk", "auto") == "auto" else [None]
     )
@@ -115,14 +115,14 @@ def test_the_largest_batch_fits_and_one_a_twentieth_larger_does_not(seed: int) -
     options = {**job.options, **found.best.changes}
 
     def need(batch: int) -> float:
-        (shape,) = found.subject.shapes({**options, "batch_size": batch}, target.facts)
+        (shape,) = found.job_size.shapes({**options, "batch_size": batch}, target.facts)
         return need_mib(predict(shape, target.facts))
 
     if most is None:
         assert need(1) > 900
         return
     assert need(most) <= 900
-    (shape,) = found.subject.shapes({**options, "batch_size": most}, target.facts)
+    (shape,) = found.job_size.shapes({**options, "batch_size": most}, target.facts)
     assert isinstance(shape, TrainShape)
     is_whole_epoch = most >= shape.queries.queries
     assert is_whole_epoch or need(most + max(2, most // 20)) > 900
@@ -142,7 +142,7 @@ def test_the_nearest_change_is_the_first_fallback_that_fits_even_if_it_changes_r
             "train": {"dataset": "umls"},
             "options": {**options, "batch_size": batch},
         }
-        return planned(read_job(table, "x"), of_room(15000)).asked.need_mib
+        return planned(read_job(table, "x"), of_room(15000)).requested.need_mib
 
     room = (needs(16) + needs(65536)) / 2
     found = planned(
@@ -152,23 +152,26 @@ def test_the_nearest_change_is_the_first_fallback_that_fits_even_if_it_changes_r
     assert found.nearest is not None
     assert found.nearest.effect == "changes results"
     assert found.nearest.changes["batch_size"] < 65536
-    assert found.nearest.need_mib <= room < found.asked.need_mib
+    assert found.nearest.need_mib <= room < found.requested.need_mib
 
 
 def test_what_runs_have_taught_moves_the_prediction_and_the_choice() -> None:
     job = read_job({"workload": "train", "train": {"dataset": "umls"}}, "a test's job")
     plain = planned(job, of_room(15000))
-    taught = planned(job, of_room(15000), Known(correction=Correction(1.5, 12)))
+    taught = planned(job, of_room(15000), MachineCorrections(correction=Correction(1.5, 12)))
     assert taught.best.estimate.total == pytest.approx(1.5 * plain.best.estimate.total, rel=1e-6)
     between = (plain.best.need_mib + taught.best.need_mib) / 2
     assert planned(job, of_room(between)).chosen is not None
-    assert planned(job, of_room(between), Known(correction=Correction(1.5, 12))).asked.need_mib > between
+    assert (
+        planned(job, of_room(between), MachineCorrections(correction=Correction(1.5, 12))).requested.need_mib
+        > between
+    )
 
 
 def test_pace_is_the_middle_of_what_runs_took_with_how_far_they_were_apart() -> None:
-    assert pace_of([]) is None
-    assert pace_of([Measured(0.0, 1.0)]) is None
-    assert pace_of([Measured(1, 2), Measured(1, 3), Measured(2, 20)]) == Pace(3, 2, 10, 3)
+    assert learn_time([]) is None
+    assert learn_time([Measured(0.0, 1.0)]) is None
+    assert learn_time([Measured(1, 2), Measured(1, 3), Measured(2, 20)]) == TimeCorrection(3, 2, 10, 3)
 
 
 @pytest.mark.parametrize("gpu", short_names())
@@ -178,7 +181,7 @@ def test_every_known_gpu_gets_a_plan_in_a_format_its_tensor_cores_have(gpu: str)
     )
     target = find_targets(gpu)[0]
     found = planned(job, target)
-    (shape,) = found.subject.shapes(found.subject.job.options, target.facts)
+    (shape,) = found.job_size.shapes(found.job_size.job.options, target.facts)
     known = known_by_short_name(gpu)
     assert known is not None
     assert isinstance(shape, TrainShape)
@@ -196,7 +199,7 @@ def test_tracin_keeps_float32_under_every_profile_since_fewer_bits_find_other_tr
 
 
 def test_the_processor_has_the_memory_that_is_free_not_what_others_hold() -> None:
-    here = processor()
+    here = cpu_target()
     assert here.usable_mib is not None
     assert here.free_mib is not None
     assert here.room_mib == here.free_mib <= here.usable_mib
@@ -220,20 +223,20 @@ def test_a_plan_looks_at_few_settings(workload: str, most: int, wide_graph: Path
     """A search that predicts every setting would call ten times as much; this is a matter of milliseconds."""
     files = {"train": str(wide_graph), "test": str(wide_graph)}
     table = files if workload == "train" else {"train": files, "tracin": {"max_triples": 64}}
-    subject = subject_of(
+    subject = job_size_of(
         profiles.apply(read_job({"workload": workload, "profile": "auto", workload: table}, "x"))
     )
-    assert isinstance(subject, Subject)
+    assert isinstance(subject, JobSize)
     for gpu in ("t4", "h200", "a10"):
         assert calls_of(partial(suggest, subject, find_targets(gpu)[0])) < most, gpu
 
 
 def test_planning_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
     code = (
-        "import sys; from kgops.jobs.job import read_job; from kgops.planning.job_size import subject_of;"
+        "import sys; from kgops.jobs.job import read_job; from kgops.planning.job_size import job_size_of;"
         "from kgops.planning.targets import find_targets; from kgops.planning.planner import suggest;"
         "job = read_job({'workload': 'train', 'train': {'dataset': 'nations'}}, 'x');"
-        "assert suggest(subject_of(job), find_targets('t4')[0]).fits;"
+        "assert suggest(job_size_of(job), find_targets('t4')[0]).fits;"
         "print(sorted({'torch', 'numpy', 'pykeen'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -21,7 +21,7 @@ from kgops.jobs.job import read_job
 from kgops.jobs.regress import OPTIMIZERS
 from kgops.planning import number_formats
 from kgops.planning.flight_files import Flights
-from kgops.planning.job_size import subject_of
+from kgops.planning.job_size import job_size_of
 from kgops.planning.ledger import Ledger
 from kgops.planning.memory_estimate import peak_live, predict
 from kgops.planning.number_formats import applied_precision
@@ -63,15 +63,15 @@ def test_a_format_that_two_cpus_have_is_predicted_alike_on_both(monkeypatch: pyt
 
 
 def test_what_a_processor_can_do_is_read_on_x86_and_on_arm() -> None:
-    assert number_formats.flags_in("CPU\t: 0\nflags\t\t: fpu avx512_bf16\nvmx flags\t: vnmi\n") == {
+    assert number_formats.cpu_flags_in("CPU\t: 0\nflags\t\t: fpu avx512_bf16\nvmx flags\t: vnmi\n") == {
         "fpu",
         "avx512_bf16",
     }
-    assert number_formats.flags_in("CPU\t: 0\nFeatures\t: asimd svebf16\nCPU part\t: 0xd4f\n") == {
+    assert number_formats.cpu_flags_in("CPU\t: 0\nFeatures\t: asimd svebf16\nCPU part\t: 0xd4f\n") == {
         "asimd",
         "svebf16",
     }
-    assert number_formats.flags_in("cpu model\t: something else\n") == set()
+    assert number_formats.cpu_flags_in("cpu model\t: something else\n") == set()
 
 
 # ---- beside what is measured ----
@@ -251,7 +251,7 @@ def test_checkpointing_costs_time_and_fewer_bits_and_channels_save_it() -> None:
 @pytest.mark.parametrize(("size", "checkpoints"), [(160, False), (440, True)])
 def test_the_fastest_plan_that_fits_keeps_activations_wherever_they_fit(size: int, checkpoints: bool) -> None:
     job = read_job({"workload": "regress", "regress": {"image_size": str(size)}, "profile": "auto"}, "test")
-    subject = subject_of(job)
+    subject = job_size_of(job)
     assert not isinstance(subject, str)
     found = suggest(subject, find_targets("t4")[0])
     assert found is not None and found.fits

@@ -10,12 +10,12 @@ import pytest
 
 from kgops.jobs.job import Job, read_job
 from kgops.planning.graph_counts import Answers, Counts
-from kgops.planning.job_size import Subject, subject_of
+from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict
-from kgops.planning.oom_fallbacks import Fallback, oom_fallbacks, passed_over
-from kgops.planning.planner import Known, Suggestion, suggest
+from kgops.planning.oom_fallbacks import Fallback, oom_fallbacks, skipped_lines
+from kgops.planning.planner import MachineCorrections, Suggestion, suggest
 from kgops.planning.prune_fallbacks import Skipped, worth_an_attempt
-from kgops.planning.targets import Target, find_targets, processor
+from kgops.planning.targets import Target, cpu_target, find_targets
 from kgops.supervisor.launch import fallbacks_below
 from kgops.supervisor.plan_job import Planned
 
@@ -44,15 +44,15 @@ def drawn(seed: int) -> tuple[Job, Target]:
     both = {"train": train, "tracin": {"top_k": 5, "loss": "one-to-n"}}
     workload = draw.choice(("train", "pipeline"))
     made = job(workload, train if workload == "train" else both, draw.random() < 0.5, **options)
-    return made, draw.choice((processor(), find_targets("t4")[0]))
+    return made, draw.choice((cpu_target(), find_targets("t4")[0]))
 
 
 def trimmed(
-    made: Job, target: Target, subject: Subject | None = None
+    made: Job, target: Target, subject: JobSize | None = None
 ) -> tuple[tuple[Fallback, ...], list[Fallback], list[Skipped], Suggestion]:
-    found = subject or subject_of(made)
-    assert isinstance(found, Subject)
-    suggestion = suggest(found, target, Known(), thorough=False)
+    found = subject or job_size_of(made)
+    assert isinstance(found, JobSize)
+    suggestion = suggest(found, target, MachineCorrections(), thorough=False)
     assert suggestion is not None
     fallbacks = oom_fallbacks(made, target.facts, found.counts.entities)
     return (fallbacks, *worth_an_attempt(fallbacks, made, suggestion), suggestion)
@@ -60,7 +60,7 @@ def trimmed(
 
 def predicted(made: Job, suggestion: Suggestion, settings: dict[str, Any]) -> float:
     gpu = suggestion.target.facts
-    shapes = suggestion.subject.shapes({**made.options, **settings}, gpu)
+    shapes = suggestion.job_size.shapes({**made.options, **settings}, gpu)
     return max(predict(shape, gpu).total for shape in shapes)
 
 
@@ -86,18 +86,18 @@ def test_every_fallback_either_needs_less_than_the_one_before_or_is_said_to_be_l
         assert fallback.settings.items() <= values.items()
 
 
-def of_size(made: Job, entities: int, train: int) -> Subject:
+def of_size(made: Job, entities: int, train: int) -> JobSize:
     tails, heads = Answers(train // 3, train, train * 20, 300), Answers(train // 4, train, train * 60, 900)
     counts = Counts(entities, 3, train, train // 20, train // 20, tails, heads)
-    return Subject(made, counts, made, None, None)
+    return JobSize(made, counts, made, None, None)
 
 
 def test_smaller_batches_end_where_weights_take_most() -> None:
     made = job("train", {"dataset": "x", "embedding_dim": 64}, allow=True, batch_size=4096)
-    fallbacks, tried, skipped, _ = trimmed(made, processor(), of_size(made, 60_000, 100_000))
+    fallbacks, tried, skipped, _ = trimmed(made, cpu_target(), of_size(made, 60_000, 100_000))
     last = tried[-1].settings["batch_size"]
     assert 4096 > last > 16 == fallbacks[-1].settings["batch_size"]
-    smaller = passed_over([one.as_table() for one in skipped])[-1]
+    smaller = skipped_lines([one.as_table() for one in skipped])[-1]
     assert re.fullmatch(rf"batch_size {last} → .*16 \(\d+ MiB predicted with it, .* without\)", smaller)
 
 
@@ -105,25 +105,25 @@ def test_what_saves_nothing_alone_goes_along_where_that_saves() -> None:
     """A step's activations take as much as its loss: one alone spares nothing."""
     settings = {"dataset": "x", "embedding_dim": 200, "loss": "1vsall-ce"}
     made = job("train", settings, batch_size=1024, entity_chunk=4096)
-    _, tried, skipped, suggestion = trimmed(made, processor(), of_size(made, 14_541, 100_000))
+    _, tried, skipped, suggestion = trimmed(made, cpu_target(), of_size(made, 14_541, 100_000))
     assert [str(change) for change in tried[-1].changes] == [
         *("entity_chunk 1024 → 512", "gradient_checkpointing off → on"),
     ]
     assert [one.fallback.options for one in skipped] == [{"entity_chunk"}]
-    assert skipped[0].why.endswith("without; it goes with the next one")
+    assert skipped[0].why.endswith("without; tried with the next one")
     alone = predicted(made, suggestion, {"entity_chunk": 1024, "gradient_checkpointing": True})
     assert predicted(made, suggestion, tried[-1].settings) < 0.99 * alone
 
 
 def test_filtering_is_tried_though_it_is_predicted_as_if_it_left_everything() -> None:
     both = {"train": {"dataset": "nations", "embedding_dim": 32}, "tracin": {"top_k": 5}}
-    _, tried, _, _ = trimmed(job("pipeline", both, allow=True), processor())
+    _, tried, _, _ = trimmed(job("pipeline", both, allow=True), cpu_target())
     assert "filtering" in tried[-1].options
 
 
 def test_without_a_prediction_every_fallback_is_tried() -> None:
     made = job("train", {"train": "/nowhere/train.txt"}, allow=True, batch_size=64)
-    planned = Planned(made, (), processor(), unknown="nobody counted its triples")
+    planned = Planned(made, (), cpu_target(), unknown="nobody counted its triples")
     tried, skipped = fallbacks_below(planned)
     assert tried == [*oom_fallbacks(made, None)] and len(tried) > 2
     assert skipped == []

@@ -16,7 +16,7 @@ import pytest
 from driving import Console, end_all_of, wait_for
 from slurm_cluster import Cluster, cluster, missing
 
-from kgops.jobs.cluster import PlaceAsk
+from kgops.jobs.cluster import ClusterRequest
 from kgops.slurm.script import script
 
 WITHOUT = missing()
@@ -246,7 +246,7 @@ def test_the_script_survives_any_path_and_any_value(tmp_path: Path) -> None:
     told = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_SETTINGS": '{"a": "it\'s $1 \\n"}'}
     command = ["printenv", "KGOPS_SETTINGS"]
     path = tmp_path / "script.sh"
-    path.write_text(script("a name", PlaceAsk("slurm"), folder / "slurm", str(folder), command, told))
+    path.write_text(script("a name", ClusterRequest("slurm"), folder / "slurm", str(folder), command, told))
     own: dict[str, Any] = {**os.environ, "SLURM_JOB_ID": "7"}
     done = subprocess.run(["bash", str(path)], env=own, capture_output=True, text=True, check=True)
     assert done.stdout == told["KGOPS_SETTINGS"] + "\n"

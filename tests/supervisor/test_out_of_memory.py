@@ -94,7 +94,7 @@ def test_a_training_that_does_not_fit_steps_down_finishes_and_says_what_it_chang
     assert re.search(
         rf"MiB more were requested, .* MiB were in use, the limit is {int(limit):,} MiB", done.err
     )
-    assert "2 attempts · stepped down once: entity_chunk 60000 → 8192 (exact)" in done.out
+    assert "2 attempts · 1 OOM fallback: entity_chunk 60000 → 8192 (exact)" in done.out
     run = run_cli.show(1)
     assert [(a["outcome"], a["settings"]) for a in run["attempt"]] == [
         ("out_of_memory", {}),

@@ -344,7 +344,7 @@ def test_nothing_to_trace_and_contradictions_are_told_before_anything_runs() -> 
 
     assert "no model is named" in problems(train="a.txt", test="b.txt")
     assert "missing, and so is" in problems(model_path="a.pt", test="b.txt")
-    assert "nothing to trace" in problems(model_path="a.pt", train="a.txt")
+    assert "no test triples" in problems(model_path="a.pt", train="a.txt")
     both = {"model_path": "a.pt", "train": "a.txt", "test_triple": "a,b,c", "test_triples": "b.txt"}
     assert "choose one" in problems(**both)
     assert "path_filtering" in problems(model_path="a.pt", train="a", test="b", strict_path_filtering=True)

@@ -15,7 +15,7 @@ import torch
 from driving import patience
 
 from kgops.graphs.triples import Graph, read_pykeen_dataset
-from kgops.jobs.on_device import Place, compile_mode
+from kgops.jobs.on_device import WorkerDevice, compile_mode
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.acceleration import resolve_acceleration
 from kgops.training.adagrad import GpuAdagrad
@@ -199,7 +199,7 @@ def test_a_cpu_compiles_in_default_mode_and_says_so(mode: str) -> None:
 def test_rules_for_compiling_on_a_gpu(
     mode: str, capability: tuple[int, int], checkpointing: bool, applied: str, said: str | None
 ) -> None:
-    found, reason = compile_mode(mode, Place(capability), checkpointing=checkpointing)
+    found, reason = compile_mode(mode, WorkerDevice(capability), checkpointing=checkpointing)
     assert found == applied
     assert reason is None if said is None else said in (reason or "")
 
