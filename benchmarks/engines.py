@@ -75,7 +75,7 @@ class Ran:
     @property
     def queued_s(self) -> float:
         """From giving it to Slurm to its worker's first word."""
-        given = next(float(e["at"]) for e in self.events if "given to Slurm" in e.get("text", ""))
+        given = next(float(e["at"]) for e in self.events if "submitted to Slurm" in e.get("text", ""))
         return min(float(e["at"]) for e in self.events if e["event"] == "started") - given
 
     @property

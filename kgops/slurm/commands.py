@@ -46,12 +46,12 @@ def submit(script: Path, options: Sequence[str] = ()) -> int:
     done = _ask(["sbatch", "--parsable", *options, str(script)])
     if done.returncode != 0:
         raise KgopsError(
-            f"Slurm did not take the job: {_first_line(done.stderr)}",
-            hint="`sinfo` lists partitions; --partition, --time, --gres and --sbatch change what is asked for",
+            f"Slurm rejected the job: {_first_line(done.stderr)}",
+            hint="`sinfo` lists partitions; --partition, --time, --gres and --sbatch change the request",
         )
     found = re.match(r"\d+", done.stdout.strip())
     if found is None:
-        raise KgopsError(f"sbatch answered {done.stdout[:80]!r}, which is no job's number.")
+        raise KgopsError(f"sbatch printed {done.stdout[:80]!r}, which is not a job number.")
     return int(found[0])
 
 
@@ -97,11 +97,11 @@ def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
         )
     except FileNotFoundError as error:
         raise KgopsError(
-            f"there is no {command[0]} here.", hint="start it where Slurm's commands are: a login node"
+            f"{command[0]} not found on this machine.", hint="run it on a login node, which has Slurm's commands"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"{command[0]} did not answer within {_PATIENCE_S} s") from error
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it did not say why")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")

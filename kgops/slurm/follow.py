@@ -113,7 +113,7 @@ class _Events:
             self._told = False
             return line + b"\n" if line else b""
         told, self._told = self._told, True
-        text = "A part of an event longer than 1 MiB was left out."
+        text = "Part of an event longer than 1 MiB was omitted."
         return b"" if told else events.write(events.NOTE, time.time(), text=text)
 
 
@@ -197,7 +197,7 @@ class _Following:
             if told["settings"] == os.environ["KGOPS_SETTINGS"]:
                 self._dir = where
                 self.voice.say(
-                    events.NOTE, text=f"Slurm job {merge or job} is still going: it is followed on."
+                    events.NOTE, text=f"Slurm job {merge or job} is still running: kgops follows it again."
                 )
                 return job, merge
             commands.cancel(job)  # what it would find is not what is asked for now
@@ -216,8 +216,8 @@ class _Following:
             self._dir / "job.json",
             {"job": number, "merge": merge, "settings": os.environ["KGOPS_SETTINGS"]},
         )
-        many = f"as an array of {asked[0].array} tasks, and {merge} to merge what they find" if merge else ""
-        self.voice.say(events.NOTE, text=f"given to Slurm as job {number} {many}".rstrip() + ".")
+        array = f", an array of {asked[0].array} tasks, and job {merge}, which merges their results" if merge else ""
+        self.voice.say(events.NOTE, text=f"submitted to Slurm as job {number}{array}.")
         return number, merge
 
     def _written(self, one: Submission) -> Path:
@@ -286,7 +286,7 @@ class _Following:
             return code
         if state == "OUT_OF_MEMORY":
             self.voice.say(
-                events.OUT_OF_MEMORY, detail="Slurm ended the job: more host memory than it asked for"
+                events.OUT_OF_MEMORY, detail="Slurm ended the job: it used more host memory than requested"
             )
             return 1
         if state == "CANCELLED":
@@ -294,7 +294,7 @@ class _Following:
             _die_of(signal.SIGTERM)
         # Its node failed, or its time was over before it could save: lost, as a worker here can be.
         self.voice.say(
-            events.NOTE, text=f"Slurm job {job} ended without a word: {state or 'unknown to Slurm'}."
+            events.NOTE, text=f"Slurm job {job} ended without an exit code: {state or 'unknown to Slurm'}."
         )
         _die_of(signal.SIGKILL)
         return 1

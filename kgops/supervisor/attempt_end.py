@@ -223,7 +223,7 @@ def _gather(
     if memory is None and code != 0 and left is not None:
         memory = oom_detection.sign_of_out_of_memory(tail)
     if memory is None and seen.kernel_oom_kill and _was_killed(left, seen, tail):
-        memory = "the kernel killed it: host memory ran out"
+        memory = "the kernel killed the worker: host memory ran out"
     # Without memory for its libraries alone a worker has none on any fallback.
     has_started = any(e.attempt == number for e in reports.events(conn, plan.number, kinds=(events.STARTED,)))
     if memory is not None and not has_started and not plan.is_command:

@@ -123,6 +123,6 @@ def _fork(waits: Callable[[str], bool]) -> int:
             return os.fork()
         except OSError as error:
             passing = error.errno in (errno.EAGAIN, errno.ENOMEM)
-            if not passing or not waits(f"waits for a process: {error.strerror}"):
+            if not passing or not waits(f"cannot create a process yet: {error.strerror}"):
                 raise
         time.sleep(1.0)

@@ -49,7 +49,7 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
     try:
         now = runs.get(conn, run.id)
         if now is not None and now.state in runs.WAITING:
-            end_without_attempt(conn, folder, run.id, "cancelled", "stopped while it waited")
+            end_without_attempt(conn, folder, run.id, "cancelled", "stopped while queued")
     except (DatabaseFull, DatabaseReadOnly):
         pass  # its folder holds the end, and the next command that can writes it down
     finally:
@@ -86,7 +86,7 @@ def wait_for_end(
         except StorageError as error:
             ending = preallocated_record.read_ending(folder.outcome)
             if ending is not None:
-                say(f"run {number}: its end is kept in its folder: {error.message}")
+                say(f"run {number} has ended; only its folder says so, not the database: {error.message}")
                 return run._replace(state=ending.state, reason=ending.reason, ended_at=ending.ended_at)
         next_settle = time.monotonic() + _SETTLE_EVERY_S
         word = _why_so_long(number, folder, time.monotonic() - begun)
@@ -102,7 +102,7 @@ def _why_so_long(number: int, folder: RunFolder, waited_s: float) -> str | None:
         return None
     woken = wake_supervisor(folder)
     if woken is not None:
-        return f"run {number}: its supervisor (PID {woken.pid}) had been stopped by a signal; it goes on now"
+        return f"run {number}: its supervisor (PID {woken.pid}) had been stopped by a signal; it continues now"
     holders = processes.holders(folder.supervisor_lock)
-    who = f"its supervisor (PID {holders[0].pid}) is still at work" if holders else "it has no supervisor"
+    who = f"its supervisor (PID {holders[0].pid}) is still running" if holders else "it has no supervisor"
     return f"run {number} was asked to stop and has not ended: {who}"

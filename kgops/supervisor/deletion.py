@@ -57,7 +57,7 @@ def delete_run(home: Home, conn: Connection, number: int) -> None:
 def _cannot(number: int, error: OSError) -> Unavailable:
     return Unavailable(
         f"cannot delete run {number}: {error.filename}: {error.strerror}",
-        "it is whole; `kgops doctor` checks the home",
+        "nothing was deleted; `kgops doctor` checks the home",
     )
 
 
@@ -73,16 +73,16 @@ def _finish(home: Home, conn: Connection, moved: Path, run: Run | None) -> None:
         path, error = stuck
         raise Unavailable(
             f"{moved.stem} cannot be deleted: {path.relative_to(moved)}: {error.strerror}; "
-            "what could be removed of it is gone",
-            f"look at it in {home.runs / moved.stem}, and delete the run again",
+            "its other files are deleted",
+            f"check {home.runs / moved.stem}, then delete the run again",
         )
     if run is not None:
         try:
             _delete_row(home, conn, run.id)
         except StorageError as error:
             raise Unavailable(
-                f"the files of run {run.id} are deleted, its row could not be: {error.message}",
-                "the next command that can write finishes it",
+                f"the files of run {run.id} are deleted, but its database row is not: {error.message}",
+                "the next command that can write to the database deletes it",
             ) from error
     RunFolder(moved).supervisor_lock.unlink(missing_ok=True)
     try:
@@ -105,7 +105,7 @@ def _delete_row(home: Home, conn: Connection, number: int) -> None:
 def _must_have_ended(conn: Connection, number: int) -> Run:
     run = runs.get(conn, number)
     if run is None:
-        raise NoSuchRun(f"there is no run {number}: it is gone already")
+        raise NoSuchRun(f"there is no run {number}")
     if not run.ended:
         raise Usage(f"run {number} is {run.state}", f"stop it first: kgops stop {number}")
     return run

@@ -58,7 +58,7 @@ class Record:
             except StorageError as error:
                 self.has_failed(error)
                 if _home_is_gone():
-                    say("the home was removed: there is nothing left to write to")
+                    say("the home was removed: the supervisor exits")
                     sys.exit(1)
                 time.sleep(1.0)
 

@@ -88,10 +88,10 @@ def _counted(job: Job, home: Home) -> dict[str, Any] | str:
             command, input=asked, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"what filtering leaves was not counted within {_PATIENCE_S:.0f} s"
+        return f"filtering could not be previewed within {_PATIENCE_S:.0f} s"
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
-        return f"what filtering leaves could not be counted: {said[-1] if said else 'no reason was given'}"
+        return f"filtering could not be previewed: {said[-1] if said else 'no reason given'}"
     found: dict[str, Any] = json.loads(done.stdout)
     if place is not None:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -97,7 +97,7 @@ def _stand(start: Start, opening: int, keep: int) -> None:
     try:
         out = _open_log(start.log)
     except OSError as error:
-        _fill_exit(start, code=COULD_NOT_START, why=f"its log cannot be written: {error.strerror}")
+        _fill_exit(start, code=COULD_NOT_START, why=f"cannot write the worker's log: {error.strerror}")
         os._exit(COULD_NOT_START)
     os.dup2(null, 0)
     os.dup2(out, 1)
@@ -113,13 +113,13 @@ def _stand(start: Start, opening: int, keep: int) -> None:
     try:
         start.attempt.mark_begun()
     except OSError as error:
-        _fill_exit(start, code=COULD_NOT_START, why=f"it could not be marked as begun: {error.strerror}")
+        _fill_exit(start, code=COULD_NOT_START, why=f"cannot mark the attempt as begun: {error.strerror}")
         os._exit(COULD_NOT_START)
     own_mib = host_memory_mib([os.getpid()]) or 0.0
     try:
         worker = fork_patiently(tries=_FORK_TRIES)
     except OSError as error:
-        _fill_exit(start, code=COULD_NOT_START, why=f"no process could be made for it: {error.strerror}")
+        _fill_exit(start, code=COULD_NOT_START, why=f"cannot create the worker process: {error.strerror}")
         os._exit(COULD_NOT_START)
     if worker == 0:
         _become(start, keep)

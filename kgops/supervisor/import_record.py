@@ -61,7 +61,7 @@ def put_record(
     for artifact in rows.tables["artifact"]:
         path = PurePosixPath(artifact["path"])
         if path.is_absolute() or ".." in path.parts:
-            raise BadInput(f"{marked['source']}: the artifact {artifact['path']!r:.80} lies outside its run")
+            raise BadInput(f"{marked['source']}: artifact {artifact['path']!r:.80} is outside the run's folder")
     if trouble := misfit(rows):
         raise BadInput(f"{marked['source']}: {trouble}")
     with staging(home) as folder:
@@ -119,8 +119,8 @@ def staging(home: Home) -> Iterator[RunFolder]:
         raise
     except OSError as error:
         raise Unavailable(
-            f"cannot make the run's folder below {home.runs}: {error.strerror or error}",
-            "free some space: nothing was imported",
+            f"cannot create the run's folder in {home.runs}: {error.strerror or error}",
+            "nothing was imported; free some disk space",
         ) from error
     finally:
         shutil.rmtree(folder.path, ignore_errors=True)

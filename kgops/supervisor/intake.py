@@ -85,7 +85,7 @@ class Intake:
         size = size_of(file)
         if size >= at:
             return at
-        text = f"{file.name} shrank from {at:,} to {size:,} bytes: what was written in between may be missing here"
+        text = f"{file.name} shrank from {at:,} to {size:,} bytes: lines written in between may be missing"
         batch.events.append((now, events.NOTE, {"text": text}))
         return size
 
@@ -103,8 +103,8 @@ class Intake:
             self._gives_up = True
         if self._gives_up:
             text = (
-                f"the patterns for this run's log are given up: they took more than {CPU_LIMIT_S:g} s for one MiB"
-                " of it; points and progress from the log end here"
+                f"log patterns are disabled: matching 1 MiB of log took more than {CPU_LIMIT_S:g} s of CPU time;"
+                " metrics and progress from the log end here"
             )
             batch.events.append((now, events.NOTE, {"text": text, _GAVE_UP: "patterns"}))
         return upto
@@ -122,7 +122,7 @@ class Intake:
             self._gives_up = self._gives_up or time.process_time() - begun > _LAST_CPU_LIMIT_S
         if final and (trouble := line_reader.trouble(self._folder.events)) is not None:
             text = (
-                f"events.jsonl cannot be read: {trouble}; what the worker reported there is not in the record"
+                f"events.jsonl cannot be read: {trouble}; the events in it are not recorded"
             )
             if all(event.body.get("text") != text for event in self._notes()):
                 reports.add_event(self._conn, self._run, attempt, time.time(), events.NOTE, {"text": text})

@@ -54,7 +54,7 @@ def launch(
     except CommitUnknown as error:
         raise Unavailable(
             f"the disk failed while the run was accepted: {error.message}",
-            "`kgops runs` shows whether it was, once the disk works again",
+            "`kgops runs` shows whether it was accepted, once the disk works again",
         ) from error
     _start_what_may(home, conn, number, "accepted", say)
     return number
@@ -64,7 +64,7 @@ def _start_what_may(home: Home, conn: Connection, number: int, what: str, say: C
     try:
         queue.dispatch(home, conn)
     except (StorageError, KgopsError, OSError) as error:
-        say(f"run {number} is {what} and not started yet: {error}; the next command tries again")
+        say(f"run {number} is {what} but not started yet: {error}; the next kgops command tries again")
 
 
 def child_command(job: Job) -> list[str]:
@@ -236,10 +236,10 @@ def _fill_folder(
 def _no_folder(home: Home, error: OSError) -> Unavailable:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return Unavailable(
-        f"cannot make the run's folder below {home.runs}: {os.strerror(error.errno or 0)}",
+        f"cannot create the run's folder in {home.runs}: {os.strerror(error.errno or 0)}",
         "nothing was started; "
         + (
-            "free some space: `kgops delete` works on a full disk"
+            "free some disk space: `kgops delete` works on a full disk"
             if full
             else "`kgops doctor` checks the home"
         ),
@@ -255,7 +255,7 @@ def _commands(job: Job) -> tuple[list[str], list[str]]:
     command = list(job.settings["command"])
     if is_masked(command):
         raise Usage(
-            "a secret among this job's arguments was not kept by the record: it cannot be repeated as it stands",
+            "this job's arguments contained a secret, which was not recorded: the job cannot be repeated as it is",
             "give the command again, with the secret in the environment",
         )
     return command, masked_arguments(command)
@@ -287,7 +287,7 @@ def _must_be_startable(program: str, cwd: Path) -> None:
     """A misspelt command is a mistake to tell now, not a failed run to find later."""
     found = shutil.which(cwd / program) if "/" in program else shutil.which(program)
     if found is None:
-        raise Usage(f"there is no program {program!r} to run", "check its name, or give its full path")
+        raise Usage(f"program {program!r} not found", "check its name, or give its full path")
 
 
 def _must_have_inputs(job: Job, cwd: Path) -> None:
@@ -307,11 +307,11 @@ def _must_have_place(job: Job) -> None:
     if job.on.where is None:
         return
     if WORKLOADS[job.workload].module is None:
-        raise Usage("a command of your own runs here", "write an sbatch script for it, or leave --on away")
+        raise Usage("--on is for kgops workloads, not for your own commands", "write an sbatch script, or omit --on")
     if job.on.where == "slurm":
         if shutil.which("sbatch") is None:
             raise Usage(
-                "there is no sbatch here", "start it on a login node of the cluster, or leave --on away"
+                "sbatch not found on this machine", "start it on a login node of the cluster, or omit --on"
             )
         if job.gpu.wanted or job.gpu.memory_mib:
             raise Usage("--gpu and --gpu-memory are for GPUs of this machine", "ask Slurm: --gres gpu:1")
@@ -327,7 +327,7 @@ def _must_have_gpu(job: Job) -> None:
 
     opened = nvml.open_nvml()
     if not isinstance(opened, nvml.Nvml):
-        raise Usage(f"a GPU was asked for, and none can be used: {opened.message}", opened.hint)
+        raise Usage(f"a GPU was requested, but none can be used: {opened.message}", opened.hint)
     try:
         gpus = opened.gpus()
     finally:
@@ -336,7 +336,7 @@ def _must_have_gpu(job: Job) -> None:
     missing = (ask.named or frozenset()).difference(known)
     if not known or missing or not any(queue.includes(ask, gpu) for gpu in gpus):
         wanted = ", ".join(sorted(missing)) or wanted
-        raise Usage(f"this machine has no GPU {wanted or 'at all'}", "`kgops doctor` shows what it has")
+        raise Usage(f"this machine has no GPU {wanted or 'at all'}", "`kgops doctor` lists its GPUs")
 
 
 def _must_have_torch_for_it(job: Job) -> None:
@@ -346,7 +346,7 @@ def _must_have_torch_for_it(job: Job) -> None:
     build = torch_build()
     if build is not None and build.cuda is None:
         raise Usage(
-            "a GPU was asked for, and the torch that is installed here is its build for the CPU",
+            "a GPU was requested, but the installed torch is the CPU build",
             "install a CUDA build of torch, or run without --gpu and --gpu-memory",
         )
 
@@ -354,8 +354,8 @@ def _must_have_torch_for_it(job: Job) -> None:
 def _must_not_limit_a_gpu(job: Job) -> None:
     if job.limits.memory_mib is not None and (job.gpu.wanted or job.gpu.memory_mib):
         raise Usage(
-            "a limit of host memory is for runs on the CPU: a GPU's driver maps more than it uses",
-            "leave away --memory-limit, or --gpu and --gpu-memory",
+            "--memory-limit is for runs on the CPU: a GPU driver maps more host memory than it uses",
+            "omit --memory-limit, or --gpu and --gpu-memory",
         )
 
 
@@ -371,12 +371,12 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
     folder = RunFolder(home.runs / run.folder)
     if folder.record.exists():
         raise Usage(
-            f"run {number} was imported without the files it would go on from",
-            f"`kgops run --again {number}` starts its job anew",
+            f"run {number} was imported without the files to resume from",
+            f"`kgops run --again {number}` repeats its job from the start",
         )
     lock = take_over(home, number, folder)
     if lock is None:
-        raise Usage(f"run {number} is just being finished by another process", "try again in a second")
+        raise Usage(f"another process is just finishing run {number}", "try again in a second")
     try:
         run = runs.get(conn, number)  # it may have been deleted or resumed while we had no lock
         if run is None or not folder.path.is_dir():
@@ -388,16 +388,16 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
     except OSError as error:
         raise Unavailable(
             f"cannot resume run {number}: {error.filename or folder.path}: {error.strerror}",
-            "it stays as it is; `kgops doctor` checks the home",
+            "the run is unchanged; `kgops doctor` checks the home",
         ) from error
     except CommitUnknown as error:
         raise Unavailable(
-            f"the disk failed while run {number} was opened again: {error.message}",
-            "`kgops runs` shows whether it was, once the disk works again",
+            f"the disk failed while run {number} was resumed: {error.message}",
+            "`kgops runs` shows whether it was resumed, once the disk works again",
         ) from error
     finally:
         os.close(lock)
-    _start_what_may(home, conn, number, "open again", say)
+    _start_what_may(home, conn, number, "resumed", say)
 
 
 def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
@@ -412,6 +412,6 @@ def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
 def _must_be_repeatable(plan: Plan) -> None:
     if is_masked([*plan.command, plan.cwd]):
         raise Usage(
-            f"run {plan.number} was started with a secret among its arguments, which the record does not keep",
-            "start it anew, with the secret in the environment",
+            f"run {plan.number} was started with a secret in its arguments, which was not recorded",
+            "start a new run with the secret in the environment",
         )

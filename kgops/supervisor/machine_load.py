@@ -40,9 +40,9 @@ def look(*, over_s: float = 0.5, ours: int = 0) -> Quiet:
     busy = busy_share(before, after)
     noted = []
     if busy is not None and busy > BUSY:
-        noted.append(f"others use {busy:.0%} of the CPUs")
+        noted.append(f"other processes use {busy:.0%} of the CPUs")
     if ours:
-        noted.append(f"{ours} other {'run' if ours == 1 else 'runs'} of kgops going on")
+        noted.append(f"{ours} other kgops {'run is' if ours == 1 else 'runs are'} active")
     return Quiet(busy, (*noted, *_of_gpus()))
 
 

@@ -52,7 +52,7 @@ def decide(facts: Facts) -> Verdict:
     if facts.has_result:
         return Verdict("succeeded", None, "end")
     if facts.stop_requested and (facts.stop_sent or facts.exit_code is None):
-        return Verdict("cancelled", "stopped as asked", "end")
+        return Verdict("cancelled", "stopped on request", "end")
     if facts.out_of_memory is not None:
         if facts.fallbacks_left:
             return Verdict("out_of_memory", facts.out_of_memory, "step_down")

@@ -36,8 +36,8 @@ def must_be_orphaned(home: Home, number: int, folder: RunFolder, why: str) -> No
     alive = [who for who in processes.supervisors(home.path, number) if who != gate]
     if alive:
         raise Unavailable(
-            f"{why}; its supervisor (PID {alive[0].pid}) works on without a lock",
-            f"it goes on to its end; `kill {alive[0].pid}` gives the run to another supervisor",
+            f"{why}; its supervisor (PID {alive[0].pid}) still runs, without a lock",
+            f"the run continues; `kill {alive[0].pid}` hands it to another supervisor",
         )
 
 

@@ -63,7 +63,7 @@ def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
     path = home.pending / (folder + _suffix(work))
     lock = locks.take(path, patience_s=_PATIENCE_S)
     if lock is None:
-        raise Unavailable(f"{path} is held by another process", "try again in a moment")
+        raise Unavailable(f"{path} is locked by another process", "try again in a moment")
     try:
         sync_folder(home.pending)
         yield

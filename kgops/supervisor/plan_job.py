@@ -74,7 +74,7 @@ class Planned:
         """Of what the prediction is, where it is not all that the run will take."""
         if self.job.options.get("devices", 1) == 1:
             return None
-        return "of one process alone; each of several has all weights, and its part of the work"
+        return "of one process; each process holds all weights and does its share of the work"
 
     @property
     def entities(self) -> int | None:
@@ -151,9 +151,9 @@ def _plan(
 ) -> Planned:
     job = resolved.job
     if WORKLOADS[job.workload].module is None:
-        return Planned(job, resolved.choices, processor(), unknown="only your command knows what it needs")
+        return Planned(job, resolved.choices, processor(), unknown="kgops has no memory model for your own commands")
     if job.on.where == "slurm" and target is None:
-        where = "which node Slurm gives it is not known before"
+        where = "the node is unknown until Slurm starts the job"
         return Planned(job, resolved.choices, processor(), unknown=where)
     on = target or target_of_job(gpu_asked(job), device_of(job))
     known = known_of(conn, on, job)
@@ -165,7 +165,7 @@ def _plan(
         )
     suggestion = suggest(subject, on, known, resolved.environment, thorough=thorough)
     if suggestion is None:
-        return Planned(job, resolved.choices, on, unknown="there is no formula for it")
+        return Planned(job, resolved.choices, on, unknown="kgops has no memory model for this job")
     changes, own = suggestion.best.changes, suggestion.best.estimate.process
     return Planned(
         replace(job, options={**job.options, **changes}),
@@ -250,25 +250,25 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
     room = planned.target.room_mib or 0
     near = suggestion.nearest
     smaller = "smaller frames" if planned.job.workload == "regress" else "a smaller model (--embedding-dim)"
-    hint = f"no setting kgops knows of would fit; take {smaller}"
+    hint = f"no setting of the options would fit; use {smaller}"
     if near is not None:
         hint = f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect})"
     raise WontFit(
         f"{planned.job.label} needs about {need:,.0f} MiB on {planned.target.title}, which has {room:,.0f} MiB",
-        f"{hint}. --force tries as it is; `kgops suggest` shows more",
+        f"{hint}. --force runs it anyway; `kgops suggest` shows more",
     )
 
 
 def _disk_too_small(job: Job, disk: DiskPlan) -> WontFit:
     place = next(place for place in disk.places if not place.fits)
-    hint = "free some room, or name another disk by KGOPS_HOME or for the output"
+    hint = "free some disk space, or set KGOPS_HOME or the output folder to another disk"
     if disk.nearest is not None:
         change, size = disk.nearest
         hint = f"{change} would write {in_bytes(size)}"
     return WontFit(
-        f"{job.label} would write {in_bytes(disk.use.total)}, and needs {in_bytes(place.need)} with a margin of "
-        f"{DISK_MARGIN:.0%} on the disk of {place.path}, which has {in_bytes(place.free or 0)} free",
-        f"{hint}. --force tries as it is; `kgops suggest` shows more",
+        f"{job.label} would write {in_bytes(disk.use.total)} and needs {in_bytes(place.need)} (with a margin of "
+        f"{DISK_MARGIN:.0%}) on the disk of {place.path}, which has {in_bytes(place.free or 0)} free",
+        f"{hint}. --force runs it anyway; `kgops suggest` shows more",
     )
 
 
@@ -291,7 +291,7 @@ def _chosen(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]
     """What the planner took instead, for room."""
     asked = {choice.option: choice.requested for choice in choices}
     why = (
-        f"{suggestion.asked.need_mib:,.0f} MiB would be needed without, of {suggestion.target.room_mib:,.0f}"
+        f"without it {suggestion.asked.need_mib:,.0f} MiB are needed, of {suggestion.target.room_mib:,.0f}"
     )
     return [
         Choice(name, asked.get(name, "auto"), value, "planner", why)

@@ -51,7 +51,7 @@ def take_in(conn: Connection, folder: RunFolder, *, reads_log: bool = False) -> 
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         # A file that is JSON and not what we wrote: it may hold anything anywhere.
         told = f"{type(error).__name__}: {error}"
-        raise BadInput(f"{folder.path}: its files are not what kgops wrote: {told:.200}") from error
+        raise BadInput(f"{folder.path}: kgops cannot read its files: {told:.200}") from error
 
 
 def _take_in(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int | None:

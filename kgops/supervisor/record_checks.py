@@ -74,4 +74,4 @@ def misfit(rows: Rows) -> str | None:
 
 def _no_moment(row: Mapping[str, Any], name: str, table: str) -> str | None:
     at = row[name]
-    return None if at is None or is_moment(at) else f"{table}.{name} is no moment: {at!r}"
+    return None if at is None or is_moment(at) else f"{table}.{name} is not a valid time: {at!r}"

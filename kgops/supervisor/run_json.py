@@ -65,7 +65,7 @@ def read_runs(conn: Connection, text: bytes, source: str) -> list[Rows]:
     try:
         whole = json.loads(text.decode("utf-8"), parse_constant=_no_constant)
         if not isinstance(whole, dict) or "kgops_export" not in whole:
-            raise NotOne("it has no `kgops_export`: this is no export of kgops")
+            raise NotOne("it has no key `kgops_export`: this is not a kgops export")
         if whole["kgops_export"] == _OLD_FORMAT:
             found = [one for one in _list(whole, "runs", "") if isinstance(one, dict)]
             whole = {
@@ -121,7 +121,7 @@ def _number(value: Any) -> Any:
 
 def _from_table(conn: Connection, table: Any, where: str) -> Rows:
     if not isinstance(table, dict):
-        raise NotOne(f"{where} is no table")
+        raise NotOne(f"{where} is not a table")
     known = {"run", "series", *_SPEC, *transfer.TABLES}
     if strange := next((name for name in table if name not in known), None):
         raise NotOne(f"{where} has {strange!r:.60}, which this kgops does not know: a newer one wrote it")
@@ -142,7 +142,7 @@ def _from_table(conn: Connection, table: Any, where: str) -> Rows:
 
 def _row(columns: Sequence[Column], row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise NotOne(f"{where} is no table")
+        raise NotOne(f"{where} is not a table")
     names = {column.name for column in columns}
     if strange := next((name for name in row if name not in names), None):
         raise NotOne(f"{where} has {strange!r:.60}, which this kgops does not know: a newer one wrote it")
@@ -153,7 +153,7 @@ def _value(column: Column, value: Any, where: str) -> Any:
     at = f"{where}.{column.name}"
     if column.is_json:
         if not isinstance(value, dict):
-            raise NotOne(f"{at} is no table")
+            raise NotOne(f"{at} is not a table")
         _must_be_text(value, at)
         return value
     if value is None:
@@ -165,14 +165,14 @@ def _value(column: Column, value: Any, where: str) -> Any:
 
 def _text(value: Any, at: str) -> str:
     if not isinstance(value, str):
-        raise NotOne(f"{at} is no text: {value!r:.40}")
+        raise NotOne(f"{at} is not text: {value!r:.40}")
     _must_be_text(value, at)
     return value
 
 
 def _integer(value: Any, at: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _LARGEST_INTEGER:
-        raise NotOne(f"{at} is no whole number that a record holds: {value!r:.40}")
+        raise NotOne(f"{at} is not an integer of at most 64 bits: {value!r:.40}")
     return value
 
 
@@ -180,11 +180,11 @@ def _real(value: Any, at: str) -> float:
     if isinstance(value, str) and value in _INFINITE:
         return _INFINITE[value]
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise NotOne(f"{at} is no number: {value!r:.40}")
+        raise NotOne(f"{at} is not a number: {value!r:.40}")
     try:
         return float(value)
     except OverflowError:
-        raise NotOne(f"{at} is beyond what a record holds") from None
+        raise NotOne(f"{at} is too large for a float") from None
 
 
 _READ: dict[str, Callable[[Any, str], Any]] = {"TEXT": _text, "INTEGER": _integer, "REAL": _real}
@@ -192,7 +192,7 @@ _READ: dict[str, Callable[[Any, str], Any]] = {"TEXT": _text, "INTEGER": _intege
 
 def _curve(one: Any, where: str) -> Curve:
     if not isinstance(one, dict):
-        raise NotOne(f"{where} is no table")
+        raise NotOne(f"{where} is not a table")
     steps, values, times = (_list(one, name, f"{where}.") for name in _CURVE)
     if not len(steps) == len(values) == len(times):
         raise NotOne(f"{where} has {len(steps)} steps, {len(values)} values and {len(times)} times")
@@ -207,7 +207,7 @@ def _curve(one: Any, where: str) -> Curve:
 def _list(table: Mapping[str, Any], name: str, where: str) -> list[Any]:
     found = table.get(name)
     if not isinstance(found, list):
-        raise NotOne(f"{where}{name} is no list")
+        raise NotOne(f"{where}{name} is not a list")
     return found
 
 
@@ -216,8 +216,8 @@ def _must_be_text(value: Any, at: str) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        raise NotOne(f"{at} holds half a character: no text") from None
+        raise NotOne(f"{at} contains half a surrogate pair: not valid text") from None
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise NotOne(f"{word} is no JSON")
+    raise NotOne(f"{word} is not valid JSON")

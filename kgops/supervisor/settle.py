@@ -62,7 +62,7 @@ def _each_by_itself(home: Home, conn: Connection, run: Run, done: Settled) -> It
         yield
     except (OSError, KgopsError, TypeError, ValueError, KeyError, AttributeError) as error:
         told = error.message if isinstance(error, KgopsError) else f"{error}"
-        reason = f"cannot be settled: {told:.300}"
+        reason = f"cannot be recovered: {told:.300}"
         done.troubles.append(f"run {run.id} {reason}")
         if isinstance(error, (OSError, Unavailable)) and reason != run.reason:
             # What cannot be read now may be readable in a second.

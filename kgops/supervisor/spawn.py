@@ -47,8 +47,8 @@ def start_supervisor(home: Home, number: int, folder: RunFolder, lock: int) -> N
         _spawn(home, number, folder, lock)
     except OSError as error:
         raise Unavailable(
-            f"cannot start a process to supervise run {number}: {error.strerror}",
-            "see how many processes you may have: ulimit -u, and the limits of the container",
+            f"cannot start a supervisor for run {number}: {error.strerror}",
+            "check the limits on processes: `ulimit -u`, and those of the container",
         ) from error
     os.close(lock)
 

@@ -132,7 +132,7 @@ class Supervisor:
         """A new worker, from before its birth to after its end; True if another one should follow."""
         private = read_private(self._folder)
         if private is None:
-            self._end("failed", "private.json, which holds the worker's environment, is gone")
+            self._end("failed", "private.json, which holds the worker's environment, is missing")
             return False
         self._record.insist(lambda conn: write_as_given(conn, self._folder, self._plan))
         settings = self._plan.settings(lost_and_stepped_down(self._record.conn, self._plan.number)[1])

@@ -29,7 +29,7 @@ def test_a_process_that_computes_makes_the_machine_busier() -> None:
         child.kill()
         child.wait()
     assert found.busy is not None and found.busy > 0.05
-    assert machine_load.look(over_s=0.01, ours=2).noted[-1].startswith("2 other runs of kgops")
+    assert machine_load.look(over_s=0.01, ours=2).noted[-1].startswith("2 other kgops runs")
 
 
 def _gpu(**told: object) -> GpuReading:
