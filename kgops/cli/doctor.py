@@ -47,7 +47,7 @@ def _print(findings: list[Finding]) -> None:
 def _rebuild() -> None:
     home = find_home()
     make_home(home)
-    taken, troubles = rebuild.take_in_all(home, open_writer(home.database))
+    taken, troubles = rebuild.restore_runs(home, open_writer(home.database))
     say(f"{len(taken)} runs taken in" + (f": {', '.join(map(str, taken))}" if taken else ""))
     for trouble in troubles:
         say(f"not taken in: {one_line(trouble)}")

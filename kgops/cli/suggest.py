@@ -22,8 +22,8 @@ from kgops.jobs.job import Job, read_job_file
 from kgops.planning.resolve import on_the_cpu
 from kgops.planning.targets import Target, find_targets, gpus_meant
 from kgops.settings import find_home
-from kgops.supervisor.filtering_preview import filtered
-from kgops.supervisor.plan_per_gpu import Placed, plan_for, plan_here
+from kgops.supervisor.filtering_preview import preview_filtering
+from kgops.supervisor.plan_per_gpu import Placement, plan_for, plan_here
 from storage import predictions
 from storage.errors import DatabaseMissing
 
@@ -123,16 +123,19 @@ def _suggest(job: Job, given: dict[str, Any]) -> int:
     home, plans = find_home(), [_plan_for(one, target) for one, target in _places(job, given)]
     if given["as_json"]:
         print_json(
-            [as_table(asked, one, refused, filtered(one.planned, home)) for asked, one, refused in plans]
+            [
+                as_table(asked, one, refused, preview_filtering(one.planned, home))
+                for asked, one, refused in plans
+            ]
         )
     for i, (asked, one, refused) in enumerate(() if given["as_json"] else plans):
-        told = page(asked, one, refused, filtered(one.planned, home), explain=given["explain"])
+        told = page(asked, one, refused, preview_filtering(one.planned, home), explain=given["explain"])
         for line in (*([""] if i else []), *told):
             say(line)
     return 0 if all(_fits(one) for _, one, _ in plans) else 3
 
 
-def _fits(placed: Placed) -> bool:
+def _fits(placed: Placement) -> bool:
     """Of what nobody can predict nobody knows that it will not."""
     disk = placed.planned.disk
     return placed.fit.fits and (disk is None or disk.fits)
@@ -156,7 +159,7 @@ def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
     return [(with_flags(job, given), None)]
 
 
-def _plan_for(job: Job, target: Target | None) -> tuple[Job, Placed, KgopsError | None]:
+def _plan_for(job: Job, target: Target | None) -> tuple[Job, Placement, KgopsError | None]:
     """On a GPU that is not here as if it ran there: rules are asked about that GPU, not about this machine's. The
     profile is named in the command, but where GPUs differ: there it is left to the one that the run gets."""
     job = with_the_run(job)

@@ -22,10 +22,10 @@ from kgops.planning.corrections import Accuracy, Pair, accuracy
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import Choice
 from kgops.supervisor.disk_space import in_bytes
-from kgops.supervisor.filtering_preview import Filtered
+from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.supervisor.launch import as_recorded
-from kgops.supervisor.plan_job import Planned, told
-from kgops.supervisor.plan_per_gpu import Placed
+from kgops.supervisor.plan_job import Planned, describe_changes
+from kgops.supervisor.plan_per_gpu import Placement
 from storage.predictions import Forecast
 
 _MIB = 1 << 20
@@ -34,9 +34,9 @@ _WORTH_A_LINE = 16 << 20  # bytes: less is written in a moment
 
 def page(
     asked: Job,
-    placed: Placed,
+    placed: Placement,
     refused: KgopsError | None,
-    filtering: Filtered | str | None = None,
+    filtering: FilteringPreview | str | None = None,
     *,
     explain: bool,
 ) -> list[str]:
@@ -70,18 +70,18 @@ def page(
     ]
 
 
-def _now(placed: Placed) -> list[str]:
+def _now(placed: Placement) -> list[str]:
     """What would start at once, where the plan itself would wait."""
     near = placed.nearest_now
     if near is not None:
-        return [f"fits now with {told(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"]
+        return [f"fits now with {describe_changes(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"]
     has_to_wait = placed.fit.state == "later" and placed.planned.target.on_gpu
     return ["no option kgops could set makes it fit now"] if has_to_wait else []
 
 
-def _machine(placed: Placed) -> list[str]:
+def _machine(placed: Placement) -> list[str]:
     """What is otherwise on the other GPUs that the run may get, and whether torch can use those that are here."""
-    lines = [f"        {one_line(line)}" for line in placed.differs]
+    lines = [f"        {one_line(line)}" for line in placed.differences]
     if placed.unused:
         names = " and ".join(dict.fromkeys(gpu.title for gpu in placed.unused))
         lines.append(
@@ -90,7 +90,7 @@ def _machine(placed: Placed) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _filtering(found: Filtered | str | None) -> list[str]:
+def _filtering(found: FilteringPreview | str | None) -> list[str]:
     """What of the training triples it leaves, the time it saves, and that it changes results."""
     if found is None or isinstance(found, str):
         return ["", found] if found else []
@@ -112,7 +112,7 @@ def _filtering(found: Filtered | str | None) -> list[str]:
     ]
 
 
-def _saved(found: Filtered) -> str:
+def _saved(found: FilteringPreview) -> str:
     """Against the run over all training triples."""
     if found.times_as_fast is None:
         return ""
@@ -124,15 +124,15 @@ def _saved(found: Filtered) -> str:
     return f"saves {found.all_s - found.filtered_s:.3g} s of {found.all_s:.3g} s ({ratio}); "
 
 
-def _filtering_command(job: Job, found: Filtered | str | None) -> list[str]:
-    if not isinstance(found, Filtered) or found.is_asked or (found.times_as_fast or 0) <= 1:
+def _filtering_command(job: Job, found: FilteringPreview | str | None) -> list[str]:
+    if not isinstance(found, FilteringPreview) or found.is_asked or (found.times_as_fast or 0) <= 1:
         return []
     words = as_command(replace(job, options={**job.options, "filtering": True}))
     return [shlex.join(words)] if words else []
 
 
 def as_table(
-    asked: Job, placed: Placed, refused: KgopsError | None, filtering: Filtered | str | None = None
+    asked: Job, placed: Placement, refused: KgopsError | None, filtering: FilteringPreview | str | None = None
 ) -> dict[str, Any]:
     planned = placed.planned
     suggestion = planned.suggestion
@@ -149,8 +149,8 @@ def as_table(
         "unknown": planned.unknown,
         "now": placed.fit.state,
         "verdict": placed.fit.words,
-        "elsewhere": placed.differs,
-        "filtering": asdict(filtering) if isinstance(filtering, Filtered) else filtering,
+        "elsewhere": placed.differences,
+        "filtering": asdict(filtering) if isinstance(filtering, FilteringPreview) else filtering,
         "refused": None if refused is None else refused.message,
         "job": as_recorded(planned.job).as_table(),
         "disk": None if planned.disk is None else {**planned.disk.as_table(), "fits": planned.disk.fits},
@@ -230,7 +230,7 @@ def _where(planned: Planned) -> str:
     return f"{name} ({target.usable_mib:,.0f} MiB{free})"
 
 
-def _verdict(placed: Placed) -> str:
+def _verdict(placed: Placement) -> str:
     disk = placed.planned.disk
     if placed.fit.fits and disk is not None and not disk.fits:
         return f"does not fit on the disk, writes {in_bytes(disk.use.total)}"
@@ -363,7 +363,12 @@ def _more(suggestion: Suggestion) -> list[str]:
     if not suggestion.others:
         return []
     rows = [
-        (told(one.changes) or "as asked", one.effect, f"{one.need_mib:,.0f}", _ratio(one, suggestion))
+        (
+            describe_changes(one.changes) or "as asked",
+            one.effect,
+            f"{one.need_mib:,.0f}",
+            _ratio(one, suggestion),
+        )
         for one in suggestion.others
     ]
     heads = ("ALSO FITS", "KIND", "MIB", "PACE")
@@ -371,7 +376,7 @@ def _more(suggestion: Suggestion) -> list[str]:
 
 
 def _line(candidate: Candidate) -> str:
-    return f"{told(candidate.changes)} ({candidate.effect}), {candidate.need_mib:,.0f} MiB"
+    return f"{describe_changes(candidate.changes)} ({candidate.effect}), {candidate.need_mib:,.0f} MiB"
 
 
 def _ratio(candidate: Candidate, suggestion: Suggestion) -> str:

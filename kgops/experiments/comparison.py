@@ -126,7 +126,7 @@ def _ends_are_interrupts() -> Iterator[None]:
 def _hold(place: Place, contest: Contest, command: str, afresh: bool) -> Bench:
     bench = _begin(place, contest, command, afresh)
     _end_leftovers(place, bench)
-    throttled = machine_load.Throttled()
+    throttled = machine_load.ThrottleCounter()
     if not contest.together and any(_missing(place, bench, contest, n) for n in _numbers(contest)):
         _warm_up(place, bench, contest)
     for number in _numbers(contest)[:: contest.turns]:
@@ -233,19 +233,25 @@ def _rounds_of_one_run(place: Place, bench: Bench, contest: Contest, rounds: ran
             _keep(place, bench, number, name, base, other, calm)
 
 
-def _look_around(place: Place, before: str) -> machine_load.Quiet:
-    calm = machine_load.look()
-    if not calm.is_quiet:
-        place.tell(f"Note: not quiet before {before}: {'; '.join(calm.noted)}.")
+def _look_around(place: Place, before: str) -> machine_load.MachineLoad:
+    calm = machine_load.measure()
+    if not calm.is_idle:
+        place.tell(f"Note: not quiet before {before}: {'; '.join(calm.warnings)}.")
     return calm
 
 
 def _keep(
-    place: Place, bench: Bench, number: int, name: str, base: _Turn, other: _Turn, calm: machine_load.Quiet
+    place: Place,
+    bench: Bench,
+    number: int,
+    name: str,
+    base: _Turn,
+    other: _Turn,
+    calm: machine_load.MachineLoad,
 ) -> None:
     pair = Pair(
         *(number, name, base.run, other.run, base.told, other.told),
-        *(calm.busy, calm.noted, time.time()),
+        *(calm.busy, calm.warnings, time.time()),
     )
     benches.add_pair(place.conn, bench.id, pair)
 

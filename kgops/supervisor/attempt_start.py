@@ -36,10 +36,10 @@ class Beginning:
     settings: dict[str, Any]
     spelled_home: Path
 
-    def begin(self, waits: Callable[[str], bool]) -> tuple[Identity, int]:
+    def begin(self, report_wait: Callable[[str], bool]) -> tuple[Identity, int]:
         """The gate, and the pipe that opens it; a gate whose pipe is closed goes away. OSError where nothing began.
 
-        `waits` hears why there is no process yet, and says whether to go on waiting.
+        `report_wait` hears why there is no process yet, and says whether to go on waiting.
         """
         tree = Tree(self.folder, self.number)
         attempt = self.folder.attempt(self.number)
@@ -48,7 +48,7 @@ class Beginning:
         attempt.reserve_marks()
         sync_folder(self.folder.attempts)
         began = gate.Clocks.now()
-        noted = {
+        details = {
             "settings": self.settings,
             "at": began.wall_s,
             "log_from": size_of(self.folder.log),
@@ -60,16 +60,16 @@ class Beginning:
         try:
             lock = self._worker_lock()
             try:
-                pid = _fork(waits)
+                pid = _fork(report_wait)
                 if pid == 0:
                     os.close(opener)
-                    gate.stand(start, opening, lock)
+                    gate.run_gate(start, opening, lock)
             finally:
                 os.close(lock)  # from here on the worker's tree alone holds it
             identity = processes.identify(pid)
             if identity is None:
                 raise ProcessLookupError(errno.ESRCH, "the gate ended before it was opened")
-            write_json(attempt.identity, {**identity.as_table(), **noted})
+            write_json(attempt.identity, {**identity.as_table(), **details})
         except BaseException:
             os.close(opener)
             raise
@@ -116,13 +116,13 @@ def full_path_of_home(spelled: Path) -> Path:
     return spelled if is_here else Path.cwd()
 
 
-def _fork(waits: Callable[[str], bool]) -> int:
+def _fork(report_wait: Callable[[str], bool]) -> int:
     """While the machine has no process to spare the run waits."""
     while True:
         try:
             return os.fork()
         except OSError as error:
-            passing = error.errno in (errno.EAGAIN, errno.ENOMEM)
-            if not passing or not waits(f"cannot create a process yet: {error.strerror}"):
+            is_temporary = error.errno in (errno.EAGAIN, errno.ENOMEM)
+            if not is_temporary or not report_wait(f"cannot create a process yet: {error.strerror}"):
                 raise
         time.sleep(1.0)

@@ -20,9 +20,9 @@ from storage.database import Connection
 from storage.errors import DatabaseBusy, DatabaseFull, DatabaseReadOnly, StorageError
 from storage.runs import Run
 
-_LOOK_EVERY_S = 0.1
+_POLL_EVERY_S = 0.1
 _SETTLE_EVERY_S = 1.0
-_SILENT_FOR_S = 10.0  # beyond a stop's grace, until a person hears what it waits for
+_MESSAGE_AFTER_S = 10.0  # beyond a stop's grace, until a person hears what it waits for
 
 
 def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> None:
@@ -67,8 +67,8 @@ def wait_for_end(
 
     `say` hears why it takes longer than asked. Where the database cannot take the end in, the folder tells it.
     """
-    next_settle, last_word = 0.0, None
-    begun = time.monotonic()
+    next_settle, last_message = 0.0, None
+    started = time.monotonic()
     while True:
         run = runs.get(conn, number)
         if run is None:
@@ -77,7 +77,7 @@ def wait_for_end(
             return run
         folder = RunFolder(home.runs / run.folder)
         if time.monotonic() < next_settle:
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
             continue
         try:
             settle(home, conn)
@@ -89,20 +89,24 @@ def wait_for_end(
                 say(f"run {number} has ended; only its folder says so, not the database: {error.message}")
                 return run._replace(state=ending.state, reason=ending.reason, ended_at=ending.ended_at)
         next_settle = time.monotonic() + _SETTLE_EVERY_S
-        word = _why_so_long(number, folder, time.monotonic() - begun)
-        if word is not None and word != last_word:
-            say(word)
-            last_word = word
+        message = _delay_message(number, folder, time.monotonic() - started)
+        if message is not None and message != last_message:
+            say(message)
+            last_message = message
 
 
-def _why_so_long(number: int, folder: RunFolder, waited_s: float) -> str | None:
+def _delay_message(number: int, folder: RunFolder, waited_s: float) -> str | None:
     """What a person who waits for a stopped run should know."""
     stop = read_stop(folder)
-    if stop is None or waited_s < stop.grace_s + _SILENT_FOR_S:
+    if stop is None or waited_s < stop.grace_s + _MESSAGE_AFTER_S:
         return None
     woken = wake_supervisor(folder)
     if woken is not None:
-        return f"run {number}: its supervisor (PID {woken.pid}) had been stopped by a signal; it continues now"
+        return (
+            f"run {number}: its supervisor (PID {woken.pid}) had been stopped by a signal; it continues now"
+        )
     holders = processes.holders(folder.supervisor_lock)
-    who = f"its supervisor (PID {holders[0].pid}) is still running" if holders else "it has no supervisor"
-    return f"run {number} was asked to stop and has not ended: {who}"
+    supervisor = (
+        f"its supervisor (PID {holders[0].pid}) is still running" if holders else "it has no supervisor"
+    )
+    return f"run {number} was asked to stop and has not ended: {supervisor}"

@@ -23,17 +23,17 @@ from kgops.planning.train_sizes import TrainShape
 from storage import predictions
 from storage.database import Connection
 
-__all__ = ["MARGIN", "DiskPlan", "Place", "Writing", "disk_plan", "in_bytes"]
+__all__ = ["MARGIN", "DiskPlan", "TargetDisk", "WriteSpeed", "disk_plan", "in_bytes"]
 
 MARGIN = 0.10  # kept free beside a prediction
 _BLOCK = 4096  # of a disk: a file ends within one
-_LEAST_MIB = 16  # what is written in a moment tells nothing of a disk's pace
-_ROUND = (10_000, 1_000, 100, 10)  # numbers of influences that are offered
+_MIN_MIB_FOR_SPEED = 16  # what is written in a moment tells nothing of a disk's pace
+_TOP_K_OFFERED = (10_000, 1_000, 100, 10)  # numbers of influences that are offered
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetDisk:
     """A file system that is written to, by the first path there that the job has; `free` None is unknown."""
 
     path: Path
@@ -53,7 +53,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WriteSpeed:
     """How fast runs on this machine have written, in MiB a second: the middle of so many."""
 
     mib_per_s: float
@@ -65,9 +65,9 @@ class DiskPlan:
     """`nearest` is the change that would make it fit, with what it would take in bytes."""
 
     use: DiskUse
-    places: tuple[Place, ...]
+    places: tuple[TargetDisk, ...]
     nearest: tuple[str, int] | None = None
-    writing: Writing | None = None
+    write_speed: WriteSpeed | None = None
 
     @property
     def fits(self) -> bool:
@@ -77,7 +77,7 @@ class DiskPlan:
     @property
     def writing_s(self) -> float | None:
         """What comes after the work itself; None where nothing as large was written here yet."""
-        return None if self.writing is None else self.use.written / _MIB / self.writing.mib_per_s
+        return None if self.write_speed is None else self.use.written / _MIB / self.write_speed.mib_per_s
 
     def as_table(self) -> dict[str, Any]:
         outside = {path: size / _MIB for path, size in self.use.outside.items()}
@@ -110,13 +110,18 @@ def disk_plan(
     use = stages.use()
     if use is None:
         return None
-    writing = _writing(conn) if conn is not None and use.written else None
-    plan = DiskPlan(use, _places(use, runs), writing=writing)
+    write_speed = _write_speed(conn) if conn is not None and use.written else None
+    plan = DiskPlan(use, _target_disks(use, runs), write_speed=write_speed)
     if plan.fits:
         return plan
-    smaller = ((told, DiskPlan(other, _places(other, runs))) for told, other in stages.smaller(job))
-    nearest = next(((told, other.use.total) for told, other in smaller if other.fits), None)
-    return DiskPlan(use, plan.places, nearest, writing)
+    smaller = (
+        (option, DiskPlan(smaller_plan, _target_disks(smaller_plan, runs)))
+        for option, smaller_plan in stages.smaller(job)
+    )
+    nearest = next(
+        ((option, smaller_plan.use.total) for option, smaller_plan in smaller if smaller_plan.fits), None
+    )
+    return DiskPlan(use, plan.places, nearest, write_speed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +157,24 @@ class _Stages:
 
     def smaller(self, job: Job) -> Iterator[tuple[str, DiskUse]]:
         """With what a person can change, in their words; the least change first."""
-        alone = job.workload != "pipeline"
+        is_cli_flag = job.workload != "pipeline"
         if self.tracing is not None and not self.tracing.settings["build_index"]:
-            for k in _ROUND:
+            for k in _TOP_K_OFFERED:
                 if k < (self.tracing.top_k or self.tracing.trains):
                     use = replace(self, tracing=replace(self.tracing, top_k=k)).use()
-                    yield (f"--top-k {k}" if alone else f"tracin.top_k = {k}"), _known(use)
+                    yield (f"--top-k {k}" if is_cli_flag else f"tracin.top_k = {k}"), _present(use)
         if self.training is not None:
             stage, shape, seconds = self.training
             every = stage.settings["checkpoint_frequency"]
             for rarer in [every * times for times in (2, 5, 10, 20, 50)] if every else []:
                 settings = {**stage.settings, "checkpoint_frequency": rarer}
                 use = replace(self, training=(replace(stage, settings=settings), shape, seconds)).use()
-                told = f"--checkpoint-frequency {rarer}" if alone else f"train.checkpoint_frequency = {rarer}"
-                yield told, _known(use)
+                option = (
+                    f"--checkpoint-frequency {rarer}"
+                    if is_cli_flag
+                    else f"train.checkpoint_frequency = {rarer}"
+                )
+                yield option, _present(use)
 
 
 def in_bytes(size: int) -> str:
@@ -174,7 +183,7 @@ def in_bytes(size: int) -> str:
     return f"{mib:,.0f} MiB" if mib >= 10 else f"{mib:.2g} MiB"
 
 
-def _known(use: DiskUse | None) -> DiskUse:
+def _present(use: DiskUse | None) -> DiskUse:
     assert use is not None  # of a stage that is there
     return use
 
@@ -187,31 +196,31 @@ def _seconds(stage: Job, shape: TrainShape, suggestion: Suggestion) -> float:
     return epochs * (epoch_s if pace is None else pace.expected_s(epoch_s)[0])
 
 
-def _places(use: DiskUse, runs: Path) -> tuple[Place, ...]:
+def _target_disks(use: DiskUse, runs: Path) -> tuple[TargetDisk, ...]:
     """One for each file system, with a margin, and what rounding to blocks and the database take."""
-    inside = sum(use.parts.values()) + use.passing + use.parts.get("record", 0)
+    run_folder_bytes = sum(use.parts.values()) + use.passing + use.parts.get("record", 0)
     needs = {
-        runs: inside + use.files * _BLOCK,
+        runs: run_folder_bytes + use.files * _BLOCK,
         **{Path(path).absolute(): n for path, n in use.outside.items()},
     }
-    found: dict[int, tuple[Path, float, int | None]] = {}
+    disks: dict[int, tuple[Path, float, int | None]] = {}
     for path, need in needs.items():
-        there = next(one for one in (path, *path.parents) if one.exists())
-        device, free = _room(there)
-        first, before, _ = found.get(device, (there, 0.0, None))
-        found[device] = first, before + need * (1 + MARGIN), free
-    return tuple(Place(path, math.ceil(need), free) for path, need, free in found.values())
+        existing = next(one for one in (path, *path.parents) if one.exists())
+        device, free = _free_bytes(existing)
+        first_path, bytes_before, _ = disks.get(device, (existing, 0.0, None))
+        disks[device] = first_path, bytes_before + need * (1 + MARGIN), free
+    return tuple(TargetDisk(path, math.ceil(need), free) for path, need, free in disks.values())
 
 
-def _room(path: Path) -> tuple[int, int | None]:
+def _free_bytes(path: Path) -> tuple[int, int | None]:
     """The file system of a path that exists, and the bytes that this person may still write there."""
     try:
-        told = os.statvfs(path)
+        stat = os.statvfs(path)
     except OSError:
         return path.stat().st_dev, None
-    return path.stat().st_dev, told.f_bavail * told.f_frsize
+    return path.stat().st_dev, stat.f_bavail * stat.f_frsize
 
 
-def _writing(conn: Connection) -> Writing | None:
-    rates = predictions.writing_rates(conn, platform.node(), least_mib=_LEAST_MIB)
-    return Writing(median(rates), len(rates)) if rates else None
+def _write_speed(conn: Connection) -> WriteSpeed | None:
+    rates = predictions.writing_rates(conn, platform.node(), least_mib=_MIN_MIB_FOR_SPEED)
+    return WriteSpeed(median(rates), len(rates)) if rates else None

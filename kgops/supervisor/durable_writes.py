@@ -29,7 +29,7 @@ class Record:
         self._database = database
         self._conn: Connection | None = None
         self._intake: Intake | None = None
-        self._said = ""
+        self._last_message = ""
 
     @property
     def conn(self) -> Connection:
@@ -47,27 +47,27 @@ class Record:
         return self._intake
 
     def fill_from(self, folder: RunFolder, plan: Plan) -> None:
-        self._intake = self.insist(lambda conn: new_intake(conn, folder, plan, reads_log=True))
+        self._intake = self.retry_until_written(lambda conn: new_intake(conn, folder, plan, reads_log=True))
 
-    def insist(self, write: Callable[[Connection], T]) -> T:
+    def retry_until_written(self, write: Callable[[Connection], T]) -> T:
         """A database that is busy, full, moved or out of reach only delays us."""
         while True:
             try:
                 with explained(None):
                     return write(self.conn)
             except StorageError as error:
-                self.has_failed(error)
+                self.note_failure(error)
                 if _home_is_gone():
-                    say("the home was removed: the supervisor exits")
+                    log("the home was removed: the supervisor exits")
                     sys.exit(1)
                 time.sleep(1.0)
 
-    def has_failed(self, error: StorageError) -> None:
+    def note_failure(self, error: StorageError) -> None:
         """A connection that met more than a full disk may be good for nothing any more: SQLite keeps it read-only
         where the home was moved, or where a file beside the database could not be made for a moment."""
-        if error.message != self._said:
-            self._said = error.message
-            say(f"will try again: {error.message}")
+        if error.message != self._last_message:
+            self._last_message = error.message
+            log(f"will try again: {error.message}")
         if not isinstance(error, (DatabaseBusy, DatabaseFull)) and self._conn is not None:
             self._conn.close()
             self._conn = None
@@ -78,7 +78,7 @@ def _home_is_gone() -> bool:
     return Path().stat().st_nlink == 0
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Into the supervisor's own log."""
     try:
         os.write(2, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode("utf-8", "replace"))

@@ -44,7 +44,7 @@ class Exit:
 
 
 def read_exit(attempt: AttemptFolder) -> Exit | None:
-    table = preallocated_record.look(attempt.exit)
+    table = preallocated_record.read(attempt.exit)
     try:
         return Exit(**table) if table else None
     except TypeError:
@@ -82,27 +82,27 @@ class Start:
     memory_limit_mib: int | None = None
 
 
-def stand(start: Start, opening: int, keep: int) -> None:
-    """The gate's whole life, in the forked child; never returns. `keep` is the worker lock, handed on."""
+def run_gate(start: Start, opening: int, worker_lock: int) -> None:
+    """The gate's whole life, in the forked child; never returns. `worker_lock` is the worker lock, handed on."""
     try:
-        _stand(start, opening, keep)
+        _run_gate(start, opening, worker_lock)
     finally:  # whatever went wrong, this copy of the supervisor must not go on as a second one
         os._exit(COULD_NOT_START)
 
 
-def _stand(start: Start, opening: int, keep: int) -> None:
+def _run_gate(start: Start, opening: int, worker_lock: int) -> None:
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     # O_APPEND and a file, not a pipe: no death of an owner can block the worker or end it by SIGPIPE.
     try:
         out = _open_log(start.log)
     except OSError as error:
-        _fill_exit(start, code=COULD_NOT_START, why=f"cannot write the worker's log: {error.strerror}")
+        _write_exit(start, code=COULD_NOT_START, why=f"cannot write the worker's log: {error.strerror}")
         os._exit(COULD_NOT_START)
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    low, high = sorted((opening, keep))
+    low, high = sorted((opening, worker_lock))
     for first, end in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
         os.closerange(first, end)
     for number in SURVIVED:
@@ -113,26 +113,26 @@ def _stand(start: Start, opening: int, keep: int) -> None:
     try:
         start.attempt.mark_begun()
     except OSError as error:
-        _fill_exit(start, code=COULD_NOT_START, why=f"cannot mark the attempt as begun: {error.strerror}")
+        _write_exit(start, code=COULD_NOT_START, why=f"cannot mark the attempt as begun: {error.strerror}")
         os._exit(COULD_NOT_START)
-    own_mib = host_memory_mib([os.getpid()]) or 0.0
+    gate_mib = host_memory_mib([os.getpid()]) or 0.0
     try:
         worker = fork_patiently(tries=_FORK_TRIES)
     except OSError as error:
-        _fill_exit(start, code=COULD_NOT_START, why=f"cannot create the worker process: {error.strerror}")
+        _write_exit(start, code=COULD_NOT_START, why=f"cannot create the worker process: {error.strerror}")
         os._exit(COULD_NOT_START)
     if worker == 0:
-        _become(start, keep)
+        _exec_worker(start, worker_lock)
     _, status, used = os.wait4(worker, 0)
     code = os.waitstatus_to_exitcode(status)
     # Until its exec the worker was a copy of us: a peak no larger than that says nothing of it.
-    peak_mib = used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > own_mib + 1 else None
-    _fill_exit(start, code=code, peak_mib=peak_mib)
+    peak_mib = used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > gate_mib + 1 else None
+    _write_exit(start, code=code, peak_mib=peak_mib)
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _fill_exit(start: Start, *, code: int, peak_mib: float | None = None, why: str | None = None) -> None:
-    left = Exit(
+def _write_exit(start: Start, *, code: int, peak_mib: float | None = None, why: str | None = None) -> None:
+    exit_record = Exit(
         code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
         at=start.began.wall_now(),
@@ -142,7 +142,7 @@ def _fill_exit(start: Start, *, code: int, peak_mib: float | None = None, why: s
     )
     while True:
         try:
-            preallocated_record.fill(start.attempt.exit, asdict(left))
+            preallocated_record.fill(start.attempt.exit, asdict(exit_record))
             return
         except OSError as error:
             # Nobody else knows how the worker left: a disk that refuses writes for a while must not lose it.
@@ -174,15 +174,15 @@ def _open_log(path: Path) -> int:
     return out
 
 
-def _become(start: Start, keep: int) -> None:
+def _exec_worker(start: Start, worker_lock: int) -> None:
     try:
         for number in (*SURVIVED, *_PYTHON_IGNORES):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.set_inheritable(keep, True)
+        os.set_inheritable(worker_lock, True)
         if start.mark is not None:
             set_mark(start.mark)
-        _prefer_as_victim()
+        _prefer_for_oom_killer()
         if start.memory_limit_mib is not None:
             _limit_memory(start.memory_limit_mib)
         os.umask(start.umask)
@@ -199,14 +199,14 @@ def _become(start: Start, keep: int) -> None:
 
 def _limit_memory(mib: int) -> None:
     """Of what a process may write to. A limit of addresses would count what libraries only reserve."""
-    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    wanted = mib << 20
-    limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    hard_limit = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    requested = mib << 20
+    limit = requested if hard_limit == resource.RLIM_INFINITY else min(requested, hard_limit)
     # Only the soft one: a worker that ran out lifts it, or it could not even say so.
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard_limit))
 
 
-def _prefer_as_victim() -> None:
+def _prefer_for_oom_killer() -> None:
     """When host memory runs out the kernel should take the worker, not the supervisor that records it."""
     try:
         Path("/proc/self/oom_score_adj").write_text("500")

@@ -33,13 +33,13 @@ NOT_ENDED = "it had not ended when it was {}"
 _STAGED = ".importing-"
 
 
-def origin(kind: str, source: Path, **told: Any) -> dict[str, Any]:
+def origin(kind: str, source: Path, **details: Any) -> dict[str, Any]:
     """Body of the event that marks a run as imported; None is unknown."""
     try:
-        on = socket.gethostname()
+        host = socket.gethostname()
     except OSError:
-        on = None
-    return {"kind": kind, "source": str(source), "by": f"kgops {__version__}", "on": on, **told}
+        host = None
+    return {"kind": kind, "source": str(source), "by": f"kgops {__version__}", "on": host, **details}
 
 
 def host_of(environment: Any) -> str | None:
@@ -53,27 +53,31 @@ def put_record(
     home: Home,
     conn: Connection,
     rows: Rows,
-    marked: dict[str, Any],
+    import_mark: dict[str, Any],
     bring: Callable[[RunFolder], None] = lambda _: None,
 ) -> int:
     """The number of the new run; `bring` puts what it has of files into its folder."""
-    rows = _ended(_marked(rows, marked))
+    rows = _with_ended_state(_with_import_mark(rows, import_mark))
     for artifact in rows.tables["artifact"]:
         path = PurePosixPath(artifact["path"])
         if path.is_absolute() or ".." in path.parts:
-            raise BadInput(f"{marked['source']}: artifact {artifact['path']!r:.80} is outside the run's folder")
+            raise BadInput(
+                f"{import_mark['source']}: artifact {artifact['path']!r:.80} is outside the run's folder"
+            )
     if trouble := misfit(rows):
-        raise BadInput(f"{marked['source']}: {trouble}")
+        raise BadInput(f"{import_mark['source']}: {trouble}")
     with staging(home) as folder:
         _write_record(folder, rows)
         bring(folder)
-        return enter(home, conn, folder, rows.run, lambda c, name, n: _put_in(c, rows, name, n, marked))
+        return enter(
+            home, conn, folder, rows.run, lambda c, name, n: _insert_rows(c, rows, name, n, import_mark)
+        )
 
 
 def _write_record(folder: RunFolder, rows: Rows) -> None:
     """What the folder of an imported run says: enough to make its rows again."""
-    for one in (folder.attempts, folder.results):
-        one.mkdir(mode=0o700, exist_ok=True)
+    for subfolder in (folder.attempts, folder.results):
+        subfolder.mkdir(mode=0o700, exist_ok=True)
     write_durably(folder.record, "".join(write_runs(iter([rows]))).encode())
     write_json(folder.plan, rows.spec["plan"])
     write_json(folder.environment, rows.spec["environment"])
@@ -91,10 +95,10 @@ def enter(
     """The staged folder gets a number and its name, and its rows, by `put(conn, name, number)`."""
     with ExitStack() as until_committed, transaction(conn):
         number = max(runs.next_number(conn), pending.highest_number(home) + 1)
-        while (name := _free(home, folder_name(number, run["workload"], run["label"]))) is None:
+        while (name := _unused_name(home, folder_name(number, run["workload"], run["label"]))) is None:
             number += 1
         until_committed.enter_context(pending.announce(home, name, "launch"))
-        until_committed.push(lambda kind, *_: _take_back(kind, home.runs / name, staged.path))
+        until_committed.push(lambda kind, *_: _undo_rename(kind, home.runs / name, staged.path))
         staged.path.rename(home.runs / name)
         sync_folder(home.runs)
         put(conn, name, number)
@@ -140,37 +144,37 @@ def _sweep(home: Home) -> None:
             os.close(lock)
 
 
-def _free(home: Home, name: str) -> str | None:
+def _unused_name(home: Home, name: str) -> str | None:
     """A folder whose row was lost may have the name."""
     return None if (home.runs / name).exists() else name
 
 
-def _take_back(kind: type[BaseException] | None, folder: Path, staged: Path) -> None:
+def _undo_rename(kind: type[BaseException] | None, folder: Path, staged: Path) -> None:
     """Unless it was entered, or nobody knows whether it was: the next command goes by what it finds."""
     if kind is not None and not issubclass(kind, CommitUnknown) and folder.is_dir():
         folder.rename(staged)
 
 
-def _put_in(conn: Connection, rows: Rows, name: str, number: int, marked: dict[str, Any]) -> None:
+def _insert_rows(conn: Connection, rows: Rows, name: str, number: int, import_mark: dict[str, Any]) -> None:
     try:
         transfer.insert_rows(conn, rows, folder=name, number=number)
     except ValueError as error:
-        raise BadInput(f"{marked['source']}: {error}") from error
+        raise BadInput(f"{import_mark['source']}: {error}") from error
 
 
-def _marked(rows: Rows, marked: dict[str, Any]) -> Rows:
-    event = {"attempt": 0, "at": time.time(), "kind": IMPORTED, "body": marked}
+def _with_import_mark(rows: Rows, import_mark: dict[str, Any]) -> Rows:
+    event = {"attempt": 0, "at": time.time(), "kind": IMPORTED, "body": import_mark}
     return rows._replace(tables={**rows.tables, "event": [*rows.tables["event"], event]})
 
 
-def _ended(rows: Rows) -> Rows:
+def _with_ended_state(rows: Rows) -> Rows:
     """Whatever became of it elsewhere, here nothing of it goes on."""
     if rows.run["state"] in ENDED:
         return rows
     reason = NOT_ENDED.format(f"exported ({rows.run['state']})")
     attempts = [
-        {**made, "outcome": made["outcome"] or "interrupted", "reason": made["reason"] or reason}
-        for made in rows.tables["attempt"]
+        {**attempt, "outcome": attempt["outcome"] or "interrupted", "reason": attempt["reason"] or reason}
+        for attempt in rows.tables["attempt"]
     ]
     ended = {**rows.run, "state": "interrupted", "reason": reason}
     return rows._replace(run=ended, tables={**rows.tables, "attempt": attempts})

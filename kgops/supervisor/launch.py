@@ -56,15 +56,17 @@ def launch(
             f"the disk failed while the run was accepted: {error.message}",
             "`kgops runs` shows whether it was accepted, once the disk works again",
         ) from error
-    _start_what_may(home, conn, number, "accepted", say)
+    _dispatch_queue(home, conn, number, "accepted", say)
     return number
 
 
-def _start_what_may(home: Home, conn: Connection, number: int, what: str, say: Callable[[str], None]) -> None:
+def _dispatch_queue(
+    home: Home, conn: Connection, number: int, event: str, say: Callable[[str], None]
+) -> None:
     try:
         queue.dispatch(home, conn)
     except (StorageError, KgopsError, OSError) as error:
-        say(f"run {number} is {what} but not started yet: {error}; the next kgops command tries again")
+        say(f"run {number} is {event} but not started yet: {error}; the next kgops command tries again")
 
 
 def child_command(job: Job) -> list[str]:
@@ -91,30 +93,32 @@ def must_be_possible(job: Job) -> Path:
     if WORKLOADS[job.workload].module is None:
         _must_be_startable(_commands(job)[0][0], cwd)
     _must_have_inputs(job, cwd)
-    _must_have_place(job)
+    _must_have_cluster(job)
     _must_have_gpu(job)
-    _must_have_torch_for_it(job)
+    _must_have_cuda_torch(job)
     _must_not_limit_a_gpu(job)
     return cwd
 
 
 def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Planned]) -> int:
     job = planned.job
-    command, shown = _commands(job)
+    command, masked_command = _commands(job)
     cwd = must_be_possible(job)
-    masked = _masked(job, shown, cwd)
+    masked_job = _masked(job, masked_command, cwd)
     environment = describe_environment(for_worker(planned.environment, os.environ))
     with ExitStack() as until_committed, transaction(conn):
         number = max(
             runs.next_number(conn), pending.highest_number(home) + 1, pending.highest_folder(home) + 1
         )
         name = folder_name(number, job.workload, job.label)
-        plan = _plan(number, planned, shown, cwd)
-        plan = replace(plan, by_gpu={uuid: _of_gpu(one) for one in each for uuid in one.uuids})
+        plan = _plan(number, planned, masked_command, cwd)
+        plan = replace(
+            plan, by_gpu={uuid: _plan_of_gpu(gpu_plan) for gpu_plan in each for uuid in gpu_plan.uuids}
+        )
         # The marker outlives the transaction: killed before the commit, the folder is the record.
         until_committed.enter_context(pending.announce(home, name, "launch"))
         private = Private(command, dict(os.environ), guard_files(), str(cwd))
-        until_committed.enter_context(_folder_made(home, name, masked, plan, private, environment))
+        until_committed.enter_context(_new_folder(home, name, masked_job, plan, private, environment))
         runs.add(
             conn,
             number=number,
@@ -128,14 +132,14 @@ def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Plann
             reserved_mib=plan.reserved_mib,
             exclusive=plan.exclusive,
             predicted_mib=plan.predicted_mib,
-            spec=runs.RunSpec(masked.as_table(), as_table(plan), environment),
+            spec=runs.RunSpec(masked_job.as_table(), as_table(plan), environment),
         )
     return number
 
 
 def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
     job = planned.job
-    below, skipped = fallbacks_below(planned)
+    fallbacks, skipped = fallbacks_below(planned)
     is_command = WORKLOADS[job.workload].module is None
     return Plan(
         number=number,
@@ -160,9 +164,9 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         attempt_settings=(
             attempt_settings(job.settings.get("on_oom") or {})
             if is_command
-            else [{}, *(fallback.settings for fallback in below)]
+            else [{}, *(fallback.settings for fallback in fallbacks)]
         ),
-        fallbacks=[fallback.as_table() for fallback in below],
+        fallbacks=[fallback.as_table() for fallback in fallbacks],
         skipped=[one.as_table() for one in skipped],
         last_resort=None if is_command else last_resort(job),
         memory_limit_mib=job.limits.memory_mib,
@@ -174,17 +178,17 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
     )
 
 
-def _of_gpu(planned: Planned) -> dict[str, Any]:
+def _plan_of_gpu(planned: Planned) -> dict[str, Any]:
     """What of a plan depends on the GPU."""
-    below, skipped = fallbacks_below(planned)
+    fallbacks, skipped = fallbacks_below(planned)
     return {
         "job": planned.job.as_table(),
         "profile": planned.job.profile,
         "reserved_mib": planned.reserved_mib,
         "predicted_mib": planned.predicted_mib,
         "forecast": planned.forecast(),
-        "attempt_settings": [{}, *(fallback.settings for fallback in below)],
-        "fallbacks": [fallback.as_table() for fallback in below],
+        "attempt_settings": [{}, *(fallback.settings for fallback in fallbacks)],
+        "fallbacks": [fallback.as_table() for fallback in fallbacks],
         "skipped": [one.as_table() for one in skipped],
         "last_resort": last_resort(planned.job),
         "choices": [choice.as_table() for choice in planned.choices],
@@ -193,7 +197,7 @@ def _of_gpu(planned: Planned) -> dict[str, Any]:
 
 
 @contextmanager
-def _folder_made(
+def _new_folder(
     home: Home, name: str, job: Job, plan: Plan, private: Private, environment: dict[str, Any]
 ) -> Iterator[None]:
     """Whole under its name, or not there: it is made beside and renamed. Taken back where the body fails: a job that
@@ -285,29 +289,31 @@ def _working_folder(job: Job) -> Path:
 
 def _must_be_startable(program: str, cwd: Path) -> None:
     """A misspelt command is a mistake to tell now, not a failed run to find later."""
-    found = shutil.which(cwd / program) if "/" in program else shutil.which(program)
-    if found is None:
+    path = shutil.which(cwd / program) if "/" in program else shutil.which(program)
+    if path is None:
         raise Usage(f"program {program!r} not found", "check its name, or give its full path")
 
 
 def _must_have_inputs(job: Job, cwd: Path) -> None:
     """The same for a misspelt file."""
     workload = WORKLOADS[job.workload]
-    wanted = [(key, "file", Path.is_file) for key in workload.inputs]
-    wanted += [(key, "folder", Path.is_dir) for key in workload.folders]
-    for key, what, is_there in wanted:
-        table, _, inner = key.rpartition(".")
-        named = ((job.settings[table] or {}) if table else job.settings).get(inner)
-        if named and not is_there(cwd / named):
-            raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / named}", "check the path")
+    inputs = [(key, "file", Path.is_file) for key in workload.inputs]
+    inputs += [(key, "folder", Path.is_dir) for key in workload.folders]
+    for key, what, exists in inputs:
+        table, _, name = key.rpartition(".")
+        value = ((job.settings[table] or {}) if table else job.settings).get(name)
+        if value and not exists(cwd / value):
+            raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / value}", "check the path")
 
 
-def _must_have_place(job: Job) -> None:
+def _must_have_cluster(job: Job) -> None:
     """A cluster that cannot be reached from here is told now, not by a failed run."""
     if job.on.where is None:
         return
     if WORKLOADS[job.workload].module is None:
-        raise Usage("--on is for kgops workloads, not for your own commands", "write an sbatch script, or omit --on")
+        raise Usage(
+            "--on is for kgops workloads, not for your own commands", "write an sbatch script, or omit --on"
+        )
     if job.on.where == "slurm":
         if shutil.which("sbatch") is None:
             raise Usage(
@@ -319,10 +325,10 @@ def _must_have_place(job: Job) -> None:
 
 def _must_have_gpu(job: Job) -> None:
     """Whoever names a GPU wants that GPU: without it nothing is started on the CPU instead."""
-    wanted = job.gpu.wanted
-    if wanted is None and job.gpu.memory_mib is None:
+    requested = job.gpu.wanted
+    if requested is None and job.gpu.memory_mib is None:
         return
-    ask = WantedGpus.read(wanted)
+    request = WantedGpus.read(requested)
     from kgops.gpus import nvml
 
     opened = nvml.open_nvml()
@@ -333,13 +339,13 @@ def _must_have_gpu(job: Job) -> None:
     finally:
         opened.close()
     known = [name for gpu in gpus for name in (str(gpu.index), gpu.uuid)]
-    missing = (ask.named or frozenset()).difference(known)
-    if not known or missing or not any(queue.includes(ask, gpu) for gpu in gpus):
-        wanted = ", ".join(sorted(missing)) or wanted
-        raise Usage(f"this machine has no GPU {wanted or 'at all'}", "`kgops doctor` lists its GPUs")
+    absent = (request.named or frozenset()).difference(known)
+    if not known or absent or not any(queue.includes(request, gpu) for gpu in gpus):
+        requested = ", ".join(sorted(absent)) or requested
+        raise Usage(f"this machine has no GPU {requested or 'at all'}", "`kgops doctor` lists its GPUs")
 
 
-def _must_have_torch_for_it(job: Job) -> None:
+def _must_have_cuda_torch(job: Job) -> None:
     """Whoever names a GPU is not given the CPU: a worker of ours has whatever the installed torch can use."""
     if WORKLOADS[job.workload].module is None or job.on.where is not None or gpu_asked(job) is None:
         return
@@ -397,7 +403,7 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
         ) from error
     finally:
         os.close(lock)
-    _start_what_may(home, conn, number, "resumed", say)
+    _dispatch_queue(home, conn, number, "resumed", say)
 
 
 def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:

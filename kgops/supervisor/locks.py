@@ -11,10 +11,10 @@ from pathlib import Path
 
 from kgops.jobs.files import NotAFile, open_regular
 
-_PATIENCE_S = 0.05  # longer than another process looks at a lock, far shorter than anybody holds one
+_RETRY_S = 0.05  # longer than another process looks at a lock, far shorter than anybody holds one
 
 
-def take(path: Path, *, patience_s: float = _PATIENCE_S) -> int | None:
+def take(path: Path, *, patience_s: float = _RETRY_S) -> int | None:
     """An open file that holds the lock, or None where somebody else does. Close it to let go.
 
     NotAFile where something else stands there; any other OSError says nothing about who holds the lock.

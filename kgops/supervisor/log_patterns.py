@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-_LONGEST = 2000  # of a line that is searched: a person's pattern may be slow on long ones
+_MAX_LINE = 2000  # of a line that is searched: a person's pattern may be slow on long ones
 CPU_LIMIT_S = 2.0  # of CPU time for a mebibyte of log; ordinary patterns take some 50 ms
 
 
@@ -21,7 +21,7 @@ class TooSlow(Exception):
 
 
 @contextmanager
-def estimate(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
+def cpu_limit(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
     """Raises TooSlow in the body once it has used so much CPU time. For the main thread, which alone gets signals."""
 
     def stop(number: int, frame: object) -> None:
@@ -65,11 +65,11 @@ class LogPatterns:
         return bool(self._progress or self._metric)
 
     def progress(self, line: str) -> Progress | None:
-        found = self._progress.search(line[:_LONGEST]) if self._progress else None
-        if found is None:
+        match = self._progress.search(line[:_MAX_LINE]) if self._progress else None
+        if match is None:
             return None
-        named = found.groupdict()
-        groups = found.groups()
+        named = match.groupdict()
+        groups = match.groups()
         done = _number(named.get("done") if "done" in named else groups[0] if groups else None)
         total = _number(named.get("total") if "total" in named else groups[1] if len(groups) > 1 else None)
         return None if done is None else Progress(done, total)
@@ -78,18 +78,18 @@ class LogPatterns:
         """(name, value, step) of every metric on the line; step None where the line does not say."""
         if self._metric is None:
             return []
-        out = []
-        for found in self._metric.finditer(line[:_LONGEST]):
-            named = found.groupdict()
+        metrics = []
+        for match in self._metric.finditer(line[:_MAX_LINE]):
+            named = match.groupdict()
             step = _number(named.pop("step", None))
             if "name" in named and "value" in named:
                 named = {str(named["name"]): named["value"]}
             elif not named:
-                named = {"metric": found.group(1) if found.re.groups else found.group(0)}
-            out += [
+                named = {"metric": match.group(1) if match.re.groups else match.group(0)}
+            metrics += [
                 (name, value, step) for name, text in named.items() if (value := _number(text)) is not None
             ]
-        return out
+        return metrics
 
 
 def _number(text: str | None) -> float | None:

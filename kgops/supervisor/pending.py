@@ -39,7 +39,7 @@ __all__ = [
 Work = Literal["launch", "resume", "delete"]
 _SUFFIXES: dict[str, Work] = {".new": "launch", ".resume": "resume", ".delete": "delete"}
 # Somebody who settles may hold a fresh marker's lock for a moment, since it looked abandoned.
-_PATIENCE_S = 10.0
+_LOCK_WAIT_S = 10.0
 _NUMBERED = re.compile(r"(?:\.new-)?([0-9]{4,12})-")
 
 
@@ -61,7 +61,7 @@ class Abandoned:
 def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
     """The marker stands while the work goes on, and stays if the work does not come to its end."""
     path = home.pending / (folder + _suffix(work))
-    lock = locks.take(path, patience_s=_PATIENCE_S)
+    lock = locks.take(path, patience_s=_LOCK_WAIT_S)
     if lock is None:
         raise Unavailable(f"{path} is locked by another process", "try again in a moment")
     try:
@@ -74,10 +74,10 @@ def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
 
 def move_here(home: Home, folder: str) -> Path:
     """Where the run's folder is from now on, until it is deleted. Its supervisor's lock must be held."""
-    there = home.pending / (folder + _suffix("delete"))
-    (home.runs / folder).rename(there)
+    target = home.pending / (folder + _suffix("delete"))
+    (home.runs / folder).rename(target)
     _sync_both(home)  # before its row goes: a power cut must not leave a folder without one
-    return there
+    return target
 
 
 def move_back(home: Home, folder: str) -> None:
@@ -132,26 +132,26 @@ def highest_folder(home: Home) -> int:
 
 def folders_past_the_record(home: Home, conn: Connection, *, at_most: int = 5) -> list[str]:
     """Folders of numbers that the database has not given yet: it was lost, or an older one was put in its place."""
-    free = runs.next_number(conn)
-    if highest_folder(home) < free:
+    next_number = runs.next_number(conn)
+    if highest_folder(home) < next_number:
         return []
     lost = [
         name
         for name in _names(home.runs)
         if (number := number_of(name)) is not None
-        and number >= free
+        and number >= next_number
         and not (home.pending / (name + _suffix("launch"))).exists()
     ]
     return sorted(lost)[:at_most]
 
 
 def _highest(folder: Path) -> int:
-    found = (_NUMBERED.match(name) for name in _names(folder))
-    return max((int(match[1]) for match in found if match), default=0)
+    matches = (_NUMBERED.match(name) for name in _names(folder))
+    return max((int(match[1]) for match in matches if match), default=0)
 
 
 def _suffix(work: Work) -> str:
-    return next(suffix for suffix, meant in _SUFFIXES.items() if meant == work)
+    return next(suffix for suffix, kind in _SUFFIXES.items() if kind == work)
 
 
 def _names(folder: Path) -> list[str]:

@@ -65,8 +65,8 @@ class Plan:
         return bool(self.progress_regex or self.metric_regex)
 
     def settings(self, out_of_memory_so_far: int) -> dict[str, Any]:
-        known = self.attempt_settings
-        return known[min(out_of_memory_so_far, len(known) - 1)] if known else {}
+        settings = self.attempt_settings
+        return settings[min(out_of_memory_so_far, len(settings) - 1)] if settings else {}
 
     def fallbacks_left(self, out_of_memory_so_far: int) -> int:
         return max(len(self.attempt_settings) - 1 - out_of_memory_so_far, 0)
@@ -84,13 +84,13 @@ class Private:
 
 def write_plan(folder: RunFolder, plan: Plan, private: Private) -> None:
     write_json(folder.plan, as_table(plan))
-    told = {
+    table = {
         "command": private.command,
         "environment": private.environment,
         "umask": private.umask,
         "cwd": private.cwd,
     }
-    write_json(folder.private, told)
+    write_json(folder.private, table)
 
 
 def as_table(plan: Plan) -> dict[str, Any]:
@@ -129,8 +129,8 @@ def needs_of(plans: dict[str, dict[str, Any]]) -> dict[str, int | None]:
 def take_plan(conn: Connection, number: int, chosen: dict[str, Any]) -> None:
     """The row has from now on what was planned for the GPU that the run got."""
     spec = runs.spec(conn, number)
-    told = {name: value for name, value in chosen.items() if name != "job"}
-    runs.replan(conn, number, job=chosen["job"], plan={**spec.plan, **told})
+    values = {name: value for name, value in chosen.items() if name != "job"}
+    runs.replan(conn, number, job=chosen["job"], plan={**spec.plan, **values})
 
 
 def write_as_given(conn: Connection, folder: RunFolder, plan: Plan) -> None:

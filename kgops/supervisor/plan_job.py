@@ -30,18 +30,20 @@ from storage.database import Connection
 
 __all__ = [
     "Planned",
+    "describe_changes",
     "known_of",
     "plan",
+    "process_sample",
     "refuse_what_cannot_fit",
     "remembered_in",
-    "seen_of",
-    "told",
 ]
 
 # What an option does to results, in words.
 _MIB = 1 << 20
-_CUDA_BUILD = 4  # times the start of a build for the CPU alone; the first run here tells how much it is
-COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
+_CUDA_START_FACTOR = (
+    4  # times the start of a build for the CPU alone; the first run here tells how much it is
+)
+MAX_TRIPLE_BYTES = 40 << 20  # bytes of triples: some seven seconds, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Planned:
     environment: Mapping[str, str] = field(default_factory=dict)  # of its profile, for the worker
     uuids: tuple[str, ...] = ()  # of the GPUs here that it is for
     resolved: Job | None = None  # before the planner chose anything
-    picked: bool = False  # its profile, by its GPU: nobody named one
+    profile_from_gpu: bool = False  # its profile, by its GPU: nobody named one
 
     @property
     def best(self) -> Candidate | None:
@@ -132,7 +134,7 @@ def plan(
     planned = _plan(resolved, home, conn, target, thorough=thorough)
     gpus = len(gpus_here()) if planned.job.options.get("devices") == "all" else None
     applied = as_applied(planned.job, planned.choices, planned.target.facts, gpus=gpus)
-    most = None if thorough else COUNTED_BEFORE_A_START
+    most = None if thorough else MAX_TRIPLE_BYTES
     disk = disk_plan(
         planned.job,
         planned.suggestion,
@@ -151,36 +153,38 @@ def _plan(
 ) -> Planned:
     job = resolved.job
     if WORKLOADS[job.workload].module is None:
-        return Planned(job, resolved.choices, processor(), unknown="kgops has no memory model for your own commands")
+        return Planned(
+            job, resolved.choices, processor(), unknown="kgops has no memory model for your own commands"
+        )
     if job.on.where == "slurm" and target is None:
-        where = "the node is unknown until Slurm starts the job"
-        return Planned(job, resolved.choices, processor(), unknown=where)
+        reason = "the node is unknown until Slurm starts the job"
+        return Planned(job, resolved.choices, processor(), unknown=reason)
     on = target or target_of_job(gpu_asked(job), device_of(job))
     known = known_of(conn, on, job)
     remembered = remembered_in(home, "counts.json")
-    subject = subject_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
+    subject = subject_of(job, remembered, most_bytes=None if thorough else MAX_TRIPLE_BYTES)
     if isinstance(subject, str):
         return Planned(
-            job, resolved.choices, on, unknown=subject, process=_of_worker(job, on, known, remembered)
+            job, resolved.choices, on, unknown=subject, process=_process_of_worker(job, on, known, remembered)
         )
     suggestion = suggest(subject, on, known, resolved.environment, thorough=thorough)
     if suggestion is None:
         return Planned(job, resolved.choices, on, unknown="kgops has no memory model for this job")
-    changes, own = suggestion.best.changes, suggestion.best.estimate.process
+    changes, process = suggestion.best.changes, suggestion.best.estimate.process
     return Planned(
         replace(job, options={**job.options, **changes}),
-        (*_kept(resolved.choices, changes), *_chosen(resolved.choices, suggestion)),
+        (*_unchanged_choices(resolved.choices, changes), *_planner_choices(resolved.choices, suggestion)),
         on,
         suggestion,
-        process=_process_table(known, on, 0 if own is None else own.data + own.mapped),
+        process=_process_table(known, on, 0 if process is None else process.data + process.mapped),
     )
 
 
-def _of_worker(job: Job, on: Target, known: Known, remembered: Path | None) -> dict[str, Any] | None:
+def _process_of_worker(job: Job, on: Target, known: Known, remembered: Path | None) -> dict[str, Any] | None:
     """Where tensors are counted only by the worker: what its process will take beside them."""
     if job.workload != "train":
         return None
-    counts = counts_of(job.settings, remembered, most_bytes=COUNTED_BEFORE_A_START) or Counts(0, 0, 0)
+    counts = counts_of(job.settings, remembered, most_bytes=MAX_TRIPLE_BYTES) or Counts(0, 0, 0)
     triples = counts.train + counts.valid + counts.test
     return _process_table(known, on, data_bytes("train", counts.entities, triples))
 
@@ -205,38 +209,42 @@ def remembered_in(home: Home, name: str) -> Path | None:
 
 def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
     """What runs on this GPU, or on this machine's CPU, have shown so far."""
-    seen = predictions.newest(conn, on=_name(target)) if conn is not None else []
+    forecasts = predictions.newest(conn, on=_name(target)) if conn is not None else []
     workload = job.workload
-    paces = [
-        time_corrections.Measured(one.modelled_s, one.measured_s)
-        for one in seen
-        if one.workload == workload and one.modelled_s and one.measured_s
+    times = [
+        time_corrections.Measured(forecast.modelled_s, forecast.measured_s)
+        for forecast in forecasts
+        if forecast.workload == workload and forecast.modelled_s and forecast.measured_s
     ]
-    known = Known(pace=time_corrections.pace_of(paces))
+    known = Known(pace=time_corrections.pace_of(times))
     if target.on_gpu:
-        pairs = ((one.predicted_mib, one.measured_mib) for one in seen)
+        pairs = ((forecast.predicted_mib, forecast.measured_mib) for forecast in forecasts)
         return replace(
             known, correction=corrections.learn(corrections.Pair(p, m) for p, m in pairs if p and m)
         )
-    return replace(known, process=_learned_process(job, seen))
+    return replace(known, process=_learned_process(job, forecasts))
 
 
-def _learned_process(job: Job, seen: list[predictions.Forecast]) -> ProcessModel:
-    shared_out = job.options.get("devices", 1) != 1
-    kind = kind_of(job.workload, job.settings.get("engine"), job.settings.get("model"), shared_out=shared_out)
-    model = learn_process(kind, filter(None, map(seen_of, seen)))
+def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> ProcessModel:
+    is_distributed = job.options.get("devices", 1) != 1
+    kind = kind_of(
+        job.workload, job.settings.get("engine"), job.settings.get("model"), shared_out=is_distributed
+    )
+    model = learn_process(kind, filter(None, map(process_sample, forecasts)))
     build = torch_build() if not model.samples else None
     if build is not None and build.cuda is not None:
-        return replace(model, start_mib=_CUDA_BUILD * model.start_mib)
+        return replace(model, start_mib=_CUDA_START_FACTOR * model.start_mib)
     return model
 
 
-def seen_of(one: predictions.Forecast) -> Seen | None:
+def process_sample(forecast: predictions.Forecast) -> Seen | None:
     """A run of before knows no kind, and had no other engine than ours."""
-    if one.counted_mib is None or one.libraries_mib is None or one.peak_mib is None:
+    if forecast.counted_mib is None or forecast.libraries_mib is None or forecast.peak_mib is None:
         return None
-    process = one.process or {"kind": one.workload, "data_mib": 0.0}
-    return Seen(process["kind"], one.counted_mib, process["data_mib"], one.libraries_mib, one.peak_mib)
+    process = forecast.process or {"kind": forecast.workload, "data_mib": 0.0}
+    return Seen(
+        process["kind"], forecast.counted_mib, process["data_mib"], forecast.libraries_mib, forecast.peak_mib
+    )
 
 
 def refuse_what_cannot_fit(planned: Planned) -> None:
@@ -246,36 +254,39 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
         if planned.disk is not None and not planned.disk.fits:
             raise _disk_too_small(planned.job, planned.disk)
         return
-    need = suggestion.asked.need_mib
-    room = planned.target.room_mib or 0
-    near = suggestion.nearest
+    need_mib = suggestion.asked.need_mib
+    room_mib = planned.target.room_mib or 0
+    nearest = suggestion.nearest
     smaller = "smaller frames" if planned.job.workload == "regress" else "a smaller model (--embedding-dim)"
     hint = f"no setting of the options would fit; use {smaller}"
-    if near is not None:
-        hint = f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect})"
+    if nearest is not None:
+        hint = (
+            f"{describe_changes(nearest.changes)} would need {nearest.need_mib:,.0f} MiB ({nearest.effect})"
+        )
     raise WontFit(
-        f"{planned.job.label} needs about {need:,.0f} MiB on {planned.target.title}, which has {room:,.0f} MiB",
+        f"{planned.job.label} needs about {need_mib:,.0f} MiB on {planned.target.title}, which has {room_mib:,.0f} MiB",
         f"{hint}. --force runs it anyway; `kgops suggest` shows more",
     )
 
 
 def _disk_too_small(job: Job, disk: DiskPlan) -> WontFit:
-    place = next(place for place in disk.places if not place.fits)
+    full_disk = next(full_disk for full_disk in disk.places if not full_disk.fits)
     hint = "free some disk space, or set KGOPS_HOME or the output folder to another disk"
     if disk.nearest is not None:
         change, size = disk.nearest
         hint = f"{change} would write {in_bytes(size)}"
     return WontFit(
-        f"{job.label} would write {in_bytes(disk.use.total)} and needs {in_bytes(place.need)} (with a margin of "
-        f"{DISK_MARGIN:.0%}) on the disk of {place.path}, which has {in_bytes(place.free or 0)} free",
+        f"{job.label} would write {in_bytes(disk.use.total)} and needs {in_bytes(full_disk.need)} (with a margin of "
+        f"{DISK_MARGIN:.0%}) on the disk of {full_disk.path}, which has {in_bytes(full_disk.free or 0)} free",
         f"{hint}. --force runs it anyway; `kgops suggest` shows more",
     )
 
 
-def told(changes: Mapping[str, Any]) -> str:
+def describe_changes(changes: Mapping[str, Any]) -> str:
     """`batch_size 512, gradient_checkpointing on`."""
     return ", ".join(
-        f"{name} {'on' if v is True else 'off' if v is False else v}" for name, v in changes.items()
+        f"{name} {'on' if value is True else 'off' if value is False else value}"
+        for name, value in changes.items()
     )
 
 
@@ -283,17 +294,17 @@ def _name(target: Target) -> str:
     return target.title if target.on_gpu else f"the CPU of {platform.node()}"
 
 
-def _kept(choices: tuple[Choice, ...], changes: Mapping[str, Any]) -> list[Choice]:
+def _unchanged_choices(choices: tuple[Choice, ...], changes: Mapping[str, Any]) -> list[Choice]:
     return [choice for choice in choices if choice.option not in changes]
 
 
-def _chosen(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]:
+def _planner_choices(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]:
     """What the planner took instead, for room."""
-    asked = {choice.option: choice.requested for choice in choices}
-    why = (
+    requested = {choice.option: choice.requested for choice in choices}
+    reason = (
         f"without it {suggestion.asked.need_mib:,.0f} MiB are needed, of {suggestion.target.room_mib:,.0f}"
     )
     return [
-        Choice(name, asked.get(name, "auto"), value, "planner", why)
+        Choice(name, requested.get(name, "auto"), value, "planner", reason)
         for name, value in suggestion.best.changes.items()
     ]

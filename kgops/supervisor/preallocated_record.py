@@ -15,8 +15,8 @@ from typing import Any
 from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, set_aside
 
 SIZE = 4096
-_LONGEST_REASON = 1000
-_ROOM = SIZE - 512  # for the reason: the rest of an ending, with its head, is far shorter
+_MAX_REASON = 1000
+_REASON_BYTES = SIZE - 512  # for the reason: the rest of an ending, with its head, is far shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def fill(path: Path, table: dict[str, Any]) -> None:
         os.close(fd)
 
 
-def look(path: Path) -> dict[str, Any] | None:
+def read(path: Path) -> dict[str, Any] | None:
     """None where the slot is empty, half written or missing."""
     try:
         head, _, rest = read_regular(path, at_most=SIZE).partition(b"\n")
@@ -71,14 +71,14 @@ def look(path: Path) -> dict[str, Any] | None:
 
 def write_ending(path: Path, ending: Ending) -> None:
     """A reason gives way to the room there is: in JSON a letter may take six bytes, or twelve."""
-    reason = ending.reason[:_LONGEST_REASON] if ending.reason else None
-    while reason and len(json.dumps(reason)) > _ROOM:
+    reason = ending.reason[:_MAX_REASON] if ending.reason else None
+    while reason and len(json.dumps(reason)) > _REASON_BYTES:
         reason = reason[: len(reason) * 3 // 4]
     fill(path, {**asdict(ending), "reason": reason})
 
 
 def read_ending(path: Path) -> Ending | None:
-    table = look(path)
+    table = read(path)
     try:
         return Ending(**table) if table else None
     except TypeError:

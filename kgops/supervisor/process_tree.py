@@ -14,8 +14,8 @@ from kgops.supervisor.run_folder import RunFolder
 
 
 def _identity_of(folder: RunFolder) -> str:
-    found = folder.path.stat()
-    return f"{found.st_dev:x}-{found.st_ino:x}"
+    stat = folder.path.stat()
+    return f"{stat.st_dev:x}-{stat.st_ino:x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class Tree:
 
     def gate(self) -> Identity | None:
         """As written down before the worker ran; it may be long dead. None in a copy of the folder."""
-        noted = read_table(self.folder.attempt(self.number).identity)
-        if noted.get("tag", self.tag) != self.tag:
+        table = read_table(self.folder.attempt(self.number).identity)
+        if table.get("tag", self.tag) != self.tag:
             return None
-        return processes.identity_from(noted)
+        return processes.identity_from(table)
 
     def is_alive(self) -> bool:
         """Somebody of the tree is left. The lock says so at once; only a process that closed all its
@@ -57,14 +57,14 @@ class Tree:
         """Everybody but the gate."""
         gate = self.gate()
         roots = [gate.pid] if gate is not None and gate.is_alive() else []
-        below = processes.descendants([*roots, *processes.orphans(self.tag)])
-        pids = {pid for pid in below if pid not in roots}
-        found = {who for pid in pids if (who := processes.identify(pid)) is not None}
-        found |= {who for who in processes.tagged(self.tag) if who != gate}
-        if not found and locks.is_held(self.folder.worker_lock):
+        pids_below = processes.descendants([*roots, *processes.orphans(self.tag)])
+        pids = {pid for pid in pids_below if pid not in roots}
+        members = {process for pid in pids if (process := processes.identify(pid)) is not None}
+        members |= {process for process in processes.tagged(self.tag) if process != gate}
+        if not members and locks.is_held(self.folder.worker_lock):
             # Somebody wrote over its environment; the lock it inherited still gives it away.
-            found = {who for who in processes.holders(self.folder.worker_lock) if who != gate}
-        return list(found or self._marked())
+            members = {process for process in processes.holders(self.folder.worker_lock) if process != gate}
+        return list(members or self._marked())
 
     def _marked(self) -> list[Identity]:
         """Those that closed all files, cleared their environment and left the session, when nobody knows their parent
@@ -72,17 +72,19 @@ class Tree:
         mark = read_table(self.folder.attempt(self.number).identity).get("mark")
         return processes.marked(mark) if isinstance(mark, int) and self.gate() is not None else []
 
-    def ask_to_stop(self, *, everybody: bool) -> None:
+    def ask_to_stop(self, *, whole_tree: bool) -> None:
         """SIGTERM to the worker; to all of the tree where nothing is known of what the worker passes on."""
         gate = self.gate()
-        if everybody or gate is None or not gate.is_alive():
+        if whole_tree or gate is None or not gate.is_alive():
             targets = self.members()
         else:
             targets = [
-                who for pid in processes.children(gate.pid) if (who := processes.identify(pid)) is not None
+                process
+                for pid in processes.children(gate.pid)
+                if (process := processes.identify(pid)) is not None
             ]
-        for who in targets:
-            processes.send(who, signal.SIGTERM)
+        for process in targets:
+            processes.send(process, signal.SIGTERM)
 
     def end(self, *, grace_s: float, reap: Callable[[], None] = lambda: None) -> None:
         """Returns when nobody of the tree is left. The gate goes last, since it writes down the exit.
@@ -91,18 +93,18 @@ class Tree:
         """
         members = self.members()
         if members and grace_s > 0:
-            self.ask_to_stop(everybody=True)
+            self.ask_to_stop(whole_tree=True)
             deadline = time.monotonic() + grace_s
             while self.members() and time.monotonic() < deadline:
                 reap()
                 time.sleep(0.02)
-        patience = time.monotonic() + 2.0
+        gate_deadline = time.monotonic() + 2.0
         while True:
             members = self.members()
-            for who in members:
-                processes.send(who, signal.SIGKILL)
+            for process in members:
+                processes.send(process, signal.SIGKILL)
             gate = self.gate()
-            if not members and gate is not None and gate.is_alive() and time.monotonic() > patience:
+            if not members and gate is not None and gate.is_alive() and time.monotonic() > gate_deadline:
                 processes.send(gate, signal.SIGKILL)
             reap()
             if not members and not self.is_alive():

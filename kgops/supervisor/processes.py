@@ -34,14 +34,14 @@ class Identity:
     boot: str
 
     def is_alive(self) -> bool:
-        return self.boot == boot_id() and _alive_since(self.pid) == self.started
+        return self.boot == boot_id() and _start_ticks(self.pid) == self.started
 
     def as_table(self) -> dict[str, int | str]:
         return {"pid": self.pid, "started": self.started, "boot": self.boot}
 
 
 def identify(pid: int) -> Identity | None:
-    started = _alive_since(pid)
+    started = _start_ticks(pid)
     return None if started is None else Identity(pid, started, boot_id())
 
 
@@ -63,14 +63,14 @@ def _stat(pid: int) -> list[bytes] | None:
     return raw[raw.rindex(b")") + 2 :].split()
 
 
-def _alive_since(pid: int) -> int | None:
-    found = _stat(pid)
-    return None if found is None or found[0] in (b"Z", b"X") else int(found[19])
+def _start_ticks(pid: int) -> int | None:
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def born_at(pid: int) -> float | None:
     """When the process began, by the clock of `time.time()`; to a hundredth of a second."""
-    started = _alive_since(pid)
+    started = _start_ticks(pid)
     if started is None:
         return None
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
@@ -78,15 +78,15 @@ def born_at(pid: int) -> float | None:
 
 
 def parent(pid: int) -> int | None:
-    found = _stat(pid)
-    return None if found is None else int(found[1])
+    fields = _stat(pid)
+    return None if fields is None else int(fields[1])
 
 
 def tag_of(pid: int) -> str | None:
     """The attempt that the process says it belongs to; None also where it is somebody else's to ask."""
-    mark = f"{TAG}=".encode()
-    told = next((one for one in _environment(pid) if one.startswith(mark)), None)
-    return None if told is None else told.removeprefix(mark).decode("utf-8", "surrogateescape")
+    prefix = f"{TAG}=".encode()
+    variable = next((text for text in _environment(pid) if text.startswith(prefix)), None)
+    return None if variable is None else variable.removeprefix(prefix).decode("utf-8", "surrogateescape")
 
 
 def send(who: Identity, number: int) -> bool:
@@ -98,7 +98,7 @@ def send(who: Identity, number: int) -> bool:
     except ProcessLookupError:
         return False
     try:
-        if _alive_since(who.pid) != who.started:
+        if _start_ticks(who.pid) != who.started:
             return False
         signal.pidfd_send_signal(fd, number)
         return True
@@ -110,32 +110,32 @@ def send(who: Identity, number: int) -> bool:
 
 def descendants(roots: Iterable[int]) -> list[int]:
     """The processes below `roots`, the roots included."""
-    seen: list[int] = []
-    todo = list(roots)
-    known = set(todo)
-    while todo:
-        pid = todo.pop()
-        seen.append(pid)
+    pids: list[int] = []
+    queue = list(roots)
+    listed = set(queue)
+    while queue:
+        pid = queue.pop()
+        pids.append(pid)
         for child in children(pid):
-            if child not in known:
-                known.add(child)
-                todo.append(child)
-    return seen
+            if child not in listed:
+                listed.add(child)
+                queue.append(child)
+    return pids
 
 
 def children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names only; this runs every tick
     except (FileNotFoundError, ProcessLookupError):
-        return found
+        return pids
     for task in tasks:
         try:
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:  # noqa: PTH123
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return found
+    return pids
 
 
 def is_supervisor(pid: int) -> bool:
@@ -146,19 +146,21 @@ def is_supervisor(pid: int) -> bool:
 def supervisors(home: Path, number: int) -> list[Identity]:
     """Processes that were started as the supervisor of run `number` of this home, and their gates, which are copies of
     them. Reads all of /proc: for where the lock cannot tell."""
-    found = []
+    supervisors = []
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         variables = _environment(int(entry))
         if f"{SUPERVISOR}={number}".encode() in variables and _is_home(variables, home):
-            who = identify(int(entry))
-            found += [who] if who else []
-    return found
+            process = identify(int(entry))
+            supervisors += [process] if process else []
+    return supervisors
 
 
 def _is_home(variables: list[bytes], home: Path) -> bool:
-    path = next((one.partition(b"=")[2] for one in variables if one.startswith(b"KGOPS_HOME=")), b"")
+    path = next(
+        (variable.partition(b"=")[2] for variable in variables if variable.startswith(b"KGOPS_HOME=")), b""
+    )
     try:
         return home.samefile(os.fsdecode(path))
     except OSError:
@@ -167,8 +169,8 @@ def _is_home(variables: list[bytes], home: Path) -> bool:
 
 def is_stopped(pid: int) -> bool:
     """By SIGSTOP, or by a debugger."""
-    found = _stat(pid)
-    return found is not None and found[0] in (b"T", b"t")
+    fields = _stat(pid)
+    return fields is not None and fields[0] in (b"T", b"t")
 
 
 def orphans(tag: str) -> list[int]:
@@ -176,7 +178,7 @@ def orphans(tag: str) -> list[int]:
     every file and cleared their environment. Without those of a run that was started inside the run."""
     if not is_supervisor(os.getpid()):
         return []
-    found = []
+    pids = []
     for pid in children(os.getpid()):
         variables = _environment(pid)
         if not variables:  # cleared, or just between two programs
@@ -187,31 +189,31 @@ def orphans(tag: str) -> list[int]:
             [],
             [f"{TAG}={tag}".encode()],
         ):
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
 def tagged(tag: str) -> list[Identity]:
     """Every process that carries the attempt's tag, wherever it has gone: found by reading all of /proc."""
     wanted = f"{TAG}={tag}".encode()
-    found = []
+    processes = []
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if entry.isdigit() and int(entry) != os.getpid() and wanted in _environment(int(entry)):
-            who = identify(int(entry))
-            if who is not None:
-                found.append(who)
-    return found
+            process = identify(int(entry))
+            if process is not None:
+                processes.append(process)
+    return processes
 
 
 def new_mark() -> int | None:
     """A number for an attempt's processes that they cannot take off: see `set_mark`. None where none is left."""
     try:
-        _, most = resource.getrlimit(_MARK)
+        _, limit = resource.getrlimit(_MARK)
     except (OSError, ValueError):  # no kernel of Linux's own
         return None
-    most = _LARGEST_MARK if most == resource.RLIM_INFINITY else min(most, _LARGEST_MARK)
+    limit = _LARGEST_MARK if limit == resource.RLIM_INFINITY else min(limit, _LARGEST_MARK)
     # In the upper half of what is left: a run that is started inside this one needs a lower one.
-    return most // 2 + int.from_bytes(os.urandom(8)) % (most // 2) if most > 1 << 20 else None
+    return limit // 2 + int.from_bytes(os.urandom(8)) % (limit // 2) if limit > 1 << 20 else None
 
 
 def set_mark(mark: int) -> None:
@@ -225,7 +227,7 @@ def set_mark(mark: int) -> None:
 
 def marked(mark: int) -> list[Identity]:
     """Every process with this mark, but for supervisors of runs that were started inside this one. Asks for all."""
-    found = []
+    processes = []
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
@@ -234,16 +236,16 @@ def marked(mark: int) -> list[Identity]:
         except (OSError, ValueError):  # gone, or somebody else's
             continue
         if is_ours and not is_supervisor(int(entry)):
-            who = identify(int(entry))
-            found += [who] if who else []
-    return found
+            process = identify(int(entry))
+            processes += [process] if process else []
+    return processes
 
 
 def holders(lock: Path) -> list[Identity]:
     """Processes that hold this flock: the kernel says so beside each open file. Reads all of /proc."""
-    found = []
+    processes = []
     try:
-        wanted = lock.lstat()
+        lock_stat = lock.lstat()
     except OSError:
         return []
     for entry in os.listdir(_PROC):  # noqa: PTH208
@@ -253,15 +255,15 @@ def holders(lock: Path) -> list[Identity]:
             for fd in os.listdir(f"/proc/{entry}/fd"):  # noqa: PTH208
                 # By what it is, not by its name: a home may be reached through a symbolic link.
                 if (
-                    os.path.samestat(Path(f"/proc/{entry}/fd/{fd}").stat(), wanted)
+                    os.path.samestat(Path(f"/proc/{entry}/fd/{fd}").stat(), lock_stat)
                     and b"FLOCK  ADVISORY  WRITE" in Path(f"/proc/{entry}/fdinfo/{fd}").read_bytes()
                 ):
-                    who = identify(int(entry))
-                    found += [who] if who else []
+                    process = identify(int(entry))
+                    processes += [process] if process else []
                     break
         except OSError:  # gone, or somebody else's
             continue
-    return found
+    return processes
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -289,9 +291,9 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     """CPU time these processes and their ended children have used."""
     ticks = 0
     for pid in pids:
-        found = _stat(pid)
-        if found is not None:
-            ticks += sum(int(found[i]) for i in (11, 12, 13, 14))
+        fields = _stat(pid)
+        if fields is not None:
+            ticks += sum(int(fields[i]) for i in (11, 12, 13, 14))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -316,17 +318,17 @@ def groups_of(pid: int) -> bytes | None:
 
 def oom_kill_counter(pid: int) -> Path | None:
     """Where the kernel counts whom it killed for memory in the control group of `pid`; None where no group counts."""
-    return next((place for place in _counters(pid) if oom_kills(place) is not None), None)
+    return next((file for file in _counters(pid) if oom_kills(file) is not None), None)
 
 
 def _counters(pid: int) -> list[Path]:
     """Of either version of control groups, the nearest first."""
-    found = []
+    files = []
     for line in (groups_of(pid) or b"").decode("utf-8", "surrogateescape").splitlines():
         _, controllers, group = line.split(":", 2)
         if not controllers:
-            found.append(_GROUPS / group.lstrip("/") / "memory.events")
+            files.append(_GROUPS / group.lstrip("/") / "memory.events")
         elif "memory" in controllers.split(","):
-            found.append(_GROUPS / "memory" / group.lstrip("/") / "memory.oom_control")
+            files.append(_GROUPS / "memory" / group.lstrip("/") / "memory.oom_control")
     # In a container the path is the host's, and the root that is seen there is the group.
-    return [*found, _GROUPS / "memory.events", _GROUPS / "memory" / "memory.oom_control"]
+    return [*files, _GROUPS / "memory.events", _GROUPS / "memory" / "memory.oom_control"]

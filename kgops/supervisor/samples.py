@@ -23,22 +23,24 @@ class Sample:
     at: float
     host_mib: float | None
     gpu_mib: float | None  # on the GPU where it holds most
-    gpu_way: str | None  # how that was found: by processes, or by the GPU's memory change
+    gpu_method: str | None  # how that was found: by processes, or by the GPU's memory change
     cpu_s: float | None
 
 
 class Sampler:
     """Reads /proc for the tree below the gate, and the GPUs where the run was given one or the machine has any."""
 
-    def __init__(self, gate_pid: int, *, gpu: str | None, alone: bool, interval_s: float) -> None:
-        """`gpu`: as in its row. `alone`: the queue gives it to no other run beside this one."""
+    def __init__(self, gate_pid: int, *, gpu: str | None, exclusive: bool, interval_s: float) -> None:
+        """`gpu`: as in its row. `exclusive`: the queue gives it to no other run beside this one."""
         self.gate_pid = gate_pid
         self._gpus = None
         if gpu is not None or _DRIVER.exists():
             from kgops.gpus.processes import TreeMemory
 
             self._gpus = _start_gpus(interval_s)
-            self._memory = TreeMemory(gpu.split(",") if gpu and alone else (), processes.born_at(gate_pid))
+            self._memory = TreeMemory(
+                gpu.split(",") if gpu and exclusive else (), processes.born_at(gate_pid)
+            )
 
     def take(self) -> Sample:
         pids = [pid for pid in worker_pids(self.gate_pid) if pid != self.gate_pid]
@@ -47,7 +49,7 @@ class Sampler:
             at=time.time(),
             host_mib=processes.host_memory_mib(pids),
             gpu_mib=held.mib if held else None,
-            gpu_way=held.way if held else None,
+            gpu_method=held.way if held else None,
             cpu_s=processes.cpu_seconds(pids) if pids else None,
         )
 

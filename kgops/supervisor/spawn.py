@@ -58,7 +58,7 @@ def _spawn(home: Home, number: int, folder: RunFolder, lock: int) -> None:
     try:
         prelude = f"import sys; sys.path[:0] = {_import_path()!r}; "
         arguments = [prelude + ENTRY, str(home.path), str(number), str(lock)]
-        first = os.posix_spawn(
+        pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", "-c", _PREPARE, *arguments],
             _environment(home, number),
@@ -72,14 +72,14 @@ def _spawn(home: Home, number: int, folder: RunFolder, lock: int) -> None:
     finally:
         os.close(log)
     try:
-        _, status = os.waitpid(first, 0)
+        _, status = os.waitpid(pid, 0)
     except ChildProcessError:  # whoever started us ignores its children's ends: nothing can be known
         return
     code = os.waitstatus_to_exitcode(status)
     if code != 0:
-        known = 0 < code < 128
+        is_errno = 0 < code < 128
         raise OSError(
-            code if known else errno.ECHILD, os.strerror(code) if known else f"it ended with {code}"
+            code if is_errno else errno.ECHILD, os.strerror(code) if is_errno else f"it ended with {code}"
         )
 
 

@@ -23,7 +23,7 @@ def request_stop(folder: RunFolder, grace_s: float) -> None:
 
 def read_stop(folder: RunFolder) -> Stop | None:
     """None where nobody asked."""
-    table = preallocated_record.look(folder.stop)
+    table = preallocated_record.read(folder.stop)
     if table is None:
         return None
     try:

@@ -14,7 +14,7 @@ from kgops.supervisor.plan_file import Plan, Private
 from kgops.supervisor.run_folder import RunFolder
 
 # Who stands here for a worker that is elsewhere.
-_STAND_INS = {"slurm": "kgops.slurm.follow"}
+_CLUSTER_FOLLOWERS = {"slurm": "kgops.slurm.follow"}
 # What belongs to one run and must not reach another that is started inside it.
 RUN_VARIABLES = frozenset(
     {
@@ -52,6 +52,6 @@ def worker_environment(
         environment["CUDA_VISIBLE_DEVICES"] = gpu
     if plan.module is not None:
         # -P: the folder a person stands in must not give Python its modules.
-        module = _STAND_INS.get(plan.on or "", plan.module)
+        module = _CLUSTER_FOLLOWERS.get(plan.on or "", plan.module)
         return [sys.executable, "-P", "-m", module, str(folder.job)], environment
     return fill_in(private.command, settings), environment

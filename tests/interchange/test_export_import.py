@@ -376,7 +376,7 @@ def test_an_import_killed_before_its_rows_are_written_is_finished_by_the_next_co
     run_something(run_cli)
     assert run_cli("export", "1", "--to", "json").code == 0
     if is_folder:
-        dies_in(elsewhere, "kgops.supervisor.rebuild", "take_in", run_cli.folder(1))
+        dies_in(elsewhere, "kgops.supervisor.rebuild", "restore_run", run_cli.folder(1))
     else:
         dies_in(elsewhere, "storage.transfer", "insert_rows", tmp_path / "run-1.json")
     assert elsewhere("runs", "--json").json()[0]["label"] == "größe 🙂 = {x}"
