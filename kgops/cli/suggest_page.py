@@ -332,9 +332,9 @@ def _writing_line(planned: Planned) -> list[str]:
     if disk is None or disk.use.written < _WORTH_A_LINE:
         return []
     size = in_bytes(disk.use.written)
-    if disk.writing is None or disk.writing_s is None:
+    if disk.write_speed is None or disk.writing_s is None:
         return [f"        and writing {size}: no run has written as much here yet, so how long is not known"]
-    rate = f"{disk.writing.mib_per_s:,.0f} MiB/s, from {disk.writing.samples} runs here"
+    rate = f"{disk.write_speed.mib_per_s:,.0f} MiB/s, from {disk.write_speed.samples} runs here"
     return [f"        and {disk.writing_s:.3g} s writing {size} ({rate})"]
 
 

@@ -1,4 +1,4 @@
-"""Slurm's commands, as far as a run needs them. Texts that its versions agree on are read, never its JSON."""
+"""Calls Slurm's commands (sbatch, squeue, scancel). Parses their text, which all versions share, never their JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kgops.errors import KgopsError, Unavailable
 
 __all__ = ["NOT_OVER", "Waiting", "cancel", "end_of", "queued", "submit"]
 
-_TIMEOUT_S = 60  # a busy controller answers late
-# Of these a job comes back, or is not over yet.
+_TIMEOUT_S = 60  # a busy controller is slow
+# States of a job that has not ended, or will be requeued.
 NOT_OVER = frozenset(
     {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "RESIZING"}
 )
@@ -22,7 +22,7 @@ NOT_OVER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What squeue shows of a job: how many of its tasks are in each state, where they run, why they wait."""
+    """A job in squeue: number of tasks in each state, nodes, and reason of waiting."""
 
     states: dict[str, int]
     nodes: tuple[str, ...]
@@ -42,7 +42,7 @@ class Waiting:
 
 
 def submit(script: Path, options: Sequence[str] = ()) -> int:
-    """The number that Slurm gave it."""
+    """Submits the script and returns the Slurm job number."""
     done = _call(["sbatch", "--parsable", *options, str(script)])
     if done.returncode != 0:
         raise KgopsError(
@@ -56,7 +56,7 @@ def submit(script: Path, options: Sequence[str] = ()) -> int:
 
 
 def queued(job: int) -> Waiting | None:
-    """None once it is over; also where the controller does not know it any more."""
+    """The job in squeue; None if it has ended or the controller no longer knows it."""
     done = _call(["squeue", "--noheader", "--array", f"--jobs={job}", "--format=%T|%N|%r"])
     if done.returncode != 0:
         if "Invalid job id" in done.stderr:
@@ -73,11 +73,11 @@ def queued(job: int) -> Waiting | None:
 
 
 def end_of(job: int) -> str | None:
-    """How it ended, in Slurm's word: `NODE_FAIL`, `TIMEOUT`, …; None where nothing tells any more."""
+    """Slurm's final state: `NODE_FAIL`, `TIMEOUT`, …; None if unknown."""
     done = _call(["scontrol", "show", "job", str(job), "--oneliner"])
     states = re.findall(r"\bJobState=(\w+)", done.stdout)
     if not states:
-        # Sites without accounting have no sacct that answers.
+        # sacct fails on sites without accounting.
         done = _call(["sacct", "--parsable2", "--noheader", f"--jobs={job}", "--format=State"])
         states = re.findall(r"^(\w+)", done.stdout, re.MULTILINE) if done.returncode == 0 else []
     not_completed = [state for state in states if state != "COMPLETED"]
@@ -85,7 +85,7 @@ def end_of(job: int) -> str | None:
 
 
 def cancel(job: int, signal: str | None = None) -> None:
-    """Ends it; with a `signal` its script is asked, which answers in its own time."""
+    """Cancels the job; with `signal`, only sends it to the script."""
     options = ["--batch", f"--signal={signal}"] if signal else []
     _call(["scancel", *options, str(job)])
 

@@ -1,7 +1,7 @@
-"""`python -m kgops.slurm.follow job.toml`: stands for a worker that Slurm runs elsewhere.
+"""`python -m kgops.slurm.follow job.toml`: submits a worker to Slurm and follows it.
 
-It submits the worker, hands on what that says as if it were here, and ends as the worker ended. Killed, it leaves
-the Slurm job alone: the next attempt finds it by its mark and follows it again.
+It relays the worker's events and log, and ends with the worker's exit code. If it is killed, the Slurm job goes on
+and the next attempt follows it again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from kgops.supervisor.run_folder import RunFolder
 __all__ = ["main"]
 
 _POLL_S = 0.5  # at files
-_FIRST_QUERY_S, _LATER_QUERY_S = 1.0, 10.0  # of the controller: often at first, then as sites like it
+_FIRST_QUERY_S, _LATER_QUERY_S = 1.0, 10.0  # queries of the controller: often at first, then rarely
 _FREQUENT_FOR_S = 60.0
 _SHARE_OF_GRACE = 0.7
-_NETWORK_S = 15.0  # that a file may take to be seen from another machine
+_NETWORK_S = 15.0  # until a file is visible on another machine
 _PASSED_VARIABLES = (
     *("KGOPS_HOME", "KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_ATTEMPT", "KGOPS_SETTINGS"),
     manifest.OWNER,
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 class EventWriter:
-    """The run's events file and log, for lines from elsewhere and for our own."""
+    """Writes to the run's events file: relayed lines and our own."""
 
     def __enter__(self) -> EventWriter:
         self._file = Path(os.environ["KGOPS_EVENTS"]).open("ab", buffering=0)
@@ -69,13 +69,13 @@ class EventWriter:
 
 @dataclass
 class _Log:
-    """A log that grows somewhere else, from where we were: its bytes as they are, in whole lines where it has any."""
+    """Reads a log that grows on another machine, in whole lines where possible."""
 
     path: Path
     at: int = 0
 
     def new(self, *, final: bool) -> bytes:
-        """A chunk of it; with `final` an unfinished last line counts, too. Nothing: there is no more yet."""
+        """The next chunk; with `final` including an unfinished last line. Empty if there is nothing new."""
         try:
             fd = open_regular(self.path)
         except FileNotFoundError:
@@ -94,7 +94,7 @@ class _Log:
 
 @dataclass
 class _Events:
-    """Lines of an events file that grows somewhere else, from where we were."""
+    """Reads an events file that grows on another machine."""
 
     path: Path
     at: int = 0
@@ -150,7 +150,7 @@ class _Follower:
                 queried = time.monotonic()
                 try:
                     waiting = commands.queued(followed)
-                except Unavailable as error:  # a controller that is away for a while ends no job
+                except Unavailable as error:  # a controller's outage ends no job
                     self._note_change(f"Slurm does not answer: {error.message}")
                     continue
                 if waiting is None:
@@ -170,7 +170,7 @@ class _Follower:
         self._stop_requested_at = self._stop_requested_at or time.monotonic()
 
     def _stop(self, number: int, merge: int | None) -> None:
-        """Whoever runs is asked, once; whoever waits goes at once, and everybody before our own time is over: a job
+        """Sends TERM once to running jobs and cancels pending ones at once; late in the grace cancels all, since a job
         that nobody follows must not go on."""
         is_late = time.monotonic() - self._stop_requested_at > _SHARE_OF_GRACE * self.job.limits.grace_s
         for number_of_job in {number, merge} - {None} - self._cancelled:
@@ -185,7 +185,7 @@ class _Follower:
                 self._cancelled.add(number_of_job)
 
     def _earlier_job(self) -> tuple[int, int | None] | None:
-        """The job of an attempt before this one, where it is still going, with the same settings."""
+        """The Slurm job of an earlier attempt, if it still runs with the same settings."""
         for number in range(self.attempt, 0, -1):
             folder = self.folder.attempt(number).path / "slurm"
             record = read_json(folder / "job.json")
@@ -200,7 +200,7 @@ class _Follower:
                     events.NOTE, text=f"Slurm job {merge or job} is still running: kgops follows it again."
                 )
                 return job, merge
-            commands.cancel(job)  # what it would find is not what is asked for now
+            commands.cancel(job)  # it runs with other settings
             if merge is not None:
                 commands.cancel(merge)
         return None
@@ -242,7 +242,7 @@ class _Follower:
         return path
 
     def _relay(self, *, final: bool = False) -> None:
-        """What the worker has said since, and what it printed; `final` once nobody writes any more."""
+        """Relays new events and log lines; `final` once the worker has ended."""
         while (lines := self._events.new(final=final)) is not None:
             self.writer.relay(b"".join(lines))
         while printed := self._log.new(final=final):
@@ -250,7 +250,7 @@ class _Follower:
             sys.stdout.buffer.flush()
 
     def _note_change(self, text: str) -> None:
-        """Once, whenever it changes."""
+        """Writes a note if the text has changed."""
         if text != self._last_note:
             self._last_note = text
             self.writer.write(events.NOTE, text=text[:1].upper() + text[1:] + ".")
@@ -263,7 +263,7 @@ class _Follower:
         return f"; array {array}: {waiting}" if waiting is not None else ""
 
     def _failure_of_tasks(self) -> bytes | None:
-        """What one task cannot do, no other can: its last words, as it said them."""
+        """The failure event of a task: if one fails, all will."""
         for path in self._dir.glob("events.*.jsonl"):
             for line in self._tasks.setdefault(path, _Events(path)).new(final=False) or ():
                 if events.read(line, 0.0).kind in (events.OUT_OF_MEMORY, events.FAILED):
@@ -279,8 +279,7 @@ class _Follower:
             self.writer.write(events.PROGRESS, phase="pieces", done=done, total=total, unit="pieces")
 
     def _ended(self, job: int) -> int | None:
-        """As the worker did: with its code, or by the signal that ended it. None: it only went out of sight for a
-        moment, on its way back into the queue."""
+        """Exit code of the ended job; dies by the worker's signal. None if the job is only being requeued."""
         deadline = time.monotonic() + _NETWORK_S
         exit_file = self._dir / "exit.all"
         while (state := commands.end_of(job)) in commands.NOT_OVER or not exit_file.exists():
@@ -303,7 +302,7 @@ class _Follower:
         if state == "CANCELLED":
             self.writer.write(events.NOTE, text=f"Slurm job {job} was cancelled.")
             _die_by_signal(signal.SIGTERM)
-        # Its node failed, or its time was over before it could save: lost, as a worker here can be.
+        # Its node failed, or the time limit came before it could save: the attempt is lost.
         self.writer.write(
             events.NOTE, text=f"Slurm job {job} ended without an exit code: {state or 'unknown to Slurm'}."
         )

@@ -1,4 +1,4 @@
-"""What Slurm is given for a job: one script, or for a TracIn run in tasks an array and what merges after it."""
+"""Builds a job's Slurm submissions: one script, or for a sharded TracIn run an array and a merge job."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NOT_SHARDED = (
     "build_index",
     "use_index",
     "skip_tracin",
-)  # TracIn runs that are not cut into pieces
+)  # TracIn runs that are not sharded
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One script: its file, the worker it starts, and what it says to sbatch and to that worker."""
+    """One script: its file, worker module, sbatch options and environment."""
 
     file: str
     module: str
@@ -34,14 +34,14 @@ class Submission:
     array: int | None = None
 
     def options(self, before: Sequence[int | str]) -> list[str]:
-        """Those that are not in the script, where `before` are the jobs that were submitted before it."""
+        """sbatch options outside the script; `before`: jobs submitted earlier."""
         array = [] if self.array is None else [f"--array=0-{self.array - 1}"]
-        # After all of them, however they ended: what is missing it does itself.
+        # After all of them, also failed ones: the merge job computes missing shards itself.
         return array + [f"--dependency=afterany:{number}" for number in before]
 
 
 def submissions(job: Job) -> list[Submission]:
-    """In the order in which they are submitted."""
+    """The job's submissions, in order."""
     module = WORKLOADS[job.workload].module
     assert module is not None  # a command is refused when it is launched
     tasks = 1 if any(job.settings.get(name) for name in _NOT_SHARDED) else job.on.tasks
@@ -55,8 +55,7 @@ def submissions(job: Job) -> list[Submission]:
 
 
 def sbatch_lines(job: Job) -> list[str]:
-    """What would be asked of Slurm, as one could type it, before there is a run and its number; nothing for what
-    does not run there."""
+    """The sbatch commands that would be run, before the run has a number; empty for jobs that do not run on Slurm."""
     if job.on.where != "slurm" or WORKLOADS[job.workload].module is None:
         return []
     lines: list[str] = []

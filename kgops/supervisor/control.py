@@ -1,4 +1,4 @@
-"""What consoles do to runs that somebody else supervises: stop them, wait for them."""
+"""Stops a run, or waits for its end, from a process that does not supervise it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from storage.runs import Run
 
 _POLL_EVERY_S = 0.1
 _SETTLE_EVERY_S = 1.0
-_MESSAGE_AFTER_S = 10.0  # beyond a stop's grace, until a person hears what it waits for
+_MESSAGE_AFTER_S = 10.0  # beyond a stop's grace, until the user is told what it waits for
 
 
 def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> None:
-    """Asks; a run that only waits is cancelled here and now. One that has ended is left as it is.
+    """Requests a stop; cancels a queued run at once. Does nothing to an ended run.
 
-    Needs no room on the disk and nothing of the database but to read it.
+    Needs no disk space, and only read access to the database.
     """
     if run.ended:
         return
@@ -42,7 +42,7 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
             "`kgops doctor` checks the home",
         ) from error
     wake_supervisor(folder)
-    # Whoever holds the lock sees the request. If nobody does, the run waits and nothing of it exists.
+    # The holder of the lock sees the request. If nobody holds it, the run is queued and has no process.
     lock = take_over(home, run.id, folder)
     if lock is None:
         return
@@ -51,21 +51,21 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
         if now is not None and now.state in runs.WAITING:
             end_without_attempt(conn, folder, run.id, "cancelled", "stopped while queued")
     except (DatabaseFull, DatabaseReadOnly):
-        pass  # its folder holds the end, and the next command that can writes it down
+        pass  # its folder holds the end; the next command that can write records it
     finally:
         os.close(lock)
     try:
-        queue.dispatch(home, conn)  # it may have been in the way of others
+        queue.dispatch(home, conn)  # other runs may have waited for it
     except (StorageError, OSError):
-        pass  # the next command does
+        pass  # the next command retries
 
 
 def wait_for_end(
     home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None
 ) -> Run:
-    """Returns the run when it has ended, bringing it there itself if its supervisor is killed meanwhile.
+    """Returns the run when it has ended; recovers it if its supervisor is killed meanwhile.
 
-    `say` hears why it takes longer than asked. Where the database cannot take the end in, the folder tells it.
+    `say` gets the reason for a delay. If the database cannot be written, the folder's end counts.
     """
     next_settle, last_message = 0.0, None
     started = time.monotonic()
@@ -82,7 +82,7 @@ def wait_for_end(
         try:
             settle(home, conn)
         except DatabaseBusy:
-            pass  # whoever writes is about to be done
+            pass  # the writer will be done soon
         except StorageError as error:
             ending = preallocated_record.read_ending(folder.outcome)
             if ending is not None:
@@ -96,7 +96,7 @@ def wait_for_end(
 
 
 def _delay_message(number: int, folder: RunFolder, waited_s: float) -> str | None:
-    """What a person who waits for a stopped run should know."""
+    """Why a stopped run has not ended yet; None before the delay is unusual."""
     stop = read_stop(folder)
     if stop is None or waited_s < stop.grace_s + _MESSAGE_AFTER_S:
         return None

@@ -1,7 +1,7 @@
-"""Deleting a run: its folder is moved out of sight, its files go, then its row, and the emptied folder last.
+"""Deletes a run: moves its folder to `pending/`, then deletes the files, the row and the empty folder.
 
-In this order because a full disk is when people delete: nothing here needs room until the files have made some.
-Killed at any moment, the folder in `pending/` says what is left to do.
+In this order because people delete when the disk is full: no step before the files go needs disk space.
+If the process is killed, the folder in `pending/` says what is left to do.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["delete_run", "finish_deletion"]
 
 
 def delete_run(home: Home, conn: Connection, number: int) -> None:
-    """The run is gone, or it is whole and the error says why. `conn` may be a reader's: on a full disk there may be
-    no room for a writer before the files are gone."""
+    """Deletes the run, or raises and leaves it whole. `conn` may be read-only: on a full disk no writer can open
+    before the files are deleted."""
     run = _must_have_ended(conn, number)
     folder = RunFolder(home.runs / run.folder)
     try:
@@ -42,7 +42,7 @@ def delete_run(home: Home, conn: Connection, number: int) -> None:
             f"run {number} is being resumed or deleted by another command", "try again in a second"
         )
     try:
-        _must_have_ended(conn, number)  # until now somebody could resume it
+        _must_have_ended(conn, number)  # it may have been resumed before we had the lock
         try:
             moved = pending.move_here(home, run.folder)
         except FileNotFoundError as error:
@@ -62,7 +62,7 @@ def _cannot(number: int, error: OSError) -> Unavailable:
 
 
 def finish_deletion(home: Home, conn: Connection, moved: Path, name: str) -> None:
-    """What a killed deletion left; its lock is held."""
+    """Finishes a killed deletion; its lock is held."""
     _finish(home, conn, moved, runs.with_folder(conn, name))
 
 
@@ -88,7 +88,7 @@ def _finish(home: Home, conn: Connection, moved: Path, run: Run | None) -> None:
     try:
         moved.rmdir()
     except OSError:
-        pass  # a command that came this moment has put its lock there, and finishes the same work
+        pass  # another command just put its lock there, and finishes the deletion
 
 
 def _delete_row(home: Home, conn: Connection, number: int) -> None:
@@ -112,7 +112,7 @@ def _must_have_ended(conn: Connection, number: int) -> Run:
 
 
 def _empty(folder: Path, *, keep: Path) -> tuple[Path, OSError] | None:
-    """Removes all that is inside but `keep`; the first thing that cannot be removed, and why."""
+    """Removes all files inside but `keep`; returns the first that cannot be removed, and why."""
     stuck: tuple[Path, OSError] | None = None
     _make_writable(folder)
     for path, is_folder in _deepest_first(folder):
@@ -128,7 +128,7 @@ def _empty(folder: Path, *, keep: Path) -> tuple[Path, OSError] | None:
 
 
 def _deepest_first(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Everything below, and whether it is a folder; links are not followed."""
+    """Every path below, and whether it is a folder; links are not followed."""
     for root, folders, files in os.walk(folder, topdown=False):
         for name in files:
             yield Path(root, name), False
@@ -138,11 +138,11 @@ def _deepest_first(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _make_writable(folder: Path) -> None:
-    """A worker may have closed its folders to everybody, us included."""
+    """Restores access to folders whose permissions a worker removed."""
     for root, folders, _ in os.walk(folder):
         for path in (Path(root, name) for name in folders):
             if not path.is_symlink() and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
                 try:
                     path.chmod(0o700)
                 except OSError:
-                    pass  # what cannot be removed for that is named by whoever tries
+                    pass  # the removal reports the error

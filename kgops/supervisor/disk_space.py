@@ -1,4 +1,4 @@
-"""What a job will write, beside the room where it goes: the run's folder, and each place that a person named."""
+"""Predicts a job's disk use and compares it with the free space on each disk it writes to."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = ["MARGIN", "DiskPlan", "TargetDisk", "WriteSpeed", "disk_plan", "in_by
 
 MARGIN = 0.10  # kept free beside a prediction
 _BLOCK = 4096  # of a disk: a file ends within one
-_MIN_MIB_FOR_SPEED = 16  # what is written in a moment tells nothing of a disk's pace
-_TOP_K_OFFERED = (10_000, 1_000, 100, 10)  # numbers of influences that are offered
+_MIN_MIB_FOR_SPEED = 16  # smaller writes do not show a disk's speed
+_TOP_K_OFFERED = (10_000, 1_000, 100, 10)  # values of --top-k to suggest
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class TargetDisk:
-    """A file system that is written to, by the first path there that the job has; `free` None is unknown."""
+    """A file system that the job writes to, by its first path there; `free` None: unknown."""
 
     path: Path
     need: int
@@ -54,7 +54,7 @@ class TargetDisk:
 
 @dataclass(frozen=True, slots=True)
 class WriteSpeed:
-    """How fast runs on this machine have written, in MiB a second: the middle of so many."""
+    """Median write speed of past runs on this machine, in MiB a second."""
 
     mib_per_s: float
     samples: int
@@ -62,7 +62,7 @@ class WriteSpeed:
 
 @dataclass(frozen=True, slots=True)
 class DiskPlan:
-    """`nearest` is the change that would make it fit, with what it would take in bytes."""
+    """Predicted disk use. `nearest`: the smallest change that would fit, and its bytes."""
 
     use: DiskUse
     places: tuple[TargetDisk, ...]
@@ -71,12 +71,12 @@ class DiskPlan:
 
     @property
     def fits(self) -> bool:
-        """Of what is only known to be at most so much nobody knows that it will not."""
+        """True also if only an upper bound is known."""
         return self.use.at_most or all(place.fits for place in self.places)
 
     @property
     def writing_s(self) -> float | None:
-        """What comes after the work itself; None where nothing as large was written here yet."""
+        """Seconds spent writing; None if no run here has written enough to measure the speed."""
         return None if self.write_speed is None else self.use.written / _MIB / self.write_speed.mib_per_s
 
     def as_table(self) -> dict[str, Any]:
@@ -101,9 +101,9 @@ def disk_plan(
     remembered: Path | None = None,
     most_bytes: int | None = None,
 ) -> DiskPlan | None:
-    """For a run whose folder comes below `runs`; None where nobody can know what it writes."""
+    """For a run whose folder is in `runs`; None if its disk use cannot be predicted."""
     stages = _Stages.of(job, suggestion)
-    if suggestion is None and job.workload == "tracin":  # of a model without a formula: the triples decide
+    if suggestion is None and job.workload == "tracin":  # no memory model needed: the triples decide
         counts, files = counts_of(job.settings, remembered, most_bytes=most_bytes), files_of(job.settings)
         if counts is not None and files is not None:
             stages = _Stages(tracing=tracing_of(job, counts, files, None))
@@ -126,7 +126,7 @@ def disk_plan(
 
 @dataclass(frozen=True, slots=True)
 class _Stages:
-    """What a job does one after the other; a training with its shape and how many seconds it may take."""
+    """A job's stages in order; training with its sizes and expected seconds."""
 
     training: tuple[Job, TrainShape, float] | None = None
     tracing: Tracing | None = None
@@ -156,7 +156,7 @@ class _Stages:
         return reduce(DiskUse.and_then, uses) if uses else None
 
     def smaller(self, job: Job) -> Iterator[tuple[str, DiskUse]]:
-        """With what a person can change, in their words; the least change first."""
+        """Smaller variants: the option to change and its disk use; the smallest change first."""
         is_cli_flag = job.workload != "pipeline"
         if self.tracing is not None and not self.tracing.settings["build_index"]:
             for k in _TOP_K_OFFERED:
@@ -178,18 +178,18 @@ class _Stages:
 
 
 def in_bytes(size: int) -> str:
-    """`5,043 MiB`, as memory is told; of little some digits."""
+    """`5,043 MiB`; two digits below 10 MiB."""
     mib = size / _MIB
     return f"{mib:,.0f} MiB" if mib >= 10 else f"{mib:.2g} MiB"
 
 
 def _present(use: DiskUse | None) -> DiskUse:
-    assert use is not None  # of a stage that is there
+    assert use is not None  # the stage exists
     return use
 
 
 def _seconds(stage: Job, shape: TrainShape, suggestion: Suggestion) -> float:
-    """By what this machine's runs have shown, else by a roofline."""
+    """Expected seconds by this machine's past runs, else by a roofline."""
     epochs: int = stage.settings["num_epochs"]
     epoch_s = seconds(shape, rates_of(suggestion.target))
     pace = suggestion.known.pace
@@ -197,7 +197,7 @@ def _seconds(stage: Job, shape: TrainShape, suggestion: Suggestion) -> float:
 
 
 def _target_disks(use: DiskUse, runs: Path) -> tuple[TargetDisk, ...]:
-    """One for each file system, with a margin, and what rounding to blocks and the database take."""
+    """One per file system, with a margin, and the overhead of block rounding and the database."""
     run_folder_bytes = sum(use.parts.values()) + use.passing + use.parts.get("record", 0)
     needs = {
         runs: run_folder_bytes + use.files * _BLOCK,
@@ -213,7 +213,7 @@ def _target_disks(use: DiskUse, runs: Path) -> tuple[TargetDisk, ...]:
 
 
 def _free_bytes(path: Path) -> tuple[int, int | None]:
-    """The file system of a path that exists, and the bytes that this person may still write there."""
+    """Device number of an existing path, and the bytes that this user may still write there."""
     try:
         stat = os.statvfs(path)
     except OSError:

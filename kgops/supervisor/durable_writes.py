@@ -1,4 +1,4 @@
-"""What a supervisor writes to the database: again and again until it is written, whatever happens to the disk."""
+"""Retries a supervisor's database writes until they succeed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class Record:
-    """A connection that is opened again where it has to be, and the intake of one run.
+    """A database connection that reopens after errors, and the intake of one run.
 
-    No trouble of the database ends a supervisor: the worker waits for nobody, and what it reports is on disk.
+    No database error ends a supervisor: the worker does not wait, and its reports are on disk.
     """
 
     def __init__(self, database: Path) -> None:
@@ -33,7 +33,7 @@ class Record:
 
     @property
     def conn(self) -> Connection:
-        """Raises a StorageError where the database cannot be opened."""
+        """Raises StorageError if the database cannot be opened."""
         if self._conn is None:
             conn = open_writer(self._database, busy_timeout_s=5.0)
             if self._intake is not None:
@@ -50,7 +50,7 @@ class Record:
         self._intake = self.retry_until_written(lambda conn: new_intake(conn, folder, plan, reads_log=True))
 
     def retry_until_written(self, write: Callable[[Connection], T]) -> T:
-        """A database that is busy, full, moved or out of reach only delays us."""
+        """Repeats `write` until it succeeds: the database may be busy, full, moved or out of reach."""
         while True:
             try:
                 with explained(None):
@@ -63,8 +63,8 @@ class Record:
                 time.sleep(1.0)
 
     def note_failure(self, error: StorageError) -> None:
-        """A connection that met more than a full disk may be good for nothing any more: SQLite keeps it read-only
-        where the home was moved, or where a file beside the database could not be made for a moment."""
+        """Reconnects after errors other than a busy database or a full disk: SQLite may keep a connection read-only
+        after the home was moved or a file beside the database could not be created."""
         if error.message != self._last_message:
             self._last_message = error.message
             log(f"will try again: {error.message}")
@@ -74,13 +74,13 @@ class Record:
 
 
 def _home_is_gone() -> bool:
-    """Removed, not moved: we stand in it."""
+    """Whether the home, the working folder, was removed (not moved)."""
     return Path().stat().st_nlink == 0
 
 
 def log(text: str) -> None:
-    """Into the supervisor's own log."""
+    """Writes a line to the supervisor's log."""
     try:
         os.write(2, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode("utf-8", "replace"))
     except OSError:
-        pass  # the disk it writes to may be the one that is full: no reason to die
+        pass  # its disk may be full

@@ -1,4 +1,4 @@
-"""What filtering would leave a TracIn run: really counted, for its own test triples, before it is planned so."""
+"""Counts the training triples that filtering keeps for a TracIn run's test triples, before the run is planned."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _CACHED = 64
 
 @dataclass(frozen=True, slots=True)
 class FilteringPreview:
-    """`left` are the training triples that each of the `counted` test triples keeps, of `train`; `together` is what a
-    run scores, their union. `times_as_fast` is modelled against the same run over all training triples."""
+    """`left`: training triples (of `train`) kept by each of the `counted` test triples; `together`: their union, which
+    a run scores. `times_as_fast`: modelled speedup over a run on all training triples."""
 
     tests: int
     counted: int
@@ -34,8 +34,8 @@ class FilteringPreview:
     left: tuple[int, ...]
     together: int
     times_as_fast: float | None
-    all_s: float | None  # seconds that are expected over all triples, where runs here have taught any
-    is_asked: bool  # the job filters already
+    all_s: float | None  # expected seconds over all triples; None without past runs here
+    is_asked: bool  # the job requests filtering
 
     @property
     def filtered_s(self) -> float | None:
@@ -43,7 +43,7 @@ class FilteringPreview:
 
 
 def preview_filtering(planned: Planned, home: Home) -> FilteringPreview | str | None:
-    """None where there is nothing to filter; a text where it could not be counted, and why."""
+    """None if there is nothing to filter; a text with the reason if counting failed."""
     job, suggestion = planned.job, planned.suggestion
     if job.workload != "tracin" or suggestion is None or suggestion.subject.counts.published:
         return None
@@ -75,7 +75,7 @@ def preview_filtering(planned: Planned, home: Home) -> FilteringPreview | str | 
 
 
 def _count_in_subprocess(job: Job, home: Home) -> dict[str, Any] | str:
-    """By the code that filters, in a process of its own; remembered for the same files and the same questions."""
+    """Runs the filtering code in a subprocess; caches the counts by files and settings."""
     cache = remembered_in(home, "filtered.json")
     key = json.dumps([job.settings, [_identity(job.settings.get(name)) for name in FILES]], sort_keys=True)
     cached = read_json(cache) if cache is not None else None

@@ -1,4 +1,4 @@
-"""A run from elsewhere put into this home: its rows and a folder of its own, both or neither."""
+"""Imports a run into this home: its database rows and its folder, both or neither."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STAGED = ".importing-"
 
 
 def origin(kind: str, source: Path, **details: Any) -> dict[str, Any]:
-    """Body of the event that marks a run as imported; None is unknown."""
+    """Body of the event that marks a run as imported; None: unknown."""
     try:
         host = socket.gethostname()
     except OSError:
@@ -43,7 +43,7 @@ def origin(kind: str, source: Path, **details: Any) -> dict[str, Any]:
 
 
 def host_of(environment: Any) -> str | None:
-    """The machine that a run's environment names, as far as it is one of ours."""
+    """Host name in a run's environment; None if there is none."""
     machine = environment.get("machine") if isinstance(environment, dict) else None
     host = machine.get("host") if isinstance(machine, dict) else None
     return host if isinstance(host, str) else None
@@ -56,7 +56,7 @@ def put_record(
     import_mark: dict[str, Any],
     bring: Callable[[RunFolder], None] = lambda _: None,
 ) -> int:
-    """The number of the new run; `bring` puts what it has of files into its folder."""
+    """Imports the rows and returns the new run's number; `bring` copies its files into the folder."""
     rows = _with_ended_state(_with_import_mark(rows, import_mark))
     for artifact in rows.tables["artifact"]:
         path = PurePosixPath(artifact["path"])
@@ -75,7 +75,7 @@ def put_record(
 
 
 def _write_record(folder: RunFolder, rows: Rows) -> None:
-    """What the folder of an imported run says: enough to make its rows again."""
+    """Writes the files from which an imported run's rows can be restored."""
     for subfolder in (folder.attempts, folder.results):
         subfolder.mkdir(mode=0o700, exist_ok=True)
     write_durably(folder.record, "".join(write_runs(iter([rows]))).encode())
@@ -92,7 +92,7 @@ def enter(
     run: dict[str, Any],
     put: Callable[[Connection, str, int], None],
 ) -> int:
-    """The staged folder gets a number and its name, and its rows, by `put(conn, name, number)`."""
+    """Commits a staged run: numbers and names its folder, and inserts its rows by `put(conn, name, number)`."""
     with ExitStack() as until_committed, transaction(conn):
         number = max(runs.next_number(conn), pending.highest_number(home) + 1)
         while (name := _unused_name(home, folder_name(number, run["workload"], run["label"]))) is None:
@@ -107,7 +107,7 @@ def enter(
 
 @contextmanager
 def staging(home: Home) -> Iterator[RunFolder]:
-    """A folder in the home for a run to come; gone afterwards unless it was entered."""
+    """A temporary folder for a run to import; removed afterwards unless it was committed."""
     _sweep(home)
     folder = RunFolder(home.runs / f"{_STAGED}{os.urandom(6).hex()}")
     lock = None
@@ -116,7 +116,7 @@ def staging(home: Home) -> Iterator[RunFolder]:
             folder.path.mkdir(mode=0o700, exist_ok=True)
             try:
                 lock = locks.take(folder.supervisor_lock)
-            except FileNotFoundError:  # swept by another import, which took it for one that was killed
+            except FileNotFoundError:  # another import removed it as abandoned
                 continue
         yield folder
     except NotAFile:
@@ -133,7 +133,7 @@ def staging(home: Home) -> Iterator[RunFolder]:
 
 
 def _sweep(home: Home) -> None:
-    """What an import left that was killed."""
+    """Removes folders of killed imports."""
     for path in home.runs.glob(f"{_STAGED}*"):
         try:
             lock = locks.take(RunFolder(path).supervisor_lock)
@@ -145,12 +145,12 @@ def _sweep(home: Home) -> None:
 
 
 def _unused_name(home: Home, name: str) -> str | None:
-    """A folder whose row was lost may have the name."""
+    """The name, or None if a folder has it already."""
     return None if (home.runs / name).exists() else name
 
 
 def _undo_rename(kind: type[BaseException] | None, folder: Path, staged: Path) -> None:
-    """Unless it was entered, or nobody knows whether it was: the next command goes by what it finds."""
+    """Undoes the rename if the import failed; not if the commit is unknown: then the next command decides."""
     if kind is not None and not issubclass(kind, CommitUnknown) and folder.is_dir():
         folder.rename(staged)
 
@@ -168,7 +168,7 @@ def _with_import_mark(rows: Rows, import_mark: dict[str, Any]) -> Rows:
 
 
 def _with_ended_state(rows: Rows) -> Rows:
-    """Whatever became of it elsewhere, here nothing of it goes on."""
+    """An unfinished run is imported as interrupted."""
     if rows.run["state"] in ENDED:
         return rows
     reason = NOT_ENDED.format(f"exported ({rows.run['state']})")

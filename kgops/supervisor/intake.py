@@ -1,4 +1,4 @@
-"""Takes what a worker wrote into the database, exactly once."""
+"""Imports a worker's events and log metrics into the database, exactly once."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from storage.series import Point
 
 _LONGEST_NAME = 200
 _LONGEST_UNIT = 40
-_PER_S = "_per_s"  # what a curve of a rate is called, behind its unit
+_PER_S = "_per_s"  # suffix of a rate curve's name, after its unit
 _FINGERPRINT = ("python", "packages", "machine", "driver", "gpus", "git")
-_DISABLED = "gave_up"  # in a note: what of the run is not done any more
-_LAST_CPU_LIMIT_S = 30.0  # of CPU time for what is left of a log when its run has ended
+_DISABLED = "gave_up"  # key in a note's body: what was disabled
+_LAST_CPU_LIMIT_S = 30.0  # of CPU time for the rest of an ended run's log
 
 
 class Intake:
-    """Reads a run's events and, for a command with patterns, its log; one transaction each time."""
+    """Reads a run's events and, with log patterns, its log; one transaction per call."""
 
     def __init__(self, conn: Connection, run: int, folder: RunFolder, patterns: LogPatterns) -> None:
         self._conn = conn
@@ -39,27 +39,27 @@ class Intake:
         self._folder = folder
         self._patterns = patterns
         self._offsets = store.Offsets()
-        self._disable_patterns = False  # on the patterns, with the next commit
-        # Points of every curve, for metrics whose lines name no step: whoever adopts a run goes on counting.
+        self._disable_patterns = False  # with the next commit
+        # Points of every curve: the next step for metrics whose lines name none, also after an adoption.
         self._points_by_curve: dict[str, int] = {}
         self._use_patterns = bool(patterns) and not _patterns_disabled(conn, run)
         self.reload_state()
 
     def use(self, conn: Connection) -> None:
-        """Another connection to the same database. What the last one wrote at the end may be there or not."""
+        """Switches to another connection. The old one's last write may be missing."""
         self._conn = conn
         self.reload_state()
 
     def has_news(self) -> bool:
-        """Whether a file has changed its size: two cheap questions, for every tick."""
+        """Whether a file has changed its size; cheap enough for every tick."""
         return size_of(self._folder.events) != self._offsets.events or (
             self._use_patterns and size_of(self._folder.log) != self._offsets.log
         )
 
     def take(self, attempt: int, samples: Sequence[Point] = (), *, final: bool = False) -> bool:
-        """One chunk of each file, and samples of the supervisor's own; True if there may be more.
+        """Records one chunk of each file, and the supervisor's samples; True if there may be more.
 
-        After `final` nobody may write the files again.
+        After `final` the files must not be written again.
         """
         batch = store.Batch()
         points_by_curve = dict(self._points_by_curve)
@@ -84,8 +84,8 @@ class Intake:
 
     @staticmethod
     def _start_offset(file: Path, at: int, batch: store.Batch, now: float) -> int:
-        """Where we were, or the end of a file that was cut meanwhile, by its writer or by a power cut: what is read
-        twice would be counted twice."""
+        """The last offset, or the end of a file that its writer or a power cut truncated: nothing may be counted
+        twice."""
         size = size_of(file)
         if size >= at:
             return at
@@ -96,7 +96,7 @@ class Intake:
     def _read_log(
         self, batch: store.Batch, now: float, points_by_curve: dict[str, int], *, final: bool
     ) -> int:
-        """The offset behind what was searched."""
+        """Matches the patterns; returns the offset reached."""
         begin = self._start_offset(self._folder.log, self._offsets.log, batch, now)
         lines, upto = line_reader.read_lines(self._folder.log, begin, final=final)
         try:
@@ -116,7 +116,7 @@ class Intake:
         return upto
 
     def reload_state(self) -> None:
-        """At the start, and after a transaction that failed: what it would have moved has not moved."""
+        """Loads offsets and counts from the database: at the start and after a failed transaction."""
         self._offsets = store.offsets(self._conn, self._run)
         curves = series.of_run(self._conn, self._run)
         self._points_by_curve = {curve.name: curve.n for curve in curves}
@@ -202,7 +202,7 @@ class Intake:
         return measured_from(event.fields, event.at, self._run, command, machine)
 
     def _record_rate(self, batch: store.Batch, event: events.Event) -> None:
-        """A point a second; behind every thousand of them half as often, so that months are some thousand points."""
+        """One point a second; the interval doubles every thousand points, so months give a few thousand points."""
         rate = _float_or_none(event.fields.get("rate"))
         name = f"{(event.fields.get('unit') or 'it')[:_LONGEST_UNIT]}{_PER_S}"
         n, last_at = self._rates.get(name, (0, 0.0))

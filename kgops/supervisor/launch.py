@@ -1,4 +1,4 @@
-"""Accepting a job: its folder and its row, one true step whatever is killed when, and then its turn in the queue."""
+"""Accepts a job: creates the run's folder and row atomically, then dispatches the queue. Resumes ended runs."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def launch(
     *,
     each: Sequence[Planned] = (),
 ) -> int:
-    """The number of the new run, which is starting, or waiting for what its row says.
+    """Accepts a job and returns the new run's number; the run starts or queues.
 
-    `each` has the plan of every GPU it may get, where they differ; the one it gets decides. `say` hears what hinders
-    an accepted run from starting at once.
+    `each`: the plans per GPU, where GPUs differ; the GPU it gets decides. `say` gets the reason if an accepted run
+    cannot start at once.
     """
     try:
         number = _accept(home, conn, planned, each)
@@ -70,15 +70,15 @@ def _dispatch_queue(
 
 
 def child_command(job: Job) -> list[str]:
-    """What the first worker of the job would be started as, secrets masked."""
+    """Command of the job's first worker, secrets masked."""
     _, shown = _commands(job)
     first = attempt_settings(job.settings.get("on_oom") or {})[:1]
     return fill_in(shown, first[0]) if first else shown
 
 
 def fallbacks_below(planned: Planned) -> tuple[list[Fallback], list[Skipped]]:
-    """What gives way after each out-of-memory, and what is predicted to save nothing; neither for a command,
-    which brings fallbacks of its own."""
+    """OOM fallbacks worth an attempt, and those skipped because they would save nothing; none for a command, which
+    lists its own."""
     if WORKLOADS[planned.job.workload].module is None:
         return [], []
     fallbacks = oom_fallbacks(planned.job, planned.target.facts, planned.entities)
@@ -88,7 +88,7 @@ def fallbacks_below(planned: Planned) -> tuple[list[Fallback], list[Skipped]]:
 
 
 def must_be_possible(job: Job) -> Path:
-    """The folder that the job would run in. Raises Usage with what would keep it from starting here."""
+    """The job's working folder. Raises Usage if the job cannot start on this machine."""
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
         _must_be_startable(_commands(job)[0][0], cwd)
@@ -115,7 +115,7 @@ def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Plann
         plan = replace(
             plan, by_gpu={uuid: _plan_of_gpu(gpu_plan) for gpu_plan in each for uuid in gpu_plan.uuids}
         )
-        # The marker outlives the transaction: killed before the commit, the folder is the record.
+        # The marker outlives the transaction: if we are killed before the commit, the folder is restored from.
         until_committed.enter_context(pending.announce(home, name, "launch"))
         private = Private(command, dict(os.environ), guard_files(), str(cwd))
         until_committed.enter_context(_new_folder(home, name, masked_job, plan, private, environment))
@@ -179,7 +179,7 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
 
 
 def _plan_of_gpu(planned: Planned) -> dict[str, Any]:
-    """What of a plan depends on the GPU."""
+    """The parts of a plan that depend on the GPU."""
     fallbacks, skipped = fallbacks_below(planned)
     return {
         "job": planned.job.as_table(),
@@ -200,8 +200,8 @@ def _plan_of_gpu(planned: Planned) -> dict[str, Any]:
 def _new_folder(
     home: Home, name: str, job: Job, plan: Plan, private: Private, environment: dict[str, Any]
 ) -> Iterator[None]:
-    """Whole under its name, or not there: it is made beside and renamed. Taken back where the body fails: a job that
-    was refused at the last moment must not be found and started later."""
+    """Creates the run's folder atomically, by a rename. Removes it if the body fails: a refused job must not be found
+    and started later."""
     making, made = RunFolder(home.runs / f".new-{name}"), home.runs / name
     try:
         _fill_folder(making, job, plan, private, environment)
@@ -209,7 +209,7 @@ def _new_folder(
     except OSError as error:
         shutil.rmtree(making.path, ignore_errors=True)
         raise _no_folder(home, error) from error
-    # Only now is the folder of this name ours to remove.
+    # Only now may we remove the folder of this name.
     try:
         try:
             sync_folder(home.runs)
@@ -217,7 +217,7 @@ def _new_folder(
             raise _no_folder(home, error) from error
         yield
     except CommitUnknown:
-        raise  # the row may be there: the next command goes by what it finds
+        raise  # the row may exist: the next command decides
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
@@ -233,7 +233,7 @@ def _fill_folder(
     write_plan(making, plan, private)
     preallocated_record.reserve(making.outcome)
     preallocated_record.reserve(making.stop)
-    making.events.touch(0o600)  # here, since the worker writes it under its person's umask
+    making.events.touch(0o600)  # here, because the worker has the user's umask
     sync_folder(making.path)
 
 
@@ -251,7 +251,7 @@ def _no_folder(home: Home, error: OSError) -> Unavailable:
 
 
 def _commands(job: Job) -> tuple[list[str], list[str]]:
-    """What is run, and the same with secrets masked."""
+    """The command, and the command with secrets masked."""
     workload = WORKLOADS[job.workload]
     if workload.module is not None:
         command = [sys.executable, "-P", "-m", workload.module]
@@ -266,7 +266,7 @@ def _commands(job: Job) -> tuple[list[str], list[str]]:
 
 
 def as_recorded(job: Job) -> Job:
-    """The job as the record will have it, if it is started from here."""
+    """The job as it would be recorded if started from here."""
     if WORKLOADS[job.workload].module is not None:
         return job
     shown = masked_arguments(job.settings["command"])
@@ -274,7 +274,7 @@ def as_recorded(job: Job) -> Job:
 
 
 def _masked(job: Job, shown: list[str], cwd: Path) -> Job:
-    """What the record keeps. A command belongs to its folder: repeated from elsewhere it runs there again."""
+    """The job to record. A command keeps its working folder: `--again` runs it there."""
     if "command" not in job.settings:
         return job
     return replace(job, settings={**job.settings, "command": shown, "cwd": masked_text(str(cwd))})
@@ -288,14 +288,14 @@ def _working_folder(job: Job) -> Path:
 
 
 def _must_be_startable(program: str, cwd: Path) -> None:
-    """A misspelt command is a mistake to tell now, not a failed run to find later."""
+    """Refuses a misspelt command before a run is created."""
     path = shutil.which(cwd / program) if "/" in program else shutil.which(program)
     if path is None:
         raise Usage(f"program {program!r} not found", "check its name, or give its full path")
 
 
 def _must_have_inputs(job: Job, cwd: Path) -> None:
-    """The same for a misspelt file."""
+    """Refuses a missing input before a run is created."""
     workload = WORKLOADS[job.workload]
     inputs = [(key, "file", Path.is_file) for key in workload.inputs]
     inputs += [(key, "folder", Path.is_dir) for key in workload.folders]
@@ -307,7 +307,7 @@ def _must_have_inputs(job: Job, cwd: Path) -> None:
 
 
 def _must_have_cluster(job: Job) -> None:
-    """A cluster that cannot be reached from here is told now, not by a failed run."""
+    """Refuses a job for a cluster that cannot be reached, before a run is created."""
     if job.on.where is None:
         return
     if WORKLOADS[job.workload].module is None:
@@ -324,7 +324,7 @@ def _must_have_cluster(job: Job) -> None:
 
 
 def _must_have_gpu(job: Job) -> None:
-    """Whoever names a GPU wants that GPU: without it nothing is started on the CPU instead."""
+    """Refuses a requested GPU that is missing: the job never falls back to the CPU."""
     requested = job.gpu.wanted
     if requested is None and job.gpu.memory_mib is None:
         return
@@ -346,7 +346,7 @@ def _must_have_gpu(job: Job) -> None:
 
 
 def _must_have_cuda_torch(job: Job) -> None:
-    """Whoever names a GPU is not given the CPU: a worker of ours has whatever the installed torch can use."""
+    """Refuses a requested GPU if the installed torch is the CPU build."""
     if WORKLOADS[job.workload].module is None or job.on.where is not None or gpu_asked(job) is None:
         return
     build = torch_build()
@@ -366,7 +366,7 @@ def _must_not_limit_a_gpu(job: Job) -> None:
 
 
 def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None) -> None:
-    """An ended run goes on with a new attempt, from its last checkpoint where it has one."""
+    """Resumes an ended run with a new attempt, from its last checkpoint if there is one."""
     run = runs.get(conn, number)
     if run is None:
         raise NoSuchRun(f"there is no run {number}")
@@ -384,7 +384,7 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
     if lock is None:
         raise Usage(f"another process is just finishing run {number}", "try again in a second")
     try:
-        run = runs.get(conn, number)  # it may have been deleted or resumed while we had no lock
+        run = runs.get(conn, number)  # it may have been deleted or resumed before we had the lock
         if run is None or not folder.path.is_dir():
             raise NoSuchRun(f"there is no run {number}: it was just deleted")
         plan = recorded_plan(conn, folder, number)
@@ -407,10 +407,10 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
 
 
 def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
-    """Killed at any moment in here, the marker says that somebody has to tidy up: settle.py."""
+    """If we are killed in here, the marker makes settle.py tidy up."""
     write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files(), plan.cwd))
-    preallocated_record.reserve(folder.stop)  # empty: nobody asks any more
-    preallocated_record.reserve(folder.outcome)  # from here on the folder says: not ended
+    preallocated_record.reserve(folder.stop)  # empty: no stop request
+    preallocated_record.reserve(folder.outcome)  # empty: not ended
     if not runs.reopen(conn, plan.number):
         raise Usage(f"run {plan.number} was just resumed by another process")
 

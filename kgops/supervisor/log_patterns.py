@@ -1,7 +1,7 @@
-"""Progress and metrics read out of the log of a command that knows nothing of kgops.
+"""Reads progress and metrics from the log of any command, by regular expressions.
 
-A person's pattern may take exponential time on a line (`(a+)+$`). It gets a memory estimate of CPU time, which a signal
-enforces: Python's engine looks for signals every few thousand steps, also in the middle of a match.
+A pattern may take exponential time on a line (`(a+)+$`). A signal enforces a limit of CPU time: Python's engine
+checks for signals every few thousand steps, also in the middle of a match.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-_MAX_LINE = 2000  # of a line that is searched: a person's pattern may be slow on long ones
-CPU_LIMIT_S = 2.0  # of CPU time for a mebibyte of log; ordinary patterns take some 50 ms
+_MAX_LINE = 2000  # characters of a line that are searched: a pattern may be slow on long lines
+CPU_LIMIT_S = 2.0  # of CPU time per MiB of log; ordinary patterns take some 50 ms
 
 
 class TooSlow(Exception):
-    """The patterns used up their memory estimate."""
+    """The patterns used up their CPU time limit."""
 
 
 @contextmanager
 def cpu_limit(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
-    """Raises TooSlow in the body once it has used so much CPU time. For the main thread, which alone gets signals."""
+    """Raises TooSlow in the body after that much CPU time. Main thread only, which alone gets signals."""
 
     def stop(number: int, frame: object) -> None:
         raise TooSlow
@@ -40,8 +40,8 @@ def cpu_limit(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
 
 
 def can_be_bounded() -> bool:
-    """Whether this thread can use patterns at all."""
-    import threading  # here: no supervisor asks
+    """Whether this thread can enforce a CPU time limit."""
+    import threading  # here: supervisors do not need it
 
     return threading.current_thread() is threading.main_thread()
 
@@ -75,7 +75,7 @@ class LogPatterns:
         return None if done is None else Progress(done, total)
 
     def metrics(self, line: str) -> list[tuple[str, float, float | None]]:
-        """(name, value, step) of every metric on the line; step None where the line does not say."""
+        """(name, value, step) of every metric on the line; step None if the line has none."""
         if self._metric is None:
             return []
         metrics = []
@@ -99,4 +99,4 @@ def _number(text: str | None) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if value - value == 0 else None  # NaN and infinity are no place on a curve
+    return value if value - value == 0 else None  # NaN and infinity cannot be plotted

@@ -1,4 +1,4 @@
-"""Whether a machine is quiet enough to measure on: what others use of it right now, and what slows it down."""
+"""Measures the machine's load before a benchmark: CPU and GPU use by other processes, heat and throttling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MachineLoad", "ThrottleCounter", "measure"]
 
-BUSY_SHARE = 0.15  # share of the CPUs: what a desktop and a console use is below it
+BUSY_SHARE = 0.15  # of the CPUs: a desktop and a console use less
 HOT_C = 85  # GPUs lower their clocks at some 85 to 90 degrees
 _STAT = Path("/proc/stat")
 _COUNTERS = "/sys/devices/system/cpu"
@@ -22,7 +22,7 @@ _COUNTERS = "/sys/devices/system/cpu"
 
 @dataclass(frozen=True, slots=True)
 class MachineLoad:
-    """`busy` is the share of the CPUs in use, over a moment in which nothing of ours ran; None: unknown."""
+    """`busy`: share of the CPUs in use while no benchmark ran; None: unknown."""
 
     busy: float | None
     warnings: tuple[str, ...]
@@ -33,7 +33,7 @@ class MachineLoad:
 
 
 def measure(*, over_s: float = 0.5, other_runs: int = 0) -> MachineLoad:
-    """Measures for `over_s`. `other_runs` runs of kgops are known to be going on and are no reason to note anything."""
+    """Measures for `over_s`. `other_runs`: number of other active kgops runs."""
     before = _cpu_ticks(_STAT)
     time.sleep(over_s)
     after = _cpu_ticks(_STAT)
@@ -47,7 +47,7 @@ def measure(*, over_s: float = 0.5, other_runs: int = 0) -> MachineLoad:
 
 
 def busy_share(before: Sequence[int] | None, after: Sequence[int] | None) -> float | None:
-    """Of the ticks between two readings of /proc/stat, those that were neither idle nor waiting for a disk."""
+    """Share of ticks between two readings of /proc/stat that were neither idle nor waiting for a disk."""
     if before is None or after is None:
         return None
     ticks = [b - a for a, b in zip(before, after, strict=True)]
@@ -55,7 +55,7 @@ def busy_share(before: Sequence[int] | None, after: Sequence[int] | None) -> flo
 
 
 class ThrottleCounter:
-    """How often the CPUs were slowed for their heat between two looks; None where the kernel counts nothing."""
+    """Counts how often heat throttled the CPUs; None if the kernel does not count it."""
 
     def __init__(self, root: Path = Path(_COUNTERS)) -> None:
         self._files = sorted(root.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
@@ -67,7 +67,7 @@ class ThrottleCounter:
 
 
 def _warnings_of_gpus() -> Iterable[str]:
-    """Other users of a GPU, its load and its heat, where there are GPUs."""
+    """Warnings about GPUs: other processes, load and heat."""
     if not os.path.exists("/dev/nvidiactl"):  # noqa: PTH110
         return
     from kgops.gpus import nvml

@@ -1,4 +1,4 @@
-"""Which run of ours a process on a GPU belongs to, and what a run holds where no process can be named."""
+"""Finds the run that a process on a GPU belongs to, and each run's memory on a GPU."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from storage import reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
 
-_MAX_ANCESTORS = 64  # deeper trees are no worker's; it also ends a walk through PIDs given anew
+_MAX_ANCESTORS = 64  # workers' trees are shallower; also bounds a walk through reused PIDs
 
 
 @dataclass(frozen=True, slots=True)
 class RunOnGpu:
-    """A run's memory on one GPU; `by` is None where nothing tells, and then so is `used_mib`."""
+    """A run's memory on one GPU; `by` is the method of measurement. Both None: unknown."""
 
     run: int
     label: str
@@ -29,7 +29,7 @@ class RunOnGpu:
 
 
 class Owners:
-    """The runs that are active now, found from any process of theirs. Cheap while there are none."""
+    """Finds the active run that a process belongs to. Cheap while no run is active."""
 
     def __init__(self, home: Home, conn: Connection) -> None:
         self._home = home
@@ -39,9 +39,9 @@ class Owners:
         self._gates: dict[int, int] | None = None
 
     def run_of(self, pid: int) -> int | None:
-        """By the nearest that is known: the tag in its environment, or an ancestor that is a run's gate.
+        """The run of a process, by the tag in its environment or by an ancestor that is a run's gate.
 
-        A PID alone is no identity: the answer holds only if the same process is there before and after.
+        PIDs are reused: the answer counts only if the process is the same before and after.
         """
         process = processes.identify(pid) if self.active else None
         if process is None:
@@ -50,7 +50,7 @@ class Owners:
         return run if process.is_alive() else None
 
     def on_gpu(self, gpu: GpuReading) -> list[RunOnGpu]:
-        """Active runs on this GPU, by their processes; else by what their supervisors found last."""
+        """Active runs on this GPU, by their processes, else by their supervisors' last sample."""
         held: dict[int, list[int | None]] = {}
         for process in all_processes(gpu) or ():
             number = self.run_of(process.pid)
@@ -77,7 +77,7 @@ class Owners:
         return None
 
     def _run_of_tag(self, tag: str) -> int | None:
-        """Runs of another home may have folders of the same name."""
+        """The run with this tag; other homes may have folders of the same name."""
         folder = Path(tag.rpartition("#")[0])
         run = self._folders.get(folder.name)
         try:
@@ -86,7 +86,7 @@ class Owners:
             return None
 
     def _gate_pids(self) -> dict[int, int]:
-        """Also their supervisors, to whom a worker's orphans come."""
+        """PIDs of gates and supervisors, which inherit a worker's orphans, by run."""
         if self._gates is None:
             self._gates = {}
             for run in self.active:

@@ -1,4 +1,4 @@
-"""Out of memory, recognised in what a worker of unknown make wrote."""
+"""Detects out-of-memory and full-disk errors in a worker's log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DISK = re.compile(rb"No space left on device|ENOSPC")
 
 
 def sign_of_out_of_memory(log: bytes) -> str | None:
-    """The line that says so, shortened; None where nothing does."""
+    """The line of the out-of-memory error, shortened; None if there is none."""
     match = _OOM.search(log)
     if match is None:
         return None
@@ -40,7 +40,7 @@ def sign_of_out_of_memory(log: bytes) -> str | None:
 
 
 def says_killed(log: bytes) -> bool:
-    """A process that the worker had started was ended by SIGKILL, in the words of shells, Python and torch."""
+    """Whether a shell, Python or torch reports a child killed by SIGKILL."""
     return _KILLED.search(log) is not None
 
 

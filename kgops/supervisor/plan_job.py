@@ -1,4 +1,4 @@
-"""A resolved job becomes a plan: what it will need, whether that fits, and what this machine's runs say of it."""
+"""Plans a resolved job: predicts memory, time and disk use, corrected by this machine's past runs."""
 
 from __future__ import annotations
 
@@ -38,30 +38,27 @@ __all__ = [
     "remembered_in",
 ]
 
-# What an option does to results, in words.
 _MIB = 1 << 20
-_CUDA_START_FACTOR = (
-    4  # times the start of a build for the CPU alone; the first run here tells how much it is
-)
-MAX_TRIPLE_BYTES = 40 << 20  # bytes of triples: some seven seconds, once
+_CUDA_START_FACTOR = 4  # start memory of a CUDA build over a CPU build, until the first run here is measured
+MAX_TRIPLE_BYTES = 40 << 20  # of triples, counted before a start: some seven seconds, once
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`job` has the options as they are set, `choices` what the worker makes of them. Where nothing can be predicted,
-    `unknown` says why."""
+    """A job with its plan. `job`: requested options; `choices`: applied ones. `unknown`: why nothing can be
+    predicted."""
 
     job: Job
     choices: tuple[Choice, ...]
     target: Target
     suggestion: Suggestion | None = None
     unknown: str | None = None
-    process: dict[str, Any] | None = None  # on the CPU: of such a worker, for the record
-    disk: DiskPlan | None = None  # None: nobody can know what it writes
-    environment: Mapping[str, str] = field(default_factory=dict)  # of its profile, for the worker
-    uuids: tuple[str, ...] = ()  # of the GPUs here that it is for
-    resolved: Job | None = None  # before the planner chose anything
-    profile_from_gpu: bool = False  # its profile, by its GPU: nobody named one
+    process: dict[str, Any] | None = None  # on the CPU: process memory model, to be recorded
+    disk: DiskPlan | None = None  # None: unknown
+    environment: Mapping[str, str] = field(default_factory=dict)  # from the profile, for the worker
+    uuids: tuple[str, ...] = ()  # GPUs of this machine that the plan is for
+    resolved: Job | None = None  # before the planner's changes
+    profile_from_gpu: bool = False  # the GPU chose the profile: the job names none
 
     @property
     def best(self) -> Candidate | None:
@@ -73,7 +70,7 @@ class Planned:
 
     @property
     def predicted_for(self) -> str | None:
-        """Of what the prediction is, where it is not all that the run will take."""
+        """What the prediction covers, if not the whole run."""
         if self.job.options.get("devices", 1) == 1:
             return None
         return "of one process; each process holds all weights and does its share of the work"
@@ -84,7 +81,7 @@ class Planned:
 
     @property
     def gpu_request(self) -> str | None:
-        """The GPUs that the queue is asked for: a run that will use some gets them from there."""
+        """GPUs to request from the queue; None if the run uses none."""
         asked = self.job.gpu.wanted
         if self._uses_gpu:
             return asked_with_devices(asked, self.job.options.get("devices", 1))
@@ -92,13 +89,13 @@ class Planned:
 
     @property
     def reserved_mib(self) -> int | None:
-        """Of each of its GPUs; None: unknown, so it gets them to itself."""
+        """MiB on each GPU; None: unknown, so the run gets its GPUs exclusively."""
         if self.job.gpu.memory_mib is not None or self.gpu_request is None:
             return self.job.gpu.memory_mib
         return math.ceil(need_mib(self.best.estimate)) if self.best else None
 
     def forecast(self) -> dict[str, Any] | None:
-        """For the record: what formulas said, and for what."""
+        """Uncorrected prediction, to be recorded."""
         if self.best is None:
             return None
         estimate = self.best.estimate
@@ -114,7 +111,7 @@ class Planned:
 
     @property
     def _uses_gpu(self) -> bool:
-        # `--device cuda:1` goes past the queue, as it says: GPUs are hidden from whoever got one there.
+        # `--device cuda:1` bypasses the queue, which hides other GPUs from a run.
         return (
             WORKLOADS[self.job.workload].module is not None
             and self.target.on_gpu
@@ -130,7 +127,7 @@ def plan(
     *,
     thorough: bool = False,
 ) -> Planned:
-    """For `target`, else for what this machine would run it on. `thorough`: see `planner.suggest`."""
+    """Plans for `target`, by default this machine's device. `thorough`: see `planner.suggest`."""
     planned = _plan(resolved, home, conn, target, thorough=thorough)
     gpus = len(gpus_here()) if planned.job.options.get("devices") == "all" else None
     applied = as_applied(planned.job, planned.choices, planned.target.facts, gpus=gpus)
@@ -181,7 +178,7 @@ def _plan(
 
 
 def _process_of_worker(job: Job, on: Target, known: Known, remembered: Path | None) -> dict[str, Any] | None:
-    """Where tensors are counted only by the worker: what its process will take beside them."""
+    """Process memory beside the tensors, for a job whose tensors only the worker can count."""
     if job.workload != "train":
         return None
     counts = counts_of(job.settings, remembered, most_bytes=MAX_TRIPLE_BYTES) or Counts(0, 0, 0)
@@ -196,8 +193,7 @@ def _process_table(known: Known, on: Target, data: int) -> dict[str, Any] | None
 
 
 def remembered_in(home: Home, name: str) -> Path | None:
-    """Where counts are kept. A folder that a person made for kgops becomes a home by the first thing that is kept
-    there; one that can be no home gets nothing of ours."""
+    """Cache file in the home, which is set up if needed; None if the folder is missing or cannot be a home."""
     if not home.path.is_dir():
         return None
     try:
@@ -208,7 +204,7 @@ def remembered_in(home: Home, name: str) -> Path | None:
 
 
 def known_of(conn: Connection | None, target: Target, job: Job) -> Known:
-    """What runs on this GPU, or on this machine's CPU, have shown so far."""
+    """Corrections learned from past runs on this GPU, or on this machine's CPU."""
     forecasts = predictions.newest(conn, on=_name(target)) if conn is not None else []
     workload = job.workload
     times = [
@@ -238,7 +234,7 @@ def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> Process
 
 
 def process_sample(forecast: predictions.Forecast) -> Seen | None:
-    """A run of before knows no kind, and had no other engine than ours."""
+    """Measured process memory of a past run. Old runs have no kind: they used kgops' engine."""
     if forecast.counted_mib is None or forecast.libraries_mib is None or forecast.peak_mib is None:
         return None
     process = forecast.process or {"kind": forecast.workload, "data_mib": 0.0}
@@ -248,7 +244,7 @@ def process_sample(forecast: predictions.Forecast) -> Seen | None:
 
 
 def refuse_what_cannot_fit(planned: Planned) -> None:
-    """Raises WontFit with the numbers and the nearest change that would fit."""
+    """Raises WontFit with the predicted need, the room and the nearest change that would fit."""
     suggestion = planned.suggestion
     if suggestion is None or suggestion.fits:
         if planned.disk is not None and not planned.disk.fits:
@@ -299,7 +295,7 @@ def _unchanged_choices(choices: tuple[Choice, ...], changes: Mapping[str, Any]) 
 
 
 def _planner_choices(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]:
-    """What the planner took instead, for room."""
+    """The planner's changes, made to save memory."""
     requested = {choice.option: choice.requested for choice in choices}
     reason = (
         f"without it {suggestion.asked.need_mib:,.0f} MiB are needed, of {suggestion.target.room_mib:,.0f}"

@@ -1,4 +1,4 @@
-"""A job planned for each kind of GPU that it may get here: profile and rules are those of the GPU it gets."""
+"""Plans a job for each kind of GPU on this machine, each with its own profile and rules."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ __all__ = ["Placement", "plan_for", "plan_here"]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`planned` is for the GPU that the job would get now, or would wait for; `others` for kinds that it may get
-    instead. `fit` says how it stands to the GPUs as they are now, `nearest_now` what would start at once."""
+    """`planned`: plan for the GPU that the job would get now or wait for; `others`: plans for other kinds it may get.
+    `fit`: whether it fits the GPUs now; `nearest_now`: the nearest change that would start at once."""
 
     planned: Planned
     fit: Fit
     nearest_now: Candidate | None = None
     others: tuple[Planned, ...] = ()
-    mixed: bool = False  # whether GPUs of other kinds are here
-    unused: tuple[Target, ...] = ()  # GPUs that are here, where the torch that is installed can use none
+    mixed: bool = False  # whether this machine has GPUs of several kinds
+    unused: tuple[Target, ...] = ()  # GPUs of this machine, if the installed torch cannot use them
 
     @property
     def each(self) -> tuple[Planned, ...]:
-        """The plan of every GPU that the queue may give; none where all are alike."""
+        """Plans of all GPUs that the queue may give; empty if all are alike."""
         return (self.planned, *self.others) if self.mixed else ()
 
     @property
     def differences(self) -> list[str]:
-        """What is otherwise on the other GPUs it may get, one line for each kind."""
+        """How the plan differs on other GPUs, one line per kind."""
         return [line for other in self.others if (line := _difference(self.planned, other)) is not None]
 
 
 def plan_here(job: Job, home: Home, conn: Connection | None, *, thorough: bool = False) -> Placement:
-    """As this machine would run it now. Raises Usage where the job insists on a GPU that cannot do it at all."""
+    """Plans for this machine as it is now. Raises Usage if the requested GPU cannot run the job at all."""
     kinds = _kinds(_candidates(job))
     if not kinds or _wants_several(job):
         gpus = [gpu for kind in kinds for gpu in kind]
@@ -71,7 +71,7 @@ def plan_here(job: Job, home: Home, conn: Connection | None, *, thorough: bool =
 def plan_for(
     job: Job, target: Target, home: Home, conn: Connection | None, *, thorough: bool = False
 ) -> Placement:
-    """As it would be run on that one: a GPU here, one that is known by name, or the CPU."""
+    """Plans for `target`: a GPU of this machine, a known GPU model, or the CPU."""
     planned = _planned(job, [target], home, conn, thorough)
     if target.uuid is not None:
         return _placement([replace(planned, job=_on_gpu(planned.job, target))], conn)
@@ -84,7 +84,7 @@ def _candidates(job: Job) -> list[Target]:
 
 
 def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
-    """Alike in all that a plan depends on; in their order."""
+    """GPUs grouped by all that a plan depends on, in their order."""
     kinds: dict[Any, list[Target]] = {}
     for gpu in gpus:
         kinds.setdefault((gpu.title, gpu.facts, gpu.usable_mib), []).append(gpu)
@@ -92,14 +92,14 @@ def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
 
 
 def _wants_several(job: Job) -> bool:
-    """Then all of them get one plan."""
+    """Whether the job wants several GPUs, which then share one plan."""
     text = asked_with_devices(job.gpu.wanted, job.options.get("devices", 1))
     request = WantedGpus.read(text)
     return request.many != 1 and (request.named is None or len(request.named) > 1)
 
 
 def _one_kind(gpus: Sequence[Target]) -> list[Target]:
-    """What suits the one of least capability and memory suits all."""
+    """The GPU of least capability and memory: what suits it suits all."""
     if not gpus:
         return []
     return [min(gpus, key=lambda t: ((t.facts and t.facts.compute_capability) or (99, 0), t.usable_mib or 0))]
@@ -130,7 +130,7 @@ def _need(planned: Planned) -> float | None:
 
 
 def _placement(plans: Sequence[Planned], conn: Connection | None, *, mixed: bool = False) -> Placement:
-    """The plan of the GPU that the queue would give now; while all are taken, of the one with most memory."""
+    """The plan for the GPU that the queue would give now; if all are taken, for the one with most memory."""
     first = plans[0]
     if first.gpu_request is None:
         allocation = queue.allocation_now(conn, _as_run(first), ())
@@ -164,7 +164,7 @@ def _nearest_now(
     gpus: Any,
     needs: queue.Needs | None,
 ) -> Candidate | None:
-    """What changes least and would start at once; None where nothing would, or where no memory is in the way."""
+    """The smallest change that would start at once; None if none would, or if memory is not the obstacle."""
     suggestion = planned.suggestion
     if suggestion is None:
         return None
@@ -182,7 +182,7 @@ def _nearest_now(
 
 
 def _as_run(planned: Planned) -> Run:
-    """As the queue would see it; no run has this number."""
+    """A run row for the queue; no run has its number 0."""
     gpu = planned.job.gpu
     empty = Run(*[None] * len(Run._fields))  # type: ignore[arg-type]
     return empty._replace(

@@ -1,4 +1,4 @@
-"""Processes: who they are, who descends from them, and signals that cannot hit a stranger."""
+"""Identifies processes, lists their descendants, and sends signals safely despite reused PIDs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 TAG = "KGOPS_TAG"  # in the environment of every process of an attempt
-SUPERVISOR = "KGOPS_SUPERVISOR"  # in the environment of supervisors: nobody's descendants
+SUPERVISOR = "KGOPS_SUPERVISOR"  # in the environment of supervisors, which count as no run's descendants
 _PROC = Path("/proc")
 _GROUPS = Path("/sys/fs/cgroup")
 _MARK = 10  # RLIMIT_LOCKS
@@ -27,7 +27,7 @@ def boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A PID alone is none: Linux gives it again. The start time and the boot pin it down."""
+    """A process, identified by PID, start time and boot: Linux reuses PIDs."""
 
     pid: int
     started: int  # clock ticks since boot
@@ -55,7 +55,7 @@ def identity_from(table: object) -> Identity | None:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Fields of /proc/PID/stat from the state on; the command name may hold anything, brackets too."""
+    """Fields of /proc/PID/stat from the state on; the command name may contain brackets."""
     try:
         raw = (_PROC / str(pid) / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -69,7 +69,7 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def born_at(pid: int) -> float | None:
-    """When the process began, by the clock of `time.time()`; to a hundredth of a second."""
+    """Start time of the process, as `time.time()`, to a hundredth of a second."""
     started = _start_ticks(pid)
     if started is None:
         return None
@@ -83,14 +83,14 @@ def parent(pid: int) -> int | None:
 
 
 def tag_of(pid: int) -> str | None:
-    """The attempt that the process says it belongs to; None also where it is somebody else's to ask."""
+    """The attempt's tag in the process's environment; None also if the environment cannot be read."""
     prefix = f"{TAG}=".encode()
     variable = next((text for text in _environment(pid) if text.startswith(prefix)), None)
     return None if variable is None else variable.removeprefix(prefix).decode("utf-8", "surrogateescape")
 
 
 def send(who: Identity, number: int) -> bool:
-    """Signals exactly this process or nobody: the descriptor pins it while its start time is checked."""
+    """Signals exactly this process or none: the pidfd pins it while its start time is checked."""
     if who.boot != boot_id():
         return False
     try:
@@ -139,13 +139,13 @@ def children(pid: int) -> list[int]:
 
 
 def is_supervisor(pid: int) -> bool:
-    """A `kgops run` inside a run starts a supervisor of its own run: nobody else's to count or kill."""
+    """Whether it is a supervisor: a `kgops run` inside a run starts one, which the outer run must not count or kill."""
     return any(variable.startswith(SUPERVISOR.encode() + b"=") for variable in _environment(pid))
 
 
 def supervisors(home: Path, number: int) -> list[Identity]:
-    """Processes that were started as the supervisor of run `number` of this home, and their gates, which are copies of
-    them. Reads all of /proc: for where the lock cannot tell."""
+    """Supervisors of run `number` of this home, and their gates, which are forks of them. Reads all of /proc: for cases
+    where the lock cannot tell."""
     supervisors = []
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -168,20 +168,20 @@ def _is_home(variables: list[bytes], home: Path) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """By SIGSTOP, or by a debugger."""
+    """Whether SIGSTOP or a debugger stopped the process."""
     fields = _stat(pid)
     return fields is not None and fields[0] in (b"T", b"t")
 
 
 def orphans(tag: str) -> list[int]:
-    """Children of this supervisor, the subreaper of all that its worker started: also those that have closed
-    every file and cleared their environment. Without those of a run that was started inside the run."""
+    """Children of this supervisor, which as subreaper inherits the worker's orphans, also those that closed every
+    file and cleared their environment. Without children of a run started inside the run."""
     if not is_supervisor(os.getpid()):
         return []
     pids = []
     for pid in children(os.getpid()):
         variables = _environment(pid)
-        if not variables:  # cleared, or just between two programs
+        if not variables:  # cleared, or during an exec
             time.sleep(0.01)
             variables = _environment(pid)
         tags = [variable for variable in variables if variable.startswith(f"{TAG}=".encode())]
@@ -194,7 +194,7 @@ def orphans(tag: str) -> list[int]:
 
 
 def tagged(tag: str) -> list[Identity]:
-    """Every process that carries the attempt's tag, wherever it has gone: found by reading all of /proc."""
+    """Every process with the attempt's tag. Reads all of /proc."""
     wanted = f"{TAG}={tag}".encode()
     processes = []
     for entry in os.listdir(_PROC):  # noqa: PTH208
@@ -206,34 +206,34 @@ def tagged(tag: str) -> list[Identity]:
 
 
 def new_mark() -> int | None:
-    """A number for an attempt's processes that they cannot take off: see `set_mark`. None where none is left."""
+    """A number that marks an attempt's processes (see `set_mark`); None if none is available."""
     try:
         _, limit = resource.getrlimit(_MARK)
-    except (OSError, ValueError):  # no kernel of Linux's own
+    except (OSError, ValueError):  # not a Linux kernel
         return None
     limit = _LARGEST_MARK if limit == resource.RLIM_INFINITY else min(limit, _LARGEST_MARK)
-    # In the upper half of what is left: a run that is started inside this one needs a lower one.
+    # In the upper half: a run started inside this one needs a lower number.
     return limit // 2 + int.from_bytes(os.urandom(8)) % (limit // 2) if limit > 1 << 20 else None
 
 
 def set_mark(mark: int) -> None:
-    """Marks this process and all that come from it. The limit of file locks has bounded nothing since Linux 2.4.25, is
-    inherited through everything, and can be lowered by anybody and raised by root alone."""
+    """Marks this process and its descendants by RLIMIT_LOCKS: unused since Linux 2.4.25, always inherited, lowered by
+    anybody and raised by root alone."""
     try:
         resource.setrlimit(_MARK, (mark, mark))
     except (OSError, ValueError):
-        pass  # the lock, the environment and the parents tell of nearly everybody
+        pass  # lock, environment and parents identify nearly all processes
 
 
 def marked(mark: int) -> list[Identity]:
-    """Every process with this mark, but for supervisors of runs that were started inside this one. Asks for all."""
+    """Every process with this mark, except supervisors of runs started inside this one. Checks all processes."""
     processes = []
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
             is_ours = resource.prlimit(int(entry), _MARK)[1] == mark
-        except (OSError, ValueError):  # gone, or somebody else's
+        except (OSError, ValueError):  # gone, or another user's
             continue
         if is_ours and not is_supervisor(int(entry)):
             process = identify(int(entry))
@@ -242,7 +242,7 @@ def marked(mark: int) -> list[Identity]:
 
 
 def holders(lock: Path) -> list[Identity]:
-    """Processes that hold this flock: the kernel says so beside each open file. Reads all of /proc."""
+    """Processes that hold this flock, by /proc/PID/fdinfo. Reads all of /proc."""
     processes = []
     try:
         lock_stat = lock.lstat()
@@ -253,7 +253,7 @@ def holders(lock: Path) -> list[Identity]:
             continue
         try:
             for fd in os.listdir(f"/proc/{entry}/fd"):  # noqa: PTH208
-                # By what it is, not by its name: a home may be reached through a symbolic link.
+                # By inode, not by path: a home may be reached through a symbolic link.
                 if (
                     os.path.samestat(Path(f"/proc/{entry}/fd/{fd}").stat(), lock_stat)
                     and b"FLOCK  ADVISORY  WRITE" in Path(f"/proc/{entry}/fdinfo/{fd}").read_bytes()
@@ -261,7 +261,7 @@ def holders(lock: Path) -> list[Identity]:
                     process = identify(int(entry))
                     processes += [process] if process else []
                     break
-        except OSError:  # gone, or somebody else's
+        except OSError:  # gone, or another user's
             continue
     return processes
 
@@ -269,7 +269,7 @@ def holders(lock: Path) -> list[Identity]:
 def _environment(pid: int) -> list[bytes]:
     try:
         return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:  # gone, or somebody else's
+    except OSError:  # gone, or another user's
         return []
 
 
@@ -288,7 +288,7 @@ def host_memory_mib(pids: Iterable[int]) -> float | None:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """CPU time these processes and their ended children have used."""
+    """CPU time of these processes and their ended children."""
     ticks = 0
     for pid in pids:
         fields = _stat(pid)
@@ -309,7 +309,7 @@ def oom_kills(counter: Path | None) -> int | None:
 
 
 def groups_of(pid: int) -> bytes | None:
-    """The control groups it is in, as the kernel writes them; None once it has gone."""
+    """Its control groups, from /proc/PID/cgroup; None if it is gone."""
     try:
         return (_PROC / str(pid) / "cgroup").read_bytes()
     except OSError:
@@ -317,12 +317,12 @@ def groups_of(pid: int) -> bytes | None:
 
 
 def oom_kill_counter(pid: int) -> Path | None:
-    """Where the kernel counts whom it killed for memory in the control group of `pid`; None where no group counts."""
+    """File with the OOM kill count of the control group of `pid`; None if no group counts."""
     return next((file for file in _counters(pid) if oom_kills(file) is not None), None)
 
 
 def _counters(pid: int) -> list[Path]:
-    """Of either version of control groups, the nearest first."""
+    """Candidate counter files for cgroup v1 and v2, nearest group first."""
     files = []
     for line in (groups_of(pid) or b"").decode("utf-8", "surrogateescape").splitlines():
         _, controllers, group = line.split(":", 2)
@@ -330,5 +330,5 @@ def _counters(pid: int) -> list[Path]:
             files.append(_GROUPS / group.lstrip("/") / "memory.events")
         elif "memory" in controllers.split(","):
             files.append(_GROUPS / "memory" / group.lstrip("/") / "memory.oom_control")
-    # In a container the path is the host's, and the root that is seen there is the group.
+    # In a container the path is the host's, and the visible root is the group.
     return [*files, _GROUPS / "memory.events", _GROUPS / "memory" / "memory.oom_control"]

@@ -1,4 +1,4 @@
-"""The queue without a daemon: whoever looks starts what may start. GPUs are reserved by predicted memory."""
+"""Queue without a daemon: any kgops command starts the runs that fit. GPUs are reserved by predicted memory."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from storage.runs import Run
 if TYPE_CHECKING:
     from kgops.gpus.readings import GpuReading
 
-Needs = Mapping[str, int | None]  # MiB to reserve, by the UUID of a GPU; None: it wants that GPU to itself
-CPU = "cpu"  # what a run takes that asks for no GPU
+Needs = Mapping[str, int | None]  # MiB to reserve, by GPU UUID; None: the GPU exclusively
+CPU = "cpu"  # what a run without a GPU request takes
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a waiting run gets: GPUs by UUID (`cpu` for none), or the reason why it waits and for what."""
+    """What a waiting run gets: GPUs by UUID (`cpu` for none), or what it waits for."""
 
     gpu: str | None  # several as in "UUID,UUID"
     waits_for: str | None = None
     wants: frozenset[str] = frozenset()
-    left_mib: float | None = None  # of the fullest of its GPUs, for others
+    left_mib: float | None = None  # free on the fullest of its GPUs
 
 
 def dispatch(home: Home, conn: Connection) -> list[int]:
-    """Starts every waiting run whose turn it is, oldest first; the numbers of those it started.
+    """Starts every waiting run that fits, oldest first; returns the numbers of the started runs.
 
-    Safe for any process at any time: two that dispatch together do not start a run twice.
+    Safe for concurrent processes: none starts a run twice.
     """
     waiting = runs.in_states(conn, runs.WAITING)
     gpus = read_gpus() if any(run.gpu_request is not None for run in waiting) else ()
@@ -58,13 +58,11 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
                 start_supervisor(home, run.id, folder, lock)
                 is_ours = False
                 started.append(run.id)
-        except Unavailable as error:  # it stays in the queue: whoever looks next tries again
+        except Unavailable as error:  # it stays queued: the next command tries again
             runs.set_state(conn, run.id, "queued", error.message)
             break
         finally:
-            if (
-                is_ours
-            ):  # also where the database failed: a lock that nobody lets go would keep the run for ever
+            if is_ours:  # also after a database error: a lock never released would block the run for ever
                 os.close(lock)
         if allocation is not None and allocation.gpu is None:
             wanted_earlier = dict.fromkeys(allocation.wants, run.id) | wanted_earlier
@@ -74,10 +72,10 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
 
 
 def _lock(home: Home, conn: Connection, run: Run, folder: RunFolder) -> int | None:
-    """None where somebody else holds it, or where it cannot be had: the run's reason says why it waits."""
+    """Supervisor lock, or None if it is held or cannot be taken; the run's reason says why it waits."""
     try:
         return take_over(home, run.id, folder)
-    except FileNotFoundError:  # somebody removed its folder; the next command that settles says so
+    except FileNotFoundError:  # its folder was removed; the next recovery reports it
         return None
     except (OSError, Unavailable) as error:
         reason = error.message if isinstance(error, Unavailable) else f"{error.filename}: {error.strerror}"
@@ -89,7 +87,7 @@ def _lock(home: Home, conn: Connection, run: Run, folder: RunFolder) -> int | No
 def _claim(
     conn: Connection, run: Run, gpus: tuple[GpuReading, ...] | str, wanted_earlier: Mapping[str, int]
 ) -> Allocation | None:
-    """Looks and claims in one transaction, so that no two runs are given the same room. None: not waiting any more."""
+    """Allocates in one transaction, so that no two runs get the same memory. None: the run no longer waits."""
     with transaction(conn):
         active = runs.in_states(conn, runs.ACTIVE)
         plans = plans_by_gpu(conn, run)
@@ -106,7 +104,7 @@ def _claim(
 def allocation_now(
     conn: Connection | None, run: Run, gpus: tuple[GpuReading, ...] | str, needs: Needs | None = None
 ) -> Allocation:
-    """What a run would get if it were accepted now, behind all that wait; `run` may be in no record yet."""
+    """What a run would get if it were accepted now, behind all waiting runs; `run` need not be recorded."""
     active = runs.in_states(conn, runs.ACTIVE) if conn is not None else []
     wanted: dict[str, int] = {}
     for earlier in runs.in_states(conn, runs.WAITING) if conn is not None else []:
@@ -129,10 +127,10 @@ def find_allocation(
     wanted_earlier: Mapping[str, int],
     needs: Needs | None = None,
 ) -> Allocation:
-    """A pure choice. `wanted_earlier` is what runs before this one wait for: nobody overtakes on it.
+    """Chooses GPUs; a pure function. `wanted_earlier`: GPUs that earlier runs wait for; this run must not take them.
 
-    `gpus` is a text where the GPUs cannot be read. `needs` has the GPUs that the run was planned for, by UUID, where
-    they differ.
+    `gpus`: a text if the GPUs cannot be read. `needs`: memory by UUID of the GPUs the run was planned for, if they
+    differ.
     """
     if run.gpu_request is None:
         return _allocate_cpu(run, active, wanted_earlier)
@@ -167,7 +165,7 @@ def find_allocation(
 
 
 def includes(request: WantedGpus, gpu: GpuReading) -> bool:
-    """Whether the GPU is one of those that are asked for."""
+    """Whether the request includes the GPU."""
     if request.model is None:
         return request.includes(str(gpu.index), gpu.uuid)
     from kgops.gpus.known import known_by_name  # seldom asked, and supervisors should be small
@@ -194,7 +192,7 @@ def _allocate_cpu(run: Run, active: list[Run], wanted_earlier: Mapping[str, int]
 def _room_on(
     run: Run, need_mib: int | None, gpu: GpuReading, runs_there: list[Run]
 ) -> tuple[float, str | None]:
-    """MiB left for others if the run goes there, or what it waits for."""
+    """MiB left for others if the run gets this GPU, or what the run waits for."""
     exclusive = [other for other in runs_there if other.exclusive or other.reserved_mib is None]
     if exclusive:
         return 0, f"{_run_names(exclusive)}, which {_have(exclusive)} it to {_itself(exclusive)}"
@@ -204,7 +202,7 @@ def _room_on(
         return 0, "its memory, which cannot be read"
     reserved = sum(other.reserved_mib or 0 for other in runs_there)
     used = gpu.memory_used_mib or 0
-    # Of what is used now, part is our own runs'; what they have reserved and not yet used must stay free.
+    # Used memory includes our runs'; what they reserved but do not use yet must stay free.
     usable = gpu.memory_total_mib - (gpu.memory_reserved_mib or 0)  # the driver keeps some for itself
     free = usable - max(reserved, used)
     need = need_mib or 0
@@ -236,7 +234,7 @@ def _itself(others: list[Run]) -> str:
 
 
 def _holder_of(gpu: GpuReading, runs_there: list[Run]) -> str:
-    """Who holds what is no run's of ours: this person's own processes only where each can be seen to be."""
+    """Who holds memory that is no run's: the user's own processes only if all are verified."""
     pids = [] if runs_there else [process.pid for process in gpu.processes or ()]
     if pids and all(_is_own(pid) for pid in pids):
         return f"your process {pids[0]} holds" if len(pids) == 1 else "your own processes hold"
@@ -251,7 +249,7 @@ def _is_own(pid: int) -> bool:
 
 
 def read_gpus() -> tuple[GpuReading, ...] | str:
-    """As they are now; why not, where they cannot be read."""
+    """Current GPU readings, or a text if they cannot be read."""
     from kgops.gpus import nvml
 
     opened = nvml.open_nvml()

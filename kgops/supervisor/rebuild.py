@@ -1,4 +1,4 @@
-"""A run's row made again from its folder: the folder is a record too."""
+"""Restores a run's database rows from its folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from storage.database import Connection, transaction
 
 
 def restore_runs(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
-    """Every folder without a row gets one: the numbers taken in, and what could not be and why."""
+    """Restores a row for every folder without one; returns the run numbers, and the errors."""
     restored: list[int] = []
     troubles: list[str] = []
     for path in sorted(home.runs.iterdir()):
@@ -37,11 +37,11 @@ def restore_runs(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
 
 
 def restore_run(conn: Connection, folder: RunFolder, *, reads_log: bool = False) -> int | None:
-    """The number it got; None where the folder has its row already; BadInput where its files are damaged.
+    """Restores a run's row and returns its number; None if it has one already; BadInput if its files are damaged.
 
-    `reads_log`: also what the person's patterns find in the log, which may take seconds.
+    `reads_log`: also match the log patterns, which may take seconds.
 
-    The files of a run that has not ended are taken in by whoever supervises it next, from their beginning.
+    The next supervisor of an unfinished run records its files from their beginning.
     """
     try:
         with transfer.row_errors():
@@ -49,7 +49,7 @@ def restore_run(conn: Connection, folder: RunFolder, *, reads_log: bool = False)
     except OSError as error:
         raise BadInput(f"{error.filename or folder.path}: {error.strerror}") from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        # A file that is JSON and not what we wrote: it may hold anything anywhere.
+        # Valid JSON in another format: it may contain anything.
         problem = f"{type(error).__name__}: {error}"
         raise BadInput(f"{folder.path}: kgops cannot read its files: {problem:.200}") from error
 
@@ -92,7 +92,7 @@ def _restore_run(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int
 
 
 def _restore_imported(conn: Connection, folder: RunFolder) -> int | None:
-    """An imported run: its folder says what was imported, and where from."""
+    """Restores an imported run from its record.json."""
     with transaction(conn):
         if runs.with_folder(conn, folder.path.name) is not None:
             return None
@@ -137,6 +137,6 @@ def _restore_attempt(conn: Connection, folder: RunFolder, run: int, attempt: int
 
 
 def _job(folder: RunFolder) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):  # the job is for people; the plan is what runs
+    with contextlib.suppress(OSError, ValueError):  # the job file is for people; the plan is what runs
         return toml.loads(read_regular(folder.job).decode())
     return {}

@@ -1,5 +1,5 @@
-"""What readers of a record rely on in its JSON: a run from elsewhere that has it otherwise is refused, since
-every listing, plan and screen after it would have to doubt what it reads."""
+"""Validates the JSON of an imported run. An invalid run is refused, so that listings, plans and screens can rely
+on every recorded run."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ _EVENTS: dict[str, Any] = {
 }
 
 
-# Moments that are shown as dates: no calendar has those outside of these.
+# Times that are shown as dates.
 _TIMES = {"attempt": ("started_at", "ended_at"), "note": ("at",)}
 _RUN_TIMES = ("submitted_at", "started_at", "ended_at", "reported_at")
 
 
 def misfit(rows: Rows) -> str | None:
-    """What is not as it is read, and where."""
+    """The first invalid value and where it is; None if all are valid."""
     problems = [misfit_in(rows.spec[name], expected, name) for name, expected in _SPEC.items()]
     for event in rows.tables["event"]:
         if event["kind"] in _EVENTS:

@@ -1,8 +1,8 @@
-"""A run as JSON that has all of it, and the same read again: nothing is rounded, renamed or left out.
+"""Exports a run to JSON and imports it again, lossless.
 
 `{"kgops_export": 2, "runs": [{"run": {…}, "job": {…}, …, "series": [{"name", "step", "value", "at"}]}]}`: keys
 are the database's tables and columns. JSON has no infinity: where a column holds one it is written as the text
-"Infinity" or "-Infinity". What a worker reported as NaN the record has as null.
+"Infinity" or "-Infinity". A NaN that a worker reported is recorded as null.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["FORMAT", "IMPORTED", "NotAnExport", "read_runs", "write_json", "writ
 
 FORMAT = 2
 _OLD_FORMAT = 1  # of kgops 0.1.0, with other names
-IMPORTED = "imported"  # event of a run that came from elsewhere: it says from where
+IMPORTED = "imported"  # event kind that marks an imported run with its origin
 _SPEC = ("job", "plan", "environment")
 _CURVE = ("step", "value", "at")
 _INFINITE = {"Infinity": math.inf, "-Infinity": -math.inf}
@@ -35,11 +35,11 @@ _LARGEST_INTEGER = (1 << 63) - 1
 
 
 class NotAnExport(ValueError):
-    """What is read is no export; the message says where and why."""
+    """The text is not a valid export; the message says where and why."""
 
 
 def write_runs(runs: Iterator[Rows]) -> Iterator[str]:
-    """One file's text, a run at a time."""
+    """Text of an export file, a run at a time."""
     head = {"kgops_export": FORMAT, "kgops": __version__, "exported_at": time.time()}
     yield json.dumps(head)[:-1] + ', "runs": ['
     before = "\n"
@@ -47,21 +47,21 @@ def write_runs(runs: Iterator[Rows]) -> Iterator[str]:
         table = _as_table(rows)
         try:
             yield before + json.dumps(table, allow_nan=False)
-        except ValueError:  # a job or a plan that was imported may hold one
+        except ValueError:  # an imported job or plan may contain NaN or infinity
             yield before + json.dumps(finite_json(table))
         before = ",\n"
     yield "\n]}\n"
 
 
 def write_json(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
-    """Under its name only when it is whole."""
+    """Writes the export atomically."""
     must_be_free(target, force=force)
     with written(target) as file:
         file.writelines(text.encode() for text in write_runs(runs))
 
 
 def read_runs(conn: Connection, text: bytes, source: str) -> list[Rows]:
-    """Every run of an export; BadInput names the file and the first thing in it that cannot be."""
+    """Every run of an export; BadInput names the file and the first invalid value."""
     try:
         export = json.loads(text.decode("utf-8"), parse_constant=_no_constant)
         if not isinstance(export, dict) or "kgops_export" not in export:
@@ -216,7 +216,7 @@ def _list(table: Mapping[str, Any], name: str, where: str) -> list[Any]:
 
 
 def _must_be_text(value: Any, at: str) -> None:
-    """Half a surrogate pair is valid JSON and no text: no record could hold it."""
+    """Refuses half a surrogate pair: valid JSON, but no database text."""
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""After any crash: every run brought to a true state by whoever looks next. Idempotent, under the locks."""
+"""Recovers all runs after a crash: each gets its true state. Idempotent, under the locks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from storage import runs
 from storage.database import Connection
 from storage.runs import Run
 
-# Troubles of this process. With other rights, or in a second, somebody may settle the run.
+# Errors of this process: another one, or a retry, may recover the run.
 _TEMPORARY_ERRORS = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOLCK),
@@ -35,14 +35,14 @@ _TEMPORARY_ERRORS = frozenset(
 
 @dataclass(slots=True)
 class Settled:
-    """What had to be done; all empty on a quiet day."""
+    """What was recovered; usually all empty."""
 
     restored: list[int] = field(default_factory=list)
     adopted: list[int] = field(default_factory=list)
     restarted: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     started: list[int] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)  # what could not be settled, each with its run
+    troubles: list[str] = field(default_factory=list)  # what could not be recovered, each with its run
 
 
 def settle(home: Home, conn: Connection) -> Settled:
@@ -57,7 +57,7 @@ def settle(home: Home, conn: Connection) -> Settled:
 
 @contextmanager
 def _isolate_errors(home: Home, conn: Connection, run: Run, done: Settled) -> Iterator[None]:
-    """One run's broken files are that run's trouble: all others are settled, and commands go on."""
+    """Keeps one run's broken files from stopping the recovery of others."""
     try:
         yield
     except (OSError, KgopsError, TypeError, ValueError, KeyError, AttributeError) as error:
@@ -65,14 +65,14 @@ def _isolate_errors(home: Home, conn: Connection, run: Run, done: Settled) -> It
         reason = f"cannot be recovered: {problem:.300}"
         done.troubles.append(f"run {run.id} {reason}")
         if isinstance(error, (OSError, Unavailable)) and reason != run.reason:
-            # What cannot be read now may be readable in a second.
+            # It may be readable in a second.
             runs.set_reason(conn, run.id, run.state, reason)
         elif not isinstance(error, Unavailable) and getattr(error, "errno", None) not in _TEMPORARY_ERRORS:
             _end_broken_run(home, conn, run, problem, done)
 
 
 def _end_broken_run(home: Home, conn: Connection, run: Run, problem: str, done: Settled) -> None:
-    """A run whose files say nothing any more has ended, unless one of its processes is still there."""
+    """Ends a run with unreadable files, unless one of its processes is alive."""
     folder = RunFolder(home.runs / run.folder)
     try:
         tag = Tree(folder, folder.last_attempt()).tag
@@ -94,7 +94,7 @@ def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
             state="interrupted",
             reason="its folder is gone",
             exit_code=None,
-            ended_at=time.time(),  # when it was found: nobody knows more
+            ended_at=time.time(),  # when it was detected
         )
         done.ended.append(run.id)
         return
@@ -106,7 +106,7 @@ def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
 
 
 def _commit_cancelled(home: Home, conn: Connection, run: Run, folder: RunFolder, done: Settled) -> None:
-    """It was stopped while it waited, and the database was full."""
+    """Commits the end of a run that was stopped while queued, when the database was full."""
     if (
         preallocated_record.read_ending(folder.outcome) is None
         or (lock := take_over(home, run.id, folder)) is None
@@ -123,13 +123,13 @@ def _commit_cancelled(home: Home, conn: Connection, run: Run, folder: RunFolder,
 
 
 def _make_accessible(folder: RunFolder) -> None:
-    """A worker may have closed the folder to its own person."""
+    """Restores the user's access to a folder whose permissions a worker removed."""
     if not os.access(folder.path, os.R_OK | os.W_OK | os.X_OK) and folder.path.stat().st_uid == os.geteuid():
         folder.path.chmod(0o700)
 
 
 def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done: Settled) -> None:
-    """A run that is starting or running while its lock is free: its supervisor is dead."""
+    """Recovers an active run whose lock is free: its supervisor is dead."""
     lock = take_over(home, number, folder)
     if lock is None:
         return
@@ -150,7 +150,7 @@ def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done:
             commit_decided(conn, folder, plan, ending, intake)
             done.ended.append(number)
             return
-        # A log with patterns is left to a supervisor: they may take longer than a person waits for a command.
+        # Log patterns are left to a supervisor: they may take longer than a command should.
         can_end_here = dead and not plan.reads_log and not folder.attempt(last).closed.exists()
         if can_end_here and conclude(conn, folder, plan, last, intake).next == "end":
             done.ended.append(number)
@@ -164,7 +164,7 @@ def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done:
 
 
 def _finish_pending(home: Home, conn: Connection, done: Settled) -> None:
-    """What a launch, a resume or a deletion left half done when it was killed."""
+    """Finishes launches, resumes and deletions that were killed."""
     for work in pending.abandoned(home):
         try:
             if work.work == "delete":
@@ -182,7 +182,7 @@ def _finish_pending(home: Home, conn: Connection, done: Settled) -> None:
 
 
 def _finish_resume(home: Home, conn: Connection, name: str) -> None:
-    """Killed before the row was reopened, the run stays ended: its environment goes, and its folder says so again."""
+    """A resume killed before the row was reopened: the run stays ended, and its folder is made to say so."""
     run = runs.with_folder(conn, name)
     folder = RunFolder(home.runs / name)
     if run is None or not run.ended or not folder.path.is_dir():
@@ -200,10 +200,10 @@ def _finish_launch(home: Home, conn: Connection, name: str, done: Settled) -> No
     folder = RunFolder(home.runs / name)
     shutil.rmtree(home.runs / f".new-{name}", ignore_errors=True)
     if not folder.path.is_dir():
-        return  # killed before the job was whole: nothing had been accepted
+        return  # killed before the folder was complete: nothing was accepted
     try:
         number = rebuild.restore_run(conn, folder)
     except KgopsError:
-        return  # `kgops doctor --rebuild` names folders that cannot be read
+        return  # `kgops doctor --rebuild` reports unreadable folders
     if number is not None:
         done.restored.append(number)

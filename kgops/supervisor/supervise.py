@@ -1,7 +1,7 @@
-"""The supervisor: one small process per run that brings it to its one true end, whatever state it finds it in.
+"""The supervisor: one small process per run, which starts, watches and ends its attempts.
 
-It does not die with its console, its worker does not die with it, and all it knows it can find again on
-disk: killed at any moment, its successor continues where it was.
+It survives its console, and its worker survives it. All its state is on disk: if it is killed, the next
+supervisor continues.
 """
 
 from __future__ import annotations
@@ -33,24 +33,22 @@ from kgops.supervisor.watch import LEFTOVERS_GRACE_S, Watch, reap
 from storage import attempts, reports, runs
 from storage.database import Connection
 
-_DISK_RETRIES = (
-    60  # of what the disk refuses, one a second; after that the next command of a person says what is wrong
-)
+_DISK_RETRIES = 60  # after disk errors, one a second; then the user's next command reports the error
 
 
 def main() -> None:
     """`argv`: the home, the run's number, and the open file that holds its supervisor lock."""
     home_as_given, number, lock = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    # All paths of ours are below the folder we stand in: the home may be moved while we work.
+    # Paths are relative to the home, our working folder: the home may be moved meanwhile.
     os.chdir(home_as_given)
     home = Home(Path())
     os.umask(0o077)
     os.set_inheritable(lock, False)
     for ignored in (*gate.SURVIVED, signal.SIGPIPE):
-        # A console's hang-up is not ours. At a shutdown the worker gets its own SIGTERM, and somebody
-        # has to be there to write down what came of it.
+        # The supervisor must survive its console, and a shutdown's SIGTERM long enough to record the worker's
+        # exit.
         signal.signal(ignored, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # spawn.py held them back until here
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # spawn.py blocked them
     record = Record(home.database)
     run = record.retry_until_written(lambda conn: runs.get(conn, number))
     if run is not None and not run.ended:
@@ -59,13 +57,13 @@ def main() -> None:
         record.fill_from(folder, plan)
         if not _run_to_end(Supervisor(record, folder, plan, run.gpu, home_as_given)):
             sys.exit(1)
-    from kgops.supervisor import queue  # only now: what idles for days should be small
+    from kgops.supervisor import queue  # imported late: an idle supervisor should be small
 
     record.retry_until_written(lambda conn: queue.dispatch(Home(full_path_of_home(home_as_given)), conn))
 
 
 def _run_to_end(supervisor: Supervisor) -> bool:
-    """What a disk refuses now it may allow in a second. All that is known is on disk, so it may begin again."""
+    """Runs the supervisor; after a disk error starts over, since all its state is on disk."""
     for _ in range(_DISK_RETRIES):
         try:
             supervisor.run_to_end()
@@ -85,15 +83,15 @@ class Supervisor:
         self._folder = folder
         self._plan = plan
         self._gpu = gpu
-        self._spelled_home = spelled_home  # as its person writes it
+        self._spelled_home = spelled_home  # as the user wrote it
 
     def reload(self) -> None:
-        """What a transaction that failed would have moved has not moved."""
+        """Reloads the intake's state after an error."""
         self._record.retry_until_written(lambda conn: self._record.intake.reload_state())
 
     def run_to_end(self) -> None:
         ending = preallocated_record.read_ending(self._folder.outcome)
-        if ending is not None:  # decided, but a supervisor died before the database knew
+        if ending is not None:  # decided, but a supervisor died before the commit
             decided = ending
             self._record.retry_until_written(
                 lambda conn: commit_decided(conn, self._folder, self._plan, decided, self._record.intake)
@@ -110,17 +108,15 @@ class Supervisor:
             again = self._run_attempt(self._folder.last_attempt() + 1)
 
     def _adopt(self, number: int) -> bool:
-        """Continues with an attempt that a supervisor before us began; True if another one should follow."""
+        """Continues an earlier supervisor's attempt; True if another attempt should follow."""
         tree = Tree(self._folder, number)
         attempt = self._folder.attempt(number)
         if not _has_begun(tree):
-            # None of the worker's code has run, and none will: its gate saw the supervisor die.
+            # The worker's code has not run and will not: its gate saw the supervisor die.
             attempt.path.rename(attempt.path.with_name(f"{number}-never-begun-{time.time_ns()}"))
             return True
         identity = tree.gate()
-        if (
-            identity is None
-        ):  # its file is damaged, or this is a copy of the home: nobody of it can be watched
+        if identity is None:  # damaged file, or a copy of the home: no process can be watched
             tree.end(grace_s=LEFTOVERS_GRACE_S, reap=reap)
             return self._conclude(number, Observations())
         self._record_beginning(number, identity)
@@ -131,7 +127,7 @@ class Supervisor:
         return self._watch_and_conclude(number, identity)
 
     def _run_attempt(self, number: int) -> bool:
-        """A new worker, from before its birth to after its end; True if another one should follow."""
+        """Runs one attempt from start to end; True if another one should follow."""
         private = read_private(self._folder)
         if private is None:
             self._end("failed", "private.json, which holds the worker's environment, is missing")
@@ -153,13 +149,13 @@ class Supervisor:
             self._record_beginning(number, identity)
             os.write(opener, gate.OPENED)
         except BrokenPipeError:
-            pass  # the gate has ended: the watch will see it
+            pass  # the gate ended: the watch detects it
         finally:
-            os.close(opener)  # a gate that was not opened goes away
+            os.close(opener)  # a gate that was not opened exits
         return self._watch_and_conclude(number, identity)
 
     def _report_wait(self, why: str) -> bool:
-        """Says why there is no worker yet; False once somebody asked for a stop."""
+        """Records why there is no worker yet; False once a stop is requested."""
         self._record.retry_until_written(
             lambda conn: runs.set_state(conn, self._plan.number, "starting", why)
         )
@@ -170,7 +166,7 @@ class Supervisor:
         return self._conclude(number, watch.until_tree_ended(gate_identity))
 
     def _conclude(self, number: int, observed: Observations) -> bool:
-        """The end of an attempt; True if another one should follow."""
+        """Ends an attempt; True if another one should follow."""
         verdict = self._record.retry_until_written(
             lambda conn: conclude(conn, self._folder, self._plan, number, self._record.intake, observed)
         )
@@ -186,7 +182,7 @@ class Supervisor:
     def _record_next_attempt(
         self, conn: Connection, number: int, kind: str, outcome: str, reason: str | None
     ) -> None:
-        """Another attempt follows, and never silently."""
+        """Records the reason and settings of the next attempt."""
         body: dict[str, object] = {"after": outcome, "reason": reason}
         if kind == "step_down":
             oom_count = count_lost_and_oom(conn, self._plan.number)[1]
@@ -227,7 +223,7 @@ class Supervisor:
 
 
 def _has_begun(tree: Tree) -> bool:
-    """Whether the worker's own code may have run; waits for a gate that is just making up its mind."""
+    """Whether the worker's code may have run; waits for a gate that is about to start it."""
     begun = tree.folder.attempt(tree.number).begun
     while not begun.exists():
         lock = locks.take(tree.folder.worker_lock)

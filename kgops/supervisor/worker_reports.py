@@ -1,4 +1,4 @@
-"""What a worker reports beyond metrics, as the rows it becomes; a report with a wrong part becomes none."""
+"""Converts a worker's attribution and measurement events to database rows; drops malformed ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kgops.jobs.events import is_metric
 from storage.influences import Influence, TestTriple
 from storage.measurements import Measurement
 
-_MAX_INFLUENCES = 1000  # of one test triple: the files of the run have the rest
+_MAX_INFLUENCES = 1000  # influences of one test triple; the run's files have the rest
 
 
 def test_triple_from(fields: dict[str, Any]) -> TestTriple | None:
@@ -63,7 +63,7 @@ def _influence(test: int, row: Any) -> Influence | None:
 
 
 def _int_or_none(value: float | None) -> int | None:
-    """None also where a column could not hold it."""
+    """None also if too large for a column."""
     return None if value is None or not 0 <= value < 1 << 53 else int(value)
 
 
