@@ -77,7 +77,7 @@ class Ran:
     @property
     def queued_s(self) -> float:
         """Seconds from the submission to Slurm to the worker's first event."""
-        given = next(float(e["at"]) for e in self.events if "given to Slurm" in e.get("text", ""))
+        given = next(float(e["at"]) for e in self.events if "submitted to Slurm" in e.get("text", ""))
         return min(float(e["at"]) for e in self.events if e["event"] == "started") - given
 
     @property

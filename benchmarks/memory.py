@@ -28,7 +28,7 @@ from benchmarks.memory_jobs import JOBS, table_of, write_data
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.job import read_job
 from kgops.planning.process_memory import Seen, learn_process
-from kgops.supervisor.plan_job import seen_of
+from kgops.supervisor.plan_job import process_sample
 from storage import predictions
 from storage.database import open_reader
 
@@ -99,7 +99,9 @@ def _seen_in(home: Path) -> list[tuple[Seen, float]]:
     """Measured and predicted memory of each run, in the order run."""
     conn = open_reader(home / "kgops.db")
     try:
-        newest = [(seen_of(one), one.predicted_mib) for one in predictions.newest(conn) if not one.on_gpu]
+        newest = [
+            (process_sample(one), one.predicted_mib) for one in predictions.newest(conn) if not one.on_gpu
+        ]
     finally:
         conn.close()
     return [(seen, shown) for seen, shown in reversed(newest) if seen is not None and shown is not None]

@@ -16,8 +16,8 @@ from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.targets import Target
-from kgops.supervisor.plan_job import told
-from kgops.supervisor.plan_per_gpu import Placed
+from kgops.supervisor.plan_job import describe_changes
+from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.drafts import DRAFT_OPTIONS, is_what_if
 from kgops.views.what_if import Answer, Need
 from screens.new_run_page import label_of, value_of
@@ -107,7 +107,7 @@ _TONES: dict[State, str] = {
 }
 
 
-def _verdict(placed: Placed, suggestion: Suggestion, width: int) -> list[Row]:
+def _verdict(placed: Placement, suggestion: Suggestion, width: int) -> list[Row]:
     """In one row; the words of one that waits may take the second, where the bar would be."""
     need, room = suggestion.best.need_mib, suggestion.target.room_mib
     words = Piece(one_line(placed.fit.words), _TONES[placed.fit.state])
@@ -214,8 +214,8 @@ def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
         return said(_way_out(suggestion), width)
     if placed is not None and placed.fit.state == "later":
         return said(_starts_now(placed.nearest_now), width)
-    if placed is not None and placed.differs:
-        return said(placed.differs[0], width, "dim")
+    if placed is not None and placed.differences:
+        return said(placed.differences[0], width, "dim")
     pace = suggestion.corrections.time
     if pace is None and answer.draft.workload == "regress":
         return BLANK  # how long its runs took is not held against a model yet
@@ -236,14 +236,14 @@ def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
 def _starts_now(near: Candidate | None) -> str:
     if near is None:
         return "no option kgops could set makes it fit now"
-    return f"fits now with {told(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"
+    return f"fits now with {describe_changes(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"
 
 
 def _way_out(suggestion: Suggestion) -> str:
     near = suggestion.nearest
     if near is None:
         return "no setting kgops knows of would fit; fewer dimensions need less · X starts it anyway"
-    return f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect}) · X starts it anyway"
+    return f"{describe_changes(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect}) · X starts it anyway"
 
 
 def _command(answer: Answer, width: int) -> list[Row]:

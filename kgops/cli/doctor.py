@@ -49,7 +49,7 @@ def _print(findings: list[Finding]) -> None:
 def _rebuild() -> None:
     home = find_home()
     make_home(home)
-    restored, troubles = rebuild.take_in_all(home, open_writer(home.database))
+    restored, troubles = rebuild.restore_runs(home, open_writer(home.database))
     say(f"{len(restored)} runs restored" + (f": {', '.join(map(str, restored))}" if restored else ""))
     for trouble in troubles:
         say(f"not restored: {one_line(trouble)}")

@@ -26,8 +26,8 @@ from kgops.slurm.submission import sbatch_lines
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch, must_be_possible
 from kgops.supervisor.pending import folders_past_the_record
-from kgops.supervisor.plan_job import Planned, refuse_what_cannot_fit, told
-from kgops.supervisor.plan_per_gpu import Placed, plan_here
+from kgops.supervisor.plan_job import Planned, describe_changes, refuse_what_cannot_fit
+from kgops.supervisor.plan_per_gpu import Placement, plan_here
 from kgops.views.training_run import names_a_run, with_run
 from storage import reports, runs
 from storage.database import Connection
@@ -183,7 +183,7 @@ def _warn(text: str) -> None:
     tell(f"Warning: {text}.")
 
 
-def show_plan(placed: Placed, *, as_json: bool) -> None:
+def show_plan(placed: Placement, *, as_json: bool) -> None:
     """Print the job with its plan: options, memory and disk estimates, OOM fallbacks, command."""
     planned = placed.planned
     job = as_recorded(planned.job)
@@ -198,7 +198,7 @@ def show_plan(placed: Placed, *, as_json: bool) -> None:
                 "unknown": planned.unknown,
                 "now": placed.fit.state,
                 "verdict": placed.fit.words,
-                "elsewhere": placed.differs,
+                "elsewhere": placed.differences,
                 "disk": None if planned.disk is None else planned.disk.as_table(),
                 "fallbacks": [fallback.as_table() for fallback in tried],
                 "refused": None if refused is None else refused.message,
@@ -228,24 +228,28 @@ def refusal(planned: Planned) -> KgopsError | None:
     return None
 
 
-def how_it_fits(placed: Placed) -> list[str]:
+def how_it_fits(placed: Placement) -> list[str]:
     """Return the memory estimate, whether it fits the GPU now, and differences on other candidate GPUs."""
     planned = placed.planned
     lines = [prediction(planned), *_profile_note(planned), *_now(placed)]
-    return [one_line(line) for line in (*lines, *placed.differs)]
+    return [one_line(line) for line in (*lines, *placed.differences)]
 
 
 def _profile_note(planned: Planned) -> list[str]:
     """Name the profile if it was chosen by the GPU."""
-    return [f"profile {planned.job.profile}, for the {planned.target.title}"] if planned.picked else []
+    return (
+        [f"profile {planned.job.profile}, for the {planned.target.title}"] if planned.profile_from_gpu else []
+    )
 
 
-def _now(placed: Placed) -> list[str]:
+def _now(placed: Placement) -> list[str]:
     if placed.planned.best is None and placed.fit.state != "later":
         return []
     near = placed.nearest_now
     with_it = (
-        f"; fits now with {told(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB" if near else ""
+        f"; fits now with {describe_changes(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"
+        if near
+        else ""
     )
     return [f"{placed.fit.words}{with_it}"]
 

@@ -74,7 +74,7 @@ def _settle(home: Home, conn: Connection) -> None:
 
     done = settle(home, conn)
     for numbers, what in (
-        (done.taken_in, "was accepted by a command that was killed, and is now in the database"),
+        (done.restored, "was accepted by a command that was killed, and is now in the database"),
         (done.adopted, "had lost its supervisor and has a new one; its worker went on"),
         (done.restarted, "had lost its supervisor, and has a new one that starts its worker"),
         (done.ended, "had ended without its supervisor; its end is now in the database"),

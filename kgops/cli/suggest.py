@@ -22,8 +22,8 @@ from kgops.jobs.job import Job, read_job_file
 from kgops.planning.resolve import on_the_cpu
 from kgops.planning.targets import Target, find_targets, selected_gpus
 from kgops.settings import find_home
-from kgops.supervisor.filtering_preview import filtered
-from kgops.supervisor.plan_per_gpu import Placed, plan_for, plan_here
+from kgops.supervisor.filtering_preview import preview_filtering
+from kgops.supervisor.plan_per_gpu import Placement, plan_for, plan_here
 from storage import predictions
 from storage.errors import DatabaseMissing
 
@@ -124,18 +124,18 @@ def _suggest(job: Job, given: dict[str, Any]) -> int:
     if given["as_json"]:
         print_json(
             [
-                as_table(requested, one, refused, filtered(one.planned, home))
+                as_table(requested, one, refused, preview_filtering(one.planned, home))
                 for requested, one, refused in plans
             ]
         )
     for i, (requested, one, refused) in enumerate(() if given["as_json"] else plans):
-        lines = page(requested, one, refused, filtered(one.planned, home), explain=given["explain"])
+        lines = page(requested, one, refused, preview_filtering(one.planned, home), explain=given["explain"])
         for line in (*([""] if i else []), *lines):
             say(line)
     return 0 if all(_fits(one) for _, one, _ in plans) else 3
 
 
-def _fits(placed: Placed) -> bool:
+def _fits(placed: Placement) -> bool:
     """Return False only if the job is predicted not to fit."""
     disk = placed.planned.disk
     return placed.fit.fits and (disk is None or disk.fits)
@@ -158,7 +158,7 @@ def _jobs_and_targets(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target
     return [(with_flags(job, given), None)]
 
 
-def _plan_for(job: Job, target: Target | None) -> tuple[Job, Placed, KgopsError | None]:
+def _plan_for(job: Job, target: Target | None) -> tuple[Job, Placement, KgopsError | None]:
     """Plan a job for a target, which may be a GPU of another machine. The command names the profile, unless the GPUs
     here differ: then the GPU that the run gets chooses it."""
     job = with_the_run(job)

@@ -22,10 +22,10 @@ from kgops.planning.corrections import Accuracy, Pair, accuracy
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import Choice
 from kgops.supervisor.disk_space import in_bytes
-from kgops.supervisor.filtering_preview import Filtered
+from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.supervisor.launch import as_recorded
-from kgops.supervisor.plan_job import Planned, told
-from kgops.supervisor.plan_per_gpu import Placed
+from kgops.supervisor.plan_job import Planned, describe_changes
+from kgops.supervisor.plan_per_gpu import Placement
 from storage.predictions import Forecast
 
 _MIB = 1 << 20
@@ -34,9 +34,9 @@ _WORTH_A_LINE = 16 << 20  # bytes: less is written quickly
 
 def page(
     requested: Job,
-    placed: Placed,
+    placed: Placement,
     refused: KgopsError | None,
-    filtering: Filtered | str | None = None,
+    filtering: FilteringPreview | str | None = None,
     *,
     explain: bool,
 ) -> list[str]:
@@ -77,25 +77,25 @@ def page(
     ]
 
 
-def _now(placed: Placed) -> list[str]:
+def _now(placed: Placement) -> list[str]:
     """Return the nearest change with which the job would start now, if it would have to wait."""
     near = placed.nearest_now
     if near is not None:
-        return [f"fits now with {told(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"]
+        return [f"fits now with {describe_changes(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"]
     has_to_wait = placed.fit.state == "later" and placed.planned.target.on_gpu
     return ["kgops can set no option that makes it fit now"] if has_to_wait else []
 
 
-def _machine(placed: Placed) -> list[str]:
+def _machine(placed: Placement) -> list[str]:
     """Return differences on other candidate GPUs, and a note if the installed torch cannot use the GPUs here."""
-    lines = [f"        {one_line(line)}" for line in placed.differs]
+    lines = [f"        {one_line(line)}" for line in placed.differences]
     if placed.unused:
         names = " and ".join(dict.fromkeys(gpu.title for gpu in placed.unused))
         lines.append(one_line(f"the installed torch is a CPU build: runs do not use the {names}"))
     return ["", *lines] if lines else []
 
 
-def _filtering(preview: Filtered | str | None) -> list[str]:
+def _filtering(preview: FilteringPreview | str | None) -> list[str]:
     """Return how many training triples filtering keeps and how much time it saves."""
     if preview is None or isinstance(preview, str):
         return ["", preview] if preview else []
@@ -117,7 +117,7 @@ def _filtering(preview: Filtered | str | None) -> list[str]:
     ]
 
 
-def _saved(preview: Filtered) -> str:
+def _saved(preview: FilteringPreview) -> str:
     """Return the time that filtering saves, compared with all training triples."""
     if preview.times_as_fast is None:
         return ""
@@ -129,15 +129,18 @@ def _saved(preview: Filtered) -> str:
     return f"saves {preview.all_s - preview.filtered_s:.3g} s of {preview.all_s:.3g} s ({ratio}); "
 
 
-def _filtering_command(job: Job, preview: Filtered | str | None) -> list[str]:
-    if not isinstance(preview, Filtered) or preview.is_asked or (preview.times_as_fast or 0) <= 1:
+def _filtering_command(job: Job, preview: FilteringPreview | str | None) -> list[str]:
+    if not isinstance(preview, FilteringPreview) or preview.is_asked or (preview.times_as_fast or 0) <= 1:
         return []
     words = as_command(replace(job, options={**job.options, "filtering": True}))
     return [shlex.join(words)] if words else []
 
 
 def as_table(
-    requested: Job, placed: Placed, refused: KgopsError | None, filtering: Filtered | str | None = None
+    requested: Job,
+    placed: Placement,
+    refused: KgopsError | None,
+    filtering: FilteringPreview | str | None = None,
 ) -> dict[str, Any]:
     planned = placed.planned
     suggestion = planned.suggestion
@@ -154,8 +157,8 @@ def as_table(
         "unknown": planned.unknown,
         "now": placed.fit.state,
         "verdict": placed.fit.words,
-        "elsewhere": placed.differs,
-        "filtering": asdict(filtering) if isinstance(filtering, Filtered) else filtering,
+        "elsewhere": placed.differences,
+        "filtering": asdict(filtering) if isinstance(filtering, FilteringPreview) else filtering,
         "refused": None if refused is None else refused.message,
         "job": as_recorded(planned.job).as_table(),
         "disk": None if planned.disk is None else {**planned.disk.as_table(), "fits": planned.disk.fits},
@@ -235,7 +238,7 @@ def _where(planned: Planned) -> str:
     return f"{name} ({target.usable_mib:,.0f} MiB{free})"
 
 
-def _verdict(placed: Placed) -> str:
+def _verdict(placed: Placement) -> str:
     disk = placed.planned.disk
     if placed.fit.fits and disk is not None and not disk.fits:
         return f"does not fit on the disk, writes {in_bytes(disk.use.total)}"
@@ -335,9 +338,9 @@ def _writing_line(planned: Planned) -> list[str]:
     if disk is None or disk.use.written < _WORTH_A_LINE:
         return []
     size = in_bytes(disk.use.written)
-    if disk.writing is None or disk.writing_s is None:
+    if disk.write_speed is None or disk.writing_s is None:
         return [f"        and writing {size}: time unknown, since no run has written as much here yet"]
-    rate = f"{disk.writing.mib_per_s:,.0f} MiB/s, from {disk.writing.samples} runs here"
+    rate = f"{disk.write_speed.mib_per_s:,.0f} MiB/s, from {disk.write_speed.samples} runs here"
     return [f"        and {disk.writing_s:.3g} s writing {size} ({rate})"]
 
 
@@ -371,7 +374,12 @@ def _alternatives(suggestion: Suggestion) -> list[str]:
     if not suggestion.others:
         return []
     rows = [
-        (told(one.changes) or "as requested", one.effect, f"{one.need_mib:,.0f}", _speed(one, suggestion))
+        (
+            describe_changes(one.changes) or "as requested",
+            one.effect,
+            f"{one.need_mib:,.0f}",
+            _speed(one, suggestion),
+        )
         for one in suggestion.others
     ]
     heads = ("ALSO FITS", "EFFECT", "MIB", "SPEED")
@@ -379,7 +387,7 @@ def _alternatives(suggestion: Suggestion) -> list[str]:
 
 
 def _line(candidate: Candidate) -> str:
-    return f"{told(candidate.changes)} ({candidate.effect}), {candidate.need_mib:,.0f} MiB"
+    return f"{describe_changes(candidate.changes)} ({candidate.effect}), {candidate.need_mib:,.0f} MiB"
 
 
 def _speed(candidate: Candidate, suggestion: Suggestion) -> str:

@@ -128,7 +128,7 @@ def _ends_are_interrupts() -> Iterator[None]:
 def _run(context: Context, comparison: PairedComparison, command: str, afresh: bool) -> Bench:
     bench = _begin(context, comparison, command, afresh)
     _end_leftovers(context, bench)
-    throttled = machine_load.Throttled()
+    throttled = machine_load.ThrottleCounter()
     if not comparison.together and any(_missing(context, bench, comparison, n) for n in _rounds(comparison)):
         _warm_up(context, bench, comparison)
     for number in _rounds(comparison)[:: comparison.trials]:
@@ -237,10 +237,10 @@ def _rounds_of_one_run(context: Context, bench: Bench, comparison: PairedCompari
             _keep(context, bench, number, name, base, other, load)
 
 
-def _check_load(context: Context, before: str) -> machine_load.Quiet:
-    load = machine_load.look()
-    if not load.is_quiet:
-        context.tell(f"Note: the machine is busy before {before}: {'; '.join(load.noted)}.")
+def _check_load(context: Context, before: str) -> machine_load.MachineLoad:
+    load = machine_load.measure()
+    if not load.is_idle:
+        context.tell(f"Note: the machine is busy before {before}: {'; '.join(load.warnings)}.")
     return load
 
 
@@ -251,11 +251,11 @@ def _keep(
     name: str,
     base: _Trial,
     other: _Trial,
-    load: machine_load.Quiet,
+    load: machine_load.MachineLoad,
 ) -> None:
     pair = Pair(
         *(number, name, base.run, other.run, base.values, other.values),
-        *(load.busy, load.noted, time.time()),
+        *(load.busy, load.warnings, time.time()),
     )
     benches.add_pair(context.conn, bench.id, pair)
 

@@ -75,7 +75,7 @@ def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -
             folder = RunFolder(home.runs / name)
             write_json(folder.plan, {**as_table(plan), "number": number})
             try:
-                rebuild.take_in(c, folder)
+                rebuild.restore_run(c, folder)
             except BadInput as error:  # named by the path that the user gave
                 raise BadInput(error.message.replace(str(folder.path), str(source.path))) from error
             rows = transfer.read_rows(c, number)

@@ -87,7 +87,7 @@ def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool
         return _from_export(home, conn, folder.record, again=again)[0]
     plan, what = describe(folder)
     if folder.path.resolve().parent == home.runs.resolve() and not again:
-        number = rebuild.take_in(conn, RunFolder(home.runs / folder.path.resolve().name))
+        number = rebuild.restore_run(conn, RunFolder(home.runs / folder.path.resolve().name))
         if number is not None:
             return Imported(number, (), what)
     known = tuple(transfer.same_submission(conn, plan.submitted_at, plan.workload, plan.label))

@@ -1,4 +1,4 @@
-"""Slurm's commands, as far as a run needs them. Texts that its versions agree on are read, never its JSON."""
+"""Calls Slurm's commands (sbatch, squeue, scancel). Parses their text, which all versions share, never their JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kgops.errors import KgopsError, Unavailable
 
 __all__ = ["NOT_OVER", "Waiting", "cancel", "end_of", "queued", "submit"]
 
-_PATIENCE_S = 60  # a busy controller answers late
-# Of these a job comes back, or is not over yet.
+_TIMEOUT_S = 60  # a busy controller is slow
+# States of a job that has not ended, or will be requeued.
 NOT_OVER = frozenset(
     {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "RESIZING"}
 )
@@ -22,7 +22,7 @@ NOT_OVER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What squeue shows of a job: how many of its tasks are in each state, where they run, why they wait."""
+    """A job in squeue: number of tasks in each state, nodes, and reason of waiting."""
 
     states: dict[str, int]
     nodes: tuple[str, ...]
@@ -33,31 +33,31 @@ class Waiting:
         return "RUNNING" in self.states
 
     def __str__(self) -> str:
-        told = [
-            f"{many} {state.lower()}" if many > 1 else state.lower() for state, many in self.states.items()
+        states = [
+            f"{count} {state.lower()}" if count > 1 else state.lower() for state, count in self.states.items()
         ]
         where = f" on {', '.join(self.nodes)}" if self.nodes else ""
         why = f" ({self.reason})" if self.reason and not self.is_running else ""
-        return " and ".join(told) + where + why
+        return " and ".join(states) + where + why
 
 
 def submit(script: Path, options: Sequence[str] = ()) -> int:
-    """The number that Slurm gave it."""
-    done = _ask(["sbatch", "--parsable", *options, str(script)])
+    """Submits the script and returns the Slurm job number."""
+    done = _call(["sbatch", "--parsable", *options, str(script)])
     if done.returncode != 0:
         raise KgopsError(
-            f"Slurm did not take the job: {_first_line(done.stderr)}",
-            hint="`sinfo` lists partitions; --partition, --time, --gres and --sbatch change what is asked for",
+            f"Slurm rejected the job: {_first_line(done.stderr)}",
+            hint="`sinfo` lists partitions; --partition, --time, --gres and --sbatch change the request",
         )
-    found = re.match(r"\d+", done.stdout.strip())
-    if found is None:
-        raise KgopsError(f"sbatch answered {done.stdout[:80]!r}, which is no job's number.")
-    return int(found[0])
+    match = re.match(r"\d+", done.stdout.strip())
+    if match is None:
+        raise KgopsError(f"sbatch printed {done.stdout[:80]!r}, which is not a job number.")
+    return int(match[0])
 
 
 def queued(job: int) -> Waiting | None:
-    """None once it is over; also where the controller does not know it any more."""
-    done = _ask(["squeue", "--noheader", "--array", f"--jobs={job}", "--format=%T|%N|%r"])
+    """The job in squeue; None if it has ended or the controller no longer knows it."""
+    done = _call(["squeue", "--noheader", "--array", f"--jobs={job}", "--format=%T|%N|%r"])
     if done.returncode != 0:
         if "Invalid job id" in done.stderr:
             return None
@@ -73,35 +73,36 @@ def queued(job: int) -> Waiting | None:
 
 
 def end_of(job: int) -> str | None:
-    """How it ended, in Slurm's word: `NODE_FAIL`, `TIMEOUT`, …; None where nothing tells any more."""
-    done = _ask(["scontrol", "show", "job", str(job), "--oneliner"])
+    """Slurm's final state: `NODE_FAIL`, `TIMEOUT`, …; None if unknown."""
+    done = _call(["scontrol", "show", "job", str(job), "--oneliner"])
     states = re.findall(r"\bJobState=(\w+)", done.stdout)
     if not states:
-        # Sites without accounting have no sacct that answers.
-        done = _ask(["sacct", "--parsable2", "--noheader", f"--jobs={job}", "--format=State"])
+        # sacct fails on sites without accounting.
+        done = _call(["sacct", "--parsable2", "--noheader", f"--jobs={job}", "--format=State"])
         states = re.findall(r"^(\w+)", done.stdout, re.MULTILINE) if done.returncode == 0 else []
-    bad = [state for state in states if state != "COMPLETED"]
-    return next(iter(bad or states), None)
+    not_completed = [state for state in states if state != "COMPLETED"]
+    return next(iter(not_completed or states), None)
 
 
 def cancel(job: int, signal: str | None = None) -> None:
-    """Ends it; with a `signal` its script is asked, which answers in its own time."""
-    told = ["--batch", f"--signal={signal}"] if signal else []
-    _ask(["scancel", *told, str(job)])
+    """Cancels the job; with `signal`, only sends it to the script."""
+    options = ["--batch", f"--signal={signal}"] if signal else []
+    _call(["scancel", *options, str(job)])
 
 
-def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
+def _call(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, check=False
+            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
         )
     except FileNotFoundError as error:
         raise KgopsError(
-            f"there is no {command[0]} here.", hint="start it where Slurm's commands are: a login node"
+            f"{command[0]} not found on this machine.",
+            hint="run it on a login node, which has Slurm's commands",
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"{command[0]} did not answer within {_PATIENCE_S} s") from error
+        raise Unavailable(f"{command[0]} did not answer within {_TIMEOUT_S} s") from error
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it did not say why")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")

@@ -1,4 +1,4 @@
-"""The script that Slurm runs: our worker, fenced, asked to save before its time is over, and queued again then."""
+"""Writes the batch script: it runs the worker, asks it to save before the time limit, and requeues the job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kgops.jobs.cluster import ClusterRequest
 
 __all__ = ["NOTICE_S", "sbatch_options", "script"]
 
-NOTICE_S = 120  # before the end of its time that a job is told; a checkpoint has to be written in this
+NOTICE_S = 120  # signal this long before the time limit: enough to write a checkpoint
 
 _BODY = r"""
 set -u
@@ -52,7 +52,7 @@ def script(
     command: Sequence[str],
     environment: Mapping[str, str],
 ) -> str:
-    """`folder` is where it leaves its marks, on a file system that the nodes share with this machine."""
+    """`folder`: for the script's files, on a file system shared with the nodes."""
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {shlex.quote(option)}" for option in sbatch_options(name, place, folder)),
@@ -71,7 +71,7 @@ def sbatch_options(name: str, place: ClusterRequest, folder: Path) -> list[str]:
         "cpus-per-task": None if place.cpus is None else str(place.cpus),
         "mem": place.memory,
         "account": place.account,
-        # %a of what is no array would be a large number.
+        # %a would be a large number without an array.
         "output": str(folder / ("log.%a" if place.tasks > 1 else "log.all")),
         "open-mode": "append",
         "signal": f"B:USR2@{NOTICE_S}",

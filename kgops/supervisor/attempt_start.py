@@ -1,4 +1,4 @@
-"""The beginning of an attempt: its folder, its gate, and the gate's identity on disk before the worker runs."""
+"""Starts an attempt: makes its folder and gate, and writes the gate's identity to disk before the worker runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Beginning", "full_path_of_home"]
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """All that a new attempt is made from."""
+    """Starts a new attempt."""
 
     folder: RunFolder
     plan: Plan
@@ -36,10 +36,10 @@ class Beginning:
     settings: dict[str, Any]
     spelled_home: Path
 
-    def begin(self, waits: Callable[[str], bool]) -> tuple[Identity, int]:
-        """The gate, and the pipe that opens it; a gate whose pipe is closed goes away. OSError where nothing began.
+    def begin(self, report_wait: Callable[[str], bool]) -> tuple[Identity, int]:
+        """The gate, and the pipe that opens it; the gate exits when the pipe closes. OSError if nothing was started.
 
-        `waits` hears why there is no process yet, and says whether to go on waiting.
+        `report_wait` gets the reason why there is no process yet, and returns whether to keep waiting.
         """
         tree = Tree(self.folder, self.number)
         attempt = self.folder.attempt(self.number)
@@ -48,7 +48,7 @@ class Beginning:
         attempt.reserve_marks()
         sync_folder(self.folder.attempts)
         began = gate.Clocks.now()
-        noted = {
+        details = {
             "settings": self.settings,
             "at": began.wall_s,
             "log_from": size_of(self.folder.log),
@@ -60,16 +60,16 @@ class Beginning:
         try:
             lock = self._worker_lock()
             try:
-                pid = _fork(waits)
+                pid = _fork(report_wait)
                 if pid == 0:
                     os.close(opener)
-                    gate.stand(start, opening, lock)
+                    gate.run_gate(start, opening, lock)
             finally:
-                os.close(lock)  # from here on the worker's tree alone holds it
+                os.close(lock)  # now only the worker's tree holds it
             identity = processes.identify(pid)
             if identity is None:
                 raise ProcessLookupError(errno.ESRCH, "the gate ended before it was opened")
-            write_json(attempt.identity, {**identity.as_table(), **noted})
+            write_json(attempt.identity, {**identity.as_table(), **details})
         except BaseException:
             os.close(opener)
             raise
@@ -92,12 +92,12 @@ class Beginning:
             self.folder.log,
             began,
             mark,
-            # Our workers limit themselves once their libraries are loaded: those fail in every way but the honest one.
+            # kgops' workers set the limit after loading their libraries, which do not report out-of-memory clearly.
             self.plan.memory_limit_mib if self.plan.is_command else None,
         )
 
     def _worker_lock(self) -> int:
-        """The lock, once nobody of an earlier attempt is left."""
+        """Takes the worker lock, after killing what is left of earlier attempts."""
         set_aside(self.folder.worker_lock)
         while (lock := locks.take(self.folder.worker_lock)) is None:
             for earlier in range(1, self.number):
@@ -108,7 +108,7 @@ class Beginning:
 
 
 def full_path_of_home(spelled: Path) -> Path:
-    """Of the home we stand in: as its person spells it, as long as that leads here."""
+    """Path of the home, the working folder: as the user wrote it, if that still leads here."""
     try:
         is_here = spelled.is_absolute() and spelled.samefile(Path())
     except OSError:
@@ -116,13 +116,13 @@ def full_path_of_home(spelled: Path) -> Path:
     return spelled if is_here else Path.cwd()
 
 
-def _fork(waits: Callable[[str], bool]) -> int:
-    """While the machine has no process to spare the run waits."""
+def _fork(report_wait: Callable[[str], bool]) -> int:
+    """Forks; retries while the machine has no process or memory to spare."""
     while True:
         try:
             return os.fork()
         except OSError as error:
-            passing = error.errno in (errno.EAGAIN, errno.ENOMEM)
-            if not passing or not waits(f"waits for a process: {error.strerror}"):
+            is_temporary = error.errno in (errno.EAGAIN, errno.ENOMEM)
+            if not is_temporary or not report_wait(f"cannot create a process yet: {error.strerror}"):
                 raise
         time.sleep(1.0)

@@ -1,4 +1,4 @@
-"""What consoles do to runs that somebody else supervises: stop them, wait for them."""
+"""Stops a run, or waits for its end, from a process that does not supervise it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from storage.database import Connection
 from storage.errors import DatabaseBusy, DatabaseFull, DatabaseReadOnly, StorageError
 from storage.runs import Run
 
-_LOOK_EVERY_S = 0.1
+_POLL_EVERY_S = 0.1
 _SETTLE_EVERY_S = 1.0
-_SILENT_FOR_S = 10.0  # beyond a stop's grace, until a person hears what it waits for
+_MESSAGE_AFTER_S = 10.0  # beyond a stop's grace, until the user is told what it waits for
 
 
 def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> None:
-    """Asks; a run that only waits is cancelled here and now. One that has ended is left as it is.
+    """Requests a stop; cancels a queued run at once. Does nothing to an ended run.
 
-    Needs no room on the disk and nothing of the database but to read it.
+    Needs no disk space, and only read access to the database.
     """
     if run.ended:
         return
@@ -42,33 +42,33 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
             "`kgops doctor` checks the home",
         ) from error
     wake_supervisor(folder)
-    # Whoever holds the lock sees the request. If nobody does, the run waits and nothing of it exists.
+    # The holder of the lock sees the request. If nobody holds it, the run is queued and has no process.
     lock = take_over(home, run.id, folder)
     if lock is None:
         return
     try:
         now = runs.get(conn, run.id)
         if now is not None and now.state in runs.WAITING:
-            end_without_attempt(conn, folder, run.id, "cancelled", "stopped while it waited")
+            end_without_attempt(conn, folder, run.id, "cancelled", "stopped while queued")
     except (DatabaseFull, DatabaseReadOnly):
-        pass  # its folder holds the end, and the next command that can writes it down
+        pass  # its folder holds the end; the next command that can write records it
     finally:
         os.close(lock)
     try:
-        queue.dispatch(home, conn)  # it may have been in the way of others
+        queue.dispatch(home, conn)  # other runs may have waited for it
     except (StorageError, OSError):
-        pass  # the next command does
+        pass  # the next command retries
 
 
 def wait_for_end(
     home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None
 ) -> Run:
-    """Returns the run when it has ended, bringing it there itself if its supervisor is killed meanwhile.
+    """Returns the run when it has ended; recovers it if its supervisor is killed meanwhile.
 
-    `say` hears why it takes longer than asked. Where the database cannot take the end in, the folder tells it.
+    `say` gets the reason for a delay. If the database cannot be written, the folder's end counts.
     """
-    next_settle, last_word = 0.0, None
-    begun = time.monotonic()
+    next_settle, last_message = 0.0, None
+    started = time.monotonic()
     while True:
         run = runs.get(conn, number)
         if run is None:
@@ -77,32 +77,36 @@ def wait_for_end(
             return run
         folder = RunFolder(home.runs / run.folder)
         if time.monotonic() < next_settle:
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
             continue
         try:
             settle(home, conn)
         except DatabaseBusy:
-            pass  # whoever writes is about to be done
+            pass  # the writer will be done soon
         except StorageError as error:
             ending = preallocated_record.read_ending(folder.outcome)
             if ending is not None:
-                say(f"run {number}: its end is kept in its folder: {error.message}")
+                say(f"run {number} has ended; only its folder says so, not the database: {error.message}")
                 return run._replace(state=ending.state, reason=ending.reason, ended_at=ending.ended_at)
         next_settle = time.monotonic() + _SETTLE_EVERY_S
-        word = _why_so_long(number, folder, time.monotonic() - begun)
-        if word is not None and word != last_word:
-            say(word)
-            last_word = word
+        message = _delay_message(number, folder, time.monotonic() - started)
+        if message is not None and message != last_message:
+            say(message)
+            last_message = message
 
 
-def _why_so_long(number: int, folder: RunFolder, waited_s: float) -> str | None:
-    """What a person who waits for a stopped run should know."""
+def _delay_message(number: int, folder: RunFolder, waited_s: float) -> str | None:
+    """Why a stopped run has not ended yet; None before the delay is unusual."""
     stop = read_stop(folder)
-    if stop is None or waited_s < stop.grace_s + _SILENT_FOR_S:
+    if stop is None or waited_s < stop.grace_s + _MESSAGE_AFTER_S:
         return None
     woken = wake_supervisor(folder)
     if woken is not None:
-        return f"run {number}: its supervisor (PID {woken.pid}) had been stopped by a signal; it goes on now"
+        return (
+            f"run {number}: its supervisor (PID {woken.pid}) had been stopped by a signal; it continues now"
+        )
     holders = processes.holders(folder.supervisor_lock)
-    who = f"its supervisor (PID {holders[0].pid}) is still at work" if holders else "it has no supervisor"
-    return f"run {number} was asked to stop and has not ended: {who}"
+    supervisor = (
+        f"its supervisor (PID {holders[0].pid}) is still running" if holders else "it has no supervisor"
+    )
+    return f"run {number} was asked to stop and has not ended: {supervisor}"

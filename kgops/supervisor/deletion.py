@@ -1,7 +1,7 @@
-"""Deleting a run: its folder is moved out of sight, its files go, then its row, and the emptied folder last.
+"""Deletes a run: moves its folder to `pending/`, then deletes the files, the row and the empty folder.
 
-In this order because a full disk is when people delete: nothing here needs room until the files have made some.
-Killed at any moment, the folder in `pending/` says what is left to do.
+In this order because people delete when the disk is full: no step before the files go needs disk space.
+If the process is killed, the folder in `pending/` says what is left to do.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["delete_run", "finish_deletion"]
 
 
 def delete_run(home: Home, conn: Connection, number: int) -> None:
-    """The run is gone, or it is whole and the error says why. `conn` may be a reader's: on a full disk there may be
-    no room for a writer before the files are gone."""
+    """Deletes the run, or raises and leaves it whole. `conn` may be read-only: on a full disk no writer can open
+    before the files are deleted."""
     run = _must_have_ended(conn, number)
     folder = RunFolder(home.runs / run.folder)
     try:
@@ -42,7 +42,7 @@ def delete_run(home: Home, conn: Connection, number: int) -> None:
             f"run {number} is being resumed or deleted by another command", "try again in a second"
         )
     try:
-        _must_have_ended(conn, number)  # until now somebody could resume it
+        _must_have_ended(conn, number)  # it may have been resumed before we had the lock
         try:
             moved = pending.move_here(home, run.folder)
         except FileNotFoundError as error:
@@ -57,12 +57,12 @@ def delete_run(home: Home, conn: Connection, number: int) -> None:
 def _cannot(number: int, error: OSError) -> Unavailable:
     return Unavailable(
         f"cannot delete run {number}: {error.filename}: {error.strerror}",
-        "it is whole; `kgops doctor` checks the home",
+        "nothing was deleted; `kgops doctor` checks the home",
     )
 
 
 def finish_deletion(home: Home, conn: Connection, moved: Path, name: str) -> None:
-    """What a killed deletion left; its lock is held."""
+    """Finishes a killed deletion; its lock is held."""
     _finish(home, conn, moved, runs.with_folder(conn, name))
 
 
@@ -73,22 +73,22 @@ def _finish(home: Home, conn: Connection, moved: Path, run: Run | None) -> None:
         path, error = stuck
         raise Unavailable(
             f"{moved.stem} cannot be deleted: {path.relative_to(moved)}: {error.strerror}; "
-            "what could be removed of it is gone",
-            f"look at it in {home.runs / moved.stem}, and delete the run again",
+            "its other files are deleted",
+            f"check {home.runs / moved.stem}, then delete the run again",
         )
     if run is not None:
         try:
             _delete_row(home, conn, run.id)
         except StorageError as error:
             raise Unavailable(
-                f"the files of run {run.id} are deleted, its row could not be: {error.message}",
-                "the next command that can write finishes it",
+                f"the files of run {run.id} are deleted, but its database row is not: {error.message}",
+                "the next command that can write to the database deletes it",
             ) from error
     RunFolder(moved).supervisor_lock.unlink(missing_ok=True)
     try:
         moved.rmdir()
     except OSError:
-        pass  # a command that came this moment has put its lock there, and finishes the same work
+        pass  # another command just put its lock there, and finishes the deletion
 
 
 def _delete_row(home: Home, conn: Connection, number: int) -> None:
@@ -105,14 +105,14 @@ def _delete_row(home: Home, conn: Connection, number: int) -> None:
 def _must_have_ended(conn: Connection, number: int) -> Run:
     run = runs.get(conn, number)
     if run is None:
-        raise NoSuchRun(f"there is no run {number}: it is gone already")
+        raise NoSuchRun(f"there is no run {number}")
     if not run.ended:
         raise Usage(f"run {number} is {run.state}", f"stop it first: kgops stop {number}")
     return run
 
 
 def _empty(folder: Path, *, keep: Path) -> tuple[Path, OSError] | None:
-    """Removes all that is inside but `keep`; the first thing that cannot be removed, and why."""
+    """Removes all files inside but `keep`; returns the first that cannot be removed, and why."""
     stuck: tuple[Path, OSError] | None = None
     _make_writable(folder)
     for path, is_folder in _deepest_first(folder):
@@ -128,7 +128,7 @@ def _empty(folder: Path, *, keep: Path) -> tuple[Path, OSError] | None:
 
 
 def _deepest_first(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Everything below, and whether it is a folder; links are not followed."""
+    """Every path below, and whether it is a folder; links are not followed."""
     for root, folders, files in os.walk(folder, topdown=False):
         for name in files:
             yield Path(root, name), False
@@ -138,11 +138,11 @@ def _deepest_first(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _make_writable(folder: Path) -> None:
-    """A worker may have closed its folders to everybody, us included."""
+    """Restores access to folders whose permissions a worker removed."""
     for root, folders, _ in os.walk(folder):
         for path in (Path(root, name) for name in folders):
             if not path.is_symlink() and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
                 try:
                     path.chmod(0o700)
                 except OSError:
-                    pass  # what cannot be removed for that is named by whoever tries
+                    pass  # the removal reports the error

@@ -1,4 +1,4 @@
-"""What a job will write, beside the room where it goes: the run's folder, and each place that a person named."""
+"""Predicts a job's disk use and compares it with the free space on each disk it writes to."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from kgops.planning.train_sizes import TrainShape
 from storage import predictions
 from storage.database import Connection
 
-__all__ = ["MARGIN", "DiskPlan", "Place", "Writing", "disk_plan", "in_bytes"]
+__all__ = ["MARGIN", "DiskPlan", "TargetDisk", "WriteSpeed", "disk_plan", "in_bytes"]
 
 MARGIN = 0.10  # kept free beside a prediction
 _BLOCK = 4096  # of a disk: a file ends within one
-_LEAST_MIB = 16  # what is written in a moment tells nothing of a disk's pace
-_ROUND = (10_000, 1_000, 100, 10)  # numbers of influences that are offered
+_MIN_MIB_FOR_SPEED = 16  # smaller writes do not show a disk's speed
+_TOP_K_OFFERED = (10_000, 1_000, 100, 10)  # values of --top-k to suggest
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A file system that is written to, by the first path there that the job has; `free` None is unknown."""
+class TargetDisk:
+    """A file system that the job writes to, by its first path there; `free` None: unknown."""
 
     path: Path
     need: int
@@ -59,8 +59,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
-    """How fast runs on this machine have written, in MiB a second: the middle of so many."""
+class WriteSpeed:
+    """Median write speed of past runs on this machine, in MiB a second."""
 
     mib_per_s: float
     samples: int
@@ -68,22 +68,22 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class DiskPlan:
-    """`nearest` is the change that would make it fit, with what it would take in bytes."""
+    """Predicted disk use. `nearest`: the smallest change that would fit, and its bytes."""
 
     use: DiskUse
-    places: tuple[Place, ...]
+    places: tuple[TargetDisk, ...]
     nearest: tuple[str, int] | None = None
-    writing: Writing | None = None
+    write_speed: WriteSpeed | None = None
 
     @property
     def fits(self) -> bool:
-        """Of what is only known to be at most so much nobody knows that it will not."""
+        """True also if only an upper bound is known."""
         return self.use.at_most or all(place.fits for place in self.places)
 
     @property
     def writing_s(self) -> float | None:
-        """What comes after the work itself; None where nothing as large was written here yet."""
-        return None if self.writing is None else self.use.written / _MIB / self.writing.mib_per_s
+        """Seconds spent writing; None if no run here has written enough to measure the speed."""
+        return None if self.write_speed is None else self.use.written / _MIB / self.write_speed.mib_per_s
 
     def as_table(self) -> dict[str, Any]:
         outside = {path: size / _MIB for path, size in self.use.outside.items()}
@@ -107,27 +107,32 @@ def disk_plan(
     remembered: Path | None = None,
     most_bytes: int | None = None,
 ) -> DiskPlan | None:
-    """For a run whose folder comes below `runs`; None where nobody can know what it writes."""
+    """For a run whose folder is in `runs`; None if its disk use cannot be predicted."""
     stages = _Stages.of(job, suggestion)
-    if suggestion is None and job.workload == "tracin":  # of a model without a formula: the triples decide
+    if suggestion is None and job.workload == "tracin":  # no memory model needed: the triples decide
         counts, files = counts_of(job.settings, remembered, most_bytes=most_bytes), files_of(job.settings)
         if counts is not None and files is not None:
             stages = _Stages(tracing=tracin_disk_use(job, counts, files, None))
     use = stages.use()
     if use is None:
         return None
-    writing = _writing(conn) if conn is not None and use.written else None
-    plan = DiskPlan(use, _places(use, runs), writing=writing)
+    write_speed = _write_speed(conn) if conn is not None and use.written else None
+    plan = DiskPlan(use, _target_disks(use, runs), write_speed=write_speed)
     if plan.fits:
         return plan
-    smaller = ((told, DiskPlan(other, _places(other, runs))) for told, other in stages.smaller(job))
-    nearest = next(((told, other.use.total) for told, other in smaller if other.fits), None)
-    return DiskPlan(use, plan.places, nearest, writing)
+    smaller = (
+        (option, DiskPlan(smaller_plan, _target_disks(smaller_plan, runs)))
+        for option, smaller_plan in stages.smaller(job)
+    )
+    nearest = next(
+        ((option, smaller_plan.use.total) for option, smaller_plan in smaller if smaller_plan.fits), None
+    )
+    return DiskPlan(use, plan.places, nearest, write_speed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stages:
-    """What a job does one after the other; a training with its shape and how many seconds it may take."""
+    """A job's stages in order; training with its sizes and expected seconds."""
 
     training: tuple[Job, TrainShape, float] | None = None
     tracing: TracinDiskUse | None = None
@@ -157,67 +162,71 @@ class _Stages:
         return reduce(DiskUse.and_then, uses) if uses else None
 
     def smaller(self, job: Job) -> Iterator[tuple[str, DiskUse]]:
-        """With what a person can change, in their words; the least change first."""
-        alone = job.workload != "pipeline"
+        """Smaller variants: the option to change and its disk use; the smallest change first."""
+        is_cli_flag = job.workload != "pipeline"
         if self.tracing is not None and not self.tracing.settings["build_index"]:
-            for k in _ROUND:
+            for k in _TOP_K_OFFERED:
                 if k < (self.tracing.top_k or self.tracing.trains):
                     use = replace(self, tracing=replace(self.tracing, top_k=k)).use()
-                    yield (f"--top-k {k}" if alone else f"tracin.top_k = {k}"), _known(use)
+                    yield (f"--top-k {k}" if is_cli_flag else f"tracin.top_k = {k}"), _present(use)
         if self.training is not None:
             stage, shape, seconds = self.training
             every = stage.settings["checkpoint_frequency"]
             for rarer in [every * times for times in (2, 5, 10, 20, 50)] if every else []:
                 settings = {**stage.settings, "checkpoint_frequency": rarer}
                 use = replace(self, training=(replace(stage, settings=settings), shape, seconds)).use()
-                told = f"--checkpoint-frequency {rarer}" if alone else f"train.checkpoint_frequency = {rarer}"
-                yield told, _known(use)
+                option = (
+                    f"--checkpoint-frequency {rarer}"
+                    if is_cli_flag
+                    else f"train.checkpoint_frequency = {rarer}"
+                )
+                yield option, _present(use)
 
 
 def in_bytes(size: int) -> str:
-    """`5,043 MiB`, as memory is told; of little some digits."""
+    """`5,043 MiB`; two digits below 10 MiB."""
     mib = size / _MIB
     return f"{mib:,.0f} MiB" if mib >= 10 else f"{mib:.2g} MiB"
 
 
-def _known(use: DiskUse | None) -> DiskUse:
-    assert use is not None  # of a stage that is there
+def _present(use: DiskUse | None) -> DiskUse:
+    assert use is not None  # the stage exists
     return use
 
 
 def _seconds(stage: Job, shape: TrainShape, suggestion: Suggestion) -> float:
-    """By what this machine's runs have shown, else by a roofline."""
+    """Expected seconds by this machine's past runs, else by a roofline."""
     epochs: int = stage.settings["num_epochs"]
     epoch_s = seconds(shape, rates_of(suggestion.target))
     pace = suggestion.corrections.time
     return epochs * (epoch_s if pace is None else pace.expected_s(epoch_s)[0])
 
 
-def _places(use: DiskUse, runs: Path) -> tuple[Place, ...]:
-    """One for each file system, with a margin, and what rounding to blocks and the database take."""
-    inside = sum(use.parts.values()) + use.passing + use.parts.get("record", 0)
+def _target_disks(use: DiskUse, runs: Path) -> tuple[TargetDisk, ...]:
+    """One per file system, with a margin, and the overhead of block rounding and the database."""
+    run_folder_bytes = sum(use.parts.values()) + use.passing + use.parts.get("record", 0)
     needs = {
-        runs: inside + use.files * _BLOCK,
+        runs: run_folder_bytes + use.files * _BLOCK,
         **{Path(path).absolute(): n for path, n in use.outside.items()},
     }
-    found: dict[int, tuple[Path, float, int | None]] = {}
+    disks: dict[int, tuple[Path, float, int | None]] = {}
     for path, need in needs.items():
-        there = next(one for one in (path, *path.parents) if one.exists())
-        device, free = _room(there)
-        first, before, _ = found.get(device, (there, 0.0, None))
-        found[device] = first, before + need * (1 + MARGIN), free
-    return tuple(Place(path, math.ceil(need), free) for path, need, free in found.values())
+        existing = next(one for one in (path, *path.parents) if one.exists())
+        device, free = _free_bytes(existing)
+        first_path, bytes_before, _ = disks.get(device, (existing, 0.0, None))
+        disks[device] = first_path, bytes_before + need * (1 + MARGIN), free
+    return tuple(TargetDisk(path, math.ceil(need), free) for path, need, free in disks.values())
 
 
-def _room(path: Path) -> tuple[int, int | None]:
-    """The file system of a path that exists, and the bytes that this person may still write there."""
+def _free_bytes(path: Path) -> tuple[int, int | None]:
+    """Device number of an existing path, and the bytes that this user may still write there."""
     try:
-        told = os.statvfs(path)
+        stat = os.statvfs(path)
     except OSError:
         return path.stat().st_dev, None
-    return path.stat().st_dev, told.f_bavail * told.f_frsize
+    return path.stat().st_dev, stat.f_bavail * stat.f_frsize
 
 
-def _writing(conn: Connection) -> Writing | None:
-    rates = predictions.writing_rates(conn, platform.node(), least_mib=_LEAST_MIB)
-    return Writing(median(rates), len(rates)) if rates else None
+def _write_speed(conn: Connection) -> WriteSpeed | None:
+    rates = predictions.writing_rates(conn, platform.node(), least_mib=_MIN_MIB_FOR_SPEED)
+    return WriteSpeed(median(rates), len(rates)) if rates else None

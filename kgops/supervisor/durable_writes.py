@@ -1,4 +1,4 @@
-"""What a supervisor writes to the database: again and again until it is written, whatever happens to the disk."""
+"""Retries a supervisor's database writes until they succeed."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ T = TypeVar("T")
 
 
 class Record:
-    """A connection that is opened again where it has to be, and the intake of one run.
+    """A database connection that reopens after errors, and the intake of one run.
 
-    No trouble of the database ends a supervisor: the worker waits for nobody, and what it reports is on disk.
+    No database error ends a supervisor: the worker does not wait, and its reports are on disk.
     """
 
     def __init__(self, database: Path) -> None:
         self._database = database
         self._conn: Connection | None = None
         self._intake: Intake | None = None
-        self._said = ""
+        self._last_message = ""
 
     @property
     def conn(self) -> Connection:
-        """Raises a StorageError where the database cannot be opened."""
+        """Raises StorageError if the database cannot be opened."""
         if self._conn is None:
             conn = open_writer(self._database, busy_timeout_s=5.0)
             if self._intake is not None:
@@ -47,40 +47,40 @@ class Record:
         return self._intake
 
     def fill_from(self, folder: RunFolder, plan: Plan) -> None:
-        self._intake = self.insist(lambda conn: new_intake(conn, folder, plan, reads_log=True))
+        self._intake = self.retry_until_written(lambda conn: new_intake(conn, folder, plan, reads_log=True))
 
-    def insist(self, write: Callable[[Connection], T]) -> T:
-        """A database that is busy, full, moved or out of reach only delays us."""
+    def retry_until_written(self, write: Callable[[Connection], T]) -> T:
+        """Repeats `write` until it succeeds: the database may be busy, full, moved or out of reach."""
         while True:
             try:
                 with explained(None):
                     return write(self.conn)
             except StorageError as error:
-                self.has_failed(error)
+                self.note_failure(error)
                 if _home_is_gone():
-                    say("the home was removed: there is nothing left to write to")
+                    log("the home was removed: the supervisor exits")
                     sys.exit(1)
                 time.sleep(1.0)
 
-    def has_failed(self, error: StorageError) -> None:
-        """A connection that met more than a full disk may be good for nothing any more: SQLite keeps it read-only
-        where the home was moved, or where a file beside the database could not be made for a moment."""
-        if error.message != self._said:
-            self._said = error.message
-            say(f"will try again: {error.message}")
+    def note_failure(self, error: StorageError) -> None:
+        """Reconnects after errors other than a busy database or a full disk: SQLite may keep a connection read-only
+        after the home was moved or a file beside the database could not be created."""
+        if error.message != self._last_message:
+            self._last_message = error.message
+            log(f"will try again: {error.message}")
         if not isinstance(error, (DatabaseBusy, DatabaseFull)) and self._conn is not None:
             self._conn.close()
             self._conn = None
 
 
 def _home_is_gone() -> bool:
-    """Removed, not moved: we stand in it."""
+    """Whether the home, the working folder, was removed (not moved)."""
     return Path().stat().st_nlink == 0
 
 
-def say(text: str) -> None:
-    """Into the supervisor's own log."""
+def log(text: str) -> None:
+    """Writes a line to the supervisor's log."""
     try:
         os.write(2, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode("utf-8", "replace"))
     except OSError:
-        pass  # the disk it writes to may be the one that is full: no reason to die
+        pass  # its disk may be full

@@ -1,4 +1,4 @@
-"""What a run was started in: versions, commit, machine. Read without importing any of it."""
+"""Describes a run's environment (package versions, git commit, machine) without importing the packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGES = ("kgops", "torch", "pykeen", "numpy", "nvidia-ml-py", "textual", "sq
 
 
 def describe_environment(more: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """`more` are variables that the worker gets beside those of this process."""
+    """`more`: extra environment variables of the worker."""
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -36,7 +36,7 @@ def describe_environment(more: Mapping[str, str] | None = None) -> dict[str, Any
 
 
 def _gpus() -> dict[str, Any]:
-    """Driver and GPUs as NVML names them; None where there is no driver to ask."""
+    """Driver and GPUs from NVML; None without a driver."""
     from kgops.gpus import nvml
 
     opened = nvml.open_nvml()
@@ -67,7 +67,7 @@ def _processor() -> str | None:
 
 
 def git_commit(folder: Path) -> dict[str, Any] | None:
-    """Commit of the code a person stands in, and whether it was changed since; None outside a repository."""
+    """Git commit of the folder, and whether it has changes; None outside a repository."""
     try:
         commit = _git(folder, "rev-parse", "HEAD")
         return {

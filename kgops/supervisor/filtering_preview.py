@@ -1,4 +1,4 @@
-"""What filtering would leave a TracIn run: really counted, for its own test triples, before it is planned so."""
+"""Counts the training triples that filtering keeps for a TracIn run's test triples, before the run is planned."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from kgops.planning.speed import rates_of, seconds
 from kgops.settings import Home
 from kgops.supervisor.plan_job import Planned, remembered_in
 
-__all__ = ["Filtered", "filtered"]
+__all__ = ["FilteringPreview", "preview_filtering"]
 
 _MODULE = "kgops.workers.tracin_filter_counts"
-_PATIENCE_S = 120.0
-_REMEMBERED = 64
+_TIMEOUT_S = 120.0
+_CACHED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
-    """`left` are the training triples that each of the `counted` test triples keeps, of `train`; `together` is what a
-    run scores, their union. `times_as_fast` is modelled against the same run over all training triples."""
+class FilteringPreview:
+    """`left`: training triples (of `train`) kept by each of the `counted` test triples; `together`: their union, which
+    a run scores. `times_as_fast`: modelled speedup over a run on all training triples."""
 
     tests: int
     counted: int
@@ -34,69 +34,71 @@ class Filtered:
     left: tuple[int, ...]
     together: int
     times_as_fast: float | None
-    all_s: float | None  # seconds that are expected over all triples, where runs here have taught any
-    is_asked: bool  # the job filters already
+    all_s: float | None  # expected seconds over all triples; None without past runs here
+    is_asked: bool  # the job requests filtering
 
     @property
     def filtered_s(self) -> float | None:
         return self.all_s / self.times_as_fast if self.all_s is not None and self.times_as_fast else None
 
 
-def filtered(planned: Planned, home: Home) -> Filtered | str | None:
-    """None where there is nothing to filter; a text where it could not be counted, and why."""
+def preview_filtering(planned: Planned, home: Home) -> FilteringPreview | str | None:
+    """None if there is nothing to filter; a text with the reason if counting failed."""
     job, suggestion = planned.job, planned.suggestion
     if job.workload != "tracin" or suggestion is None or suggestion.job_size.counts.published:
         return None
     if any(job.settings[name] for name in ("self_influence", "build_index", "use_index", "skip_tracin")):
         return None
-    told = _counted(job, home)
-    if isinstance(told, str):
-        return told
+    counted = _count_in_subprocess(job, home)
+    if isinstance(counted, str):
+        return counted
     counts = suggestion.job_size.counts
-    near = replace(suggestion.job_size, counts=replace(counts, train=max(told["together"], 1)))
+    filtered_subject = replace(suggestion.job_size, counts=replace(counts, train=max(counted["together"], 1)))
     facts, rates = planned.target.facts, rates_of(planned.target)
-    every = suggestion.job_size.shapes({**job.options, "filtering": False}, facts)
-    few = near.shapes({**job.options, "filtering": True}, facts)
-    all_s, near_s = (sum(seconds(shape, rates) for shape in shapes) for shapes in (every, few))
+    shapes_all = suggestion.job_size.shapes({**job.options, "filtering": False}, facts)
+    shapes_filtered = filtered_subject.shapes({**job.options, "filtering": True}, facts)
+    all_s, filtered_s = (
+        sum(seconds(shape, rates) for shape in shapes) for shapes in (shapes_all, shapes_filtered)
+    )
     pace = suggestion.corrections.time
     is_asked = bool(job.options.get("filtering", bool(job.settings["test_triples"])))
-    return Filtered(
-        told["tests"],
-        told["counted"],
-        told["train"],
-        tuple(told["left"]),
-        told["together"],
-        all_s / near_s if near_s else None,
+    return FilteringPreview(
+        counted["tests"],
+        counted["counted"],
+        counted["train"],
+        tuple(counted["left"]),
+        counted["together"],
+        all_s / filtered_s if filtered_s else None,
         pace.expected_s(all_s)[0] if pace is not None else None,
         is_asked,
     )
 
 
-def _counted(job: Job, home: Home) -> dict[str, Any] | str:
-    """By the code that filters, in a process of its own; remembered for the same files and the same questions."""
-    place = remembered_in(home, "filtered.json")
+def _count_in_subprocess(job: Job, home: Home) -> dict[str, Any] | str:
+    """Runs the filtering code in a subprocess; caches the counts by files and settings."""
+    cache = remembered_in(home, "filtered.json")
     key = json.dumps([job.settings, [_identity(job.settings.get(name)) for name in FILES]], sort_keys=True)
-    there = read_json(place) if place is not None else None
-    known: dict[str, Any] = there if isinstance(there, dict) else {}
-    recalled = known.get(key)
-    if isinstance(recalled, dict) and {"tests", "counted", "train", "left", "together"} <= recalled.keys():
-        return recalled
+    cached = read_json(cache) if cache is not None else None
+    entries: dict[str, Any] = cached if isinstance(cached, dict) else {}
+    entry = entries.get(key)
+    if isinstance(entry, dict) and {"tests", "counted", "train", "left", "together"} <= entry.keys():
+        return entry
     command = [sys.executable, "-P", "-m", _MODULE]
-    asked = json.dumps(job.as_table())
+    job_json = json.dumps(job.as_table())
     try:
         done = subprocess.run(
-            command, input=asked, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            command, input=job_json, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"what filtering leaves was not counted within {_PATIENCE_S:.0f} s"
+        return f"filtering could not be previewed within {_TIMEOUT_S:.0f} s"
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        return f"what filtering leaves could not be counted: {said[-1] if said else 'no reason was given'}"
-    found: dict[str, Any] = json.loads(done.stdout)
-    if place is not None:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_json(place, {**dict([*known.items()][1 - _REMEMBERED :]), key: found})
-    return found
+        stderr_lines = done.stderr.strip().splitlines()
+        return f"filtering could not be previewed: {stderr_lines[-1] if stderr_lines else 'no reason given'}"
+    counts: dict[str, Any] = json.loads(done.stdout)
+    if cache is not None:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        write_json(cache, {**dict([*entries.items()][1 - _CACHED :]), key: counts})
+    return counts
 
 
 def _identity(name: str | None) -> list[Any] | None:

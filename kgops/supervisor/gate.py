@@ -1,7 +1,7 @@
 """The gate: the small process between a supervisor and a worker.
 
-It lets no code of the worker run before the worker's identity is on disk, and it writes down how the
-worker left, so that the exit of a worker whose supervisor was killed is not lost.
+It lets no code of the worker run before the worker's identity is on disk, and it records the worker's exit,
+which would be lost otherwise if the supervisor was killed.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ OPENED = b"!"
 NEVER_OPENED = 97
 COULD_NOT_START = 127
 _FORK_TRIES = 60
-# What a person, a shell or a cluster may send to a whole group, and timers that a supervisor may have set.
+# Signals that a person, shell or cluster may send to a whole group, and timers that a supervisor may have set.
 SURVIVED = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
     *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPWR),
 )
-_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # for itself; a shell's pipes rely on them
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them; a shell's pipes rely on them
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a worker left. `code` is None where a signal ended it."""
+    """A worker's exit. `code` is None if a signal ended it."""
 
     code: int | None
     signal: int | None
     at: float
-    peak_mib: float | None  # of the largest single process of the tree; None where it cannot be told
-    asked_to_stop: bool  # whether the stop had been sent by then
-    could_not_start: str | None = None  # why none of the worker's code has run
+    peak_mib: float | None  # of the largest single process of the tree; None: unknown
+    asked_to_stop: bool  # whether a stop was sent before
+    could_not_start: str | None = None  # reason, if none of the worker's code ran
 
 
 def read_exit(attempt: AttemptFolder) -> Exit | None:
-    table = preallocated_record.look(attempt.exit)
+    table = preallocated_record.read(attempt.exit)
     try:
         return Exit(**table) if table else None
     except TypeError:
@@ -53,7 +53,7 @@ def read_exit(attempt: AttemptFolder) -> Exit | None:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """One moment on two clocks: people read the one, and somebody may set it; the other only counts seconds."""
+    """One time on two clocks: the wall clock, which may be set, and the seconds since boot."""
 
     wall_s: float
     since_boot_s: float
@@ -63,13 +63,13 @@ class Clocks:
         return cls(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))
 
     def wall_now(self) -> float:
-        """The present as the wall clock would show it had nobody set it since: never before this moment."""
+        """The current wall time, unaffected by clock changes since this time."""
         return self.wall_s + time.clock_gettime(time.CLOCK_BOOTTIME) - self.since_boot_s
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a worker is started as."""
+    """All that the gate needs to start a worker."""
 
     attempt: AttemptFolder
     command: list[str]
@@ -82,57 +82,57 @@ class Start:
     memory_limit_mib: int | None = None
 
 
-def stand(start: Start, opening: int, keep: int) -> None:
-    """The gate's whole life, in the forked child; never returns. `keep` is the worker lock, handed on."""
+def run_gate(start: Start, opening: int, worker_lock: int) -> None:
+    """Runs the gate in the forked child; never returns. The worker inherits `worker_lock`."""
     try:
-        _stand(start, opening, keep)
-    finally:  # whatever went wrong, this copy of the supervisor must not go on as a second one
+        _run_gate(start, opening, worker_lock)
+    finally:  # after any error: this copy of the supervisor must not continue as a second one
         os._exit(COULD_NOT_START)
 
 
-def _stand(start: Start, opening: int, keep: int) -> None:
+def _run_gate(start: Start, opening: int, worker_lock: int) -> None:
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     # O_APPEND and a file, not a pipe: no death of an owner can block the worker or end it by SIGPIPE.
     try:
         out = _open_log(start.log)
     except OSError as error:
-        _fill_exit(start, code=COULD_NOT_START, why=f"its log cannot be written: {error.strerror}")
+        _write_exit(start, code=COULD_NOT_START, why=f"cannot write the worker's log: {error.strerror}")
         os._exit(COULD_NOT_START)
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    low, high = sorted((opening, keep))
+    low, high = sorted((opening, worker_lock))
     for first, end in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
         os.closerange(first, end)
     for number in SURVIVED:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which the worker would inherit
     if os.read(opening, 1) != OPENED:
-        os._exit(NEVER_OPENED)  # the supervisor is gone: nothing has run, and nothing will
+        os._exit(NEVER_OPENED)  # the supervisor is gone: the worker has not run and will not
     os.close(opening)
     try:
         start.attempt.mark_begun()
     except OSError as error:
-        _fill_exit(start, code=COULD_NOT_START, why=f"it could not be marked as begun: {error.strerror}")
+        _write_exit(start, code=COULD_NOT_START, why=f"cannot mark the attempt as begun: {error.strerror}")
         os._exit(COULD_NOT_START)
-    own_mib = host_memory_mib([os.getpid()]) or 0.0
+    gate_mib = host_memory_mib([os.getpid()]) or 0.0
     try:
         worker = fork_patiently(tries=_FORK_TRIES)
     except OSError as error:
-        _fill_exit(start, code=COULD_NOT_START, why=f"no process could be made for it: {error.strerror}")
+        _write_exit(start, code=COULD_NOT_START, why=f"cannot create the worker process: {error.strerror}")
         os._exit(COULD_NOT_START)
     if worker == 0:
-        _become(start, keep)
+        _exec_worker(start, worker_lock)
     _, status, used = os.wait4(worker, 0)
     code = os.waitstatus_to_exitcode(status)
-    # Until its exec the worker was a copy of us: a peak no larger than that says nothing of it.
-    peak_mib = used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > own_mib + 1 else None
-    _fill_exit(start, code=code, peak_mib=peak_mib)
+    # Before exec the worker was a copy of the gate: a peak no larger than the gate's is not the worker's.
+    peak_mib = used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > gate_mib + 1 else None
+    _write_exit(start, code=code, peak_mib=peak_mib)
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _fill_exit(start: Start, *, code: int, peak_mib: float | None = None, why: str | None = None) -> None:
-    left = Exit(
+def _write_exit(start: Start, *, code: int, peak_mib: float | None = None, why: str | None = None) -> None:
+    exit_record = Exit(
         code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
         at=start.began.wall_now(),
@@ -142,17 +142,17 @@ def _fill_exit(start: Start, *, code: int, peak_mib: float | None = None, why: s
     )
     while True:
         try:
-            preallocated_record.fill(start.attempt.exit, asdict(left))
+            preallocated_record.fill(start.attempt.exit, asdict(exit_record))
             return
         except OSError as error:
-            # Nobody else knows how the worker left: a disk that refuses writes for a while must not lose it.
+            # Only the gate knows the exit: retry until the disk accepts writes.
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return  # the run's folder is gone
             time.sleep(1.0)
 
 
 def fork_patiently(*, tries: int) -> int:
-    """os.fork; while the machine has no process or memory to spare it is tried again every second."""
+    """os.fork, retried every second while the machine has no process or memory to spare."""
     while True:
         try:
             return os.fork()
@@ -164,25 +164,25 @@ def fork_patiently(*, tries: int) -> int:
 
 
 def _open_log(path: Path) -> int:
-    """To append to; what an earlier attempt put in its place is moved aside."""
+    """Opens the log to append; moves aside anything at its path that is not a file."""
     try:
         out = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     except NotAFile:
         set_aside(path)
         out = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.set_blocking(out, True)  # some programs look how their output was opened
+    os.set_blocking(out, True)  # some programs check how their output was opened
     return out
 
 
-def _become(start: Start, keep: int) -> None:
+def _exec_worker(start: Start, worker_lock: int) -> None:
     try:
         for number in (*SURVIVED, *_PYTHON_IGNORES):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.set_inheritable(keep, True)
+        os.set_inheritable(worker_lock, True)
         if start.mark is not None:
             set_mark(start.mark)
-        _prefer_as_victim()
+        _prefer_for_oom_killer()
         if start.memory_limit_mib is not None:
             _limit_memory(start.memory_limit_mib)
         os.umask(start.umask)
@@ -198,15 +198,15 @@ def _become(start: Start, keep: int) -> None:
 
 
 def _limit_memory(mib: int) -> None:
-    """Of what a process may write to. A limit of addresses would count what libraries only reserve."""
-    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    wanted = mib << 20
-    limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-    # Only the soft one: a worker that ran out lifts it, or it could not even say so.
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+    """Limits writable memory (RLIMIT_DATA). An address-space limit would count what libraries only reserve."""
+    hard_limit = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    requested = mib << 20
+    limit = requested if hard_limit == resource.RLIM_INFINITY else min(requested, hard_limit)
+    # Only the soft limit: a worker that ran out raises it to report the error.
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard_limit))
 
 
-def _prefer_as_victim() -> None:
+def _prefer_for_oom_killer() -> None:
     """When host memory runs out the kernel should take the worker, not the supervisor that records it."""
     try:
         Path("/proc/self/oom_score_adj").write_text("500")

@@ -1,4 +1,4 @@
-"""A run from elsewhere put into this home: its rows and a folder of its own, both or neither."""
+"""Imports a run into this home: its database rows and its folder, both or neither."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ NOT_ENDED = "it had not ended when it was {}"
 _STAGED = ".importing-"
 
 
-def origin(kind: str, source: Path, **told: Any) -> dict[str, Any]:
-    """Body of the event that marks a run as imported; None is unknown."""
+def origin(kind: str, source: Path, **details: Any) -> dict[str, Any]:
+    """Body of the event that marks a run as imported; None: unknown."""
     try:
-        on = socket.gethostname()
+        host = socket.gethostname()
     except OSError:
-        on = None
-    return {"kind": kind, "source": str(source), "by": f"kgops {__version__}", "on": on, **told}
+        host = None
+    return {"kind": kind, "source": str(source), "by": f"kgops {__version__}", "on": host, **details}
 
 
 def host_of(environment: Any) -> str | None:
-    """The machine that a run's environment names, as far as it is one of ours."""
+    """Host name in a run's environment; None if there is none."""
     machine = environment.get("machine") if isinstance(environment, dict) else None
     host = machine.get("host") if isinstance(machine, dict) else None
     return host if isinstance(host, str) else None
@@ -53,27 +53,31 @@ def put_record(
     home: Home,
     conn: Connection,
     rows: Rows,
-    marked: dict[str, Any],
+    import_mark: dict[str, Any],
     bring: Callable[[RunFolder], None] = lambda _: None,
 ) -> int:
-    """The number of the new run; `bring` puts what it has of files into its folder."""
-    rows = _ended(_marked(rows, marked))
+    """Imports the rows and returns the new run's number; `bring` copies its files into the folder."""
+    rows = _with_ended_state(_with_import_mark(rows, import_mark))
     for artifact in rows.tables["artifact"]:
         path = PurePosixPath(artifact["path"])
         if path.is_absolute() or ".." in path.parts:
-            raise BadInput(f"{marked['source']}: the artifact {artifact['path']!r:.80} lies outside its run")
+            raise BadInput(
+                f"{import_mark['source']}: artifact {artifact['path']!r:.80} is outside the run's folder"
+            )
     if trouble := misfit(rows):
-        raise BadInput(f"{marked['source']}: {trouble}")
+        raise BadInput(f"{import_mark['source']}: {trouble}")
     with staging(home) as folder:
         _write_record(folder, rows)
         bring(folder)
-        return enter(home, conn, folder, rows.run, lambda c, name, n: _put_in(c, rows, name, n, marked))
+        return enter(
+            home, conn, folder, rows.run, lambda c, name, n: _insert_rows(c, rows, name, n, import_mark)
+        )
 
 
 def _write_record(folder: RunFolder, rows: Rows) -> None:
-    """What the folder of an imported run says: enough to make its rows again."""
-    for one in (folder.attempts, folder.results):
-        one.mkdir(mode=0o700, exist_ok=True)
+    """Writes the files from which an imported run's rows can be restored."""
+    for subfolder in (folder.attempts, folder.results):
+        subfolder.mkdir(mode=0o700, exist_ok=True)
     write_durably(folder.record, "".join(write_runs(iter([rows]))).encode())
     write_json(folder.plan, rows.spec["plan"])
     write_json(folder.environment, rows.spec["environment"])
@@ -88,13 +92,13 @@ def enter(
     run: dict[str, Any],
     put: Callable[[Connection, str, int], None],
 ) -> int:
-    """The staged folder gets a number and its name, and its rows, by `put(conn, name, number)`."""
+    """Commits a staged run: numbers and names its folder, and inserts its rows by `put(conn, name, number)`."""
     with ExitStack() as until_committed, transaction(conn):
         number = max(runs.next_number(conn), pending.highest_number(home) + 1)
-        while (name := _free(home, folder_name(number, run["workload"], run["label"]))) is None:
+        while (name := _unused_name(home, folder_name(number, run["workload"], run["label"]))) is None:
             number += 1
         until_committed.enter_context(pending.announce(home, name, "launch"))
-        until_committed.push(lambda kind, *_: _take_back(kind, home.runs / name, staged.path))
+        until_committed.push(lambda kind, *_: _undo_rename(kind, home.runs / name, staged.path))
         staged.path.rename(home.runs / name)
         sync_folder(home.runs)
         put(conn, name, number)
@@ -103,7 +107,7 @@ def enter(
 
 @contextmanager
 def staging(home: Home) -> Iterator[RunFolder]:
-    """A folder in the home for a run to come; gone afterwards unless it was entered."""
+    """A temporary folder for a run to import; removed afterwards unless it was committed."""
     _sweep(home)
     folder = RunFolder(home.runs / f"{_STAGED}{os.urandom(6).hex()}")
     lock = None
@@ -112,15 +116,15 @@ def staging(home: Home) -> Iterator[RunFolder]:
             folder.path.mkdir(mode=0o700, exist_ok=True)
             try:
                 lock = locks.take(folder.supervisor_lock)
-            except FileNotFoundError:  # swept by another import, which took it for one that was killed
+            except FileNotFoundError:  # another import removed it as abandoned
                 continue
         yield folder
     except NotAFile:
         raise
     except OSError as error:
         raise Unavailable(
-            f"cannot make the run's folder below {home.runs}: {error.strerror or error}",
-            "free some space: nothing was imported",
+            f"cannot create the run's folder in {home.runs}: {error.strerror or error}",
+            "nothing was imported; free some disk space",
         ) from error
     finally:
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -129,7 +133,7 @@ def staging(home: Home) -> Iterator[RunFolder]:
 
 
 def _sweep(home: Home) -> None:
-    """What an import left that was killed."""
+    """Removes folders of killed imports."""
     for path in home.runs.glob(f"{_STAGED}*"):
         try:
             lock = locks.take(RunFolder(path).supervisor_lock)
@@ -140,37 +144,37 @@ def _sweep(home: Home) -> None:
             os.close(lock)
 
 
-def _free(home: Home, name: str) -> str | None:
-    """A folder whose row was lost may have the name."""
+def _unused_name(home: Home, name: str) -> str | None:
+    """The name, or None if a folder has it already."""
     return None if (home.runs / name).exists() else name
 
 
-def _take_back(kind: type[BaseException] | None, folder: Path, staged: Path) -> None:
-    """Unless it was entered, or nobody knows whether it was: the next command goes by what it finds."""
+def _undo_rename(kind: type[BaseException] | None, folder: Path, staged: Path) -> None:
+    """Undoes the rename if the import failed; not if the commit is unknown: then the next command decides."""
     if kind is not None and not issubclass(kind, CommitUnknown) and folder.is_dir():
         folder.rename(staged)
 
 
-def _put_in(conn: Connection, rows: Rows, name: str, number: int, marked: dict[str, Any]) -> None:
+def _insert_rows(conn: Connection, rows: Rows, name: str, number: int, import_mark: dict[str, Any]) -> None:
     try:
         transfer.insert_rows(conn, rows, folder=name, number=number)
     except ValueError as error:
-        raise BadInput(f"{marked['source']}: {error}") from error
+        raise BadInput(f"{import_mark['source']}: {error}") from error
 
 
-def _marked(rows: Rows, marked: dict[str, Any]) -> Rows:
-    event = {"attempt": 0, "at": time.time(), "kind": IMPORTED, "body": marked}
+def _with_import_mark(rows: Rows, import_mark: dict[str, Any]) -> Rows:
+    event = {"attempt": 0, "at": time.time(), "kind": IMPORTED, "body": import_mark}
     return rows._replace(tables={**rows.tables, "event": [*rows.tables["event"], event]})
 
 
-def _ended(rows: Rows) -> Rows:
-    """Whatever became of it elsewhere, here nothing of it goes on."""
+def _with_ended_state(rows: Rows) -> Rows:
+    """An unfinished run is imported as interrupted."""
     if rows.run["state"] in ENDED:
         return rows
     reason = NOT_ENDED.format(f"exported ({rows.run['state']})")
     attempts = [
-        {**made, "outcome": made["outcome"] or "interrupted", "reason": made["reason"] or reason}
-        for made in rows.tables["attempt"]
+        {**attempt, "outcome": attempt["outcome"] or "interrupted", "reason": attempt["reason"] or reason}
+        for attempt in rows.tables["attempt"]
     ]
     ended = {**rows.run, "state": "interrupted", "reason": reason}
     return rows._replace(run=ended, tables={**rows.tables, "attempt": attempts})

@@ -1,4 +1,4 @@
-"""Takes what a worker wrote into the database, exactly once."""
+"""Imports a worker's events and log metrics into the database, exactly once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kgops.jobs.files import read_table, size_of
 from kgops.jobs.options import effect_of
 from kgops.jobs.text import from_bytes
 from kgops.supervisor import line_reader
-from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, estimate
+from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, cpu_limit
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.worker_reports import measured_from, test_triple_from
 from storage import intake as store
@@ -24,14 +24,14 @@ from storage.series import Point
 
 _LONGEST_NAME = 200
 _LONGEST_UNIT = 40
-_PER_S = "_per_s"  # what a curve of a rate is called, behind its unit
+_PER_S = "_per_s"  # suffix of a rate curve's name, after its unit
 _FINGERPRINT = ("python", "packages", "machine", "driver", "gpus", "git")
-_GAVE_UP = "gave_up"  # in a note: what of the run is not done any more
-_LAST_CPU_LIMIT_S = 30.0  # of CPU time for what is left of a log when its run has ended
+_DISABLED = "gave_up"  # key in a note's body: what was disabled
+_LAST_CPU_LIMIT_S = 30.0  # of CPU time for the rest of an ended run's log
 
 
 class Intake:
-    """Reads a run's events and, for a command with patterns, its log; one transaction each time."""
+    """Reads a run's events and, with log patterns, its log; one transaction per call."""
 
     def __init__(self, conn: Connection, run: int, folder: RunFolder, patterns: LogPatterns) -> None:
         self._conn = conn
@@ -39,91 +39,97 @@ class Intake:
         self._folder = folder
         self._patterns = patterns
         self._offsets = store.Offsets()
-        self._gives_up = False  # on the patterns, with the next commit
-        # Points of every curve, for metrics whose lines name no step: whoever adopts a run goes on counting.
-        self._counted: dict[str, int] = {}
-        self._use_patterns = bool(patterns) and not _gave_up(conn, run)
-        self.start_again_from_the_record()
+        self._disable_patterns = False  # with the next commit
+        # Points of every curve: the next step for metrics whose lines name none, also after an adoption.
+        self._points_by_curve: dict[str, int] = {}
+        self._use_patterns = bool(patterns) and not _patterns_disabled(conn, run)
+        self.reload_state()
 
     def use(self, conn: Connection) -> None:
-        """Another connection to the same database. What the last one wrote at the end may be there or not."""
+        """Switches to another connection. The old one's last write may be missing."""
         self._conn = conn
-        self.start_again_from_the_record()
+        self.reload_state()
 
     def has_news(self) -> bool:
-        """Whether a file has changed its size: two cheap questions, for every tick."""
+        """Whether a file has changed its size; cheap enough for every tick."""
         return size_of(self._folder.events) != self._offsets.events or (
             self._use_patterns and size_of(self._folder.log) != self._offsets.log
         )
 
-    def take(self, attempt: int, own_points: Sequence[Point] = (), *, final: bool = False) -> bool:
-        """One chunk of each file, and samples of the supervisor's own; True if there may be more.
+    def take(self, attempt: int, samples: Sequence[Point] = (), *, final: bool = False) -> bool:
+        """Records one chunk of each file, and the supervisor's samples; True if there may be more.
 
-        After `final` nobody may write the files again.
+        After `final` the files must not be written again.
         """
         batch = store.Batch()
-        counted = dict(self._counted)
+        points_by_curve = dict(self._points_by_curve)
         now = time.time()
-        begin = self._where_to_go_on(self._folder.events, self._offsets.events, batch, now)
+        begin = self._start_offset(self._folder.events, self._offsets.events, batch, now)
         lines, events_at = line_reader.read_lines(self._folder.events, begin, final=final)
         for line in lines:
             self._read_event(batch, attempt, line, now)
-        log_at = self._read_log(batch, now, counted, final=final) if self._use_patterns else self._offsets.log
-        batch.points += own_points
+        log_at = (
+            self._read_log(batch, now, points_by_curve, final=final)
+            if self._use_patterns
+            else self._offsets.log
+        )
+        batch.points += samples
         upto = store.Offsets(events_at, log_at)
         more = upto != self._offsets
         if batch or more:
             store.write_batch(self._conn, self._run, attempt, batch, upto)
-            self._offsets, self._counted = upto, counted
-            self._use_patterns = self._use_patterns and not self._gives_up
+            self._offsets, self._points_by_curve = upto, points_by_curve
+            self._use_patterns = self._use_patterns and not self._disable_patterns
         return more
 
     @staticmethod
-    def _where_to_go_on(file: Path, at: int, batch: store.Batch, now: float) -> int:
-        """Where we were, or the end of a file that was cut meanwhile, by its writer or by a power cut: what is read
-        twice would be counted twice."""
+    def _start_offset(file: Path, at: int, batch: store.Batch, now: float) -> int:
+        """The last offset, or the end of a file that its writer or a power cut truncated: nothing may be counted
+        twice."""
         size = size_of(file)
         if size >= at:
             return at
-        text = f"{file.name} shrank from {at:,} to {size:,} bytes: what was written in between may be missing here"
+        text = f"{file.name} shrank from {at:,} to {size:,} bytes: lines written in between may be missing"
         batch.events.append((now, events.NOTE, {"text": text}))
         return size
 
-    def _read_log(self, batch: store.Batch, now: float, counted: dict[str, int], *, final: bool) -> int:
-        """The offset behind what was searched."""
-        begin = self._where_to_go_on(self._folder.log, self._offsets.log, batch, now)
+    def _read_log(
+        self, batch: store.Batch, now: float, points_by_curve: dict[str, int], *, final: bool
+    ) -> int:
+        """Matches the patterns; returns the offset reached."""
+        begin = self._start_offset(self._folder.log, self._offsets.log, batch, now)
         lines, upto = line_reader.read_lines(self._folder.log, begin, final=final)
         try:
-            if not self._gives_up:
-                with estimate():
+            if not self._disable_patterns:
+                with cpu_limit():
                     for line in lines:
                         if line:
-                            self._read_log_line(batch, from_bytes(line), now, counted)
+                            self._read_log_line(batch, from_bytes(line), now, points_by_curve)
         except TooSlow:
-            self._gives_up = True
-        if self._gives_up:
+            self._disable_patterns = True
+        if self._disable_patterns:
             text = (
-                f"the patterns for this run's log are given up: they took more than {CPU_LIMIT_S:g} s for one MiB"
-                " of it; points and progress from the log end here"
+                f"log patterns are disabled: matching 1 MiB of log took more than {CPU_LIMIT_S:g} s of CPU time;"
+                " metrics and progress from the log end here"
             )
-            batch.events.append((now, events.NOTE, {"text": text, _GAVE_UP: "patterns"}))
+            batch.events.append((now, events.NOTE, {"text": text, _DISABLED: "patterns"}))
         return upto
 
-    def start_again_from_the_record(self) -> None:
-        """At the start, and after a transaction that failed: what it would have moved has not moved."""
+    def reload_state(self) -> None:
+        """Loads offsets and counts from the database: at the start and after a failed transaction."""
         self._offsets = store.offsets(self._conn, self._run)
-        known = series.of_run(self._conn, self._run)
-        self._counted = {one.name: one.n for one in known}
-        self._rates = {one.name: (one.n, one.last_at or 0.0) for one in known if one.name.endswith(_PER_S)}
+        curves = series.of_run(self._conn, self._run)
+        self._points_by_curve = {curve.name: curve.n for curve in curves}
+        self._rates = {
+            curve.name: (curve.n, curve.last_at or 0.0) for curve in curves if curve.name.endswith(_PER_S)
+        }
 
     def take_all(self, attempt: int, *, final: bool) -> None:
         begun = time.process_time()
         while self.take(attempt, final=final):
-            self._gives_up = self._gives_up or time.process_time() - begun > _LAST_CPU_LIMIT_S
+            self._disable_patterns = self._disable_patterns or time.process_time() - begun > _LAST_CPU_LIMIT_S
         if final and (trouble := line_reader.trouble(self._folder.events)) is not None:
-            text = (
-                f"events.jsonl cannot be read: {trouble}; what the worker reported there is not in the record"
-            )
+            text = f"events.jsonl cannot be read: {trouble}; the events in it are not recorded"
             if all(event.body.get("text") != text for event in self._notes()):
                 reports.add_event(self._conn, self._run, attempt, time.time(), events.NOTE, {"text": text})
 
@@ -152,15 +158,15 @@ class Intake:
         elif event.kind == events.PROGRESS:
             batch.progress = store.Progress(
                 phase=fields.get("phase"),
-                **{name: _real(fields.get(name)) for name in ("done", "total", "rate")},
+                **{name: _float_or_none(fields.get(name)) for name in ("done", "total", "rate")},
                 unit=fields.get("unit"),
                 at=event.at,
             )
-            self._keep_rate(batch, event)
-        elif event.kind == events.ATTRIBUTION and (traced := test_triple_from(fields)) is not None:
-            batch.test_triples.append(traced)
-        elif event.kind == events.MEASURED and (measured := self._measured(event)) is not None:
-            batch.measured.append(measured)
+            self._record_rate(batch, event)
+        elif event.kind == events.ATTRIBUTION and (test_triple := test_triple_from(fields)) is not None:
+            batch.test_triples.append(test_triple)
+        elif event.kind == events.MEASURED and (measurement := self._measured(event)) is not None:
+            batch.measured.append(measurement)
         else:
             batch.events.append((event.at, event.kind, fields))
         if event.kind == events.PREDICTED:
@@ -171,13 +177,13 @@ class Intake:
                     attempt=attempt,
                     name=fields["name"],
                     effect=effect_of(fields["name"]),
-                    requested=_shown(fields.get("requested")),
-                    applied=_shown(fields.get("applied")),
+                    requested=_display(fields.get("requested")),
+                    applied=_display(fields.get("applied")),
                     reason=fields.get("reason"),
-                    chosen_by=_shown(fields.get("chosen_by")),
+                    chosen_by=_display(fields.get("chosen_by")),
                 )
             )
-        elif event.kind == events.ARTIFACT and _stays_inside(fields["path"]):
+        elif event.kind == events.ARTIFACT and _is_inside_run(fields["path"]):
             size = fields.get("bytes")
             batch.artifacts.append(
                 Artifact(
@@ -190,44 +196,46 @@ class Intake:
             )
 
     def _measured(self, event: events.Event) -> Measurement | None:
-        told = read_table(self._folder.environment)
-        machine = {name: told.get(name) for name in _FINGERPRINT}
-        again = f"kgops run --again {self._run}"
-        return measured_from(event.fields, event.at, self._run, again, machine)
+        environment = read_table(self._folder.environment)
+        machine = {name: environment.get(name) for name in _FINGERPRINT}
+        command = f"kgops run --again {self._run}"
+        return measured_from(event.fields, event.at, self._run, command, machine)
 
-    def _keep_rate(self, batch: store.Batch, event: events.Event) -> None:
-        """A point a second; behind every thousand of them half as often, so that months are some thousand points."""
-        rate = _real(event.fields.get("rate"))
+    def _record_rate(self, batch: store.Batch, event: events.Event) -> None:
+        """One point a second; the interval doubles every thousand points, so months give a few thousand points."""
+        rate = _float_or_none(event.fields.get("rate"))
         name = f"{(event.fields.get('unit') or 'it')[:_LONGEST_UNIT]}{_PER_S}"
         n, last_at = self._rates.get(name, (0, 0.0))
         if rate is not None and abs(event.at - last_at) >= 2 ** (n // 1000):
             batch.points.append(Point(name, event.at, rate, event.at))
             self._rates[name] = (n + 1, event.at)
 
-    def _read_log_line(self, batch: store.Batch, line: str, now: float, counted: dict[str, int]) -> None:
+    def _read_log_line(
+        self, batch: store.Batch, line: str, now: float, points_by_curve: dict[str, int]
+    ) -> None:
         progress = self._patterns.progress(line)
         if progress is not None:
             batch.progress = store.Progress(None, progress.done, progress.total, None, None, now)
         for name, value, step in self._patterns.metrics(line):
-            counted[name] = counted.get(name, 0) + 1
-            batch.points.append(Point(name, counted[name] if step is None else step, value, now))
+            points_by_curve[name] = points_by_curve.get(name, 0) + 1
+            batch.points.append(Point(name, points_by_curve[name] if step is None else step, value, now))
             batch.metric = (name, value)
 
 
-def _gave_up(conn: Connection, run: int) -> bool:
-    return any(_GAVE_UP in event.body for event in reports.events(conn, run, kinds=(events.NOTE,)))
+def _patterns_disabled(conn: Connection, run: int) -> bool:
+    return any(_DISABLED in event.body for event in reports.events(conn, run, kinds=(events.NOTE,)))
 
 
-def _real(value: Any) -> float | None:
+def _float_or_none(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _shown(value: Any) -> str | None:
+def _display(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return {True: "on", False: "off"}.get(value) if isinstance(value, bool) else str(value)
 
 
-def _stays_inside(path: str) -> bool:
+def _is_inside_run(path: str) -> bool:
     parts = PurePosixPath(path)
     return not parts.is_absolute() and ".." not in parts.parts

@@ -1,4 +1,4 @@
-"""Accepting a job: its folder and its row, one true step whatever is killed when, and then its turn in the queue."""
+"""Accepts a job: creates the run's folder and row atomically, then dispatches the queue. Resumes ended runs."""
 
 from __future__ import annotations
 
@@ -44,39 +44,41 @@ def launch(
     *,
     each: Sequence[Planned] = (),
 ) -> int:
-    """The number of the new run, which is starting, or waiting for what its row says.
+    """Accepts a job and returns the new run's number; the run starts or queues.
 
-    `each` has the plan of every GPU it may get, where they differ; the one it gets decides. `say` hears what hinders
-    an accepted run from starting at once.
+    `each`: the plans per GPU, where GPUs differ; the GPU it gets decides. `say` gets the reason if an accepted run
+    cannot start at once.
     """
     try:
         number = _accept(home, conn, planned, each)
     except CommitUnknown as error:
         raise Unavailable(
             f"the disk failed while the run was accepted: {error.message}",
-            "`kgops runs` shows whether it was, once the disk works again",
+            "`kgops runs` shows whether it was accepted, once the disk works again",
         ) from error
-    _start_what_may(home, conn, number, "accepted", say)
+    _dispatch_queue(home, conn, number, "accepted", say)
     return number
 
 
-def _start_what_may(home: Home, conn: Connection, number: int, what: str, say: Callable[[str], None]) -> None:
+def _dispatch_queue(
+    home: Home, conn: Connection, number: int, event: str, say: Callable[[str], None]
+) -> None:
     try:
         queue.dispatch(home, conn)
     except (StorageError, KgopsError, OSError) as error:
-        say(f"run {number} is {what} and not started yet: {error}; the next command tries again")
+        say(f"run {number} is {event} but not started yet: {error}; the next kgops command tries again")
 
 
 def child_command(job: Job) -> list[str]:
-    """What the first worker of the job would be started as, secrets masked."""
+    """Command of the job's first worker, secrets masked."""
     _, shown = _commands(job)
     first = attempt_settings(job.settings.get("on_oom") or {})[:1]
     return fill_in(shown, first[0]) if first else shown
 
 
 def fallbacks_below(planned: Planned) -> tuple[list[Fallback], list[Skipped]]:
-    """What gives way after each out-of-memory, and what is predicted to save nothing; neither for a command,
-    which brings fallbacks of its own."""
+    """OOM fallbacks worth an attempt, and those skipped because they would save nothing; none for a command, which
+    lists its own."""
     if WORKLOADS[planned.job.workload].module is None:
         return [], []
     fallbacks = oom_fallbacks(planned.job, planned.target.facts, planned.entities)
@@ -86,35 +88,37 @@ def fallbacks_below(planned: Planned) -> tuple[list[Fallback], list[Skipped]]:
 
 
 def must_be_possible(job: Job) -> Path:
-    """The folder that the job would run in. Raises Usage with what would keep it from starting here."""
+    """The job's working folder. Raises Usage if the job cannot start on this machine."""
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
         _must_be_startable(_commands(job)[0][0], cwd)
     _must_have_inputs(job, cwd)
-    _must_have_place(job)
+    _must_have_cluster(job)
     _must_have_gpu(job)
-    _must_have_torch_for_it(job)
+    _must_have_cuda_torch(job)
     _must_not_limit_a_gpu(job)
     return cwd
 
 
 def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Planned]) -> int:
     job = planned.job
-    command, shown = _commands(job)
+    command, masked_command = _commands(job)
     cwd = must_be_possible(job)
-    masked = _masked(job, shown, cwd)
+    masked_job = _masked(job, masked_command, cwd)
     environment = describe_environment(for_worker(planned.environment, os.environ))
     with ExitStack() as until_committed, transaction(conn):
         number = max(
             runs.next_number(conn), pending.highest_number(home) + 1, pending.highest_folder(home) + 1
         )
         name = folder_name(number, job.workload, job.label)
-        plan = _plan(number, planned, shown, cwd)
-        plan = replace(plan, by_gpu={uuid: _of_gpu(one) for one in each for uuid in one.uuids})
-        # The marker outlives the transaction: killed before the commit, the folder is the record.
+        plan = _plan(number, planned, masked_command, cwd)
+        plan = replace(
+            plan, by_gpu={uuid: _plan_of_gpu(gpu_plan) for gpu_plan in each for uuid in gpu_plan.uuids}
+        )
+        # The marker outlives the transaction: if we are killed before the commit, the folder is restored from.
         until_committed.enter_context(pending.announce(home, name, "launch"))
         private = Private(command, dict(os.environ), guard_files(), str(cwd))
-        until_committed.enter_context(_folder_made(home, name, masked, plan, private, environment))
+        until_committed.enter_context(_new_folder(home, name, masked_job, plan, private, environment))
         runs.add(
             conn,
             number=number,
@@ -128,14 +132,14 @@ def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Plann
             reserved_mib=plan.reserved_mib,
             exclusive=plan.exclusive,
             predicted_mib=plan.predicted_mib,
-            spec=runs.RunSpec(masked.as_table(), as_table(plan), environment),
+            spec=runs.RunSpec(masked_job.as_table(), as_table(plan), environment),
         )
     return number
 
 
 def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
     job = planned.job
-    below, skipped = fallbacks_below(planned)
+    fallbacks, skipped = fallbacks_below(planned)
     is_command = WORKLOADS[job.workload].module is None
     return Plan(
         number=number,
@@ -160,9 +164,9 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
         attempt_settings=(
             attempt_settings(job.settings.get("on_oom") or {})
             if is_command
-            else [{}, *(fallback.settings for fallback in below)]
+            else [{}, *(fallback.settings for fallback in fallbacks)]
         ),
-        fallbacks=[fallback.as_table() for fallback in below],
+        fallbacks=[fallback.as_table() for fallback in fallbacks],
         skipped=[one.as_table() for one in skipped],
         last_resort=None if is_command else oom_advice(job),
         memory_limit_mib=job.limits.memory_mib,
@@ -174,17 +178,17 @@ def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:
     )
 
 
-def _of_gpu(planned: Planned) -> dict[str, Any]:
-    """What of a plan depends on the GPU."""
-    below, skipped = fallbacks_below(planned)
+def _plan_of_gpu(planned: Planned) -> dict[str, Any]:
+    """The parts of a plan that depend on the GPU."""
+    fallbacks, skipped = fallbacks_below(planned)
     return {
         "job": planned.job.as_table(),
         "profile": planned.job.profile,
         "reserved_mib": planned.reserved_mib,
         "predicted_mib": planned.predicted_mib,
         "forecast": planned.forecast(),
-        "attempt_settings": [{}, *(fallback.settings for fallback in below)],
-        "fallbacks": [fallback.as_table() for fallback in below],
+        "attempt_settings": [{}, *(fallback.settings for fallback in fallbacks)],
+        "fallbacks": [fallback.as_table() for fallback in fallbacks],
         "skipped": [one.as_table() for one in skipped],
         "last_resort": oom_advice(planned.job),
         "choices": [choice.as_table() for choice in planned.choices],
@@ -193,11 +197,11 @@ def _of_gpu(planned: Planned) -> dict[str, Any]:
 
 
 @contextmanager
-def _folder_made(
+def _new_folder(
     home: Home, name: str, job: Job, plan: Plan, private: Private, environment: dict[str, Any]
 ) -> Iterator[None]:
-    """Whole under its name, or not there: it is made beside and renamed. Taken back where the body fails: a job that
-    was refused at the last moment must not be found and started later."""
+    """Creates the run's folder atomically, by a rename. Removes it if the body fails: a refused job must not be found
+    and started later."""
     making, made = RunFolder(home.runs / f".new-{name}"), home.runs / name
     try:
         _fill_folder(making, job, plan, private, environment)
@@ -205,7 +209,7 @@ def _folder_made(
     except OSError as error:
         shutil.rmtree(making.path, ignore_errors=True)
         raise _no_folder(home, error) from error
-    # Only now is the folder of this name ours to remove.
+    # Only now may we remove the folder of this name.
     try:
         try:
             sync_folder(home.runs)
@@ -213,7 +217,7 @@ def _folder_made(
             raise _no_folder(home, error) from error
         yield
     except CommitUnknown:
-        raise  # the row may be there: the next command goes by what it finds
+        raise  # the row may exist: the next command decides
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
@@ -229,17 +233,17 @@ def _fill_folder(
     write_plan(making, plan, private)
     preallocated_record.reserve(making.outcome)
     preallocated_record.reserve(making.stop)
-    making.events.touch(0o600)  # here, since the worker writes it under its person's umask
+    making.events.touch(0o600)  # here, because the worker has the user's umask
     sync_folder(making.path)
 
 
 def _no_folder(home: Home, error: OSError) -> Unavailable:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return Unavailable(
-        f"cannot make the run's folder below {home.runs}: {os.strerror(error.errno or 0)}",
+        f"cannot create the run's folder in {home.runs}: {os.strerror(error.errno or 0)}",
         "nothing was started; "
         + (
-            "free some space: `kgops delete` works on a full disk"
+            "free some disk space: `kgops delete` works on a full disk"
             if full
             else "`kgops doctor` checks the home"
         ),
@@ -247,7 +251,7 @@ def _no_folder(home: Home, error: OSError) -> Unavailable:
 
 
 def _commands(job: Job) -> tuple[list[str], list[str]]:
-    """What is run, and the same with secrets masked."""
+    """The command, and the command with secrets masked."""
     workload = WORKLOADS[job.workload]
     if workload.module is not None:
         command = [sys.executable, "-P", "-m", workload.module]
@@ -255,14 +259,14 @@ def _commands(job: Job) -> tuple[list[str], list[str]]:
     command = list(job.settings["command"])
     if is_masked(command):
         raise Usage(
-            "a secret among this job's arguments was not kept by the record: it cannot be repeated as it stands",
+            "this job's arguments contained a secret, which was not recorded: the job cannot be repeated as it is",
             "give the command again, with the secret in the environment",
         )
     return command, masked_arguments(command)
 
 
 def as_recorded(job: Job) -> Job:
-    """The job as the record will have it, if it is started from here."""
+    """The job as it would be recorded if started from here."""
     if WORKLOADS[job.workload].module is not None:
         return job
     shown = masked_arguments(job.settings["command"])
@@ -270,7 +274,7 @@ def as_recorded(job: Job) -> Job:
 
 
 def _masked(job: Job, shown: list[str], cwd: Path) -> Job:
-    """What the record keeps. A command belongs to its folder: repeated from elsewhere it runs there again."""
+    """The job to record. A command keeps its working folder: `--again` runs it there."""
     if "command" not in job.settings:
         return job
     return replace(job, settings={**job.settings, "command": shown, "cwd": masked_text(str(cwd))})
@@ -284,69 +288,71 @@ def _working_folder(job: Job) -> Path:
 
 
 def _must_be_startable(program: str, cwd: Path) -> None:
-    """A misspelt command is a mistake to tell now, not a failed run to find later."""
-    found = shutil.which(cwd / program) if "/" in program else shutil.which(program)
-    if found is None:
-        raise Usage(f"there is no program {program!r} to run", "check its name, or give its full path")
+    """Refuses a misspelt command before a run is created."""
+    path = shutil.which(cwd / program) if "/" in program else shutil.which(program)
+    if path is None:
+        raise Usage(f"program {program!r} not found", "check its name, or give its full path")
 
 
 def _must_have_inputs(job: Job, cwd: Path) -> None:
-    """The same for a misspelt file."""
+    """Refuses a missing input before a run is created."""
     workload = WORKLOADS[job.workload]
-    wanted = [(key, "file", Path.is_file) for key in workload.inputs]
-    wanted += [(key, "folder", Path.is_dir) for key in workload.folders]
-    for key, what, is_there in wanted:
-        table, _, inner = key.rpartition(".")
-        named = ((job.settings[table] or {}) if table else job.settings).get(inner)
-        if named and not is_there(cwd / named):
-            raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / named}", "check the path")
+    inputs = [(key, "file", Path.is_file) for key in workload.inputs]
+    inputs += [(key, "folder", Path.is_dir) for key in workload.folders]
+    for key, what, exists in inputs:
+        table, _, name = key.rpartition(".")
+        value = ((job.settings[table] or {}) if table else job.settings).get(name)
+        if value and not exists(cwd / value):
+            raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / value}", "check the path")
 
 
-def _must_have_place(job: Job) -> None:
-    """A cluster that cannot be reached from here is told now, not by a failed run."""
+def _must_have_cluster(job: Job) -> None:
+    """Refuses a job for a cluster that cannot be reached, before a run is created."""
     if job.on.where is None:
         return
     if WORKLOADS[job.workload].module is None:
-        raise Usage("a command of your own runs here", "write an sbatch script for it, or leave --on away")
+        raise Usage(
+            "--on is for kgops workloads, not for your own commands", "write an sbatch script, or omit --on"
+        )
     if job.on.where == "slurm":
         if shutil.which("sbatch") is None:
             raise Usage(
-                "there is no sbatch here", "start it on a login node of the cluster, or leave --on away"
+                "sbatch not found on this machine", "start it on a login node of the cluster, or omit --on"
             )
         if job.gpu.wanted or job.gpu.memory_mib:
             raise Usage("--gpu and --gpu-memory are for GPUs of this machine", "ask Slurm: --gres gpu:1")
 
 
 def _must_have_gpu(job: Job) -> None:
-    """Whoever names a GPU wants that GPU: without it nothing is started on the CPU instead."""
-    wanted = job.gpu.wanted
-    if wanted is None and job.gpu.memory_mib is None:
+    """Refuses a requested GPU that is missing: the job never falls back to the CPU."""
+    requested = job.gpu.wanted
+    if requested is None and job.gpu.memory_mib is None:
         return
-    ask = WantedGpus.read(wanted)
+    request = WantedGpus.read(requested)
     from kgops.gpus import nvml
 
     opened = nvml.open_nvml()
     if not isinstance(opened, nvml.Nvml):
-        raise Usage(f"a GPU was asked for, and none can be used: {opened.message}", opened.hint)
+        raise Usage(f"a GPU was requested, but none can be used: {opened.message}", opened.hint)
     try:
         gpus = opened.gpus()
     finally:
         opened.close()
     known = [name for gpu in gpus for name in (str(gpu.index), gpu.uuid)]
-    missing = (ask.named or frozenset()).difference(known)
-    if not known or missing or not any(queue.includes(ask, gpu) for gpu in gpus):
-        wanted = ", ".join(sorted(missing)) or wanted
-        raise Usage(f"this machine has no GPU {wanted or 'at all'}", "`kgops doctor` shows what it has")
+    absent = (request.named or frozenset()).difference(known)
+    if not known or absent or not any(queue.includes(request, gpu) for gpu in gpus):
+        requested = ", ".join(sorted(absent)) or requested
+        raise Usage(f"this machine has no GPU {requested or 'at all'}", "`kgops doctor` lists its GPUs")
 
 
-def _must_have_torch_for_it(job: Job) -> None:
-    """Whoever names a GPU is not given the CPU: a worker of ours has whatever the installed torch can use."""
+def _must_have_cuda_torch(job: Job) -> None:
+    """Refuses a requested GPU if the installed torch is the CPU build."""
     if WORKLOADS[job.workload].module is None or job.on.where is not None or requested_gpu(job) is None:
         return
     build = torch_build()
     if build is not None and build.cuda is None:
         raise Usage(
-            "a GPU was asked for, and the torch that is installed here is its build for the CPU",
+            "a GPU was requested, but the installed torch is the CPU build",
             "install a CUDA build of torch, or run without --gpu and --gpu-memory",
         )
 
@@ -354,13 +360,13 @@ def _must_have_torch_for_it(job: Job) -> None:
 def _must_not_limit_a_gpu(job: Job) -> None:
     if job.limits.memory_mib is not None and (job.gpu.wanted or job.gpu.memory_mib):
         raise Usage(
-            "a limit of host memory is for runs on the CPU: a GPU's driver maps more than it uses",
-            "leave away --memory-limit, or --gpu and --gpu-memory",
+            "--memory-limit is for runs on the CPU: a GPU driver maps more host memory than it uses",
+            "omit --memory-limit, or --gpu and --gpu-memory",
         )
 
 
 def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None) -> None:
-    """An ended run goes on with a new attempt, from its last checkpoint where it has one."""
+    """Resumes an ended run with a new attempt, from its last checkpoint if there is one."""
     run = runs.get(conn, number)
     if run is None:
         raise NoSuchRun(f"there is no run {number}")
@@ -371,14 +377,14 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
     folder = RunFolder(home.runs / run.folder)
     if folder.record.exists():
         raise Usage(
-            f"run {number} was imported without the files it would go on from",
-            f"`kgops run --again {number}` starts its job anew",
+            f"run {number} was imported without the files to resume from",
+            f"`kgops run --again {number}` repeats its job from the start",
         )
     lock = take_over(home, number, folder)
     if lock is None:
-        raise Usage(f"run {number} is just being finished by another process", "try again in a second")
+        raise Usage(f"another process is just finishing run {number}", "try again in a second")
     try:
-        run = runs.get(conn, number)  # it may have been deleted or resumed while we had no lock
+        run = runs.get(conn, number)  # it may have been deleted or resumed before we had the lock
         if run is None or not folder.path.is_dir():
             raise NoSuchRun(f"there is no run {number}: it was just deleted")
         plan = recorded_plan(conn, folder, number)
@@ -388,23 +394,23 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
     except OSError as error:
         raise Unavailable(
             f"cannot resume run {number}: {error.filename or folder.path}: {error.strerror}",
-            "it stays as it is; `kgops doctor` checks the home",
+            "the run is unchanged; `kgops doctor` checks the home",
         ) from error
     except CommitUnknown as error:
         raise Unavailable(
-            f"the disk failed while run {number} was opened again: {error.message}",
-            "`kgops runs` shows whether it was, once the disk works again",
+            f"the disk failed while run {number} was resumed: {error.message}",
+            "`kgops runs` shows whether it was resumed, once the disk works again",
         ) from error
     finally:
         os.close(lock)
-    _start_what_may(home, conn, number, "open again", say)
+    _dispatch_queue(home, conn, number, "resumed", say)
 
 
 def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
-    """Killed at any moment in here, the marker says that somebody has to tidy up: settle.py."""
+    """If we are killed in here, the marker makes settle.py tidy up."""
     write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files(), plan.cwd))
-    preallocated_record.reserve(folder.stop)  # empty: nobody asks any more
-    preallocated_record.reserve(folder.outcome)  # from here on the folder says: not ended
+    preallocated_record.reserve(folder.stop)  # empty: no stop request
+    preallocated_record.reserve(folder.outcome)  # empty: not ended
     if not runs.reopen(conn, plan.number):
         raise Usage(f"run {plan.number} was just resumed by another process")
 
@@ -412,6 +418,6 @@ def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
 def _must_be_repeatable(plan: Plan) -> None:
     if is_masked([*plan.command, plan.cwd]):
         raise Usage(
-            f"run {plan.number} was started with a secret among its arguments, which the record does not keep",
-            "start it anew, with the secret in the environment",
+            f"run {plan.number} was started with a secret in its arguments, which was not recorded",
+            "start a new run with the secret in the environment",
         )

@@ -1,4 +1,4 @@
-"""Reading a file that somebody else is writing: whole lines from an offset on, in bounded memory."""
+"""Reads whole lines of a growing file from an offset, in bounded memory."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from pathlib import Path
 
 from kgops.jobs.files import ABSENT, NotAFile, open_regular
 
-CHUNK = 1 << 20  # also the longest line that is kept
+CHUNK = 1 << 20  # also the longest line kept
 
 
 def read_lines(path: Path, offset: int, *, final: bool) -> tuple[list[bytes | None], int]:
     """The next complete lines behind `offset`, about a chunk of them, and the offset behind those.
 
-    None stands for a piece of a line too long to keep. With `final`, for a file that nobody writes any
-    more, an unfinished last line counts. A carriage return ends a line too: progress bars write nothing
-    else for hours. An unchanged offset means there is nothing more yet, or no such file: `trouble`
-    tells what stands there instead.
+    None replaces part of a line too long to keep. With `final`, for a finished file, an unfinished last line
+    counts. A carriage return ends a line too: progress bars write nothing else for hours. An unchanged offset:
+    nothing new yet, or no such file (`trouble` says what is there instead).
     """
     try:
         data, before = _read(path, offset)
@@ -33,14 +32,14 @@ def read_lines(path: Path, offset: int, *, final: bool) -> tuple[list[bytes | No
     else:
         lines = list(data[:end].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")[:-1])
         if before == b"\r" and data.startswith(b"\n"):
-            del lines[0]  # the second half of an end of line that was cut in two
+            del lines[0]  # second half of a split line end
     if before not in b"\r\n":
         lines[0] = None  # the rest of a line whose beginning was too long to keep
     return lines, offset + end
 
 
 def trouble(path: Path) -> str | None:
-    """What stands in the place of the file; None where there is one, or nothing."""
+    """Why the path cannot be read as a file; None if it is a file or missing."""
     try:
         _read(path, 0)
     except NotAFile as error:
@@ -51,7 +50,7 @@ def trouble(path: Path) -> str | None:
 
 
 def last_bytes(path: Path, count: int, *, since: int = 0) -> bytes:
-    """At most `count` bytes from the end, none of them before `since`; none of what cannot be read."""
+    """At most `count` bytes from the end, none before `since`; empty if unreadable."""
     try:
         fd = open_regular(path)
         try:

@@ -1,5 +1,5 @@
-"""Locks prove who is alive. A lock belongs to an open file and goes with the last process that has it open;
-PIDs are reused and heartbeats need a timeout that is always wrong for somebody."""
+"""File locks (flock) that prove which process is alive. The kernel releases a lock when the last process that has
+the file open ends. PIDs are reused, and no heartbeat timeout suits every machine."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 
 from kgops.jobs.files import NotAFile, open_regular
 
-_PATIENCE_S = 0.05  # longer than another process looks at a lock, far shorter than anybody holds one
+_RETRY_S = 0.05  # longer than a check of a lock takes, far shorter than a lock is held
 
 
-def take(path: Path, *, patience_s: float = _PATIENCE_S) -> int | None:
-    """An open file that holds the lock, or None where somebody else does. Close it to let go.
+def take(path: Path, *, patience_s: float = _RETRY_S) -> int | None:
+    """Takes the lock: the open file that holds it, or None if another process does. Close it to release.
 
-    NotAFile where something else stands there; any other OSError says nothing about who holds the lock.
+    NotAFile if the path is not a file; any other OSError says nothing about who holds the lock.
     """
     deadline = time.monotonic() + patience_s
     while True:
         fd = open_regular(path, os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Somebody may have removed the file since we opened it: a lock that no path leads to protects nothing.
+            # The file may have been removed since we opened it: then the lock protects nothing.
             if _is_at(fd, path):
                 return fd
         except BlockingIOError:
-            # It may only be somebody who looks (see is_held) and is gone in microseconds.
+            # It may only be a check (is_held), over in microseconds.
             if time.monotonic() > deadline:
                 os.close(fd)
                 return None
@@ -40,7 +40,7 @@ def take(path: Path, *, patience_s: float = _PATIENCE_S) -> int | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether anybody holds the lock; lookers do not hinder each other. What is no file is held by nobody."""
+    """Whether a process holds the lock; checks do not block each other. False if the path is not a file."""
     try:
         fd = open_regular(path)
     except (FileNotFoundError, NotADirectoryError, NotAFile):

@@ -1,7 +1,7 @@
-"""Progress and metrics read out of the log of a command that knows nothing of kgops.
+"""Reads progress and metrics from the log of any command, by regular expressions.
 
-A person's pattern may take exponential time on a line (`(a+)+$`). It gets a memory estimate of CPU time, which a signal
-enforces: Python's engine looks for signals every few thousand steps, also in the middle of a match.
+A pattern may take exponential time on a line (`(a+)+$`). A signal enforces a limit of CPU time: Python's engine
+checks for signals every few thousand steps, also in the middle of a match.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-_LONGEST = 2000  # of a line that is searched: a person's pattern may be slow on long ones
-CPU_LIMIT_S = 2.0  # of CPU time for a mebibyte of log; ordinary patterns take some 50 ms
+_MAX_LINE = 2000  # characters of a line that are searched: a pattern may be slow on long lines
+CPU_LIMIT_S = 2.0  # of CPU time per MiB of log; ordinary patterns take some 50 ms
 
 
 class TooSlow(Exception):
-    """The patterns used up their memory estimate."""
+    """The patterns used up their CPU time limit."""
 
 
 @contextmanager
-def estimate(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
-    """Raises TooSlow in the body once it has used so much CPU time. For the main thread, which alone gets signals."""
+def cpu_limit(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
+    """Raises TooSlow in the body after that much CPU time. Main thread only, which alone gets signals."""
 
     def stop(number: int, frame: object) -> None:
         raise TooSlow
@@ -40,8 +40,8 @@ def estimate(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
 
 
 def can_be_bounded() -> bool:
-    """Whether this thread can use patterns at all."""
-    import threading  # here: no supervisor asks
+    """Whether this thread can enforce a CPU time limit."""
+    import threading  # here: supervisors do not need it
 
     return threading.current_thread() is threading.main_thread()
 
@@ -65,31 +65,31 @@ class LogPatterns:
         return bool(self._progress or self._metric)
 
     def progress(self, line: str) -> Progress | None:
-        found = self._progress.search(line[:_LONGEST]) if self._progress else None
-        if found is None:
+        match = self._progress.search(line[:_MAX_LINE]) if self._progress else None
+        if match is None:
             return None
-        named = found.groupdict()
-        groups = found.groups()
+        named = match.groupdict()
+        groups = match.groups()
         done = _number(named.get("done") if "done" in named else groups[0] if groups else None)
         total = _number(named.get("total") if "total" in named else groups[1] if len(groups) > 1 else None)
         return None if done is None else Progress(done, total)
 
     def metrics(self, line: str) -> list[tuple[str, float, float | None]]:
-        """(name, value, step) of every metric on the line; step None where the line does not say."""
+        """(name, value, step) of every metric on the line; step None if the line has none."""
         if self._metric is None:
             return []
-        out = []
-        for found in self._metric.finditer(line[:_LONGEST]):
-            named = found.groupdict()
+        metrics = []
+        for match in self._metric.finditer(line[:_MAX_LINE]):
+            named = match.groupdict()
             step = _number(named.pop("step", None))
             if "name" in named and "value" in named:
                 named = {str(named["name"]): named["value"]}
             elif not named:
-                named = {"metric": found.group(1) if found.re.groups else found.group(0)}
-            out += [
+                named = {"metric": match.group(1) if match.re.groups else match.group(0)}
+            metrics += [
                 (name, value, step) for name, text in named.items() if (value := _number(text)) is not None
             ]
-        return out
+        return metrics
 
 
 def _number(text: str | None) -> float | None:
@@ -99,4 +99,4 @@ def _number(text: str | None) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if value - value == 0 else None  # NaN and infinity are no place on a curve
+    return value if value - value == 0 else None  # NaN and infinity cannot be plotted

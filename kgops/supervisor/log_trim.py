@@ -1,4 +1,4 @@
-"""A worker's log kept to its newest part, without moving a byte under whoever reads or writes it."""
+"""Trims a worker's log to its newest part by punching holes, so offsets of readers and writers stay valid."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
 def keep_newest(log: Path, mib: float) -> int:
-    """Gives the old part's blocks back to the disk where the log takes more than `mib`; offsets stay.
+    """Frees the old part's disk blocks if the log takes more than `mib`; offsets stay.
 
-    Returns the bytes given back: 0 where nothing had to be done or the file system cannot.
+    Returns the bytes freed: 0 if nothing had to be done or the file system cannot punch holes.
     """
     try:
         status = log.lstat()
@@ -24,7 +24,7 @@ def keep_newest(log: Path, mib: float) -> int:
     if not stat.S_ISREG(status.st_mode):
         return 0
     limit = int(mib * (1 << 20))
-    # Half is kept, so that this happens once per half, not at every look.
+    # Keeps half, so that this runs once per half, not at every check.
     if status.st_blocks * 512 <= limit:
         return 0
     upto = (status.st_size - limit // 2) // _BLOCK * _BLOCK
@@ -32,7 +32,7 @@ def keep_newest(log: Path, mib: float) -> int:
 
 
 def first_kept(fd: int) -> int:
-    """Offset of the first byte that is still there; the size of the file where there is none."""
+    """Offset of the first byte still there; the file size if there is none."""
     try:
         return os.lseek(fd, 0, os.SEEK_DATA)
     except OSError:  # ENXIO: nothing but a hole

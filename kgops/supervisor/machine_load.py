@@ -1,4 +1,4 @@
-"""Whether a machine is quiet enough to measure on: what others use of it right now, and what slows it down."""
+"""Measures the machine's load before a benchmark: CPU and GPU use by other processes, heat and throttling."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kgops.gpus.readings import GpuReading
 
-__all__ = ["Quiet", "Throttled", "look"]
+__all__ = ["MachineLoad", "ThrottleCounter", "measure"]
 
-BUSY = 0.15  # share of the CPUs: what a desktop and a console use is below it
+BUSY_SHARE = 0.15  # of the CPUs: a desktop and a console use less
 HOT_C = 85  # GPUs lower their clocks at some 85 to 90 degrees
 _STAT = Path("/proc/stat")
 _COUNTERS = "/sys/devices/system/cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
-    """`busy` is the share of the CPUs in use, over a moment in which nothing of ours ran; None: unknown."""
+class MachineLoad:
+    """`busy`: share of the CPUs in use while no benchmark ran; None: unknown."""
 
     busy: float | None
-    noted: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     @property
-    def is_quiet(self) -> bool:
-        return not self.noted
+    def is_idle(self) -> bool:
+        return not self.warnings
 
 
-def look(*, over_s: float = 0.5, ours: int = 0) -> Quiet:
-    """Measures for `over_s`. `ours` runs of kgops are known to be going on and are no reason to note anything."""
+def measure(*, over_s: float = 0.5, other_runs: int = 0) -> MachineLoad:
+    """Measures for `over_s`. `other_runs`: number of other active kgops runs."""
     before = _cpu_ticks(_STAT)
     time.sleep(over_s)
     after = _cpu_ticks(_STAT)
     busy = busy_share(before, after)
-    noted = []
-    if busy is not None and busy > BUSY:
-        noted.append(f"others use {busy:.0%} of the CPUs")
-    if ours:
-        noted.append(f"{ours} other {'run' if ours == 1 else 'runs'} of kgops going on")
-    return Quiet(busy, (*noted, *_of_gpus()))
+    warnings = []
+    if busy is not None and busy > BUSY_SHARE:
+        warnings.append(f"other processes use {busy:.0%} of the CPUs")
+    if other_runs:
+        warnings.append(f"{other_runs} other kgops {'run is' if other_runs == 1 else 'runs are'} active")
+    return MachineLoad(busy, (*warnings, *_warnings_of_gpus()))
 
 
 def busy_share(before: Sequence[int] | None, after: Sequence[int] | None) -> float | None:
-    """Of the ticks between two readings of /proc/stat, those that were neither idle nor waiting for a disk."""
+    """Share of ticks between two readings of /proc/stat that were neither idle nor waiting for a disk."""
     if before is None or after is None:
         return None
-    spent = [b - a for a, b in zip(before, after, strict=True)]
-    return 1 - (spent[3] + spent[4]) / sum(spent) if sum(spent) > 0 else None
+    ticks = [b - a for a, b in zip(before, after, strict=True)]
+    return 1 - (ticks[3] + ticks[4]) / sum(ticks) if sum(ticks) > 0 else None
 
 
-class Throttled:
-    """How often the CPUs were slowed for their heat between two looks; None where the kernel counts nothing."""
+class ThrottleCounter:
+    """Counts how often heat throttled the CPUs; None if the kernel does not count it."""
 
     def __init__(self, root: Path = Path(_COUNTERS)) -> None:
         self._files = sorted(root.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
@@ -66,8 +66,8 @@ class Throttled:
         return None if self._before is None or now is None else max(0, now - self._before)
 
 
-def _of_gpus() -> Iterable[str]:
-    """Other users of a GPU, its load and its heat, where there are GPUs."""
+def _warnings_of_gpus() -> Iterable[str]:
+    """Warnings about GPUs: other processes, load and heat."""
     if not os.path.exists("/dev/nvidiactl"):  # noqa: PTH110
         return
     from kgops.gpus import nvml
@@ -77,17 +77,17 @@ def _of_gpus() -> Iterable[str]:
         return
     try:
         for gpu in opened.gpus():
-            yield from notes_on(gpu)
+            yield from gpu_warnings(gpu)
     finally:
         opened.close()
 
 
-def notes_on(gpu: GpuReading) -> Iterable[str]:
+def gpu_warnings(gpu: GpuReading) -> Iterable[str]:
     name = f"GPU {gpu.index}"
     if gpu.processes:
-        many = len(gpu.processes)
-        yield f"{name} has {many} other {'process' if many == 1 else 'processes'}"
-    if gpu.utilization_percent is not None and gpu.utilization_percent > 100 * BUSY:
+        count = len(gpu.processes)
+        yield f"{name} has {count} other {'process' if count == 1 else 'processes'}"
+    if gpu.utilization_percent is not None and gpu.utilization_percent > 100 * BUSY_SHARE:
         yield f"{name} is busy ({gpu.utilization_percent} %)"
     if gpu.temperature_c is not None and gpu.temperature_c >= HOT_C:
         yield f"{name} is hot ({gpu.temperature_c} °C): it may lower its clock"

@@ -1,4 +1,4 @@
-"""Which run of ours a process on a GPU belongs to, and what a run holds where no process can be named."""
+"""Finds the run that a process on a GPU belongs to, and each run's memory on a GPU."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from storage import reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
 
-_FARTHEST_ANCESTOR = 64  # deeper trees are no worker's; it also ends a walk through PIDs given anew
+_MAX_ANCESTORS = 64  # workers' trees are shallower; also bounds a walk through reused PIDs
 
 
 @dataclass(frozen=True, slots=True)
 class RunOnGpu:
-    """A run's memory on one GPU; `by` is None where nothing tells, and then so is `used_mib`."""
+    """A run's memory on one GPU; `by` is the method of measurement. Both None: unknown."""
 
     run: int
     label: str
@@ -29,7 +29,7 @@ class RunOnGpu:
 
 
 class Owners:
-    """The runs that are active now, found from any process of theirs. Cheap while there are none."""
+    """Finds the active run that a process belongs to. Cheap while no run is active."""
 
     def __init__(self, home: Home, conn: Connection) -> None:
         self._home = home
@@ -39,45 +39,45 @@ class Owners:
         self._gates: dict[int, int] | None = None
 
     def run_of(self, pid: int) -> int | None:
-        """By the nearest that is known: the tag in its environment, or an ancestor that is a run's gate.
+        """The run of a process, by the tag in its environment or by an ancestor that is a run's gate.
 
-        A PID alone is no identity: the answer holds only if the same process is there before and after.
+        PIDs are reused: the answer counts only if the process is the same before and after.
         """
-        who = processes.identify(pid) if self.active else None
-        if who is None:
+        process = processes.identify(pid) if self.active else None
+        if process is None:
             return None
-        run = self._climb(pid)
-        return run if who.is_alive() else None
+        run = self._run_of_ancestor(pid)
+        return run if process.is_alive() else None
 
     def on_gpu(self, gpu: GpuReading) -> list[RunOnGpu]:
-        """Active runs on this GPU, by their processes; else by what their supervisors found last."""
+        """Active runs on this GPU, by their processes, else by their supervisors' last sample."""
         held: dict[int, list[int | None]] = {}
         for process in all_processes(gpu) or ():
-            run = self.run_of(process.pid)
-            if run is not None:
-                held.setdefault(run, []).append(process.used_mib)
-        found = []
-        for run_now in self.active:
-            if run_now.id in held:
-                found.append(_by_processes(run_now, held[run_now.id]))
-            elif gpu.uuid in run_now.gpus:
-                found.append(self._as_recorded(run_now))
-        return found
+            number = self.run_of(process.pid)
+            if number is not None:
+                held.setdefault(number, []).append(process.used_mib)
+        runs_here = []
+        for run in self.active:
+            if run.id in held:
+                runs_here.append(_by_processes(run, held[run.id]))
+            elif gpu.uuid in run.gpus:
+                runs_here.append(self._as_recorded(run))
+        return runs_here
 
-    def _climb(self, pid: int) -> int | None:
-        at: int | None = pid
-        for _ in range(_FARTHEST_ANCESTOR):
-            if at is None or at <= 1:
+    def _run_of_ancestor(self, pid: int) -> int | None:
+        ancestor: int | None = pid
+        for _ in range(_MAX_ANCESTORS):
+            if ancestor is None or ancestor <= 1:
                 return None
-            if (run := self._gate_pids().get(at)) is not None:
+            if (run := self._gate_pids().get(ancestor)) is not None:
                 return run
-            if (tag := processes.tag_of(at)) is not None and (run := self._tagged(tag)) is not None:
+            if (tag := processes.tag_of(ancestor)) is not None and (run := self._run_of_tag(tag)) is not None:
                 return run
-            at = processes.parent(at)
+            ancestor = processes.parent(ancestor)
         return None
 
-    def _tagged(self, tag: str) -> int | None:
-        """Runs of another home may have folders of the same name."""
+    def _run_of_tag(self, tag: str) -> int | None:
+        """The run with this tag; other homes may have folders of the same name."""
         folder = Path(tag.rpartition("#")[0])
         run = self._folders.get(folder.name)
         try:
@@ -86,7 +86,7 @@ class Owners:
             return None
 
     def _gate_pids(self) -> dict[int, int]:
-        """Also their supervisors, to whom a worker's orphans come."""
+        """PIDs of gates and supervisors, which inherit a worker's orphans, by run."""
         if self._gates is None:
             self._gates = {}
             for run in self.active:
@@ -94,15 +94,15 @@ class Owners:
                 gate = Tree(folder, folder.last_attempt()).gate()
                 if gate is not None and gate.is_alive():
                     self._gates[gate.pid] = run.id
-                    above = processes.parent(gate.pid)
-                    if above is not None and processes.is_supervisor(above):
-                        self._gates[above] = run.id
+                    parent = processes.parent(gate.pid)
+                    if parent is not None and processes.is_supervisor(parent):
+                        self._gates[parent] = run.id
         return self._gates
 
     def _as_recorded(self, run: Run) -> RunOnGpu:
-        told = reports.events(self._conn, run.id, kinds=(reports.GPU_MEMORY_BY,))
+        method_events = reports.events(self._conn, run.id, kinds=(reports.GPU_MEMORY_BY,))
         curve = next((c for c in series.of_run(self._conn, run.id) if c.name == "gpu_memory_mib"), None)
-        if not told or curve is None or told[-1].body.get("way") != "memory change":
+        if not method_events or curve is None or method_events[-1].body.get("way") != "memory change":
             return RunOnGpu(run.id, run.label, None, None)
         return RunOnGpu(run.id, run.label, curve.last_value, "memory change")
 

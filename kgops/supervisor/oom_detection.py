@@ -1,10 +1,10 @@
-"""Out of memory, recognised in what a worker of unknown make wrote."""
+"""Detects out-of-memory and full-disk errors in a worker's log."""
 
 from __future__ import annotations
 
 import re
 
-_SIGNS = re.compile(
+_OOM = re.compile(
     rb"CUDA out of memory"
     rb"|(?:torch\.(?:cuda\.)?)?OutOfMemoryError"
     rb"|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY"
@@ -29,18 +29,18 @@ _DISK = re.compile(rb"No space left on device|ENOSPC")
 
 
 def sign_of_out_of_memory(log: bytes) -> str | None:
-    """The line that says so, shortened; None where nothing does."""
-    found = _SIGNS.search(log)
-    if found is None:
+    """The line of the out-of-memory error, shortened; None if there is none."""
+    match = _OOM.search(log)
+    if match is None:
         return None
-    start = log.rfind(b"\n", 0, found.start()) + 1
-    end = log.find(b"\n", found.end())
+    start = log.rfind(b"\n", 0, match.start()) + 1
+    end = log.find(b"\n", match.end())
     line = log[start : end if end >= 0 else len(log)][:300]
     return line.decode("utf-8", "replace").strip()
 
 
 def says_killed(log: bytes) -> bool:
-    """A process that the worker had started was ended by SIGKILL, in the words of shells, Python and torch."""
+    """Whether a shell, Python or torch reports a child killed by SIGKILL."""
     return _KILLED.search(log) is not None
 
 

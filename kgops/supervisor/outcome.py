@@ -1,4 +1,4 @@
-"""What the end of an attempt means for its run: one function of facts, without a clock, a file or a guess."""
+"""Decides the outcome of an attempt from observed facts, in one pure function."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
-# A process that does this to itself will do it again; the others come from outside.
+# Crashes repeat; other signals come from outside.
 _CRASHES = frozenset(
     {
         signal.SIGSEGV,
@@ -24,15 +24,15 @@ Next = Literal["end", "again", "step_down"]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    has_result: bool = False  # a manifest that holds
-    result_trouble: str | None = None  # a manifest that does not
+    has_result: bool = False  # a valid manifest
+    result_trouble: str | None = None  # why the manifest is invalid
     exit_code: int | None = None
     exit_signal: int | None = None
     stop_requested: bool = False
-    stop_sent: bool = False  # before the worker left
-    out_of_memory: str | None = None  # what said so
-    last_resort: str | None = None  # what can be tried when there is no fallback left
-    failure: str | None = None  # the worker's own word
+    stop_sent: bool = False  # before the worker's exit
+    out_of_memory: str | None = None  # the message that says so
+    last_resort: str | None = None  # what to try when no fallback is left
+    failure: str | None = None  # as the worker reported it
     disk_full: bool = False
     rebooted: bool = False
     fallbacks_left: int = 0
@@ -41,7 +41,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`outcome` of the attempt, and what follows for the run."""
+    """`outcome` of the attempt, and the next step of the run."""
 
     outcome: str
     reason: str | None
@@ -52,7 +52,7 @@ def decide(facts: Facts) -> Verdict:
     if facts.has_result:
         return Verdict("succeeded", None, "end")
     if facts.stop_requested and (facts.stop_sent or facts.exit_code is None):
-        return Verdict("cancelled", "stopped as asked", "end")
+        return Verdict("cancelled", "stopped on request", "end")
     if facts.out_of_memory is not None:
         if facts.fallbacks_left:
             return Verdict("out_of_memory", facts.out_of_memory, "step_down")

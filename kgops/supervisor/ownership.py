@@ -1,7 +1,7 @@
-"""Who may bring a run forward: whoever holds its supervisor's lock.
+"""Takes over a run: only the holder of its supervisor lock may supervise it.
 
-The lock is a file in the run's folder, and the worker can write there too. Where it was replaced, the kernel's list of
-processes has to say whether the run's supervisor is still at work.
+The lock is a file in the run's folder, where the worker can write too. If the file was replaced, the process list
+decides whether the run's supervisor is still alive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["must_be_orphaned", "take_over", "wake_supervisor"]
 
 
 def take_over(home: Home, number: int, folder: RunFolder) -> int | None:
-    """The supervisor's lock of run `number`, or None where somebody else holds it. What is no file is moved aside."""
+    """The supervisor lock of run `number`, or None if another process holds it. Moves aside what is not a file."""
     try:
         return locks.take(folder.supervisor_lock)
     except NotAFile as error:
@@ -30,19 +30,19 @@ def take_over(home: Home, number: int, folder: RunFolder) -> int | None:
 
 
 def must_be_orphaned(home: Home, number: int, folder: RunFolder, why: str) -> None:
-    """Raises Unavailable where the supervisor of an unfinished run lives although its lock looks free."""
+    """Raises Unavailable if the run's supervisor is alive although its lock is free."""
     last = folder.last_attempt()
     gate = Tree(folder, last).gate() if last else None
     alive = [who for who in processes.supervisors(home.path, number) if who != gate]
     if alive:
         raise Unavailable(
-            f"{why}; its supervisor (PID {alive[0].pid}) works on without a lock",
-            f"it goes on to its end; `kill {alive[0].pid}` gives the run to another supervisor",
+            f"{why}; its supervisor (PID {alive[0].pid}) still runs, without a lock",
+            f"the run continues; `kill {alive[0].pid}` hands it to another supervisor",
         )
 
 
 def wake_supervisor(folder: RunFolder) -> Identity | None:
-    """Continues a supervisor that somebody has stopped (SIGSTOP): it, or None where none was."""
+    """Continues a supervisor stopped by SIGSTOP; returns it, or None if none was stopped."""
     for who in processes.holders(folder.supervisor_lock):
         if processes.is_stopped(who.pid) and processes.send(who, signal.SIGCONT):
             return who

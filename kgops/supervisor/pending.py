@@ -1,8 +1,8 @@
-"""What is being made, reopened or deleted right now, as entries of one small folder. An entry whose lock is free was
-left by a process that died: whoever looks next finishes its work.
+"""Lists launches, resumes and deletions in progress, as entries of the folder `pending/`. If an entry's lock is free,
+its process died, and the next command finishes its work.
 
-A launch and a resume have a marker, a file. A deletion has the run's folder itself, moved here: to move it needs no
-room on the disk, and from then on nobody else finds it.
+A launch and a resume have a marker file. A deletion has the run's folder itself: moving it needs no disk space and
+hides it from other commands.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = [
 
 Work = Literal["launch", "resume", "delete"]
 _SUFFIXES: dict[str, Work] = {".new": "launch", ".resume": "resume", ".delete": "delete"}
-# Somebody who settles may hold a fresh marker's lock for a moment, since it looked abandoned.
-_PATIENCE_S = 10.0
+# A command that recovers runs may briefly hold a fresh marker's lock, because it looked abandoned.
+_LOCK_WAIT_S = 10.0
 _NUMBERED = re.compile(r"(?:\.new-)?([0-9]{4,12})-")
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """Work that nobody does any more; `lock` is ours until it is closed."""
+    """Unfinished work of a dead process; we hold `lock` until it is closed."""
 
     path: Path
     lock: int
@@ -53,17 +53,17 @@ class Abandoned:
 
     @property
     def folder(self) -> str:
-        """The run's folder, by its name in `runs/`."""
+        """Name of the run's folder in `runs/`."""
         return self.path.stem
 
 
 @contextmanager
 def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
-    """The marker stands while the work goes on, and stays if the work does not come to its end."""
+    """Creates the marker for the duration of the work; the marker stays if the work fails."""
     path = home.pending / (folder + _suffix(work))
-    lock = locks.take(path, patience_s=_PATIENCE_S)
+    lock = locks.take(path, patience_s=_LOCK_WAIT_S)
     if lock is None:
-        raise Unavailable(f"{path} is held by another process", "try again in a moment")
+        raise Unavailable(f"{path} is locked by another process", "try again in a moment")
     try:
         sync_folder(home.pending)
         yield
@@ -73,11 +73,11 @@ def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
 
 
 def move_here(home: Home, folder: str) -> Path:
-    """Where the run's folder is from now on, until it is deleted. Its supervisor's lock must be held."""
-    there = home.pending / (folder + _suffix("delete"))
-    (home.runs / folder).rename(there)
+    """Moves the run's folder into `pending/` and returns its path. Its supervisor lock must be held."""
+    target = home.pending / (folder + _suffix("delete"))
+    (home.runs / folder).rename(target)
     _sync_both(home)  # before its row goes: a power cut must not leave a folder without one
-    return there
+    return target
 
 
 def move_back(home: Home, folder: str) -> None:
@@ -90,11 +90,11 @@ def _sync_both(home: Home) -> None:
         sync_folder(home.runs)
         sync_folder(home.pending)
     except OSError:
-        pass  # a disk that promises nothing keeps nobody from deleting
+        pass  # deleting does not need the guarantee
 
 
 def is_anything(home: Home) -> bool:
-    """Whether somebody is at work here, or left something."""
+    """Whether any launch, resume or deletion is in progress or abandoned."""
     return any(Path(name).suffix in _SUFFIXES for name in _names(home.pending))
 
 
@@ -103,7 +103,7 @@ def is_being_deleted(home: Home, folder: str) -> bool:
 
 
 def abandoned(home: Home) -> Iterator[Abandoned]:
-    """One at a time, so that whoever fails at one holds no lock of the others."""
+    """Yields one at a time, so that a failure holds no lock of the others."""
     for path in sorted(home.pending / name for name in _names(home.pending)):
         work = _SUFFIXES.get(path.suffix)
         if work is None:
@@ -121,37 +121,37 @@ def abandoned(home: Home) -> Iterator[Abandoned]:
 
 
 def highest_number(home: Home) -> int:
-    """Of all runs being made or deleted: their numbers are taken though no row may have them."""
+    """Highest number of runs being created or deleted: taken, though no row may have it."""
     return _highest(home.pending)
 
 
 def highest_folder(home: Home) -> int:
-    """The same of all folders of runs: a lost or older database knows nothing of some. Lists them all."""
+    """Highest number of all run folders: a lost or older database may not know some. Lists the folder."""
     return _highest(home.runs)
 
 
 def folders_past_the_record(home: Home, conn: Connection, *, at_most: int = 5) -> list[str]:
-    """Folders of numbers that the database has not given yet: it was lost, or an older one was put in its place."""
-    free = runs.next_number(conn)
-    if highest_folder(home) < free:
+    """Run folders with numbers the database has not assigned yet: it was lost, or replaced by an older one."""
+    next_number = runs.next_number(conn)
+    if highest_folder(home) < next_number:
         return []
     lost = [
         name
         for name in _names(home.runs)
         if (number := number_of(name)) is not None
-        and number >= free
+        and number >= next_number
         and not (home.pending / (name + _suffix("launch"))).exists()
     ]
     return sorted(lost)[:at_most]
 
 
 def _highest(folder: Path) -> int:
-    found = (_NUMBERED.match(name) for name in _names(folder))
-    return max((int(match[1]) for match in found if match), default=0)
+    matches = (_NUMBERED.match(name) for name in _names(folder))
+    return max((int(match[1]) for match in matches if match), default=0)
 
 
 def _suffix(work: Work) -> str:
-    return next(suffix for suffix, meant in _SUFFIXES.items() if meant == work)
+    return next(suffix for suffix, kind in _SUFFIXES.items() if kind == work)
 
 
 def _names(folder: Path) -> list[str]:

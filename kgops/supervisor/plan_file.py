@@ -1,4 +1,4 @@
-"""plan.json: what was decided for a run, as its supervisor reads it without TOML and without the console."""
+"""Reads and writes plan.json, a run's resolved plan, without TOML and without the console's modules."""
 
 from __future__ import annotations
 
@@ -29,31 +29,28 @@ class Plan:
     grace_s: float
     log_mib: float
     predicted_mib: float | None = None
-    forecast: dict[str, Any] | None = None  # what was predicted, for what, and from which parts
-    process: dict[str, Any] | None = (
-        None  # on the CPU: what such a worker's process takes beside counted tensors
-    )
-    disk: dict[str, Any] | None = None  # the same of what it writes, and the room where that goes
-    module: str | None = None  # None: the command is the person's own
-    on: str | None = None  # where the worker is, if not here
-    attempt_settings: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # settings per out-of-memory, the first for the start
+    forecast: dict[str, Any] | None = None  # prediction, its target and its parts
+    process: dict[str, Any] | None = None  # on the CPU: predicted process memory beside the tensors
+    disk: dict[str, Any] | None = None  # predicted disk use, and free space
+    module: str | None = None  # None: the user's own command
+    on: str | None = None  # cluster of the worker; None: this machine
+    # settings of each attempt after an out-of-memory; the first for the start
+    attempt_settings: list[dict[str, Any]] = field(default_factory=list)
     progress_regex: str | None = None
     metric_regex: str | None = None
-    fallbacks: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # what each fallback after the first changes, and why
-    skipped: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # fallbacks that are predicted to save nothing, and how much is predicted
-    last_resort: str | None = None  # what a person can try when the last fallback has run out too
+    # OOM fallbacks in order: changes and reason
+    fallbacks: list[dict[str, Any]] = field(default_factory=list)
+    # fallbacks predicted to save nothing, with the prediction
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    last_resort: str | None = None  # hint for the user when the last fallback ran out of memory too
     memory_limit_mib: int | None = None  # of host memory, for each process of the worker
-    choices: list[dict[str, Any]] = field(default_factory=list)  # of options: who chose what, and rules' say
-    environment: dict[str, str] = field(default_factory=dict)  # of the profile, where the person set nothing
-    # Where its GPUs differ: by UUID what of this plan is otherwise, and the job. The one that the run got stands above.
+    # options: value, who chose it, and rules that apply
+    choices: list[dict[str, Any]] = field(default_factory=list)
+    # from the profile, for variables the user did not set
+    environment: dict[str, str] = field(default_factory=dict)
+    # If GPUs differ: by UUID the job and the fields that differ. Those of the run's GPU are also above.
     by_gpu: dict[str, dict[str, Any]] = field(default_factory=dict)
-    key: str | None = None  # random: a result manifest says by it which run it belongs to
+    key: str | None = None  # random: marks a result manifest as this run's
 
     @property
     def is_command(self) -> bool:
@@ -61,12 +58,12 @@ class Plan:
 
     @property
     def reads_log(self) -> bool:
-        """Whether the person gave patterns for its log."""
+        """Whether the job has log patterns."""
         return bool(self.progress_regex or self.metric_regex)
 
     def settings(self, out_of_memory_so_far: int) -> dict[str, Any]:
-        known = self.attempt_settings
-        return known[min(out_of_memory_so_far, len(known) - 1)] if known else {}
+        settings = self.attempt_settings
+        return settings[min(out_of_memory_so_far, len(settings) - 1)] if settings else {}
 
     def fallbacks_left(self, out_of_memory_so_far: int) -> int:
         return max(len(self.attempt_settings) - 1 - out_of_memory_so_far, 0)
@@ -74,23 +71,23 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """What a worker is given and nobody else should read."""
+    """A worker's unmasked command and environment, which may hold secrets."""
 
     command: list[str]
     environment: dict[str, str]
-    umask: int  # the person's: a worker's files are theirs, not kgops'
-    cwd: str  # a folder may be named by a secret, too
+    umask: int  # the user's, for the worker's files
+    cwd: str  # a path may contain a secret
 
 
 def write_plan(folder: RunFolder, plan: Plan, private: Private) -> None:
     write_json(folder.plan, as_table(plan))
-    told = {
+    table = {
         "command": private.command,
         "environment": private.environment,
         "umask": private.umask,
         "cwd": private.cwd,
     }
-    write_json(folder.private, told)
+    write_json(folder.private, table)
 
 
 def as_table(plan: Plan) -> dict[str, Any]:
@@ -98,13 +95,13 @@ def as_table(plan: Plan) -> dict[str, Any]:
 
 
 def read_plan(folder: RunFolder, number: int | None = None) -> Plan:
-    """`number` is the row's, where there is one: a folder taken in again may have got another than it had."""
+    """`number`: the row's number, which may differ from the file's after an import."""
     plan = _plan_from(read_json(folder.plan), folder)
     return plan if number is None else replace(plan, number=number)
 
 
 def recorded_plan(conn: Connection, folder: RunFolder, number: int) -> Plan:
-    """As the run's row has it: a worker can write to its folder, and nobody but us to the row."""
+    """The plan from the run's row, which no worker can overwrite, unlike the folder."""
     return replace(_plan_from(runs.spec(conn, number).plan, folder), number=number)
 
 
@@ -118,7 +115,7 @@ def _plan_from(table: Any, folder: RunFolder) -> Plan:
 
 
 def plans_by_gpu(conn: Connection, run: runs.Run) -> dict[str, dict[str, Any]]:
-    """By the UUID of each GPU that it may get; empty where it is planned the same for all of them."""
+    """Plans by the UUID of each GPU the run may get; empty if all share one plan."""
     return runs.spec(conn, run.id).plan.get("by_gpu") or {} if run.gpu_request is not None else {}
 
 
@@ -127,16 +124,16 @@ def needs_of(plans: dict[str, dict[str, Any]]) -> dict[str, int | None]:
 
 
 def take_plan(conn: Connection, number: int, chosen: dict[str, Any]) -> None:
-    """The row has from now on what was planned for the GPU that the run got."""
+    """Writes the plan for the run's GPU to its row."""
     spec = runs.spec(conn, number)
-    told = {name: value for name, value in chosen.items() if name != "job"}
-    runs.replan(conn, number, job=chosen["job"], plan={**spec.plan, **told})
+    values = {name: value for name, value in chosen.items() if name != "job"}
+    runs.replan(conn, number, job=chosen["job"], plan={**spec.plan, **values})
 
 
 def write_as_given(conn: Connection, folder: RunFolder, plan: Plan) -> None:
-    """The same for its files, before a worker reads them."""
+    """Writes the plan for the run's GPU to its files, before a worker reads them."""
     if plan.by_gpu:
-        from kgops.jobs import toml  # seldom needed, and supervisors should be small
+        from kgops.jobs import toml  # imported late: seldom needed, and supervisors should be small
 
         write_durably(folder.job, toml.dumps(runs.spec(conn, plan.number).job).encode())
         write_json(folder.plan, as_table(plan))
@@ -145,7 +142,7 @@ def write_as_given(conn: Connection, folder: RunFolder, plan: Plan) -> None:
 def read_private(folder: RunFolder) -> Private | None:
     """None once the run has ended."""
     try:
-        # surrogateescape: an environment may hold bytes that are not UTF-8, and the worker gets them back.
+        # surrogateescape: the environment may contain bytes that are not UTF-8.
         table = json.loads(read_regular(folder.private).decode("utf-8", "surrogateescape"))
         command, environment = list(table["command"]), dict(table["environment"])
         return Private(command, environment, int(table["umask"]), str(table["cwd"]))

@@ -1,4 +1,4 @@
-"""A resolved job becomes a plan: what it will need, whether that fits, and what this machine's runs say of it."""
+"""Plans a resolved job: predicts memory, time and disk use, corrected by this machine's past runs."""
 
 from __future__ import annotations
 
@@ -30,36 +30,35 @@ from storage.database import Connection
 
 __all__ = [
     "Planned",
+    "describe_changes",
     "known_of",
     "plan",
+    "process_sample",
     "refuse_what_cannot_fit",
     "remembered_in",
-    "seen_of",
-    "told",
 ]
 
-# What an option does to results, in words.
 _MIB = 1 << 20
-_CUDA_BUILD = 4  # times the start of a build for the CPU alone; the first run here tells how much it is
-COUNTED_BEFORE_A_START = 40 << 20  # bytes of triples: some seven seconds, once
+_CUDA_START_FACTOR = 4  # start memory of a CUDA build over a CPU build, until the first run here is measured
+MAX_TRIPLE_BYTES = 40 << 20  # of triples, counted before a start: some seven seconds, once
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`job` has the options as they are set, `choices` what the worker makes of them. Where nothing can be predicted,
-    `unknown` says why."""
+    """A job with its plan. `job`: requested options; `choices`: applied ones. `unknown`: why nothing can be
+    predicted."""
 
     job: Job
     choices: tuple[Choice, ...]
     target: Target
     suggestion: Suggestion | None = None
     unknown: str | None = None
-    process: dict[str, Any] | None = None  # on the CPU: of such a worker, for the record
-    disk: DiskPlan | None = None  # None: nobody can know what it writes
-    environment: Mapping[str, str] = field(default_factory=dict)  # of its profile, for the worker
-    uuids: tuple[str, ...] = ()  # of the GPUs here that it is for
-    resolved: Job | None = None  # before the planner chose anything
-    picked: bool = False  # its profile, by its GPU: nobody named one
+    process: dict[str, Any] | None = None  # on the CPU: process memory model, to be recorded
+    disk: DiskPlan | None = None  # None: unknown
+    environment: Mapping[str, str] = field(default_factory=dict)  # from the profile, for the worker
+    uuids: tuple[str, ...] = ()  # GPUs of this machine that the plan is for
+    resolved: Job | None = None  # before the planner's changes
+    profile_from_gpu: bool = False  # the GPU chose the profile: the job names none
 
     @property
     def best(self) -> Candidate | None:
@@ -71,10 +70,10 @@ class Planned:
 
     @property
     def predicted_for(self) -> str | None:
-        """Of what the prediction is, where it is not all that the run will take."""
+        """What the prediction covers, if not the whole run."""
         if self.job.options.get("devices", 1) == 1:
             return None
-        return "of one process alone; each of several has all weights, and its part of the work"
+        return "of one process; each process holds all weights and does its share of the work"
 
     @property
     def entities(self) -> int | None:
@@ -82,7 +81,7 @@ class Planned:
 
     @property
     def gpu_request(self) -> str | None:
-        """The GPUs that the queue is asked for: a run that will use some gets them from there."""
+        """GPUs to request from the queue; None if the run uses none."""
         asked = self.job.gpu.wanted
         if self._uses_gpu:
             return gpus_for_devices(asked, self.job.options.get("devices", 1))
@@ -90,13 +89,13 @@ class Planned:
 
     @property
     def reserved_mib(self) -> int | None:
-        """Of each of its GPUs; None: unknown, so it gets them to itself."""
+        """MiB on each GPU; None: unknown, so the run gets its GPUs exclusively."""
         if self.job.gpu.memory_mib is not None or self.gpu_request is None:
             return self.job.gpu.memory_mib
         return math.ceil(need_mib(self.best.estimate)) if self.best else None
 
     def forecast(self) -> dict[str, Any] | None:
-        """For the record: what formulas said, and for what."""
+        """Uncorrected prediction, to be recorded."""
         if self.best is None:
             return None
         estimate = self.best.estimate
@@ -112,7 +111,7 @@ class Planned:
 
     @property
     def _uses_gpu(self) -> bool:
-        # `--device cuda:1` goes past the queue, as it says: GPUs are hidden from whoever got one there.
+        # `--device cuda:1` bypasses the queue, which hides other GPUs from a run.
         return (
             WORKLOADS[self.job.workload].module is not None
             and self.target.on_gpu
@@ -128,11 +127,11 @@ def plan(
     *,
     thorough: bool = False,
 ) -> Planned:
-    """For `target`, else for what this machine would run it on. `thorough`: see `planner.suggest`."""
+    """Plans for `target`, by default this machine's device. `thorough`: see `planner.suggest`."""
     planned = _plan(resolved, home, conn, target, thorough=thorough)
     gpus = len(gpus_here()) if planned.job.options.get("devices") == "all" else None
     applied = as_applied(planned.job, planned.choices, planned.target.facts, gpus=gpus)
-    most = None if thorough else COUNTED_BEFORE_A_START
+    most = None if thorough else MAX_TRIPLE_BYTES
     disk = disk_plan(
         planned.job,
         planned.suggestion,
@@ -151,38 +150,40 @@ def _plan(
 ) -> Planned:
     job = resolved.job
     if WORKLOADS[job.workload].module is None:
-        return Planned(job, resolved.choices, cpu_target(), unknown="only your command knows what it needs")
+        return Planned(
+            job, resolved.choices, cpu_target(), unknown="kgops has no memory model for your own commands"
+        )
     if job.on.where == "slurm" and target is None:
-        where = "which node Slurm gives it is not known before"
-        return Planned(job, resolved.choices, cpu_target(), unknown=where)
+        reason = "the node is unknown until Slurm starts the job"
+        return Planned(job, resolved.choices, cpu_target(), unknown=reason)
     on = target or target_of_job(requested_gpu(job), device_of(job))
     known = known_of(conn, on, job)
     remembered = remembered_in(home, "counts.json")
-    subject = job_size_of(job, remembered, most_bytes=None if thorough else COUNTED_BEFORE_A_START)
+    subject = job_size_of(job, remembered, most_bytes=None if thorough else MAX_TRIPLE_BYTES)
     if isinstance(subject, str):
         return Planned(
-            job, resolved.choices, on, unknown=subject, process=_of_worker(job, on, known, remembered)
+            job, resolved.choices, on, unknown=subject, process=_process_of_worker(job, on, known, remembered)
         )
     suggestion = suggest(subject, on, known, resolved.environment, thorough=thorough)
     if suggestion is None:
-        return Planned(job, resolved.choices, on, unknown="there is no formula for it")
-    changes, own = suggestion.best.changes, suggestion.best.estimate.process
+        return Planned(job, resolved.choices, on, unknown="kgops has no memory model for this job")
+    changes, process = suggestion.best.changes, suggestion.best.estimate.process
     return Planned(
         replace(job, options={**job.options, **changes}),
-        (*_kept(resolved.choices, changes), *_chosen(resolved.choices, suggestion)),
+        (*_unchanged_choices(resolved.choices, changes), *_planner_choices(resolved.choices, suggestion)),
         on,
         suggestion,
-        process=_process_table(known, on, 0 if own is None else own.data + own.mapped),
+        process=_process_table(known, on, 0 if process is None else process.data + process.mapped),
     )
 
 
-def _of_worker(
+def _process_of_worker(
     job: Job, on: Target, known: MachineCorrections, remembered: Path | None
 ) -> dict[str, Any] | None:
-    """Where tensors are counted only by the worker: what its process will take beside them."""
+    """Process memory beside the tensors, for a job whose tensors only the worker can count."""
     if job.workload != "train":
         return None
-    counts = counts_of(job.settings, remembered, most_bytes=COUNTED_BEFORE_A_START) or Counts(0, 0, 0)
+    counts = counts_of(job.settings, remembered, most_bytes=MAX_TRIPLE_BYTES) or Counts(0, 0, 0)
     triples = counts.train + counts.valid + counts.test
     return _process_table(known, on, data_bytes("train", counts.entities, triples))
 
@@ -194,8 +195,7 @@ def _process_table(known: MachineCorrections, on: Target, data: int) -> dict[str
 
 
 def remembered_in(home: Home, name: str) -> Path | None:
-    """Where counts are kept. A folder that a person made for kgops becomes a home by the first thing that is kept
-    there; one that can be no home gets nothing of ours."""
+    """Cache file in the home, which is set up if needed; None if the folder is missing or cannot be a home."""
     if not home.path.is_dir():
         return None
     try:
@@ -206,78 +206,85 @@ def remembered_in(home: Home, name: str) -> Path | None:
 
 
 def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrections:
-    """What runs on this GPU, or on this machine's CPU, have shown so far."""
-    seen = predictions.newest(conn, on=_name(target)) if conn is not None else []
+    """Corrections learned from past runs on this GPU, or on this machine's CPU."""
+    forecasts = predictions.newest(conn, on=_name(target)) if conn is not None else []
     workload = job.workload
-    paces = [
-        time_corrections.Measured(one.modelled_s, one.measured_s)
-        for one in seen
-        if one.workload == workload and one.modelled_s and one.measured_s
+    times = [
+        time_corrections.Measured(forecast.modelled_s, forecast.measured_s)
+        for forecast in forecasts
+        if forecast.workload == workload and forecast.modelled_s and forecast.measured_s
     ]
-    known = MachineCorrections(time=time_corrections.learn_time(paces))
+    known = MachineCorrections(time=time_corrections.learn_time(times))
     if target.on_gpu:
-        pairs = ((one.predicted_mib, one.measured_mib) for one in seen)
+        pairs = ((forecast.predicted_mib, forecast.measured_mib) for forecast in forecasts)
         return replace(
             known, correction=corrections.learn(corrections.Pair(p, m) for p, m in pairs if p and m)
         )
-    return replace(known, process=_learned_process(job, seen))
+    return replace(known, process=_learned_process(job, forecasts))
 
 
-def _learned_process(job: Job, seen: list[predictions.Forecast]) -> ProcessModel:
-    shared_out = job.options.get("devices", 1) != 1
-    kind = kind_of(job.workload, job.settings.get("engine"), job.settings.get("model"), shared_out=shared_out)
-    model = learn_process(kind, filter(None, map(seen_of, seen)))
+def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> ProcessModel:
+    is_distributed = job.options.get("devices", 1) != 1
+    kind = kind_of(
+        job.workload, job.settings.get("engine"), job.settings.get("model"), shared_out=is_distributed
+    )
+    model = learn_process(kind, filter(None, map(process_sample, forecasts)))
     build = torch_build() if not model.samples else None
     if build is not None and build.cuda is not None:
-        return replace(model, start_mib=_CUDA_BUILD * model.start_mib)
+        return replace(model, start_mib=_CUDA_START_FACTOR * model.start_mib)
     return model
 
 
-def seen_of(one: predictions.Forecast) -> Seen | None:
-    """A run of before knows no kind, and had no other engine than ours."""
-    if one.counted_mib is None or one.libraries_mib is None or one.peak_mib is None:
+def process_sample(forecast: predictions.Forecast) -> Seen | None:
+    """Measured process memory of a past run. Old runs have no kind: they used kgops' engine."""
+    if forecast.counted_mib is None or forecast.libraries_mib is None or forecast.peak_mib is None:
         return None
-    process = one.process or {"kind": one.workload, "data_mib": 0.0}
-    return Seen(process["kind"], one.counted_mib, process["data_mib"], one.libraries_mib, one.peak_mib)
+    process = forecast.process or {"kind": forecast.workload, "data_mib": 0.0}
+    return Seen(
+        process["kind"], forecast.counted_mib, process["data_mib"], forecast.libraries_mib, forecast.peak_mib
+    )
 
 
 def refuse_what_cannot_fit(planned: Planned) -> None:
-    """Raises WontFit with the numbers and the nearest change that would fit."""
+    """Raises WontFit with the predicted need, the room and the nearest change that would fit."""
     suggestion = planned.suggestion
     if suggestion is None or suggestion.fits:
         if planned.disk is not None and not planned.disk.fits:
             raise _disk_too_small(planned.job, planned.disk)
         return
-    need = suggestion.requested.need_mib
-    room = planned.target.room_mib or 0
-    near = suggestion.nearest
+    need_mib = suggestion.requested.need_mib
+    room_mib = planned.target.room_mib or 0
+    nearest = suggestion.nearest
     smaller = "smaller frames" if planned.job.workload == "regress" else "a smaller model (--embedding-dim)"
-    hint = f"no setting kgops knows of would fit; take {smaller}"
-    if near is not None:
-        hint = f"{told(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect})"
+    hint = f"no setting of the options would fit; use {smaller}"
+    if nearest is not None:
+        hint = (
+            f"{describe_changes(nearest.changes)} would need {nearest.need_mib:,.0f} MiB ({nearest.effect})"
+        )
     raise WontFit(
-        f"{planned.job.label} needs about {need:,.0f} MiB on {planned.target.title}, which has {room:,.0f} MiB",
-        f"{hint}. --force tries as it is; `kgops suggest` shows more",
+        f"{planned.job.label} needs about {need_mib:,.0f} MiB on {planned.target.title}, which has {room_mib:,.0f} MiB",
+        f"{hint}. --force runs it anyway; `kgops suggest` shows more",
     )
 
 
 def _disk_too_small(job: Job, disk: DiskPlan) -> WontFit:
-    place = next(place for place in disk.places if not place.fits)
-    hint = "free some room, or name another disk by KGOPS_HOME or for the output"
+    full_disk = next(full_disk for full_disk in disk.places if not full_disk.fits)
+    hint = "free some disk space, or set KGOPS_HOME or the output folder to another disk"
     if disk.nearest is not None:
         change, size = disk.nearest
         hint = f"{change} would write {in_bytes(size)}"
     return WontFit(
-        f"{job.label} would write {in_bytes(disk.use.total)}, and needs {in_bytes(place.need)} with a margin of "
-        f"{DISK_MARGIN:.0%} on the disk of {place.path}, which has {in_bytes(place.free or 0)} free",
-        f"{hint}. --force tries as it is; `kgops suggest` shows more",
+        f"{job.label} would write {in_bytes(disk.use.total)} and needs {in_bytes(full_disk.need)} (with a margin of "
+        f"{DISK_MARGIN:.0%}) on the disk of {full_disk.path}, which has {in_bytes(full_disk.free or 0)} free",
+        f"{hint}. --force runs it anyway; `kgops suggest` shows more",
     )
 
 
-def told(changes: Mapping[str, Any]) -> str:
+def describe_changes(changes: Mapping[str, Any]) -> str:
     """`batch_size 512, gradient_checkpointing on`."""
     return ", ".join(
-        f"{name} {'on' if v is True else 'off' if v is False else v}" for name, v in changes.items()
+        f"{name} {'on' if value is True else 'off' if value is False else value}"
+        for name, value in changes.items()
     )
 
 
@@ -285,15 +292,15 @@ def _name(target: Target) -> str:
     return target.title if target.on_gpu else f"the CPU of {platform.node()}"
 
 
-def _kept(choices: tuple[Choice, ...], changes: Mapping[str, Any]) -> list[Choice]:
+def _unchanged_choices(choices: tuple[Choice, ...], changes: Mapping[str, Any]) -> list[Choice]:
     return [choice for choice in choices if choice.option not in changes]
 
 
-def _chosen(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]:
-    """What the planner took instead, for room."""
-    asked = {choice.option: choice.requested for choice in choices}
-    why = f"{suggestion.requested.need_mib:,.0f} MiB would be needed without, of {suggestion.target.room_mib:,.0f}"
+def _planner_choices(choices: tuple[Choice, ...], suggestion: Suggestion) -> list[Choice]:
+    """The planner's changes, made to save memory."""
+    requested = {choice.option: choice.requested for choice in choices}
+    reason = f"without it {suggestion.requested.need_mib:,.0f} MiB are needed, of {suggestion.target.room_mib:,.0f}"
     return [
-        Choice(name, asked.get(name, "auto"), value, "planner", why)
+        Choice(name, requested.get(name, "auto"), value, "planner", reason)
         for name, value in suggestion.best.changes.items()
     ]

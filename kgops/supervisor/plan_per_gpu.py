@@ -1,4 +1,4 @@
-"""A job planned for each kind of GPU that it may get here: profile and rules are those of the GPU it gets."""
+"""Plans a job for each kind of GPU on this machine, each with its own profile and rules."""
 
 from __future__ import annotations
 
@@ -19,61 +19,63 @@ from kgops.supervisor.plan_job import Planned, plan
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = ["Placed", "plan_for", "plan_here"]
+__all__ = ["Placement", "plan_for", "plan_here"]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """`planned` is for the GPU that the job would get now, or would wait for; `others` for kinds that it may get
-    instead. `fit` says how it stands to the GPUs as they are now, `nearest_now` what would start at once."""
+class Placement:
+    """`planned`: plan for the GPU that the job would get now or wait for; `others`: plans for other kinds it may get.
+    `fit`: whether it fits the GPUs now; `nearest_now`: the nearest change that would start at once."""
 
     planned: Planned
     fit: Fit
     nearest_now: Candidate | None = None
     others: tuple[Planned, ...] = ()
-    mixed: bool = False  # whether GPUs of other kinds are here
-    unused: tuple[Target, ...] = ()  # GPUs that are here, where the torch that is installed can use none
+    mixed: bool = False  # whether this machine has GPUs of several kinds
+    unused: tuple[Target, ...] = ()  # GPUs of this machine, if the installed torch cannot use them
 
     @property
     def each(self) -> tuple[Planned, ...]:
-        """The plan of every GPU that the queue may give; none where all are alike."""
+        """Plans of all GPUs that the queue may give; empty if all are alike."""
         return (self.planned, *self.others) if self.mixed else ()
 
     @property
-    def differs(self) -> list[str]:
-        """What is otherwise on the other GPUs it may get, one line for each kind."""
+    def differences(self) -> list[str]:
+        """How the plan differs on other GPUs, one line per kind."""
         return [line for other in self.others if (line := _difference(self.planned, other)) is not None]
 
 
-def plan_here(job: Job, home: Home, conn: Connection | None, *, thorough: bool = False) -> Placed:
-    """As this machine would run it now. Raises Usage where the job insists on a GPU that cannot do it at all."""
+def plan_here(job: Job, home: Home, conn: Connection | None, *, thorough: bool = False) -> Placement:
+    """Plans for this machine as it is now. Raises Usage if the requested GPU cannot run the job at all."""
     kinds = _kinds(_candidates(job))
     if not kinds or _wants_several(job):
         gpus = [gpu for kind in kinds for gpu in kind]
-        placed = _placed([_planned(job, _one_kind(gpus), home, conn, thorough)], conn)
+        placement = _placement([_planned(job, _one_kind(gpus), home, conn, thorough)], conn)
         unused = () if gpus or device_of(job) == "cpu" or not torch_is_for_cpus() else gpus_here()
-        return replace(placed, unused=tuple(unused))
-    found, refused = [], None
+        return replace(placement, unused=tuple(unused))
+    plans, refused = [], None
     for gpus in kinds:
         try:
-            found.append(_planned(job, gpus, home, conn, thorough))
+            plans.append(_planned(job, gpus, home, conn, thorough))
         except Usage as error:
             refused = error
-    usable = [one for one in found if one.target.on_gpu] or found
+    usable = [candidate for candidate in plans if candidate.target.on_gpu] or plans
     if not usable:
         assert refused is not None
         raise refused
-    return _placed([one for one in usable if _may_fit(one)] or usable, conn, mixed=len(kinds) > 1)
+    return _placement(
+        [candidate for candidate in usable if _may_fit(candidate)] or usable, conn, mixed=len(kinds) > 1
+    )
 
 
 def plan_for(
     job: Job, target: Target, home: Home, conn: Connection | None, *, thorough: bool = False
-) -> Placed:
-    """As it would be run on that one: a GPU here, one that is known by name, or the CPU."""
+) -> Placement:
+    """Plans for `target`: a GPU of this machine, a known GPU model, or the CPU."""
     planned = _planned(job, [target], home, conn, thorough)
     if target.uuid is not None:
-        return _placed([replace(planned, job=_on(planned.job, target))], conn)
-    return Placed(planned, _fit(planned, queue.Turn(queue.CPU, left_mib=None)))
+        return _placement([replace(planned, job=_on_gpu(planned.job, target))], conn)
+    return Placement(planned, _fit(planned, queue.Allocation(queue.CPU, left_mib=None)))
 
 
 def _candidates(job: Job) -> list[Target]:
@@ -82,22 +84,22 @@ def _candidates(job: Job) -> list[Target]:
 
 
 def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
-    """Alike in all that a plan depends on; in their order."""
-    found: dict[Any, list[Target]] = {}
+    """GPUs grouped by all that a plan depends on, in their order."""
+    kinds: dict[Any, list[Target]] = {}
     for gpu in gpus:
-        found.setdefault((gpu.title, gpu.facts, gpu.usable_mib), []).append(gpu)
-    return list(found.values())
+        kinds.setdefault((gpu.title, gpu.facts, gpu.usable_mib), []).append(gpu)
+    return list(kinds.values())
 
 
 def _wants_several(job: Job) -> bool:
-    """Then all of them get one plan."""
-    asked = gpus_for_devices(job.gpu.wanted, job.options.get("devices", 1))
-    ask = WantedGpus.read(asked)
-    return ask.count != 1 and (ask.named is None or len(ask.named) > 1)
+    """Whether the job wants several GPUs, which then share one plan."""
+    text = gpus_for_devices(job.gpu.wanted, job.options.get("devices", 1))
+    request = WantedGpus.read(text)
+    return request.count != 1 and (request.named is None or len(request.named) > 1)
 
 
 def _one_kind(gpus: Sequence[Target]) -> list[Target]:
-    """What suits the one of least capability and memory suits all."""
+    """The GPU of least capability and memory: what suits it suits all."""
     if not gpus:
         return []
     return [min(gpus, key=lambda t: ((t.facts and t.facts.compute_capability) or (99, 0), t.usable_mib or 0))]
@@ -111,10 +113,10 @@ def _planned(
     target = gpus[0] if gpus else cpu_target()
     planned = plan(resolve(job, lambda _: target.facts), home, conn, target, thorough=thorough)
     uuids = tuple(gpu.uuid for gpu in gpus if gpu.uuid)
-    return replace(planned, uuids=uuids, picked=job.profile is None and target.on_gpu)
+    return replace(planned, uuids=uuids, profile_from_gpu=job.profile is None and target.on_gpu)
 
 
-def _on(job: Job, target: Target) -> Job:
+def _on_gpu(job: Job, target: Target) -> Job:
     return replace(job, gpu=replace(job.gpu, wanted=target.uuid))
 
 
@@ -127,32 +129,32 @@ def _need(planned: Planned) -> float | None:
     return need_mib(planned.best.estimate) if planned.best is not None else None
 
 
-def _placed(plans: Sequence[Planned], conn: Connection | None, *, mixed: bool = False) -> Placed:
-    """The plan of the GPU that the queue would give now; while all are taken, of the one with most memory."""
+def _placement(plans: Sequence[Planned], conn: Connection | None, *, mixed: bool = False) -> Placement:
+    """The plan for the GPU that the queue would give now; if all are taken, for the one with most memory."""
     first = plans[0]
     if first.gpu_request is None:
-        turn = queue.turn_now(conn, _as_run(first), ())
-        return Placed(first, _fit(first, turn))
+        allocation = queue.allocation_now(conn, _as_run(first), ())
+        return Placement(first, _fit(first, allocation))
     needs = {uuid: one.reserved_mib for one in plans for uuid in one.uuids} if mixed else None
     gpus = queue.read_gpus()
-    turn = queue.turn_now(conn, _as_run(first), gpus, needs)
-    roomiest = max(plans, key=lambda one: one.target.usable_mib or 0)
-    chosen = next((one for one in plans if turn.gpu in one.uuids), roomiest)
-    fit = _fit(chosen, turn)
+    allocation = queue.allocation_now(conn, _as_run(first), gpus, needs)
+    largest = max(plans, key=lambda one: one.target.usable_mib or 0)
+    chosen = next((one for one in plans if allocation.gpu in one.uuids), largest)
+    fit = _fit(chosen, allocation)
     others = tuple(one for one in plans if one is not chosen)
     nearest = _nearest_now(chosen, conn, gpus, needs) if fit.state == "later" else None
-    return Placed(chosen, fit, nearest, others, mixed)
+    return Placement(chosen, fit, nearest, others, mixed)
 
 
-def _fit(planned: Planned, turn: queue.Turn) -> Fit:
+def _fit(planned: Planned, allocation: queue.Allocation) -> Fit:
     target = planned.target
     return fit_of(
         _need(planned),
         on=target.title,
         room_mib=target.room_mib,
         on_gpu=target.on_gpu,
-        spare_mib=turn.left_mib if target.on_gpu else None,
-        waits_for=turn.waits_for,
+        spare_mib=allocation.left_mib if target.on_gpu else None,
+        waits_for=allocation.waits_for,
     )
 
 
@@ -162,45 +164,53 @@ def _nearest_now(
     gpus: Any,
     needs: queue.Needs | None,
 ) -> Candidate | None:
-    """What changes least and would start at once; None where nothing would, or where no memory is in the way."""
+    """The smallest change that would start at once; None if none would, or if memory is not the obstacle."""
     suggestion = planned.suggestion
     if suggestion is None:
         return None
-    least = _as_run(planned)._replace(reserved_mib=0)
-    turn = queue.turn_now(conn, least, gpus, dict.fromkeys(needs, 0) if needs else None)
-    if turn.gpu is None or turn.left_mib is None:
+    without_memory = _as_run(planned)._replace(reserved_mib=0)
+    allocation = queue.allocation_now(conn, without_memory, gpus, dict.fromkeys(needs, 0) if needs else None)
+    if allocation.gpu is None or allocation.left_mib is None:
         return None
-    room = replace(suggestion.target, usable_mib=turn.left_mib)
-    found = suggest(suggestion.job_size, room, suggestion.corrections, planned.environment, thorough=False)
-    if found is None:
+    room = replace(suggestion.target, usable_mib=allocation.left_mib)
+    suggested = suggest(
+        suggestion.job_size, room, suggestion.corrections, planned.environment, thorough=False
+    )
+    if suggested is None:
         return None
-    return found.chosen if found.chosen is not None and found.chosen.changes else found.nearest
+    return (
+        suggested.chosen if suggested.chosen is not None and suggested.chosen.changes else suggested.nearest
+    )
 
 
 def _as_run(planned: Planned) -> Run:
-    """As the queue would see it; no run has this number."""
-    asked = planned.job.gpu
+    """A run row for the queue; no run has its number 0."""
+    gpu = planned.job.gpu
     empty = Run(*[None] * len(Run._fields))  # type: ignore[arg-type]
     return empty._replace(
         id=0,
         state="queued",
         gpu_request=planned.gpu_request,
         reserved_mib=planned.reserved_mib,
-        exclusive=int(asked.exclusive),
+        exclusive=int(gpu.exclusive),
     )
 
 
-def _difference(ours: Planned, other: Planned) -> str | None:
-    found = [f"profile {other.job.profile}"] if other.job.profile != ours.job.profile else []
-    mine = {choice.option: choice.applied for choice in ours.choices}
-    theirs = {choice.option: choice.applied for choice in other.choices}
-    found += [f"{name} {_word(value)}" for name, value in theirs.items() if mine.get(name, value) != value]
+def _difference(chosen: Planned, other: Planned) -> str | None:
+    differences = [f"profile {other.job.profile}"] if other.job.profile != chosen.job.profile else []
+    own_options = {choice.option: choice.applied for choice in chosen.choices}
+    other_options = {choice.option: choice.applied for choice in other.choices}
+    differences += [
+        f"{name} {_display(value)}"
+        for name, value in other_options.items()
+        if own_options.get(name, value) != value
+    ]
     need, room = _need(other), other.target.usable_mib
     if need is not None:
         of = f" of {room:,.0f}" if room is not None else ""
-        found.append(f"needs {need:,.0f}{of} MiB")
-    return f"on {other.target.title}: {', '.join(found)}" if found else None
+        differences.append(f"needs {need:,.0f}{of} MiB")
+    return f"on {other.target.title}: {', '.join(differences)}" if differences else None
 
 
-def _word(value: Any) -> str:
+def _display(value: Any) -> str:
     return "on" if value is True else "off" if value is False else str(value)

@@ -1,6 +1,6 @@
-"""Slots: small records whose room on disk is taken beforehand, so that a full disk cannot lose them.
+"""Slots: small files with preallocated disk space, so that they can be written on a full disk.
 
-A run has one for its end and one for a request to stop, an attempt one for how its worker left.
+A run has one for its end and one for a stop request; an attempt has one for its worker's exit.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, set_aside
 
 SIZE = 4096
-_LONGEST_REASON = 1000
-_ROOM = SIZE - 512  # for the reason: the rest of an ending, with its head, is far shorter
+_MAX_REASON = 1000
+_REASON_BYTES = SIZE - 512  # for the reason: the rest of an ending is far shorter
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended, once decided."""
+    """A run's decided end."""
 
     state: str
     reason: str | None
@@ -31,7 +31,7 @@ class Ending:
 
 
 def reserve(path: Path) -> None:
-    """Takes the room, empty: whatever stood there is no longer said."""
+    """Allocates an empty slot; clears an existing one."""
     fd = _open(path)
     try:
         os.posix_fallocate(fd, 0, SIZE)
@@ -42,7 +42,7 @@ def reserve(path: Path) -> None:
 
 
 def fill(path: Path, table: dict[str, Any]) -> None:
-    """Written in place: neither a new block nor a new name is needed. Half a write reads as an empty slot."""
+    """Writes in place, needing no new block or name. A half-written slot reads as empty."""
     body = json.dumps(table).encode()
     content = b"kgops %08x %06d\n" % (zlib.crc32(body), len(body)) + body
     if len(content) > SIZE:
@@ -55,8 +55,8 @@ def fill(path: Path, table: dict[str, Any]) -> None:
         os.close(fd)
 
 
-def look(path: Path) -> dict[str, Any] | None:
-    """None where the slot is empty, half written or missing."""
+def read(path: Path) -> dict[str, Any] | None:
+    """The slot's content; None if empty, half written or missing."""
     try:
         head, _, rest = read_regular(path, at_most=SIZE).partition(b"\n")
         name, checksum, length = head.split()
@@ -70,15 +70,15 @@ def look(path: Path) -> dict[str, Any] | None:
 
 
 def write_ending(path: Path, ending: Ending) -> None:
-    """A reason gives way to the room there is: in JSON a letter may take six bytes, or twelve."""
-    reason = ending.reason[:_LONGEST_REASON] if ending.reason else None
-    while reason and len(json.dumps(reason)) > _ROOM:
+    """Writes the ending; shortens the reason to fit: in JSON a character may take up to twelve bytes."""
+    reason = ending.reason[:_MAX_REASON] if ending.reason else None
+    while reason and len(json.dumps(reason)) > _REASON_BYTES:
         reason = reason[: len(reason) * 3 // 4]
     fill(path, {**asdict(ending), "reason": reason})
 
 
 def read_ending(path: Path) -> Ending | None:
-    table = look(path)
+    table = read(path)
     try:
         return Ending(**table) if table else None
     except TypeError:

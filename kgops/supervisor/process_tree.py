@@ -1,4 +1,4 @@
-"""The whole tree of an attempt: is any of it alive, and the end of all of it."""
+"""Finds, stops and kills all processes of an attempt."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from kgops.supervisor.run_folder import RunFolder
 
 
 def _identity_of(folder: RunFolder) -> str:
-    found = folder.path.stat()
-    return f"{found.st_dev:x}-{found.st_ino:x}"
+    stat = folder.path.stat()
+    return f"{stat.st_dev:x}-{stat.st_ino:x}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """An attempt's processes: the gate, the worker below it, and whatever they started."""
+    """An attempt's processes: the gate, its worker, and all their descendants."""
 
     folder: RunFolder
     number: int
 
     @property
     def tag(self) -> str:
-        """In the environment of all of them, and of nobody else on this machine.
+        """Unique tag in the environment of the attempt's processes.
 
-        By what the folder is and not by its path: a home may be spelled in many ways, be moved while a run goes on,
-        or be copied, and the copy's runs are not the processes of the original.
+        It names the folder's device and inode, not its path: a home may have several paths, be moved during a run,
+        or be copied, and the processes do not belong to the copy.
         """
         return f"{_identity_of(self.folder)}#{self.number}"
 
     def gate(self) -> Identity | None:
-        """As written down before the worker ran; it may be long dead. None in a copy of the folder."""
-        noted = read_table(self.folder.attempt(self.number).identity)
-        if noted.get("tag", self.tag) != self.tag:
+        """The gate's identity, recorded before the worker ran; it may be dead. None in a copy of the folder."""
+        table = read_table(self.folder.attempt(self.number).identity)
+        if table.get("tag", self.tag) != self.tag:
             return None
-        return processes.identity_from(noted)
+        return processes.identity_from(table)
 
     def is_alive(self) -> bool:
-        """Somebody of the tree is left. The lock says so at once; only a process that closed all its
-        inherited files (and so the lock) has to be looked for by its tag."""
+        """Whether a process of the tree is left. The lock tells at once; only processes that closed all inherited
+        files (and so the lock) are searched by tag."""
         if locks.is_held(self.folder.worker_lock):
             return True
         gate = self.gate()
@@ -54,55 +54,57 @@ class Tree:
         )
 
     def members(self) -> list[Identity]:
-        """Everybody but the gate."""
+        """All processes but the gate."""
         gate = self.gate()
         roots = [gate.pid] if gate is not None and gate.is_alive() else []
-        below = processes.descendants([*roots, *processes.orphans(self.tag)])
-        pids = {pid for pid in below if pid not in roots}
-        found = {who for pid in pids if (who := processes.identify(pid)) is not None}
-        found |= {who for who in processes.tagged(self.tag) if who != gate}
-        if not found and locks.is_held(self.folder.worker_lock):
-            # Somebody wrote over its environment; the lock it inherited still gives it away.
-            found = {who for who in processes.holders(self.folder.worker_lock) if who != gate}
-        return list(found or self._marked())
+        pids_below = processes.descendants([*roots, *processes.orphans(self.tag)])
+        pids = {pid for pid in pids_below if pid not in roots}
+        members = {process for pid in pids if (process := processes.identify(pid)) is not None}
+        members |= {process for process in processes.tagged(self.tag) if process != gate}
+        if not members and locks.is_held(self.folder.worker_lock):
+            # A process overwrote its environment; the lock it inherited still identifies it.
+            members = {process for process in processes.holders(self.folder.worker_lock) if process != gate}
+        return list(members or self._marked())
 
     def _marked(self) -> list[Identity]:
-        """Those that closed all files, cleared their environment and left the session, when nobody knows their parent
-        any more."""
+        """Processes found by the mark alone: they closed all files, cleared their environment, left the session and
+        lost their parent."""
         mark = read_table(self.folder.attempt(self.number).identity).get("mark")
         return processes.marked(mark) if isinstance(mark, int) and self.gate() is not None else []
 
-    def ask_to_stop(self, *, everybody: bool) -> None:
-        """SIGTERM to the worker; to all of the tree where nothing is known of what the worker passes on."""
+    def ask_to_stop(self, *, whole_tree: bool) -> None:
+        """Sends SIGTERM to the worker; with `whole_tree`, or without a gate, to the whole tree."""
         gate = self.gate()
-        if everybody or gate is None or not gate.is_alive():
+        if whole_tree or gate is None or not gate.is_alive():
             targets = self.members()
         else:
             targets = [
-                who for pid in processes.children(gate.pid) if (who := processes.identify(pid)) is not None
+                process
+                for pid in processes.children(gate.pid)
+                if (process := processes.identify(pid)) is not None
             ]
-        for who in targets:
-            processes.send(who, signal.SIGTERM)
+        for process in targets:
+            processes.send(process, signal.SIGTERM)
 
     def end(self, *, grace_s: float, reap: Callable[[], None] = lambda: None) -> None:
-        """Returns when nobody of the tree is left. The gate goes last, since it writes down the exit.
+        """Kills the tree and returns when no process is left. The gate goes last, since it records the exit.
 
-        A subreaper passes `reap`, which takes the exits of orphans: a dead one nobody waits for stays listed.
+        A subreaper passes `reap`, which waits for orphans: zombies stay listed.
         """
         members = self.members()
         if members and grace_s > 0:
-            self.ask_to_stop(everybody=True)
+            self.ask_to_stop(whole_tree=True)
             deadline = time.monotonic() + grace_s
             while self.members() and time.monotonic() < deadline:
                 reap()
                 time.sleep(0.02)
-        patience = time.monotonic() + 2.0
+        gate_deadline = time.monotonic() + 2.0
         while True:
             members = self.members()
-            for who in members:
-                processes.send(who, signal.SIGKILL)
+            for process in members:
+                processes.send(process, signal.SIGKILL)
             gate = self.gate()
-            if not members and gate is not None and gate.is_alive() and time.monotonic() > patience:
+            if not members and gate is not None and gate.is_alive() and time.monotonic() > gate_deadline:
                 processes.send(gate, signal.SIGKILL)
             reap()
             if not members and not self.is_alive():

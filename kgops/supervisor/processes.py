@@ -1,4 +1,4 @@
-"""Processes: who they are, who descends from them, and signals that cannot hit a stranger."""
+"""Identifies processes, lists their descendants, and sends signals safely despite reused PIDs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 TAG = "KGOPS_TAG"  # in the environment of every process of an attempt
-SUPERVISOR = "KGOPS_SUPERVISOR"  # in the environment of supervisors: nobody's descendants
+SUPERVISOR = "KGOPS_SUPERVISOR"  # in the environment of supervisors, which count as no run's descendants
 _PROC = Path("/proc")
 _GROUPS = Path("/sys/fs/cgroup")
 _MARK = 10  # RLIMIT_LOCKS
@@ -27,21 +27,21 @@ def boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A PID alone is none: Linux gives it again. The start time and the boot pin it down."""
+    """A process, identified by PID, start time and boot: Linux reuses PIDs."""
 
     pid: int
     started: int  # clock ticks since boot
     boot: str
 
     def is_alive(self) -> bool:
-        return self.boot == boot_id() and _alive_since(self.pid) == self.started
+        return self.boot == boot_id() and _start_ticks(self.pid) == self.started
 
     def as_table(self) -> dict[str, int | str]:
         return {"pid": self.pid, "started": self.started, "boot": self.boot}
 
 
 def identify(pid: int) -> Identity | None:
-    started = _alive_since(pid)
+    started = _start_ticks(pid)
     return None if started is None else Identity(pid, started, boot_id())
 
 
@@ -55,7 +55,7 @@ def identity_from(table: object) -> Identity | None:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Fields of /proc/PID/stat from the state on; the command name may hold anything, brackets too."""
+    """Fields of /proc/PID/stat from the state on; the command name may contain brackets."""
     try:
         raw = (_PROC / str(pid) / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -63,14 +63,14 @@ def _stat(pid: int) -> list[bytes] | None:
     return raw[raw.rindex(b")") + 2 :].split()
 
 
-def _alive_since(pid: int) -> int | None:
-    found = _stat(pid)
-    return None if found is None or found[0] in (b"Z", b"X") else int(found[19])
+def _start_ticks(pid: int) -> int | None:
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def born_at(pid: int) -> float | None:
-    """When the process began, by the clock of `time.time()`; to a hundredth of a second."""
-    started = _alive_since(pid)
+    """Start time of the process, as `time.time()`, to a hundredth of a second."""
+    started = _start_ticks(pid)
     if started is None:
         return None
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
@@ -78,19 +78,19 @@ def born_at(pid: int) -> float | None:
 
 
 def parent(pid: int) -> int | None:
-    found = _stat(pid)
-    return None if found is None else int(found[1])
+    fields = _stat(pid)
+    return None if fields is None else int(fields[1])
 
 
 def tag_of(pid: int) -> str | None:
-    """The attempt that the process says it belongs to; None also where it is somebody else's to ask."""
-    mark = f"{TAG}=".encode()
-    told = next((one for one in _environment(pid) if one.startswith(mark)), None)
-    return None if told is None else told.removeprefix(mark).decode("utf-8", "surrogateescape")
+    """The attempt's tag in the process's environment; None also if the environment cannot be read."""
+    prefix = f"{TAG}=".encode()
+    variable = next((text for text in _environment(pid) if text.startswith(prefix)), None)
+    return None if variable is None else variable.removeprefix(prefix).decode("utf-8", "surrogateescape")
 
 
 def send(who: Identity, number: int) -> bool:
-    """Signals exactly this process or nobody: the descriptor pins it while its start time is checked."""
+    """Signals exactly this process or none: the pidfd pins it while its start time is checked."""
     if who.boot != boot_id():
         return False
     try:
@@ -98,7 +98,7 @@ def send(who: Identity, number: int) -> bool:
     except ProcessLookupError:
         return False
     try:
-        if _alive_since(who.pid) != who.started:
+        if _start_ticks(who.pid) != who.started:
             return False
         signal.pidfd_send_signal(fd, number)
         return True
@@ -110,55 +110,57 @@ def send(who: Identity, number: int) -> bool:
 
 def descendants(roots: Iterable[int]) -> list[int]:
     """The processes below `roots`, the roots included."""
-    seen: list[int] = []
-    todo = list(roots)
-    known = set(todo)
-    while todo:
-        pid = todo.pop()
-        seen.append(pid)
+    pids: list[int] = []
+    queue = list(roots)
+    listed = set(queue)
+    while queue:
+        pid = queue.pop()
+        pids.append(pid)
         for child in children(pid):
-            if child not in known:
-                known.add(child)
-                todo.append(child)
-    return seen
+            if child not in listed:
+                listed.add(child)
+                queue.append(child)
+    return pids
 
 
 def children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names only; this runs every tick
     except (FileNotFoundError, ProcessLookupError):
-        return found
+        return pids
     for task in tasks:
         try:
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:  # noqa: PTH123
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return found
+    return pids
 
 
 def is_supervisor(pid: int) -> bool:
-    """A `kgops run` inside a run starts a supervisor of its own run: nobody else's to count or kill."""
+    """Whether it is a supervisor: a `kgops run` inside a run starts one, which the outer run must not count or kill."""
     return any(variable.startswith(SUPERVISOR.encode() + b"=") for variable in _environment(pid))
 
 
 def supervisors(home: Path, number: int) -> list[Identity]:
-    """Processes that were started as the supervisor of run `number` of this home, and their gates, which are copies of
-    them. Reads all of /proc: for where the lock cannot tell."""
-    found = []
+    """Supervisors of run `number` of this home, and their gates, which are forks of them. Reads all of /proc: for cases
+    where the lock cannot tell."""
+    supervisors = []
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         variables = _environment(int(entry))
         if f"{SUPERVISOR}={number}".encode() in variables and _is_home(variables, home):
-            who = identify(int(entry))
-            found += [who] if who else []
-    return found
+            process = identify(int(entry))
+            supervisors += [process] if process else []
+    return supervisors
 
 
 def _is_home(variables: list[bytes], home: Path) -> bool:
-    path = next((one.partition(b"=")[2] for one in variables if one.startswith(b"KGOPS_HOME=")), b"")
+    path = next(
+        (variable.partition(b"=")[2] for variable in variables if variable.startswith(b"KGOPS_HOME=")), b""
+    )
     try:
         return home.samefile(os.fsdecode(path))
     except OSError:
@@ -166,20 +168,20 @@ def _is_home(variables: list[bytes], home: Path) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """By SIGSTOP, or by a debugger."""
-    found = _stat(pid)
-    return found is not None and found[0] in (b"T", b"t")
+    """Whether SIGSTOP or a debugger stopped the process."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] in (b"T", b"t")
 
 
 def orphans(tag: str) -> list[int]:
-    """Children of this supervisor, the subreaper of all that its worker started: also those that have closed
-    every file and cleared their environment. Without those of a run that was started inside the run."""
+    """Children of this supervisor, which as subreaper inherits the worker's orphans, also those that closed every
+    file and cleared their environment. Without children of a run started inside the run."""
     if not is_supervisor(os.getpid()):
         return []
-    found = []
+    pids = []
     for pid in children(os.getpid()):
         variables = _environment(pid)
-        if not variables:  # cleared, or just between two programs
+        if not variables:  # cleared, or during an exec
             time.sleep(0.01)
             variables = _environment(pid)
         tags = [variable for variable in variables if variable.startswith(f"{TAG}=".encode())]
@@ -187,63 +189,63 @@ def orphans(tag: str) -> list[int]:
             [],
             [f"{TAG}={tag}".encode()],
         ):
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
 def tagged(tag: str) -> list[Identity]:
-    """Every process that carries the attempt's tag, wherever it has gone: found by reading all of /proc."""
+    """Every process with the attempt's tag. Reads all of /proc."""
     wanted = f"{TAG}={tag}".encode()
-    found = []
+    processes = []
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if entry.isdigit() and int(entry) != os.getpid() and wanted in _environment(int(entry)):
-            who = identify(int(entry))
-            if who is not None:
-                found.append(who)
-    return found
+            process = identify(int(entry))
+            if process is not None:
+                processes.append(process)
+    return processes
 
 
 def new_mark() -> int | None:
-    """A number for an attempt's processes that they cannot take off: see `set_mark`. None where none is left."""
+    """A number that marks an attempt's processes (see `set_mark`); None if none is available."""
     try:
-        _, most = resource.getrlimit(_MARK)
-    except (OSError, ValueError):  # no kernel of Linux's own
+        _, limit = resource.getrlimit(_MARK)
+    except (OSError, ValueError):  # not a Linux kernel
         return None
-    most = _LARGEST_MARK if most == resource.RLIM_INFINITY else min(most, _LARGEST_MARK)
-    # In the upper half of what is left: a run that is started inside this one needs a lower one.
-    return most // 2 + int.from_bytes(os.urandom(8)) % (most // 2) if most > 1 << 20 else None
+    limit = _LARGEST_MARK if limit == resource.RLIM_INFINITY else min(limit, _LARGEST_MARK)
+    # In the upper half: a run started inside this one needs a lower number.
+    return limit // 2 + int.from_bytes(os.urandom(8)) % (limit // 2) if limit > 1 << 20 else None
 
 
 def set_mark(mark: int) -> None:
-    """Marks this process and all that come from it. The limit of file locks has bounded nothing since Linux 2.4.25, is
-    inherited through everything, and can be lowered by anybody and raised by root alone."""
+    """Marks this process and its descendants by RLIMIT_LOCKS: unused since Linux 2.4.25, always inherited, lowered by
+    anybody and raised by root alone."""
     try:
         resource.setrlimit(_MARK, (mark, mark))
     except (OSError, ValueError):
-        pass  # the lock, the environment and the parents tell of nearly everybody
+        pass  # lock, environment and parents identify nearly all processes
 
 
 def marked(mark: int) -> list[Identity]:
-    """Every process with this mark, but for supervisors of runs that were started inside this one. Asks for all."""
-    found = []
+    """Every process with this mark, except supervisors of runs started inside this one. Checks all processes."""
+    processes = []
     for entry in os.listdir(_PROC):  # noqa: PTH208
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
             is_ours = resource.prlimit(int(entry), _MARK)[1] == mark
-        except (OSError, ValueError):  # gone, or somebody else's
+        except (OSError, ValueError):  # gone, or another user's
             continue
         if is_ours and not is_supervisor(int(entry)):
-            who = identify(int(entry))
-            found += [who] if who else []
-    return found
+            process = identify(int(entry))
+            processes += [process] if process else []
+    return processes
 
 
 def holders(lock: Path) -> list[Identity]:
-    """Processes that hold this flock: the kernel says so beside each open file. Reads all of /proc."""
-    found = []
+    """Processes that hold this flock, by /proc/PID/fdinfo. Reads all of /proc."""
+    processes = []
     try:
-        wanted = lock.lstat()
+        lock_stat = lock.lstat()
     except OSError:
         return []
     for entry in os.listdir(_PROC):  # noqa: PTH208
@@ -251,23 +253,23 @@ def holders(lock: Path) -> list[Identity]:
             continue
         try:
             for fd in os.listdir(f"/proc/{entry}/fd"):  # noqa: PTH208
-                # By what it is, not by its name: a home may be reached through a symbolic link.
+                # By inode, not by path: a home may be reached through a symbolic link.
                 if (
-                    os.path.samestat(Path(f"/proc/{entry}/fd/{fd}").stat(), wanted)
+                    os.path.samestat(Path(f"/proc/{entry}/fd/{fd}").stat(), lock_stat)
                     and b"FLOCK  ADVISORY  WRITE" in Path(f"/proc/{entry}/fdinfo/{fd}").read_bytes()
                 ):
-                    who = identify(int(entry))
-                    found += [who] if who else []
+                    process = identify(int(entry))
+                    processes += [process] if process else []
                     break
-        except OSError:  # gone, or somebody else's
+        except OSError:  # gone, or another user's
             continue
-    return found
+    return processes
 
 
 def _environment(pid: int) -> list[bytes]:
     try:
         return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:  # gone, or somebody else's
+    except OSError:  # gone, or another user's
         return []
 
 
@@ -286,12 +288,12 @@ def host_memory_mib(pids: Iterable[int]) -> float | None:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """CPU time these processes and their ended children have used."""
+    """CPU time of these processes and their ended children."""
     ticks = 0
     for pid in pids:
-        found = _stat(pid)
-        if found is not None:
-            ticks += sum(int(found[i]) for i in (11, 12, 13, 14))
+        fields = _stat(pid)
+        if fields is not None:
+            ticks += sum(int(fields[i]) for i in (11, 12, 13, 14))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -307,7 +309,7 @@ def oom_kills(counter: Path | None) -> int | None:
 
 
 def groups_of(pid: int) -> bytes | None:
-    """The control groups it is in, as the kernel writes them; None once it has gone."""
+    """Its control groups, from /proc/PID/cgroup; None if it is gone."""
     try:
         return (_PROC / str(pid) / "cgroup").read_bytes()
     except OSError:
@@ -315,18 +317,18 @@ def groups_of(pid: int) -> bytes | None:
 
 
 def oom_kill_counter(pid: int) -> Path | None:
-    """Where the kernel counts whom it killed for memory in the control group of `pid`; None where no group counts."""
-    return next((place for place in _counters(pid) if oom_kills(place) is not None), None)
+    """File with the OOM kill count of the control group of `pid`; None if no group counts."""
+    return next((file for file in _counters(pid) if oom_kills(file) is not None), None)
 
 
 def _counters(pid: int) -> list[Path]:
-    """Of either version of control groups, the nearest first."""
-    found = []
+    """Candidate counter files for cgroup v1 and v2, nearest group first."""
+    files = []
     for line in (groups_of(pid) or b"").decode("utf-8", "surrogateescape").splitlines():
         _, controllers, group = line.split(":", 2)
         if not controllers:
-            found.append(_GROUPS / group.lstrip("/") / "memory.events")
+            files.append(_GROUPS / group.lstrip("/") / "memory.events")
         elif "memory" in controllers.split(","):
-            found.append(_GROUPS / "memory" / group.lstrip("/") / "memory.oom_control")
-    # In a container the path is the host's, and the root that is seen there is the group.
-    return [*found, _GROUPS / "memory.events", _GROUPS / "memory" / "memory.oom_control"]
+            files.append(_GROUPS / "memory" / group.lstrip("/") / "memory.oom_control")
+    # In a container the path is the host's, and the visible root is the group.
+    return [*files, _GROUPS / "memory.events", _GROUPS / "memory" / "memory.oom_control"]

@@ -1,4 +1,4 @@
-"""The queue without a daemon: whoever looks starts what may start. GPUs are reserved by predicted memory."""
+"""Queue without a daemon: any kgops command starts the runs that fit. GPUs are reserved by predicted memory."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from storage.runs import Run
 if TYPE_CHECKING:
     from kgops.gpus.readings import GpuReading
 
-Needs = Mapping[str, int | None]  # MiB to reserve, by the UUID of a GPU; None: it wants that GPU to itself
-CPU = "cpu"  # what a run takes that asks for no GPU
+Needs = Mapping[str, int | None]  # MiB to reserve, by GPU UUID; None: the GPU exclusively
+CPU = "cpu"  # what a run without a GPU request takes
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What a waiting run gets: GPUs by UUID (`cpu` for none), or the reason why it waits and for what."""
+class Allocation:
+    """What a waiting run gets: GPUs by UUID (`cpu` for none), or what it waits for."""
 
     gpu: str | None  # several as in "UUID,UUID"
     waits_for: str | None = None
     wants: frozenset[str] = frozenset()
-    left_mib: float | None = None  # of the fullest of its GPUs, for others
+    left_mib: float | None = None  # free on the fullest of its GPUs
 
 
 def dispatch(home: Home, conn: Connection) -> list[int]:
-    """Starts every waiting run whose turn it is, oldest first; the numbers of those it started.
+    """Starts every waiting run that fits, oldest first; returns the numbers of the started runs.
 
-    Safe for any process at any time: two that dispatch together do not start a run twice.
+    Safe for concurrent processes: none starts a run twice.
     """
     waiting = runs.in_states(conn, runs.WAITING)
     gpus = read_gpus() if any(run.gpu_request is not None for run in waiting) else ()
@@ -53,166 +53,174 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
             continue
         is_ours = True
         try:
-            turn = _claim(conn, run, gpus, wanted_earlier)
-            if turn is not None and turn.gpu is not None:
+            allocation = _claim(conn, run, gpus, wanted_earlier)
+            if allocation is not None and allocation.gpu is not None:
                 start_supervisor(home, run.id, folder, lock)
                 is_ours = False
                 started.append(run.id)
-        except Unavailable as error:  # it stays in the queue: whoever looks next tries again
+        except Unavailable as error:  # it stays queued: the next command tries again
             runs.set_state(conn, run.id, "queued", error.message)
             break
         finally:
-            if (
-                is_ours
-            ):  # also where the database failed: a lock that nobody lets go would keep the run for ever
+            if is_ours:  # also after a database error: a lock never released would block the run for ever
                 os.close(lock)
-        if turn is not None and turn.gpu is None:
-            wanted_earlier = dict.fromkeys(turn.wants, run.id) | wanted_earlier
-            if turn.waits_for != run.reason:
-                runs.set_reason(conn, run.id, "queued", turn.waits_for)
+        if allocation is not None and allocation.gpu is None:
+            wanted_earlier = dict.fromkeys(allocation.wants, run.id) | wanted_earlier
+            if allocation.waits_for != run.reason:
+                runs.set_reason(conn, run.id, "queued", allocation.waits_for)
     return started
 
 
 def _lock(home: Home, conn: Connection, run: Run, folder: RunFolder) -> int | None:
-    """None where somebody else holds it, or where it cannot be had: the run's reason says why it waits."""
+    """Supervisor lock, or None if it is held or cannot be taken; the run's reason says why it waits."""
     try:
         return take_over(home, run.id, folder)
-    except FileNotFoundError:  # somebody removed its folder; the next command that settles says so
+    except FileNotFoundError:  # its folder was removed; the next recovery reports it
         return None
     except (OSError, Unavailable) as error:
-        told = error.message if isinstance(error, Unavailable) else f"{error.filename}: {error.strerror}"
-        if told != run.reason:
-            runs.set_reason(conn, run.id, "queued", told)
+        reason = error.message if isinstance(error, Unavailable) else f"{error.filename}: {error.strerror}"
+        if reason != run.reason:
+            runs.set_reason(conn, run.id, "queued", reason)
         return None
 
 
 def _claim(
-    conn: Connection, run: Run, gpus: tuple[GpuReading, ...] | str, taken: Mapping[str, int]
-) -> Turn | None:
-    """Looks and claims in one transaction, so that no two runs are given the same room. None: not waiting any more."""
+    conn: Connection, run: Run, gpus: tuple[GpuReading, ...] | str, wanted_earlier: Mapping[str, int]
+) -> Allocation | None:
+    """Allocates in one transaction, so that no two runs get the same memory. None: the run no longer waits."""
     with transaction(conn):
         active = runs.in_states(conn, runs.ACTIVE)
         plans = plans_by_gpu(conn, run)
-        turn = find_turn(run, active, gpus, taken, needs_of(plans))
-        if turn.gpu is None:
-            return turn
-        if not runs.claim(conn, run.id, gpu=None if turn.gpu == CPU else turn.gpu):
+        allocation = find_allocation(run, active, gpus, wanted_earlier, needs_of(plans))
+        if allocation.gpu is None:
+            return allocation
+        if not runs.claim(conn, run.id, gpu=None if allocation.gpu == CPU else allocation.gpu):
             return None
-        if turn.gpu in plans:
-            take_plan(conn, run.id, plans[turn.gpu])
-    return turn
+        if allocation.gpu in plans:
+            take_plan(conn, run.id, plans[allocation.gpu])
+    return allocation
 
 
-def turn_now(
+def allocation_now(
     conn: Connection | None, run: Run, gpus: tuple[GpuReading, ...] | str, needs: Needs | None = None
-) -> Turn:
-    """What a run would get if it were accepted now, behind all that wait; `run` may be in no record yet."""
+) -> Allocation:
+    """What a run would get if it were accepted now, behind all waiting runs; `run` need not be recorded."""
     active = runs.in_states(conn, runs.ACTIVE) if conn is not None else []
     wanted: dict[str, int] = {}
     for earlier in runs.in_states(conn, runs.WAITING) if conn is not None else []:
         if earlier.id == run.id:
             break
         plans = needs_of(plans_by_gpu(conn, earlier)) if conn is not None else None
-        turn = find_turn(earlier, active, gpus, wanted, plans)
-        if turn.gpu is None:
-            wanted = dict.fromkeys(turn.wants, earlier.id) | wanted
+        allocation = find_allocation(earlier, active, gpus, wanted, plans)
+        if allocation.gpu is None:
+            wanted = dict.fromkeys(allocation.wants, earlier.id) | wanted
         else:
-            need = plans[turn.gpu] if plans and turn.gpu in plans else earlier.reserved_mib
-            active = [*active, earlier._replace(gpu=turn.gpu, reserved_mib=need)]
-    return find_turn(run, active, gpus, wanted, needs)
+            need = plans[allocation.gpu] if plans and allocation.gpu in plans else earlier.reserved_mib
+            active = [*active, earlier._replace(gpu=allocation.gpu, reserved_mib=need)]
+    return find_allocation(run, active, gpus, wanted, needs)
 
 
-def find_turn(
+def find_allocation(
     run: Run,
     active: list[Run],
     gpus: tuple[GpuReading, ...] | str,
     wanted_earlier: Mapping[str, int],
     needs: Needs | None = None,
-) -> Turn:
-    """A pure choice. `wanted_earlier` is what runs before this one wait for: nobody overtakes on it.
+) -> Allocation:
+    """Chooses GPUs; a pure function. `wanted_earlier`: GPUs that earlier runs wait for; this run must not take them.
 
-    `gpus` is a text where the GPUs cannot be read. `needs` has the GPUs that the run was planned for, by UUID, where
-    they differ.
+    `gpus`: a text if the GPUs cannot be read. `needs`: memory by UUID of the GPUs the run was planned for, if they
+    differ.
     """
     if run.gpu_request is None:
-        return _turn_without_gpu(run, active, wanted_earlier)
+        return _allocate_cpu(run, active, wanted_earlier)
     if isinstance(gpus, str):
-        return Turn(None, gpus)
-    ask = WantedGpus.read(run.gpu_request)
-    asked = {gpu.uuid: gpu for gpu in gpus if gpu.uuid and includes(ask, gpu)}
-    if not asked or (ask.named is not None and len(asked) < len(ask.named)):
-        return Turn(None, f"GPU {run.gpu_request}, which this machine does not have")
+        return Allocation(None, gpus)
+    request = WantedGpus.read(run.gpu_request)
+    candidates = {gpu.uuid: gpu for gpu in gpus if gpu.uuid and includes(request, gpu)}
+    if not candidates or (request.named is not None and len(candidates) < len(request.named)):
+        return Allocation(None, f"GPU {run.gpu_request}, which this machine does not have")
     if needs:
-        asked = {uuid: gpu for uuid, gpu in asked.items() if uuid in needs} or asked
-    many = min(ask.count or len(asked), len(asked))
+        candidates = {uuid: gpu for uuid, gpu in candidates.items() if uuid in needs} or candidates
+    count = min(request.count or len(candidates), len(candidates))
     reasons: list[str] = []
     free: list[tuple[float, str]] = []
-    for uuid, gpu in asked.items():
-        on_it = [other for other in active if uuid in other.gpus]
-        room, reason = _room(run, needs[uuid] if needs and uuid in needs else run.reserved_mib, gpu, on_it)
+    for uuid, gpu in candidates.items():
+        runs_there = [other for other in active if uuid in other.gpus]
+        room, reason = _room_on(
+            run, needs[uuid] if needs and uuid in needs else run.reserved_mib, gpu, runs_there
+        )
         if uuid in wanted_earlier:
             reason = f"run {wanted_earlier[uuid]}, which is earlier in the queue"
         if reason is None:
             free.append((room, uuid))
         else:
             reasons.append(reason if len(gpus) == 1 else f"{reason}, on GPU {gpu.index}")
-    if len(free) >= many:
-        roomiest = sorted(free, key=lambda one: -one[0])[:many]
-        chosen = {uuid for _, uuid in roomiest}
-        return Turn(",".join(uuid for uuid in asked if uuid in chosen), left_mib=roomiest[-1][0])
-    what = "; or ".join(reasons) if many == 1 else f"{many} GPUs: " + "; ".join(reasons)
-    return Turn(None, reasons[0] if len(asked) == 1 else what, frozenset(asked))
+    if len(free) >= count:
+        chosen = sorted(free, key=lambda one: -one[0])[:count]
+        uuids = {uuid for _, uuid in chosen}
+        return Allocation(",".join(uuid for uuid in candidates if uuid in uuids), left_mib=chosen[-1][0])
+    reason = "; or ".join(reasons) if count == 1 else f"{count} GPUs: " + "; ".join(reasons)
+    return Allocation(None, reasons[0] if len(candidates) == 1 else reason, frozenset(candidates))
 
 
-def includes(ask: WantedGpus, gpu: GpuReading) -> bool:
-    """Whether the GPU is one of those that are asked for."""
-    if ask.model is None:
-        return ask.includes(str(gpu.index), gpu.uuid)
+def includes(request: WantedGpus, gpu: GpuReading) -> bool:
+    """Whether the request includes the GPU."""
+    if request.model is None:
+        return request.includes(str(gpu.index), gpu.uuid)
     from kgops.gpus.known import known_by_name  # seldom asked, and supervisors should be small
 
     known = known_by_name(gpu.name) if gpu.name else None
-    return ask.includes(model=known.short_name if known else None)
+    return request.includes(model=known.short_name if known else None)
 
 
-def _turn_without_gpu(run: Run, active: list[Run], wanted_earlier: Mapping[str, int]) -> Turn:
-    beside = [other for other in active if other.gpu_request is None]
-    alone = next((other for other in beside if other.exclusive), None)
-    if alone is not None:
-        return Turn(None, f"run {alone.id}, which has this machine's CPUs to itself", frozenset({CPU}))
+def _allocate_cpu(run: Run, active: list[Run], wanted_earlier: Mapping[str, int]) -> Allocation:
+    cpu_runs = [other for other in active if other.gpu_request is None]
+    exclusive = next((other for other in cpu_runs if other.exclusive), None)
+    if exclusive is not None:
+        return Allocation(
+            None, f"run {exclusive.id}, which has this machine's CPUs to itself", frozenset({CPU})
+        )
     if CPU in wanted_earlier:
-        return Turn(None, "an earlier run that wants this machine's CPUs to itself")
-    if run.exclusive and beside:
-        others = ", ".join(str(other.id) for other in beside)
-        return Turn(None, f"this machine's CPUs to itself (in use by {others})", frozenset({CPU}))
-    return Turn(CPU)
+        return Allocation(None, "an earlier run that wants this machine's CPUs to itself")
+    if run.exclusive and cpu_runs:
+        others = ", ".join(str(other.id) for other in cpu_runs)
+        return Allocation(None, f"this machine's CPUs to itself (in use by {others})", frozenset({CPU}))
+    return Allocation(CPU)
 
 
-def _room(run: Run, need_mib: int | None, gpu: GpuReading, on_it: list[Run]) -> tuple[float, str | None]:
-    """MiB left for others if the run goes there, or what it waits for."""
-    alone = [other for other in on_it if other.exclusive or other.reserved_mib is None]
-    if alone:
-        return 0, f"{_named(alone)}, which {_have(alone)} it to {_itself(alone)}"
-    if on_it and (run.exclusive or need_mib is None):
-        return 0, f"{_named(on_it)}, to have it to itself"
+def _room_on(
+    run: Run, need_mib: int | None, gpu: GpuReading, runs_there: list[Run]
+) -> tuple[float, str | None]:
+    """MiB left for others if the run gets this GPU, or what the run waits for."""
+    exclusive = [other for other in runs_there if other.exclusive or other.reserved_mib is None]
+    if exclusive:
+        return 0, f"{_run_names(exclusive)}, which {_have(exclusive)} it to {_itself(exclusive)}"
+    if runs_there and (run.exclusive or need_mib is None):
+        return 0, f"{_run_names(runs_there)}, to have it to itself"
     if gpu.memory_total_mib is None:
         return 0, "its memory, which cannot be read"
-    reserved = sum(other.reserved_mib or 0 for other in on_it)
+    reserved = sum(other.reserved_mib or 0 for other in runs_there)
     used = gpu.memory_used_mib or 0
-    # Of what is used now, part is our own runs'; what they have reserved and not yet used must stay free.
+    # Used memory includes our runs'; what they reserved but do not use yet must stay free.
     usable = gpu.memory_total_mib - (gpu.memory_reserved_mib or 0)  # the driver keeps some for itself
     free = usable - max(reserved, used)
     need = need_mib or 0
     if need <= free:
         return free - need, None
-    holders = [f"{_named(on_it)}, which {_have(on_it, 'reserve')} {reserved:,} MiB"] if on_it else []
+    holders = (
+        [f"{_run_names(runs_there)}, which {_have(runs_there, 'reserve')} {reserved:,} MiB"]
+        if runs_there
+        else []
+    )
     if used > reserved:
-        holders.append(f"{used - reserved:,.0f} MiB that {_holder(gpu, on_it)}")
+        holders.append(f"{used - reserved:,.0f} MiB that {_holder_of(gpu, runs_there)}")
     if not holders:
         holders.append(f"{need:,} MiB, which it does not have")
     return 0, " and ".join(holders)
 
 
-def _named(others: list[Run]) -> str:
+def _run_names(others: list[Run]) -> str:
     numbers = [str(other.id) for other in others]
     return f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(numbers[:-1])} and {numbers[-1]}"
 
@@ -225,9 +233,9 @@ def _itself(others: list[Run]) -> str:
     return "itself" if len(others) == 1 else "themselves"
 
 
-def _holder(gpu: GpuReading, on_it: list[Run]) -> str:
-    """Who holds what is no run's of ours: this person's own processes only where each can be seen to be."""
-    pids = [] if on_it else [process.pid for process in gpu.processes or ()]
+def _holder_of(gpu: GpuReading, runs_there: list[Run]) -> str:
+    """Who holds memory that is no run's: the user's own processes only if all are verified."""
+    pids = [] if runs_there else [process.pid for process in gpu.processes or ()]
     if pids and all(_is_own(pid) for pid in pids):
         return f"your process {pids[0]} holds" if len(pids) == 1 else "your own processes hold"
     return "another user holds"
@@ -241,7 +249,7 @@ def _is_own(pid: int) -> bool:
 
 
 def read_gpus() -> tuple[GpuReading, ...] | str:
-    """As they are now; why not, where they cannot be read."""
+    """Current GPU readings, or a text if they cannot be read."""
     from kgops.gpus import nvml
 
     opened = nvml.open_nvml()

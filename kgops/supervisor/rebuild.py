@@ -1,4 +1,4 @@
-"""A run's row made again from its folder: the folder is a record too."""
+"""Restores a run's database rows from its folder."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from storage import attempts, reports, runs, transfer
 from storage.database import Connection, transaction
 
 
-def take_in_all(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
-    """Every folder without a row gets one: the numbers taken in, and what could not be and why."""
-    taken: list[int] = []
+def restore_runs(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
+    """Restores a row for every folder without one; returns the run numbers, and the errors."""
+    restored: list[int] = []
     troubles: list[str] = []
     for path in sorted(home.runs.iterdir()):
         if number_of(path.name) is None or not path.is_dir():
             continue
         try:
-            number = take_in(conn, RunFolder(path), reads_log=can_be_bounded())
+            number = restore_run(conn, RunFolder(path), reads_log=can_be_bounded())
         except KgopsError as error:
             troubles.append(f"{path.name}: {error}")
             continue
         if number is not None:
-            taken.append(number)
-    return taken, troubles
+            restored.append(number)
+    return restored, troubles
 
 
-def take_in(conn: Connection, folder: RunFolder, *, reads_log: bool = False) -> int | None:
-    """The number it got; None where the folder has its row already; BadInput where its files are damaged.
+def restore_run(conn: Connection, folder: RunFolder, *, reads_log: bool = False) -> int | None:
+    """Restores a run's row and returns its number; None if it has one already; BadInput if its files are damaged.
 
-    `reads_log`: also what the person's patterns find in the log, which may take seconds.
+    `reads_log`: also match the log patterns, which may take seconds.
 
-    The files of a run that has not ended are taken in by whoever supervises it next, from their beginning.
+    The next supervisor of an unfinished run records its files from their beginning.
     """
     try:
         with transfer.row_errors():
-            return _take_in(conn, folder, reads_log=reads_log)
+            return _restore_run(conn, folder, reads_log=reads_log)
     except OSError as error:
         raise BadInput(f"{error.filename or folder.path}: {error.strerror}") from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        # A file that is JSON and not what we wrote: it may hold anything anywhere.
-        told = f"{type(error).__name__}: {error}"
-        raise BadInput(f"{folder.path}: its files are not what kgops wrote: {told:.200}") from error
+        # Valid JSON in another format: it may contain anything.
+        problem = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{folder.path}: kgops cannot read its files: {problem:.200}") from error
 
 
-def _take_in(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int | None:
+def _restore_run(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int | None:
     if folder.record.exists():
-        return _take_in_record(conn, folder)
+        return _restore_imported(conn, folder)
     plan = read_plan(folder)
     ending = preallocated_record.read_ending(folder.outcome)
     last = folder.last_attempt()
@@ -80,7 +80,7 @@ def _take_in(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int | N
             spec=runs.RunSpec(_job(folder), as_table(plan), read_table(folder.environment)),
         )
         for n in range(1, last + 1):
-            _take_in_attempt(conn, folder, number, n)
+            _restore_attempt(conn, folder, number, n)
         for mark in read_json(folder.origins) or ():
             reports.add_event(conn, number, 0, mark["at"], IMPORTED, mark["body"])
         if ending is not None:
@@ -91,8 +91,8 @@ def _take_in(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int | N
     return number
 
 
-def _take_in_record(conn: Connection, folder: RunFolder) -> int | None:
-    """An imported run: its folder says what was imported, and where from."""
+def _restore_imported(conn: Connection, folder: RunFolder) -> int | None:
+    """Restores an imported run from its record.json."""
     with transaction(conn):
         if runs.with_folder(conn, folder.path.name) is not None:
             return None
@@ -102,32 +102,32 @@ def _take_in_record(conn: Connection, folder: RunFolder) -> int | None:
         return transfer.insert_rows(conn, rows, folder=folder.path.name, number=free)
 
 
-def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> None:
-    noted = read_table(folder.attempt(n).identity)
-    identity = processes.identity_from(noted)
+def _restore_attempt(conn: Connection, folder: RunFolder, run: int, attempt: int) -> None:
+    table = read_table(folder.attempt(attempt).identity)
+    identity = processes.identity_from(table)
     if identity is None:
         return
-    settings = noted.get("settings", {})
+    settings = table.get("settings", {})
     if not isinstance(settings, dict):
-        raise TypeError(f"the settings of attempt {n} are {settings!r:.40}")
+        raise TypeError(f"the settings of attempt {attempt} are {settings!r:.40}")
     attempts.begin(
         conn,
         run,
-        n,
+        attempt,
         settings=settings,
         gpu=None,
         boot_id=identity.boot,
         worker_pid=identity.pid,
         worker_started=identity.started,
         supervisor_pid=0,
-        started_at=noted.get("at", 0.0),
+        started_at=table.get("at", 0.0),
     )
-    closed = read_json(folder.attempt(n).closed)
+    closed = read_json(folder.attempt(attempt).closed)
     if isinstance(closed, dict):
         attempts.close(
             conn,
             run,
-            n,
+            attempt,
             outcome=closed["outcome"],
             reason=closed["reason"],
             exit_code=None,
@@ -137,6 +137,6 @@ def _take_in_attempt(conn: Connection, folder: RunFolder, run: int, n: int) -> N
 
 
 def _job(folder: RunFolder) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):  # the job is for people; the plan is what runs
+    with contextlib.suppress(OSError, ValueError):  # the job file is for people; the plan is what runs
         return toml.loads(read_regular(folder.job).decode())
     return {}

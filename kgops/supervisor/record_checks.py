@@ -1,5 +1,5 @@
-"""What readers of a record rely on in its JSON: a run from elsewhere that has it otherwise is refused, since
-every listing, plan and screen after it would have to doubt what it reads."""
+"""Validates the JSON of an imported run. An invalid run is refused, so that listings, plans and screens can rely
+on every recorded run."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ _EVENTS: dict[str, Any] = {
 }
 
 
-# Moments that are shown as dates: no calendar has those outside of these.
-_MOMENTS = {"attempt": ("started_at", "ended_at"), "note": ("at",)}
-_RUN_MOMENTS = ("submitted_at", "started_at", "ended_at", "reported_at")
+# Times that are shown as dates.
+_TIMES = {"attempt": ("started_at", "ended_at"), "note": ("at",)}
+_RUN_TIMES = ("submitted_at", "started_at", "ended_at", "reported_at")
 
 
 def misfit(rows: Rows) -> str | None:
-    """What is not as it is read, and where."""
-    found = [schema_error(rows.spec[name], shape, name) for name, shape in _SPEC.items()]
+    """The first invalid value and where it is; None if all are valid."""
+    problems = [schema_error(rows.spec[name], expected, name) for name, expected in _SPEC.items()]
     for event in rows.tables["event"]:
         if event["kind"] in _EVENTS:
-            found.append(schema_error(event["body"], _EVENTS[event["kind"]], f"event {event['kind']}"))
-    found += [_no_moment(rows.run, name, "run") for name in _RUN_MOMENTS]
-    for table, names in _MOMENTS.items():
-        found += [_no_moment(row, name, table) for row in rows.tables[table] for name in names]
-    return next((trouble for trouble in found if trouble), None)
+            problems.append(schema_error(event["body"], _EVENTS[event["kind"]], f"event {event['kind']}"))
+    problems += [_invalid_time(rows.run, name, "run") for name in _RUN_TIMES]
+    for table, names in _TIMES.items():
+        problems += [_invalid_time(row, name, table) for row in rows.tables[table] for name in names]
+    return next((problem for problem in problems if problem), None)
 
 
-def _no_moment(row: Mapping[str, Any], name: str, table: str) -> str | None:
-    at = row[name]
-    return None if at is None or is_timestamp(at) else f"{table}.{name} is no moment: {at!r}"
+def _invalid_time(row: Mapping[str, Any], name: str, table: str) -> str | None:
+    time = row[name]
+    return None if time is None or is_timestamp(time) else f"{table}.{name} is not a valid time: {time!r}"

@@ -1,4 +1,4 @@
-"""Every file name in a run's folder stands here and nowhere else."""
+"""Names every file in a run's folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kgops.jobs.files import sync_folder
 
 
 class RunFolder(NamedTuple):
-    """`runs/0042-train-nations`: enough to understand the run ten years later."""
+    """A run's folder, such as `runs/0042-train-nations`."""
 
     path: Path
 
@@ -20,7 +20,7 @@ class RunFolder(NamedTuple):
 
     @property
     def plan(self) -> Path:
-        """The resolved job and what was decided for it; the supervisor reads this."""
+        """The resolved plan, which the supervisor reads."""
         return self.path / "plan.json"
 
     @property
@@ -29,7 +29,7 @@ class RunFolder(NamedTuple):
 
     @property
     def private(self) -> Path:
-        """Environment and command with their secrets; removed as soon as the run has ended."""
+        """Unmasked environment and command; removed when the run ends."""
         return self.path / "private.json"
 
     @property
@@ -54,7 +54,7 @@ class RunFolder(NamedTuple):
 
     @property
     def stop(self) -> Path:
-        """Somebody asked for a stop, and how long to wait: a slot."""
+        """Slot with the stop request and its grace."""
         return self.path / "stop.slot"
 
     @property
@@ -63,12 +63,12 @@ class RunFolder(NamedTuple):
 
     @property
     def record(self) -> Path:
-        """Of an imported run: the row and all that hangs on it, as `kgops export` writes them."""
+        """Of an imported run: its rows, in the format of `kgops export`."""
         return self.path / "record.json"
 
     @property
     def origins(self) -> Path:
-        """Of a folder that was copied from another home: where from, each time."""
+        """Of a folder copied from another home: each import's origin."""
         return self.path / "imported.json"
 
     @property
@@ -88,7 +88,7 @@ class RunFolder(NamedTuple):
         return AttemptFolder(self.attempts / str(number))
 
     def last_attempt(self) -> int:
-        """0 before the first. Numbered from the folder: a power cut can take back a row."""
+        """Highest attempt number, 0 if none. From the folder: a power cut can undo a row."""
         if not self.attempts.is_dir():
             return 0
         return max(
@@ -102,21 +102,21 @@ class AttemptFolder(NamedTuple):
 
     @property
     def identity(self) -> Path:
-        """Which process the worker is; on disk before any of its code runs."""
+        """The gate's process identity; on disk before the worker runs."""
         return self.path / "identity.json"
 
     @property
     def begun(self) -> Path:
-        """Exists once the worker's own code may have run."""
+        """Exists once the worker's code may have run."""
         return self.path / "begun"
 
     @property
     def asked_to_stop(self) -> Path:
-        """Exists once a stop was sent: an exit after that is no success of its own."""
+        """Exists once a stop was sent: exit code 0 after that is not a success."""
         return self.path / "asked-to-stop"
 
     def reserve_marks(self) -> None:
-        """Takes the room of both marks beforehand: on a full disk a file can be renamed and none can be made."""
+        """Creates both marks beforehand: on a full disk a file can be renamed but not created."""
         for mark in (self.begun, self.asked_to_stop):
             _reserved(mark).touch(0o600)
 
@@ -128,12 +128,12 @@ class AttemptFolder(NamedTuple):
 
     @property
     def exit(self) -> Path:
-        """How the worker left, written by its gate."""
+        """The worker's exit, written by its gate."""
         return self.path / "exit.slot"
 
     @property
     def closed(self) -> Path:
-        """What its end meant, for whoever has to rebuild the database."""
+        """The attempt's outcome, to restore the database from."""
         return self.path / "closed.json"
 
 
@@ -144,13 +144,13 @@ def _reserved(mark: Path) -> Path:
 def _set(mark: Path) -> None:
     try:
         _reserved(mark).rename(mark)
-    except FileNotFoundError:  # set already, or removed by whoever owns the folder too
+    except FileNotFoundError:  # set already, or removed by the worker
         mark.touch(0o600)
-    sync_folder(mark.parent)  # a power cut must not take it back while it keeps what came of it
+    sync_folder(mark.parent)  # a power cut must not undo the mark but keep its effects
 
 
 def folder_name(number: int, workload: str, label: str) -> str:
-    """Letters, digits and dashes only, whatever the label or an imported run's workload holds."""
+    """Letters, digits and dashes only, for any label and workload."""
     kind, slug = _slug(workload) or "run", _slug(label)
     return f"{number:04d}-{kind}" + (f"-{slug}" if slug and slug != kind else "")
 

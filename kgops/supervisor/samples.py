@@ -1,4 +1,4 @@
-"""What a supervisor measures of its worker by itself: host memory, CPU time and GPU memory of the whole tree."""
+"""Samples host memory, CPU time and GPU memory of a worker's process tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kgops.supervisor import processes
 
-# A module for typing alone would cost every supervisor half a megabyte.
+# Importing `typing` would cost every supervisor half a megabyte.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kgops.gpus.processes import HeldMemory
@@ -22,23 +22,25 @@ _DRIVER = Path("/dev/nvidiactl")
 class Sample:
     at: float
     host_mib: float | None
-    gpu_mib: float | None  # on the GPU where it holds most
-    gpu_way: str | None  # how that was found: by processes, or by the GPU's memory change
+    gpu_mib: float | None  # on the GPU where it uses most
+    gpu_method: str | None  # how it was measured: by processes, or by the GPU's memory change
     cpu_s: float | None
 
 
 class Sampler:
-    """Reads /proc for the tree below the gate, and the GPUs where the run was given one or the machine has any."""
+    """Reads /proc for the tree below the gate, and NVML if the machine has GPUs."""
 
-    def __init__(self, gate_pid: int, *, gpu: str | None, alone: bool, interval_s: float) -> None:
-        """`gpu`: as in its row. `alone`: the queue gives it to no other run beside this one."""
+    def __init__(self, gate_pid: int, *, gpu: str | None, exclusive: bool, interval_s: float) -> None:
+        """`gpu`: as in the run's row. `exclusive`: no other run shares it."""
         self.gate_pid = gate_pid
         self._gpus = None
         if gpu is not None or _DRIVER.exists():
             from kgops.gpus.processes import TreeMemory
 
             self._gpus = _start_gpus(interval_s)
-            self._memory = TreeMemory(gpu.split(",") if gpu and alone else (), processes.born_at(gate_pid))
+            self._memory = TreeMemory(
+                gpu.split(",") if gpu and exclusive else (), processes.born_at(gate_pid)
+            )
 
     def take(self) -> Sample:
         pids = [pid for pid in worker_pids(self.gate_pid) if pid != self.gate_pid]
@@ -47,7 +49,7 @@ class Sampler:
             at=time.time(),
             host_mib=processes.host_memory_mib(pids),
             gpu_mib=held.mib if held else None,
-            gpu_way=held.source if held else None,
+            gpu_method=held.source if held else None,
             cpu_s=processes.cpu_seconds(pids) if pids else None,
         )
 
@@ -62,13 +64,13 @@ class Sampler:
 
 
 def worker_pids(gate_pid: int) -> list[int]:
-    """The gate's tree, and whoever of it was orphaned and came to us as subreaper."""
+    """The gate's tree, and its orphans, which we inherit as subreaper."""
     orphans = [pid for pid in processes.children(os.getpid()) if not processes.is_supervisor(pid)]
     return processes.descendants([gate_pid, *orphans])
 
 
 def _start_gpus(interval_s: float) -> GpuSampler:
-    """In a thread of its own: a driver that takes its time delays neither a stop nor the record."""
+    """Samples in a thread: a slow driver must not delay a stop or the database."""
     from kgops.gpus.sampler import GpuSampler
 
     sampler = GpuSampler(interval_s)

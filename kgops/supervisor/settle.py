@@ -1,4 +1,4 @@
-"""After any crash: every run brought to a true state by whoever looks next. Idempotent, under the locks."""
+"""Recovers all runs after a crash: each gets its true state. Idempotent, under the locks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from storage import runs
 from storage.database import Connection
 from storage.runs import Run
 
-# Troubles of this process. With other rights, or in a second, somebody may settle the run.
-_SAY_NOTHING_OF_THE_RUN = frozenset(
+# Errors of this process: another one, or a retry, may recover the run.
+_TEMPORARY_ERRORS = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOLCK),
         *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR),
@@ -35,47 +35,44 @@ _SAY_NOTHING_OF_THE_RUN = frozenset(
 
 @dataclass(slots=True)
 class Settled:
-    """What had to be done; all empty on a quiet day."""
+    """What was recovered; usually all empty."""
 
-    taken_in: list[int] = field(default_factory=list)
+    restored: list[int] = field(default_factory=list)
     adopted: list[int] = field(default_factory=list)
     restarted: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     started: list[int] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)  # what could not be settled, each with its run
+    troubles: list[str] = field(default_factory=list)  # what could not be recovered, each with its run
 
 
 def settle(home: Home, conn: Connection) -> Settled:
     done = Settled()
     _finish_pending(home, conn, done)
     for run in runs.in_states(conn, runs.UNFINISHED):
-        with _each_by_itself(home, conn, run, done):
+        with _isolate_errors(home, conn, run, done):
             _settle_run(home, conn, run, done)
     done.started = queue.dispatch(home, conn)
     return done
 
 
 @contextmanager
-def _each_by_itself(home: Home, conn: Connection, run: Run, done: Settled) -> Iterator[None]:
-    """One run's broken files are that run's trouble: all others are settled, and commands go on."""
+def _isolate_errors(home: Home, conn: Connection, run: Run, done: Settled) -> Iterator[None]:
+    """Keeps one run's broken files from stopping the recovery of others."""
     try:
         yield
     except (OSError, KgopsError, TypeError, ValueError, KeyError, AttributeError) as error:
-        told = error.message if isinstance(error, KgopsError) else f"{error}"
-        reason = f"cannot be settled: {told:.300}"
+        problem = error.message if isinstance(error, KgopsError) else f"{error}"
+        reason = f"cannot be recovered: {problem:.300}"
         done.troubles.append(f"run {run.id} {reason}")
         if isinstance(error, (OSError, Unavailable)) and reason != run.reason:
-            # What cannot be read now may be readable in a second.
+            # It may be readable in a second.
             runs.set_reason(conn, run.id, run.state, reason)
-        elif (
-            not isinstance(error, Unavailable)
-            and getattr(error, "errno", None) not in _SAY_NOTHING_OF_THE_RUN
-        ):
-            _end_what_is_broken(home, conn, run, told, done)
+        elif not isinstance(error, Unavailable) and getattr(error, "errno", None) not in _TEMPORARY_ERRORS:
+            _end_broken_run(home, conn, run, problem, done)
 
 
-def _end_what_is_broken(home: Home, conn: Connection, run: Run, trouble: str, done: Settled) -> None:
-    """A run whose files say nothing any more has ended, unless one of its processes is still there."""
+def _end_broken_run(home: Home, conn: Connection, run: Run, problem: str, done: Settled) -> None:
+    """Ends a run with unreadable files, unless one of its processes is alive."""
     folder = RunFolder(home.runs / run.folder)
     try:
         tag = Tree(folder, folder.last_attempt()).tag
@@ -83,7 +80,7 @@ def _end_what_is_broken(home: Home, conn: Connection, run: Run, trouble: str, do
         tag = None
     if processes.supervisors(home.path, run.id) or (tag is not None and processes.tagged(tag)):
         return
-    reason = f"its files cannot be used: {trouble:.300}"
+    reason = f"its files cannot be used: {problem:.300}"
     if runs.end(conn, run.id, state="interrupted", reason=reason, exit_code=None, ended_at=time.time()):
         done.ended.append(run.id)
 
@@ -97,21 +94,19 @@ def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
             state="interrupted",
             reason="its folder is gone",
             exit_code=None,
-            ended_at=time.time(),  # when it was found: nobody knows more
+            ended_at=time.time(),  # when it was detected
         )
         done.ended.append(run.id)
         return
-    _open_up(folder)
+    _make_accessible(folder)
     if run.state in runs.WAITING:
-        _commit_what_was_decided(home, conn, run, folder, done)
+        _commit_cancelled(home, conn, run, folder, done)
     elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
         _recover(home, conn, run.id, folder, done)
 
 
-def _commit_what_was_decided(
-    home: Home, conn: Connection, run: Run, folder: RunFolder, done: Settled
-) -> None:
-    """It was stopped while it waited, and the database was full."""
+def _commit_cancelled(home: Home, conn: Connection, run: Run, folder: RunFolder, done: Settled) -> None:
+    """Commits the end of a run that was stopped while queued, when the database was full."""
     if (
         preallocated_record.read_ending(folder.outcome) is None
         or (lock := take_over(home, run.id, folder)) is None
@@ -127,14 +122,14 @@ def _commit_what_was_decided(
         os.close(lock)
 
 
-def _open_up(folder: RunFolder) -> None:
-    """A worker may have closed the folder to its own person."""
+def _make_accessible(folder: RunFolder) -> None:
+    """Restores the user's access to a folder whose permissions a worker removed."""
     if not os.access(folder.path, os.R_OK | os.W_OK | os.X_OK) and folder.path.stat().st_uid == os.geteuid():
         folder.path.chmod(0o700)
 
 
 def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done: Settled) -> None:
-    """A run that is starting or running while its lock is free: its supervisor is dead."""
+    """Recovers an active run whose lock is free: its supervisor is dead."""
     lock = take_over(home, number, folder)
     if lock is None:
         return
@@ -155,7 +150,7 @@ def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done:
             commit_decided(conn, folder, plan, ending, intake)
             done.ended.append(number)
             return
-        # A log with patterns is left to a supervisor: they may take longer than a person waits for a command.
+        # Log patterns are left to a supervisor: they may take longer than a command should.
         can_end_here = dead and not plan.reads_log and not folder.attempt(last).closed.exists()
         if can_end_here and conclude(conn, folder, plan, last, intake).next == "end":
             done.ended.append(number)
@@ -169,25 +164,25 @@ def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done:
 
 
 def _finish_pending(home: Home, conn: Connection, done: Settled) -> None:
-    """What a launch, a resume or a deletion left half done when it was killed."""
-    for left in pending.abandoned(home):
+    """Finishes launches, resumes and deletions that were killed."""
+    for work in pending.abandoned(home):
         try:
-            if left.work == "delete":
-                finish_deletion(home, conn, left.path, left.folder)
-            elif left.work == "resume":
-                _finish_resume(home, conn, left.folder)
-                left.path.unlink(missing_ok=True)
+            if work.work == "delete":
+                finish_deletion(home, conn, work.path, work.folder)
+            elif work.work == "resume":
+                _finish_resume(home, conn, work.folder)
+                work.path.unlink(missing_ok=True)
             else:
-                _finish_launch(home, conn, left.folder, done)
-                left.path.unlink(missing_ok=True)
+                _finish_launch(home, conn, work.folder, done)
+                work.path.unlink(missing_ok=True)
         except (OSError, KgopsError) as error:
-            done.troubles.append(f"{left.path.name} cannot be finished: {error}")
+            done.troubles.append(f"{work.path.name} cannot be finished: {error}")
         finally:
-            os.close(left.lock)
+            os.close(work.lock)
 
 
 def _finish_resume(home: Home, conn: Connection, name: str) -> None:
-    """Killed before the row was reopened, the run stays ended: its environment goes, and its folder says so again."""
+    """A resume killed before the row was reopened: the run stays ended, and its folder is made to say so."""
     run = runs.with_folder(conn, name)
     folder = RunFolder(home.runs / name)
     if run is None or not run.ended or not folder.path.is_dir():
@@ -205,10 +200,10 @@ def _finish_launch(home: Home, conn: Connection, name: str, done: Settled) -> No
     folder = RunFolder(home.runs / name)
     shutil.rmtree(home.runs / f".new-{name}", ignore_errors=True)
     if not folder.path.is_dir():
-        return  # killed before the job was whole: nothing had been accepted
+        return  # killed before the folder was complete: nothing was accepted
     try:
-        number = rebuild.take_in(conn, folder)
+        number = rebuild.restore_run(conn, folder)
     except KgopsError:
-        return  # `kgops doctor --rebuild` names folders that cannot be read
+        return  # `kgops doctor --rebuild` reports unreadable folders
     if number is not None:
-        done.taken_in.append(number)
+        done.restored.append(number)

@@ -1,4 +1,4 @@
-"""Starting a supervisor: a session of its own, nothing of the console's but the lock that proves it lives."""
+"""Starts a supervisor in a new session; it inherits only the lock that proves it is alive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kgops.supervisor.gate import SURVIVED
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.worker_environment import RUN_VARIABLES
 
-# Isolated and without site-packages: half the memory, and nothing on the person's path can replace a module.
+# Isolated and without site-packages: half the memory, and the user's path cannot replace a module.
 ENTRY = "from kgops.supervisor.supervise import main; main()"
 _PREPARE = """
 import os, sys
@@ -38,17 +38,17 @@ os.execv(sys.executable, [sys.executable, "-I", "-S", "-OO", "-c", *sys.argv[1:]
 
 
 def start_supervisor(home: Home, number: int, folder: RunFolder, lock: int) -> None:
-    """Starts the supervisor of run `number`, which from now on holds `lock`; the caller's copy is closed.
+    """Starts the supervisor of run `number`, which inherits `lock`; the caller's copy is closed.
 
-    Unavailable where no process can be made: nothing was started then, and the lock is still the caller's.
+    Unavailable if no process can be created: then the caller keeps the lock.
     """
     os.set_inheritable(lock, True)
     try:
         _spawn(home, number, folder, lock)
     except OSError as error:
         raise Unavailable(
-            f"cannot start a process to supervise run {number}: {error.strerror}",
-            "see how many processes you may have: ulimit -u, and the limits of the container",
+            f"cannot start a supervisor for run {number}: {error.strerror}",
+            "check the limits on processes: `ulimit -u`, and those of the container",
         ) from error
     os.close(lock)
 
@@ -58,7 +58,7 @@ def _spawn(home: Home, number: int, folder: RunFolder, lock: int) -> None:
     try:
         prelude = f"import sys; sys.path[:0] = {_import_path()!r}; "
         arguments = [prelude + ENTRY, str(home.path), str(number), str(lock)]
-        first = os.posix_spawn(
+        pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", "-c", _PREPARE, *arguments],
             _environment(home, number),
@@ -72,19 +72,19 @@ def _spawn(home: Home, number: int, folder: RunFolder, lock: int) -> None:
     finally:
         os.close(log)
     try:
-        _, status = os.waitpid(first, 0)
-    except ChildProcessError:  # whoever started us ignores its children's ends: nothing can be known
+        _, status = os.waitpid(pid, 0)
+    except ChildProcessError:  # our parent set SIGCHLD to be ignored: the exit is unknown
         return
     code = os.waitstatus_to_exitcode(status)
     if code != 0:
-        known = 0 < code < 128
+        is_errno = 0 < code < 128
         raise OSError(
-            code if known else errno.ECHILD, os.strerror(code) if known else f"it ended with {code}"
+            code if is_errno else errno.ECHILD, os.strerror(code) if is_errno else f"it ended with {code}"
         )
 
 
 def _open_log(folder: RunFolder) -> int:
-    """To append to; what stands in its place is moved aside."""
+    """Opens the log to append; moves aside anything at its path that is not a file."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     try:
         return open_regular(folder.supervisor_log, flags)
@@ -94,7 +94,7 @@ def _open_log(folder: RunFolder) -> int:
 
 
 def _environment(home: Home, number: int) -> dict[str, str]:
-    """Little of the console's: the worker gets its own from the run's folder."""
+    """A minimal environment; the worker gets its own from the run's folder."""
     names = {"PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH"}
     kept = {
         name: value
@@ -105,7 +105,7 @@ def _environment(home: Home, number: int) -> dict[str, str]:
 
 
 def _import_path() -> list[str]:
-    """Where kgops itself lies, and beside which folder the NVML binding lies."""
+    """Import paths of kgops and of the NVML binding."""
     import kgops
 
     own = str(Path(kgops.__file__).parent.parent)

@@ -1,4 +1,4 @@
-"""Asking a run to stop: a slot in its folder, which needs no database, no room on the disk and no living process."""
+"""Requests a run's stop by a slot in its folder, without the database, disk space or a live process."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Stop:
 
 
 def request_stop(folder: RunFolder, grace_s: float) -> None:
-    """Asks; whoever supervises the run sees it within a tick. Asking again changes the grace."""
+    """Requests a stop; the supervisor sees it within a tick. A second request changes the grace."""
     preallocated_record.fill(folder.stop, {"grace_s": grace_s, "at": time.time()})
 
 
 def read_stop(folder: RunFolder) -> Stop | None:
-    """None where nobody asked."""
-    table = preallocated_record.look(folder.stop)
+    """The stop request; None if there is none."""
+    table = preallocated_record.read(folder.stop)
     if table is None:
         return None
     try:
         stop = Stop(float(table["grace_s"]), float(table["at"]))
     except (TypeError, KeyError, ValueError):
-        return Stop(0.0, time.time())  # a whole slot: somebody did ask
+        return Stop(0.0, time.time())  # a written slot: a stop was requested
     return stop if math.isfinite(stop.grace_s) else Stop(0.0, stop.at)

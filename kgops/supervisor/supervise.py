@@ -1,7 +1,7 @@
-"""The supervisor: one small process per run that brings it to its one true end, whatever state it finds it in.
+"""The supervisor: one small process per run, which starts, watches and ends its attempts.
 
-It does not die with its console, its worker does not die with it, and all it knows it can find again on
-disk: killed at any moment, its successor continues where it was.
+It survives its console, and its worker survives it. All its state is on disk: if it is killed, the next
+supervisor continues.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from kgops.jobs.files import read_table
 from kgops.settings import Home
 from kgops.supervisor import gate, locks, preallocated_record
 from kgops.supervisor.attempt_end import (
-    Seen,
+    Observations,
     commit_decided,
     conclude,
+    count_lost_and_oom,
     end_without_attempt,
-    lost_and_stepped_down,
 )
 from kgops.supervisor.attempt_start import Beginning, full_path_of_home
-from kgops.supervisor.durable_writes import Record, say
+from kgops.supervisor.durable_writes import Record, log
 from kgops.supervisor.plan_file import Plan, read_private, recorded_plan, write_as_given
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
@@ -33,47 +33,45 @@ from kgops.supervisor.watch import LEFTOVERS_GRACE_S, Watch, reap
 from storage import attempts, reports, runs
 from storage.database import Connection
 
-_TRIES = (
-    60  # of what the disk refuses, one a second; after that the next command of a person says what is wrong
-)
+_DISK_RETRIES = 60  # after disk errors, one a second; then the user's next command reports the error
 
 
 def main() -> None:
     """`argv`: the home, the run's number, and the open file that holds its supervisor lock."""
-    spelled, number, lock = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    # All paths of ours are below the folder we stand in: the home may be moved while we work.
-    os.chdir(spelled)
+    home_as_given, number, lock = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    # Paths are relative to the home, our working folder: the home may be moved meanwhile.
+    os.chdir(home_as_given)
     home = Home(Path())
     os.umask(0o077)
     os.set_inheritable(lock, False)
     for ignored in (*gate.SURVIVED, signal.SIGPIPE):
-        # A console's hang-up is not ours. At a shutdown the worker gets its own SIGTERM, and somebody
-        # has to be there to write down what came of it.
+        # The supervisor must survive its console, and a shutdown's SIGTERM long enough to record the worker's
+        # exit.
         signal.signal(ignored, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # spawn.py held them back until here
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # spawn.py blocked them
     record = Record(home.database)
-    run = record.insist(lambda conn: runs.get(conn, number))
+    run = record.retry_until_written(lambda conn: runs.get(conn, number))
     if run is not None and not run.ended:
         folder = RunFolder(home.runs / run.folder)
-        plan = record.insist(lambda conn: recorded_plan(conn, folder, number))
+        plan = record.retry_until_written(lambda conn: recorded_plan(conn, folder, number))
         record.fill_from(folder, plan)
-        if not _bring_to_its_end(Supervisor(record, folder, plan, run.gpu, spelled)):
+        if not _run_to_end(Supervisor(record, folder, plan, run.gpu, home_as_given)):
             sys.exit(1)
-    from kgops.supervisor import queue  # only now: what idles for days should be small
+    from kgops.supervisor import queue  # imported late: an idle supervisor should be small
 
-    record.insist(lambda conn: queue.dispatch(Home(full_path_of_home(spelled)), conn))
+    record.retry_until_written(lambda conn: queue.dispatch(Home(full_path_of_home(home_as_given)), conn))
 
 
-def _bring_to_its_end(supervisor: Supervisor) -> bool:
-    """What a disk refuses now it may allow in a second. All that is known is on disk, so it may begin again."""
-    for _ in range(_TRIES):
+def _run_to_end(supervisor: Supervisor) -> bool:
+    """Runs the supervisor; after a disk error starts over, since all its state is on disk."""
+    for _ in range(_DISK_RETRIES):
         try:
-            supervisor.bring_to_its_end()
+            supervisor.run_to_end()
             return True
         except OSError as error:
-            say(f"will try again: {error}")
+            log(f"will try again: {error}")
             time.sleep(1.0)
-            supervisor.start_again()
+            supervisor.reload()
     return False
 
 
@@ -85,62 +83,62 @@ class Supervisor:
         self._folder = folder
         self._plan = plan
         self._gpu = gpu
-        self._spelled_home = spelled_home  # as its person writes it
+        self._spelled_home = spelled_home  # as the user wrote it
 
-    def start_again(self) -> None:
-        """What a transaction that failed would have moved has not moved."""
-        self._record.insist(lambda conn: self._record.intake.start_again_from_the_record())
+    def reload(self) -> None:
+        """Reloads the intake's state after an error."""
+        self._record.retry_until_written(lambda conn: self._record.intake.reload_state())
 
-    def bring_to_its_end(self) -> None:
+    def run_to_end(self) -> None:
         ending = preallocated_record.read_ending(self._folder.outcome)
-        if ending is not None:  # decided, but a supervisor died before the database knew
+        if ending is not None:  # decided, but a supervisor died before the commit
             decided = ending
-            self._record.insist(
+            self._record.retry_until_written(
                 lambda conn: commit_decided(conn, self._folder, self._plan, decided, self._record.intake)
             )
             return
         number = self._folder.last_attempt()
         again = True
         if number and not self._is_closed(number):
-            again = self._take_over(number)
+            again = self._adopt(number)
         while again:
             if read_stop(self._folder) is not None:
                 self._end("cancelled", "stopped before it started")
                 return
-            again = self._one_attempt(self._folder.last_attempt() + 1)
+            again = self._run_attempt(self._folder.last_attempt() + 1)
 
-    def _take_over(self, number: int) -> bool:
-        """Continues with an attempt that a supervisor before us began; True if another one should follow."""
+    def _adopt(self, number: int) -> bool:
+        """Continues an earlier supervisor's attempt; True if another attempt should follow."""
         tree = Tree(self._folder, number)
         attempt = self._folder.attempt(number)
         if not _has_begun(tree):
-            # None of the worker's code has run, and none will: its gate saw the supervisor die.
+            # The worker's code has not run and will not: its gate saw the supervisor die.
             attempt.path.rename(attempt.path.with_name(f"{number}-never-begun-{time.time_ns()}"))
             return True
         identity = tree.gate()
-        if (
-            identity is None
-        ):  # its file is damaged, or this is a copy of the home: nobody of it can be watched
+        if identity is None:  # damaged file, or a copy of the home: no process can be watched
             tree.end(grace_s=LEFTOVERS_GRACE_S, reap=reap)
-            return self._conclude(number, Seen())
+            return self._conclude(number, Observations())
         self._record_beginning(number, identity)
         if tree.is_alive():
-            self._record.insist(lambda conn: attempts.adopt(conn, self._plan.number, number, os.getpid()))
+            self._record.retry_until_written(
+                lambda conn: attempts.adopt(conn, self._plan.number, number, os.getpid())
+            )
         return self._watch_and_conclude(number, identity)
 
-    def _one_attempt(self, number: int) -> bool:
-        """A new worker, from before its birth to after its end; True if another one should follow."""
+    def _run_attempt(self, number: int) -> bool:
+        """Runs one attempt from start to end; True if another one should follow."""
         private = read_private(self._folder)
         if private is None:
-            self._end("failed", "private.json, which holds the worker's environment, is gone")
+            self._end("failed", "private.json, which holds the worker's environment, is missing")
             return False
-        self._record.insist(lambda conn: write_as_given(conn, self._folder, self._plan))
-        settings = self._plan.settings(lost_and_stepped_down(self._record.conn, self._plan.number)[1])
+        self._record.retry_until_written(lambda conn: write_as_given(conn, self._folder, self._plan))
+        settings = self._plan.settings(count_lost_and_oom(self._record.conn, self._plan.number)[1])
         beginning = Beginning(
             self._folder, self._plan, private, self._gpu, number, settings, self._spelled_home
         )
         try:
-            identity, opener = beginning.begin(self._waits)
+            identity, opener = beginning.begin(self._report_wait)
         except OSError as error:
             if read_stop(self._folder) is not None:
                 self._end("cancelled", "stopped before it started")
@@ -151,47 +149,53 @@ class Supervisor:
             self._record_beginning(number, identity)
             os.write(opener, gate.OPENED)
         except BrokenPipeError:
-            pass  # the gate has ended: the watch will see it
+            pass  # the gate ended: the watch detects it
         finally:
-            os.close(opener)  # a gate that was not opened goes away
+            os.close(opener)  # a gate that was not opened exits
         return self._watch_and_conclude(number, identity)
 
-    def _waits(self, why: str) -> bool:
-        """Says why there is no worker yet; False once somebody asked for a stop."""
-        self._record.insist(lambda conn: runs.set_state(conn, self._plan.number, "starting", why))
+    def _report_wait(self, why: str) -> bool:
+        """Records why there is no worker yet; False once a stop is requested."""
+        self._record.retry_until_written(
+            lambda conn: runs.set_state(conn, self._plan.number, "starting", why)
+        )
         return read_stop(self._folder) is None
 
     def _watch_and_conclude(self, number: int, gate_identity: Identity) -> bool:
         watch = Watch(self._record, self._folder, self._plan, self._gpu, number)
-        return self._conclude(number, watch.until_all_have_left(gate_identity))
+        return self._conclude(number, watch.until_tree_ended(gate_identity))
 
-    def _conclude(self, number: int, seen: Seen) -> bool:
-        """The end of an attempt; True if another one should follow."""
-        verdict = self._record.insist(
-            lambda conn: conclude(conn, self._folder, self._plan, number, self._record.intake, seen)
+    def _conclude(self, number: int, observed: Observations) -> bool:
+        """Ends an attempt; True if another one should follow."""
+        verdict = self._record.retry_until_written(
+            lambda conn: conclude(conn, self._folder, self._plan, number, self._record.intake, observed)
         )
         if verdict.next == "end":
             return False
-        self._record.insist(
-            lambda conn: self._go_on(conn, number, verdict.next, verdict.outcome, verdict.reason)
+        self._record.retry_until_written(
+            lambda conn: self._record_next_attempt(
+                conn, number, verdict.next, verdict.outcome, verdict.reason
+            )
         )
         return True
 
-    def _go_on(self, conn: Connection, number: int, how: str, outcome: str, reason: str | None) -> None:
-        """Another attempt follows, and never silently."""
+    def _record_next_attempt(
+        self, conn: Connection, number: int, kind: str, outcome: str, reason: str | None
+    ) -> None:
+        """Records the reason and settings of the next attempt."""
         body: dict[str, object] = {"after": outcome, "reason": reason}
-        if how == "step_down":
-            steps = lost_and_stepped_down(conn, self._plan.number)[1]
-            body["settings"] = self._plan.settings(steps)
-            if 0 < steps <= len(self._plan.fallbacks):
-                body["fallback"] = self._plan.fallbacks[steps - 1]
-        reports.add_event(conn, self._plan.number, number, time.time(), how, body)
+        if kind == "step_down":
+            oom_count = count_lost_and_oom(conn, self._plan.number)[1]
+            body["settings"] = self._plan.settings(oom_count)
+            if 0 < oom_count <= len(self._plan.fallbacks):
+                body["fallback"] = self._plan.fallbacks[oom_count - 1]
+        reports.add_event(conn, self._plan.number, number, time.time(), kind, body)
         runs.set_state(conn, self._plan.number, "starting", reason)
 
     def _record_beginning(self, number: int, identity: Identity) -> None:
-        noted = read_table(self._folder.attempt(number).identity)
-        settings, began = noted.get("settings"), noted.get("at")
-        self._record.insist(
+        table = read_table(self._folder.attempt(number).identity)
+        settings, started_at = table.get("settings"), table.get("at")
+        self._record.retry_until_written(
             lambda conn: attempts.begin(
                 conn,
                 self._plan.number,
@@ -202,7 +206,7 @@ class Supervisor:
                 worker_pid=identity.pid,
                 worker_started=identity.started,
                 supervisor_pid=os.getpid(),
-                started_at=began if isinstance(began, float) else time.time(),
+                started_at=started_at if isinstance(started_at, float) else time.time(),
             )
         )
 
@@ -213,13 +217,13 @@ class Supervisor:
         )
 
     def _end(self, state: str, reason: str) -> None:
-        self._record.insist(
+        self._record.retry_until_written(
             lambda conn: end_without_attempt(conn, self._folder, self._plan.number, state, reason)
         )
 
 
 def _has_begun(tree: Tree) -> bool:
-    """Whether the worker's own code may have run; waits for a gate that is just making up its mind."""
+    """Whether the worker's code may have run; waits for a gate that is about to start it."""
     begun = tree.folder.attempt(tree.number).begun
     while not begun.exists():
         lock = locks.take(tree.folder.worker_lock)

@@ -1,4 +1,4 @@
-"""A cheap look for commands that only read: is there anything to settle? Most days there is not."""
+"""Checks cheaply whether any run needs recovery, for commands that only read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.database import Connection
 
 
 def needs_settling(home: Home, conn: Connection) -> bool:
-    """Something is half made, waits for its turn, or is unfinished without a supervisor."""
+    """Whether a run is half created, queued, or unfinished without a supervisor."""
     if pending.is_anything(home):
         return True
     return any(
@@ -22,5 +22,5 @@ def needs_settling(home: Home, conn: Connection) -> bool:
 def _is_supervised(folder: RunFolder) -> bool:
     try:
         return locks.is_held(folder.supervisor_lock)
-    except OSError:  # settling says what is wrong with it
+    except OSError:  # the recovery reports it
         return False

@@ -1,4 +1,4 @@
-"""Watching one attempt: stops are passed on, memory is sampled, what the worker reports is taken in."""
+"""Watches one attempt: forwards stop requests, samples memory and records the worker's reports."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from kgops.supervisor import log_trim, processes
-from kgops.supervisor.attempt_end import Seen
-from kgops.supervisor.durable_writes import Record, say
+from kgops.supervisor.attempt_end import Observations
+from kgops.supervisor.durable_writes import Record, log
 from kgops.supervisor.plan_file import Plan
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
@@ -23,18 +23,18 @@ from storage.errors import StorageError
 from storage.series import Point
 
 TICK_S = 0.5  # at 0.25 an idle supervisor took 0.23 % of a core; a stop is seen within this time
-# To give back the memory of a killed process takes the kernel a second for some ten GB.
-KILLED_LATELY_S = 10.0
+# The kernel frees some ten GB a second of a killed process.
+KILLED_RECENTLY_S = 10.0
 COMMIT_EVERY_S = 0.5
-CHUNKS_AT_ONCE = 16  # MiB taken in by one commit: a talkative worker is not shown late, nor a stop
-INTAKE_AT_MOST_S = 0.5  # of that, and a chunk more: a person's patterns may be slow
+MAX_CHUNKS_PER_COMMIT = 16  # MiB per commit: a worker's many reports must not delay its display or a stop
+MAX_INTAKE_S = 0.5  # plus one chunk: log patterns may be slow
 SAMPLE_EVERY_S = 2.0
 SAMPLES_WRITTEN_EVERY_S = 6.0
-LEFTOVERS_GRACE_S = 5.0  # for what a worker left running when it ended
+LEFTOVERS_GRACE_S = 5.0  # for processes that outlive the worker
 
 
 class Watch:
-    """From an attempt's beginning, or its adoption, until nobody of its tree is left."""
+    """Watches an attempt from its start or adoption until no process of its tree is left."""
 
     def __init__(self, record: Record, folder: RunFolder, plan: Plan, gpu: str | None, number: int) -> None:
         self._record, self._folder, self._plan, self._gpu = record, folder, plan, gpu
@@ -45,34 +45,34 @@ class Watch:
         self._kill_at: float | None = None
         self._grace_s: float | None = None
         self._orphan_killed = False
-        self._gpu_way: str | None = None
-        self._intake_is_ahead = False  # of what is in the database, since a transaction failed
+        self._gpu_method: str | None = None
+        self._must_reload = False  # the intake's state, since a transaction failed
 
-    def until_all_have_left(self, gate: Identity) -> Seen:
-        """What only whoever watched can know of the end."""
+    def until_tree_ended(self, gate: Identity) -> Observations:
+        """Watches until the tree has ended, and returns the observations."""
         kills = KernelKills(gate.pid)
-        gate_signal = self._until_gate_has_left(gate, kills)
+        gate_signal = self._until_gate_ended(gate, kills)
         stop_sent = self._kill_at is not None
         self._tree.end(grace_s=0 if stop_sent else LEFTOVERS_GRACE_S, reap=reap)
-        if self._intake_is_ahead:
-            self._record.insist(lambda conn: self._record.intake.start_again_from_the_record())
-        return Seen(
+        if self._must_reload:
+            self._record.retry_until_written(lambda conn: self._record.intake.reload_state())
+        return Observations(
             gate_signal=gate_signal,
-            kernel_oom_kill=kills.just_now(),
+            kernel_oom_kill=kills.killed_recently(),
             orphan_killed=self._orphan_killed,
             stop_sent=stop_sent,
         )
 
-    def _until_gate_has_left(self, gate: Identity, kills: KernelKills) -> int | None:
-        """The signal that ended it, where that can be known."""
+    def _until_gate_ended(self, gate: Identity, kills: KernelKills) -> int | None:
+        """Watches until the gate has ended; the signal that ended it, if known."""
         try:
             pidfd = os.pidfd_open(gate.pid)
         except ProcessLookupError:
             return None
-        alone = self._plan.exclusive or self._plan.reserved_mib is None
-        sampler = Sampler(gate.pid, gpu=self._gpu, alone=alone, interval_s=SAMPLE_EVERY_S)
+        exclusive = self._plan.exclusive or self._plan.reserved_mib is None
+        sampler = Sampler(gate.pid, gpu=self._gpu, exclusive=exclusive, interval_s=SAMPLE_EVERY_S)
         try:
-            # Only now that the descriptor pins the process does its identity say anything.
+            # Check the identity only now that the pidfd pins the process.
             if gate.is_alive():
                 self._watch(pidfd, sampler, kills)
             return _signal_of_child(gate.pid)
@@ -83,67 +83,67 @@ class Watch:
     def _watch(self, pidfd: int, sampler: Sampler, kills: KernelKills) -> None:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
-        while not poll.poll(TICK_S * 1000) or (self._kill_at is not None and self._somebody_is_left()):
+        while not poll.poll(TICK_S * 1000) or (self._kill_at is not None and self._has_members()):
             try:
                 self._tick(sampler, kills)
             except OSError as error:
-                # A file of the run that cannot be read, or no descriptor left: its worker goes on, and so do we.
-                say(f"will try again: {error}")
+                # An unreadable file of the run, or no descriptor left: the worker goes on, and so do we.
+                log(f"will try again: {error}")
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
-                return  # the end of the tree is next
+                return  # the caller kills the tree
 
     def _tick(self, sampler: Sampler, kills: KernelKills) -> None:
         now = time.monotonic()
         stop = read_stop(self._folder)
         if stop is not None and stop.grace_s != self._grace_s:
-            # Another grace counts from now; the same one again does not put off the end.
+            # A new grace counts from now; the old one again does not postpone the end.
             is_first = self._kill_at is None
             self._kill_at, self._grace_s = now + stop.grace_s, stop.grace_s
             if is_first:
                 self._ask_to_stop()
         if now >= self._next_sample:
             self._next_sample = now + SAMPLE_EVERY_S
-            kills.look()
-            if self._plan.on != "slurm":  # who stands here for a worker elsewhere is not what is measured
+            kills.update()
+            if self._plan.on != "slurm":  # the local process only follows the Slurm job
                 self._samples.append(sampler.take())
             self._orphan_killed |= _reap_orphans(leave=sampler.gate_pid)
             log_trim.keep_newest(self._folder.log, self._plan.log_mib)
         if now >= self._next_commit and (self._record.intake.has_news() or now >= self._next_write):
             self._next_commit, self._next_write = now + COMMIT_EVERY_S, now + SAMPLES_WRITTEN_EVERY_S
-            if self._take_in(self._samples):
+            if self._write_reports(self._samples):
                 self._samples = []
 
     def _ask_to_stop(self) -> None:
-        # The mark comes first: an exit after it is an answer to us, not a success of its own.
+        # The mark comes first: an exit after it answers the stop and is not a success.
         try:
             self._folder.attempt(self._number).mark_asked_to_stop()
         except OSError as error:
-            say(f"cannot mark that a stop was sent: {error}")
-        self._tree.ask_to_stop(everybody=self._plan.is_command)
+            log(f"cannot mark that a stop was sent: {error}")
+        self._tree.ask_to_stop(whole_tree=self._plan.is_command)
 
-    def _somebody_is_left(self) -> bool:
-        """During a stop the worker has left; whoever it started has the rest of the grace too."""
+    def _has_members(self) -> bool:
+        """Whether processes outlive the worker during a stop: they get the rest of the grace."""
         if not self._tree.members():
             return False
         time.sleep(TICK_S)
         return True
 
-    def _take_in(self, samples: list[Sample]) -> bool:
-        """What the worker reported, and our samples with it; False if it has to be tried again."""
+    def _write_reports(self, samples: list[Sample]) -> bool:
+        """Records the worker's reports and our samples; False if it has to be retried."""
         record = self._record
         try:
-            if self._intake_is_ahead:
+            if self._must_reload:
                 with explained(None):
-                    record.intake.start_again_from_the_record()
-                self._intake_is_ahead = False
+                    record.intake.reload_state()
+                self._must_reload = False
             with transaction(record.conn):
-                own = _curve(samples)
-                until = time.monotonic() + INTAKE_AT_MOST_S
-                for _ in range(CHUNKS_AT_ONCE):
-                    if not record.intake.take(self._number, own) or time.monotonic() > until:
+                points = _curve(samples)
+                deadline = time.monotonic() + MAX_INTAKE_S
+                for _ in range(MAX_CHUNKS_PER_COMMIT):
+                    if not record.intake.take(self._number, points) or time.monotonic() > deadline:
                         break
-                    own = []
-                self._note_way(samples)
+                    points = []
+                self._note_gpu_method(samples)
                 if samples:
                     attempts.note_peaks(
                         record.conn,
@@ -154,37 +154,37 @@ class Watch:
                         cpu_s=samples[-1].cpu_s,
                     )
         except (StorageError, OSError) as error:
-            # What was taken in by this transaction has not moved, whatever the intake remembers. Nothing here may wait
-            # for the database: a stop has to be seen.
-            self._intake_is_ahead = True
+            # The transaction was rolled back, so the intake must reload its state. Nothing here may wait for the
+            # database: a stop has to be seen.
+            self._must_reload = True
             if isinstance(error, OSError):
                 raise
-            record.has_failed(error)
+            record.note_failure(error)
             return False
-        self._gpu_way = next((s.gpu_way for s in reversed(samples) if s.gpu_way), self._gpu_way)
+        self._gpu_method = next((s.gpu_method for s in reversed(samples) if s.gpu_method), self._gpu_method)
         return True
 
-    def _note_way(self, samples: list[Sample]) -> None:
-        """How GPU memory was found is part of the metric: the record says it whenever it changes."""
-        way = self._gpu_way
+    def _note_gpu_method(self, samples: list[Sample]) -> None:
+        """Records the method of measuring GPU memory whenever it changes."""
+        method = self._gpu_method
         for sample in samples:
-            if sample.gpu_way is not None and sample.gpu_way != way:
-                way = sample.gpu_way
+            if sample.gpu_method is not None and sample.gpu_method != method:
+                method = sample.gpu_method
                 reports.add_event(
                     self._record.conn,
                     self._plan.number,
                     self._number,
                     sample.at,
                     reports.GPU_MEMORY_BY,
-                    {"way": way},
+                    {"way": method},
                 )
 
 
 class KernelKills:
-    """Whether the kernel has killed for memory while we watched; a kill hours ago says nothing of this end.
+    """Detects recent OOM kills by the kernel; older kills do not explain this end.
 
-    The counter of the worker's control group tells of us. That of the machine tells of anybody: it counts where the
-    worker is in no group that counts, or may have moved to another.
+    The counter of the worker's control group counts this run's kills. The machine's counter counts all: it is used
+    if the worker has no counting group, or may have moved to another.
     """
 
     def __init__(self, gate_pid: int) -> None:
@@ -193,17 +193,17 @@ class KernelKills:
         self._machine = _Counter(processes.MACHINE_OOM_KILLS)
         self._worker_stays = False
 
-    def look(self) -> None:
-        self._group.look()
-        self._machine.look()
+    def update(self) -> None:
+        self._group.update()
+        self._machine.update()
         groups = [processes.groups_of(pid) for pid in processes.children(self._gate_pid)]
         if any(groups):
             self._worker_stays = set(groups) == {processes.groups_of(self._gate_pid)}
 
-    def just_now(self) -> bool:
-        self.look()
-        elsewhere = self._group.exists and self._worker_stays
-        return self._group.rose_just_now() or (self._machine.rose_just_now() and not elsewhere)
+    def killed_recently(self) -> bool:
+        self.update()
+        group_is_reliable = self._group.exists and self._worker_stays
+        return self._group.rose_recently() or (self._machine.rose_recently() and not group_is_reliable)
 
 
 class _Counter:
@@ -216,18 +216,18 @@ class _Counter:
     def exists(self) -> bool:
         return self._counted is not None
 
-    def look(self) -> None:
+    def update(self) -> None:
         counted = processes.oom_kills(self._file)
         if counted is not None and self._counted is not None and counted > self._counted:
             self._rose_at = time.monotonic()
         self._counted = counted
 
-    def rose_just_now(self) -> bool:
-        return self._rose_at is not None and time.monotonic() - self._rose_at < KILLED_LATELY_S
+    def rose_recently(self) -> bool:
+        return self._rose_at is not None and time.monotonic() - self._rose_at < KILLED_RECENTLY_S
 
 
 def reap() -> None:
-    """Takes the exits of all children that have ended."""
+    """Waits for all ended children."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -236,7 +236,7 @@ def reap() -> None:
 
 
 def _reap_orphans(leave: int) -> bool:
-    """The same, but for the gate: how it ended is still wanted. Whether somebody sent one of them SIGKILL."""
+    """Waits for all ended children but the gate; whether SIGKILL ended one of them."""
     killed = False
     for pid in processes.children(os.getpid()):
         if pid != leave:

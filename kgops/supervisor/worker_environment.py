@@ -1,4 +1,4 @@
-"""What a worker is started with: its command with this attempt's settings, and its environment."""
+"""Builds a worker's command and environment for one attempt."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kgops.supervisor import processes
 from kgops.supervisor.plan_file import Plan, Private
 from kgops.supervisor.run_folder import RunFolder
 
-# Who stands here for a worker that is elsewhere.
-_STAND_INS = {"slurm": "kgops.slurm.follow"}
-# What belongs to one run and must not reach another that is started inside it.
+# Modules that follow a worker on a cluster.
+_CLUSTER_FOLLOWERS = {"slurm": "kgops.slurm.follow"}
+# Variables of one run, removed for a run started inside it.
 RUN_VARIABLES = frozenset(
     {
         *("KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_EVENTS", "KGOPS_ATTEMPT", "KGOPS_SETTINGS"),
@@ -51,7 +51,7 @@ def worker_environment(
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpu
     if plan.module is not None:
-        # -P: the folder a person stands in must not give Python its modules.
-        module = _STAND_INS.get(plan.on or "", plan.module)
+        # -P: Python must not import modules from the working folder.
+        module = _CLUSTER_FOLLOWERS.get(plan.on or "", plan.module)
         return [sys.executable, "-P", "-m", module, str(folder.job)], environment
     return fill_in(private.command, settings), environment

@@ -1,4 +1,4 @@
-"""What a worker reports beyond metrics, as the rows it becomes; a report with a wrong part becomes none."""
+"""Converts a worker's attribution and measurement events to database rows; drops malformed ones."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from kgops.jobs.events import is_metric
 from storage.influences import Influence, TestTriple
 from storage.measurements import Measurement
 
-_MOST_FOUND = 1000  # of one test triple: the files of the run have the rest
+_MAX_INFLUENCES = 1000  # influences of one test triple; the run's files have the rest
 
 
 def test_triple_from(fields: dict[str, Any]) -> TestTriple | None:
-    test, triple = _whole(fields["test"]), fields["triple"]
-    if test is None or not _texts(triple, 3):
+    test, triple = _int_or_none(fields["test"]), fields["triple"]
+    if test is None or not _are_texts(triple, 3):
         return None
     head, relation, tail = triple
-    found = [_influence(test, row) for row in (fields.get("influences") or [])[:_MOST_FOUND]]
+    found = [_influence(test, row) for row in (fields.get("influences") or [])[:_MAX_INFLUENCES]]
     if None in found:
         return None
     names = (fields.get("names") or {}).items()
@@ -25,7 +25,7 @@ def test_triple_from(fields: dict[str, Any]) -> TestTriple | None:
         head,
         relation,
         tail,
-        candidates=_whole(fields.get("candidates")),
+        candidates=_int_or_none(fields.get("candidates")),
         trouble=fields.get("trouble"),
         found=tuple(one for one in found if one is not None),
         names={label: name for label, name in names if isinstance(name, str)},
@@ -35,7 +35,7 @@ def test_triple_from(fields: dict[str, Any]) -> TestTriple | None:
 def measured_from(
     fields: dict[str, Any], at: float, run: int, command: str, fingerprint: dict[str, Any]
 ) -> Measurement | None:
-    n = _whole(fields["n"])
+    n = _int_or_none(fields["n"])
     if n is None:
         return None
     spread = {name: fields.get(name) for name in ("against", "low", "high")}
@@ -54,18 +54,18 @@ def measured_from(
 
 
 def _influence(test: int, row: Any) -> Influence | None:
-    if not isinstance(row, list) or len(row) != 5 or not _texts(row[1:4], 3):
+    if not isinstance(row, list) or len(row) != 5 or not _are_texts(row[1:4], 3):
         return None
     rank, score = row[0], row[4]
-    if not is_metric(rank) or not is_metric(score) or not _whole(abs(rank)):
+    if not is_metric(rank) or not is_metric(score) or not _int_or_none(abs(rank)):
         return None
     return Influence(test, int(rank), row[1], row[2], row[3], float(score))
 
 
-def _whole(value: float | None) -> int | None:
-    """None also where a column could not hold it."""
+def _int_or_none(value: float | None) -> int | None:
+    """None also if too large for a column."""
     return None if value is None or not 0 <= value < 1 << 53 else int(value)
 
 
-def _texts(value: Any, count: int) -> bool:
+def _are_texts(value: Any, count: int) -> bool:
     return isinstance(value, list) and len(value) == count and all(isinstance(one, str) for one in value)

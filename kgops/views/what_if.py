@@ -25,8 +25,8 @@ from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 from kgops.settings import Home, make_home
-from kgops.supervisor.plan_job import COUNTED_BEFORE_A_START, Planned, refuse_what_cannot_fit
-from kgops.supervisor.plan_per_gpu import Placed, plan_for, plan_here
+from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
+from kgops.supervisor.plan_per_gpu import Placement, plan_for, plan_here
 from kgops.views.drafts import (
     BUNDLED,
     DRAFT_OPTIONS,
@@ -117,7 +117,7 @@ class Answer:
 
     draft: Draft
     requested: Job | None = None
-    placed: Placed | None = None
+    placed: Placement | None = None
     planned: Planned | None = None
     options: Mapping[str, Option] | None = None
     refusal: WontFit | None = None
@@ -213,7 +213,7 @@ class WhatIf:
             return
         if counts_of(data, remembered if remembered.exists() else None, most_bytes=_COUNTED_HERE) is None:
             make_home(self._home)  # else they would be counted at every key press
-            command = [sys.executable, "-P", "-c", _COUNT, str(remembered), str(COUNTED_BEFORE_A_START)]
+            command = [sys.executable, "-P", "-c", _COUNT, str(remembered), str(MAX_TRIPLE_BYTES)]
             devnull = subprocess.DEVNULL
             with subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=devnull, stderr=devnull, text=True

@@ -117,7 +117,7 @@ def test_exit_code_says_how_the_run_ended(
         (["rnu"], "did you mean 'run'?"),
         (["run", "exce", "--", "true"], "did you mean 'exec'?"),
         (["run", "missing.toml"], "cannot read the job file missing.toml"),
-        (["run", "exec", "--", "no-such-program-here"], "there is no program 'no-such-program-here'"),
+        (["run", "exec", "--", "no-such-program-here"], "program 'no-such-program-here' not found"),
         (["run", "exec", "--cwd", "/no/such/folder", "--", "true"], "does not exist"),
         (["run", "exec", "--gpu", "7", "--", "true"], "gpu"),
         (["run", "exec", "--on-oom", "batch=64", "--", "true"], "the command has no {batch} to replace"),

@@ -168,7 +168,7 @@ class Judge:
 
     def _is_said_to_lack(self) -> bool:
         """A deletion that came to a file it could not remove, and says so."""
-        return self.command.name == "delete" and "what could be removed of it is gone" in self.answer.err
+        return self.command.name == "delete" and "its other files are deleted" in self.answer.err
 
     def _as_told(self) -> None:
         """What the command said, and what it did."""

@@ -283,28 +283,28 @@ def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path:
     one = good["runs"][0]
     cases: dict[str, Any] = {
         "not JSON at line 1": '{"kgops_export": 1, "runs": [',
-        "no export of kgops": {"hello": 1},
+        "not a kgops export": {"hello": 1},
         "its format is 9": {**good, "kgops_export": 9},
-        "runs is no list": {**good, "runs": None},
-        "runs[0].run.label is no text: 5": with_run(good, label=5),
+        "runs is not a list": {**good, "runs": None},
+        "runs[0].run.label is not text: 5": with_run(good, label=5),
         "runs[0].run.submitted_at is missing": with_run(good, submitted_at=None),
         "there is no state 'flying'": with_run(good, state="flying"),
         "runs[0].run has 'wings'": with_run(good, wings=2),
-        "runs[0].metric is no list": {**good, "runs": [{**one, "metric": {}}]},
-        "runs[0].job is no table": {**good, "runs": [{**one, "job": [1]}]},
-        "holds half a character": with_run(good, label="\ud800"),
+        "runs[0].metric is not a list": {**good, "runs": [{**one, "metric": {}}]},
+        "runs[0].job is not a table": {**good, "runs": [{**one, "job": [1]}]},
+        "half a surrogate pair": with_run(good, label="\ud800"),
         "1 steps, 0 values": {
             **good,
             "runs": [{**one, "series": [{"name": "a", "step": [1], "value": [], "at": []}]}],
         },
         "UNIQUE constraint": {**good, "runs": [{**one, "tag": [{"tag": "a"}, {"tag": "a"}]}]},
-        "run.ended_at is no moment: 1e+308": with_run(good, ended_at=1e308),
+        "run.ended_at is not a valid time: 1e+308": with_run(good, ended_at=1e308),
         "plan.choices[0].option is no text: 5": {
             **good,
             "runs": [{**one, "plan": {"choices": [{"option": 5}]}}],
         },
         "plan.forecast is no table": {**good, "runs": [{**one, "plan": {"forecast": "much"}}]},
-        "outside its run": {
+        "outside the run's folder": {
             **good,
             "runs": [{**one, "artifact": [{"path": "../x", "kind": "file", "at": 0.0}]}],
         },
@@ -376,7 +376,7 @@ def test_an_import_killed_before_its_rows_are_written_is_finished_by_the_next_co
     run_something(run_cli)
     assert run_cli("export", "1", "--to", "json").code == 0
     if is_folder:
-        dies_in(elsewhere, "kgops.supervisor.rebuild", "take_in", run_cli.folder(1))
+        dies_in(elsewhere, "kgops.supervisor.rebuild", "restore_run", run_cli.folder(1))
     else:
         dies_in(elsewhere, "storage.transfer", "insert_rows", tmp_path / "run-1.json")
     assert elsewhere("runs", "--json").json()[0]["label"] == "größe 🙂 = {x}"

@@ -76,4 +76,4 @@ def test_what_cannot_be_counted_says_why(ring: Console) -> None:
     flags = ("--checkpoint-dir", "checkpoints", "--train", "train.txt", "--test-triple", "nobody,r1,e5")
     page = ring("suggest", "tracin", *flags)
     assert page.code == 0, page.err
-    assert "could not be counted" in page.out and "nobody" in page.out
+    assert "could not be previewed" in page.out and "nobody" in page.out

@@ -119,7 +119,7 @@ def test_what_would_not_start_is_said_by_the_plan_too(found: list[Line]) -> None
     for words in (("suggest", *job), ("run", *job, "--dry-run")):
         told = ask(*words)
         assert told.code == 0, told.err
-        assert "would not start here: a GPU was asked for" in told.out
+        assert "would not start here: a GPU was requested" in told.out
 
 
 def test_a_configuration_says_what_suggest_predicts_for_it(kgops_home: Path) -> None:

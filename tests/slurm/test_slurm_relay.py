@@ -69,6 +69,6 @@ def test_an_event_too_long_is_replaced_by_one_note_and_the_next_arrives(
     texts = [str(event["text"]) for event in arrived if event["event"] == "note"]
     assert [text for text in texts if text in ("one", "two")] == ["one", "two"]
     assert [text for text in texts if "longer than 1 MiB" in text] == [
-        "A part of an event longer than 1 MiB was left out."
+        "Part of an event longer than 1 MiB was omitted."
     ]
     assert max(map(len, texts)) < 1000

@@ -24,12 +24,12 @@ def test_busy_is_what_was_neither_idle_nor_waiting_for_a_disk() -> None:
 def test_a_process_that_computes_makes_the_machine_busier() -> None:
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"])
     try:
-        found = machine_load.look(over_s=0.5)
+        found = machine_load.measure(over_s=0.5)
     finally:
         child.kill()
         child.wait()
     assert found.busy is not None and found.busy > 0.05
-    assert machine_load.look(over_s=0.01, ours=2).noted[-1].startswith("2 other runs of kgops")
+    assert machine_load.measure(over_s=0.01, other_runs=2).warnings[-1].startswith("2 other kgops runs")
 
 
 def _gpu(**told: object) -> GpuReading:
@@ -38,10 +38,10 @@ def _gpu(**told: object) -> GpuReading:
 
 
 def test_other_users_load_and_heat_of_a_gpu_are_noted() -> None:
-    assert list(machine_load.notes_on(_gpu())) == []
-    assert list(machine_load.notes_on(_gpu(processes=(), utilization_percent=3, temperature_c=60))) == []
+    assert list(machine_load.gpu_warnings(_gpu())) == []
+    assert list(machine_load.gpu_warnings(_gpu(processes=(), utilization_percent=3, temperature_c=60))) == []
     assert list(
-        machine_load.notes_on(
+        machine_load.gpu_warnings(
             _gpu(processes=(ProcessReading(7, None),), utilization_percent=97, temperature_c=88)
         )
     ) == [
@@ -58,8 +58,8 @@ def test_processors_that_were_slowed_for_their_heat_are_counted(tmp_path: Path) 
         folder.mkdir(parents=True)
         counts.append(folder / "core_throttle_count")
         counts[-1].write_text("5\n")
-    watch = machine_load.Throttled(tmp_path)
+    watch = machine_load.ThrottleCounter(tmp_path)
     assert watch.since() == 0
     counts[1].write_text("9\n")
     assert watch.since() == 4
-    assert machine_load.Throttled(tmp_path / "nothing").since() is None
+    assert machine_load.ThrottleCounter(tmp_path / "nothing").since() is None

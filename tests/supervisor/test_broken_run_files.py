@@ -98,7 +98,7 @@ def test_replaced_lock_gives_a_living_run_no_second_supervisor(run_cli: Console)
         wait_for((run_cli.cwd / f"harmed-{number}").exists, "the harm")
         run_cli.running(number)
         for _ in range(2):
-            assert "works on without a lock" in run_cli("runs").err
+            assert "still runs, without a lock" in run_cli("runs").err
         gates_and_supervisors = processes.supervisors(run_cli.home, number)
         assert len(gates_and_supervisors) == 2
         (run_cli.cwd / "go").touch()

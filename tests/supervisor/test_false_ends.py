@@ -13,7 +13,7 @@ from driving import Console
 
 from kgops.jobs import manifest
 from kgops.supervisor import oom_detection
-from kgops.supervisor.attempt_end import Seen, _was_killed
+from kgops.supervisor.attempt_end import Observations, _was_killed
 from kgops.supervisor.gate import Exit
 from kgops.supervisor.run_folder import RunFolder
 
@@ -88,22 +88,22 @@ _CODE_1 = Exit(code=1, signal=None, at=0.0, peak_mib=None, asked_to_stop=False)
 @pytest.mark.parametrize(
     ("left", "seen", "log", "killed"),
     [
-        (_CODE_1, Seen(), b"ValueError: no", False),
-        (_CODE_1, Seen(), b"DataLoader worker (pid 7) is killed by signal: Killed.", True),
-        (_CODE_1, Seen(), b"subprocess.CalledProcessError: died with <Signals.SIGKILL: 9>.", True),
-        (_CODE_1, Seen(), b"bash: line 1:  4711 Killed                  python x.py", True),
-        (_CODE_1, Seen(), b"the chain of command was Killedoom", False),
-        (_CODE_1, Seen(orphan_killed=True), b"", True),
-        (Exit(137, None, 0.0, None, False), Seen(), b"", True),
-        (Exit(None, signal.SIGKILL, 0.0, None, False), Seen(), b"", True),
-        (Exit(None, signal.SIGSEGV, 0.0, None, False), Seen(), b"", False),
-        (Exit(0, None, 0.0, None, False), Seen(), b"a child was Killed by SIGKILL", False),
-        (None, Seen(gate_signal=signal.SIGKILL), b"", True),
-        (None, Seen(), b"", False),
+        (_CODE_1, Observations(), b"ValueError: no", False),
+        (_CODE_1, Observations(), b"DataLoader worker (pid 7) is killed by signal: Killed.", True),
+        (_CODE_1, Observations(), b"subprocess.CalledProcessError: died with <Signals.SIGKILL: 9>.", True),
+        (_CODE_1, Observations(), b"bash: line 1:  4711 Killed                  python x.py", True),
+        (_CODE_1, Observations(), b"the chain of command was Killedoom", False),
+        (_CODE_1, Observations(orphan_killed=True), b"", True),
+        (Exit(137, None, 0.0, None, False), Observations(), b"", True),
+        (Exit(None, signal.SIGKILL, 0.0, None, False), Observations(), b"", True),
+        (Exit(None, signal.SIGSEGV, 0.0, None, False), Observations(), b"", False),
+        (Exit(0, None, 0.0, None, False), Observations(), b"a child was Killed by SIGKILL", False),
+        (None, Observations(gate_signal=signal.SIGKILL), b"", True),
+        (None, Observations(), b"", False),
     ],
 )
 def test_only_a_sigkill_within_the_tree_can_be_the_kernels(
-    left: Exit | None, seen: Seen, log: bytes, killed: bool
+    left: Exit | None, seen: Observations, log: bytes, killed: bool
 ) -> None:
     assert _was_killed(left, seen, log) is killed
 

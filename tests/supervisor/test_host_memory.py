@@ -39,4 +39,4 @@ def test_a_kernel_oom_kill_is_told_from_other_kills_and_the_fallbacks_steps_down
     run = told.json()
     assert run["state"] == "succeeded"
     assert [attempt["outcome"] for attempt in run["attempt"]] == ["out_of_memory", "succeeded"]
-    assert "the kernel killed it" in run["attempt"][0]["reason"]
+    assert "the kernel killed the worker" in run["attempt"][0]["reason"]

@@ -162,7 +162,7 @@ def test_a_training_that_the_kernel_killed_for_memory_steps_down_too(
         ("out_of_memory", {}),
         ("succeeded", {"entity_chunk": 8192}),
     ]
-    assert "the kernel killed it" in run["attempt"][0]["reason"]
+    assert "the kernel killed the worker" in run["attempt"][0]["reason"]
 
 
 @pytest.mark.slow

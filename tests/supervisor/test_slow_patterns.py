@@ -9,25 +9,25 @@ import pytest
 from driving import Console, end_all_of, wait_for
 
 from kgops.supervisor import processes
-from kgops.supervisor.log_patterns import LogPatterns, TooSlow, can_be_bounded, estimate
+from kgops.supervisor.log_patterns import LogPatterns, TooSlow, can_be_bounded, cpu_limit
 
 _LINE = "1" * 60  # ([0-9]+)+\. tries 2**60 ways to cut it
 _SLOW = r"([0-9]+)+\.$"
-_GIVEN_UP = "patterns for this run's log are given up"
+_GIVEN_UP = "log patterns are disabled"
 
 
 @pytest.mark.parametrize(
     ("pattern", "line"),
     [(_SLOW, _LINE), (r"(a|a)*$", "a" * 60 + "b"), (r"(.*)*x", "y" * 500), (r".*.*.*.*.*.*.*x", "y" * 2000)],
 )
-def test_estimate_ends_a_match_that_would_take_for_ever(pattern: str, line: str) -> None:
-    with pytest.raises(TooSlow), estimate(0.05):
+def test_cpu_limit_ends_a_match_that_would_take_for_ever(pattern: str, line: str) -> None:
+    with pytest.raises(TooSlow), cpu_limit(0.05):
         LogPatterns(None, pattern).metrics(line)
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
-def test_estimate_leaves_ordinary_patterns_alone() -> None:
-    with estimate():
+def test_cpu_limit_leaves_ordinary_patterns_alone() -> None:
+    with cpu_limit():
         assert LogPatterns(None, r"loss=(?P<loss>[0-9.]+)").metrics("loss=0.5") == [("loss", 0.5, None)]
 
 
