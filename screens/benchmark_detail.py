@@ -1,4 +1,4 @@
-"""One benchmark whole: what was claimed beside what was measured, its bars, its curves, and what repeats it."""
+"""Rows of one benchmark: claims and measurements, ratio bars, curves, and the command to repeat it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kgops.experiments.pairs import Spread
 from kgops.experiments.verdicts import RULE, Verdict
 from kgops.jobs.text import one_line
 from screens.benchmarks_curves import by_size, over_time
-from screens.rows import BLANK, Column, Columns, Piece, Row, said
+from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.ratio_bars import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:
     from kgops.experiments.result_detail import Told
     from kgops.experiments.summary import Row as Measured
 
-__all__ = ["SIGNS", "told_rows"]
+__all__ = ["SIGNS", "detail_rows"]
 
 SIGNS: dict[Verdict, tuple[str, str]] = {
     "confirmed": ("✓", "good"),
@@ -36,7 +36,7 @@ SIGNS: dict[Verdict, tuple[str, str]] = {
     "unsteady": ("!", "warn"),
     "cannot be tested here": ("?", "dim"),
 }
-_ABOUT = {
+_QUANTITIES = {
     "score_error": "scores",
     "rank_agreement": "ranks",
     "reduction": "triples left",
@@ -50,11 +50,11 @@ _NARROWEST_BAR, _WIDEST_BAR = 13, 60
 _LONGEST_NAME = 34
 
 
-class _Line(NamedTuple):
-    """A variant beside the baseline, with what was said of it."""
+class _VariantLine(NamedTuple):
+    """A variant compared with the baseline, with verdict and claim."""
 
     name: str
-    of: str  # what the verdict and the ratio are about
+    quantity: str  # measured by the ratio
     verdict: Verdict
     measured: str
     ratio: Spread | None
@@ -65,16 +65,16 @@ class _Line(NamedTuple):
     words: tuple[str, ...]
 
 
-def told_rows(told: Told, width: int) -> list[Row]:
+def detail_rows(detail: Told, width: int) -> list[Row]:
     sections = [
-        _head(told, width),
-        _overview(told, width),
-        _compared([_of_claim(one) for one in told.judged] or [_of_row(one) for one in told.rows], width),
-        _unmeasured(told, width),
-        _metrics(told, width),
-        *(by_size(axis_name, curves, width) for axis_name, curves in told.curves),
-        over_time(told, width),
-        _belongs(told, width),
+        _head(detail, width),
+        _overview(detail, width),
+        _compared([_of_claim(one) for one in detail.judged] or [_of_row(one) for one in detail.rows], width),
+        _unmeasured(detail, width),
+        _metrics(detail, width),
+        *(by_size(axis_name, curves, width) for axis_name, curves in detail.curves),
+        over_time(detail, width),
+        _conditions(detail, width),
     ]
     out: list[Row] = []
     for section in sections:
@@ -83,24 +83,29 @@ def told_rows(told: Told, width: int) -> list[Row]:
     return out
 
 
-def _head(told: Told, width: int) -> list[Row]:
-    out = [said(told.name, width, "strong")]
-    if told.state:
-        out.append(Row((Piece("! ", "warn"), *said(told.state, width - 2, "warn").pieces)))
-    if told.differs:
-        text = f"not of the machine looked at: {'; '.join(told.differs)}"
+def _head(detail: Told, width: int) -> list[Row]:
+    out = [text_row(detail.name, width, "strong")]
+    if detail.state:
+        out.append(Row((Piece("! ", "warn"), *text_row(detail.state, width - 2, "warn").pieces)))
+    if detail.differs:
+        text = f"measured on another machine or version: {'; '.join(detail.differs)}"
         out += [Row((Piece(line, "warn"),)) for line in _wrapped(f"! {text}", width, "  ")]
-    first, *others = _wrapped(told.command, width - 3, "")
+    first, *others = _wrapped(detail.command, width - 3, "")
     out.append(Row((Piece("y  ", "accent", "screen.copy"), Piece(first, "dim"))))
     return out + [Row((Piece(f"   {line}", "dim"),)) for line in others]
 
 
-def _overview(told: Told, width: int) -> list[Row]:
-    """What to do first, then a line for each claim."""
-    if told.overview is None:
+def _overview(detail: Told, width: int) -> list[Row]:
+    """Advice first, then one line per claim."""
+    if detail.overview is None:
         return []
-    found = told.overview
-    lines = [*advice_lines(found, width), *count_lines(found.rulings), "", *list_lines(found.rulings, width)]
+    overview = detail.overview
+    lines = [
+        *advice_lines(overview, width),
+        *count_lines(overview.rulings),
+        "",
+        *list_lines(overview.rulings, width),
+    ]
     heads = {title.upper() for title in titles().values()} | {"WHAT TO DO"}
     return [Row((Piece(fitted(line, width), "head" if line in heads else "text"),)) for line in lines]
 
@@ -108,23 +113,23 @@ def _overview(told: Told, width: int) -> list[Row]:
 # --- variants beside the baseline ---
 
 
-def _of_claim(one: Judged) -> _Line:
+def _of_claim(one: Judged) -> _VariantLine:
     claim = one.held.claim if one.held else None
     words = [f"{claim.text} — {claim.said_by}"] if claim else []
     words += [word for word in (one.why, one.remark, quality(one)) if word]
     if not one.applied and one.verdict != "cannot be tested here":
-        words.append("it was not in effect")
-    of = _ABOUT.get(one.held.quantity, one.held.quantity) if one.held else "speed"
+        words.append("it was not applied")
+    quantity = _QUANTITIES.get(one.held.quantity, one.held.quantity) if one.held else "speed"
     claimed = claim.low if claim and claim.unit == "×" else None
-    return _Line(
-        *(one.variant, of, one.verdict, _spread(one.ratio) or one.measured, one.ratio, one.n),
+    return _VariantLine(
+        *(one.variant, quantity, one.verdict, _spread(one.ratio) or one.measured, one.ratio, one.n),
         *(one.speed, one.memory, claimed, tuple(words)),
     )
 
 
-def _of_row(one: Measured) -> _Line:
+def _of_row(one: Measured) -> _VariantLine:
     words = [one.why] if one.why else []
-    words += [f"{name} was not in effect: {why}" for name, why in one.unapplied.items()]
+    words += [f"{name} was not applied: {why}" for name, why in one.unapplied.items()]
     if one.seconds is not None:
         words.append(amount(one.seconds.median, "s"))
     if one.memory_mib is not None:
@@ -135,14 +140,14 @@ def _of_row(one: Measured) -> _Line:
         if before != after
     ]
     n = one.speed.n if one.speed else 0
-    return _Line(
+    return _VariantLine(
         *(one.variant, "speed", one.verdict, _spread(one.speed), one.speed, n),
         *(one.speed, one.memory, None, tuple(words)),
     )
 
 
-def _compared(lines: Sequence[_Line], width: int) -> list[Row]:
-    """Two rows or more for each: its values with a bar, then the verdict and what was claimed."""
+def _compared(lines: Sequence[_VariantLine], width: int) -> list[Row]:
+    """Rows of each variant: values with a bar, then verdict and claim."""
     if not lines:
         return []
     shown = min(max(len("measured here"), *(width_of(one.measured) for one in lines)), _MEASURED)
@@ -174,8 +179,8 @@ def _compared(lines: Sequence[_Line], width: int) -> list[Row]:
             first,
             Piece(one.measured or UNKNOWN, "text" if one.measured else "dim"),
             Piece(str(one.n), "dim"),
-            Piece(_times(one.memory), "dim"),
-            Piece(_times(one.speed), "dim"),
+            Piece(_ratio_text(one.memory), "dim"),
+            Piece(_ratio_text(one.speed), "dim"),
         )
         row = columns.row(cells)
         if scale is not None:
@@ -185,20 +190,20 @@ def _compared(lines: Sequence[_Line], width: int) -> list[Row]:
     return out
 
 
-def _verdict_rows(one: _Line, tone: str, width: int) -> list[Row]:
-    verdict = f"{one.of}: {one.verdict}" if one.of and one.ratio else one.verdict
+def _verdict_rows(one: _VariantLine, tone: str, width: int) -> list[Row]:
+    verdict = f"{one.quantity}: {one.verdict}" if one.quantity and one.ratio else one.verdict
     lines = _wrapped("; ".join((verdict, *one.words)), width - 2, "")
     first = Piece(f"  {verdict}", tone)
     out = [Row((first, Piece(lines[0].removeprefix(verdict), "dim")))]
     return out + [Row((Piece(f"  {line}", "dim"),)) for line in lines[1:]]
 
 
-def _times(one: Spread | None) -> str:
+def _ratio_text(one: Spread | None) -> str:
     return UNKNOWN if one is None else f"{_factor(one.median)}×"
 
 
 def _spread(one: Spread | None) -> str:
-    return "" if one is None else f"{_times(one)} ({_factor(one.low)}–{_factor(one.high)})"
+    return "" if one is None else f"{_ratio_text(one)} ({_factor(one.low)}–{_factor(one.high)})"
 
 
 def _factor(value: float) -> str:
@@ -208,18 +213,18 @@ def _factor(value: float) -> str:
 # --- the rest ---
 
 
-def _unmeasured(told: Told, width: int) -> list[Row]:
-    if not told.claims:
+def _unmeasured(detail: Told, width: int) -> list[Row]:
+    if not detail.claims:
         return []
-    out = [said("CLAIMED, AND NOT MEASURED HERE", width, "head")]
-    for one in told.claims:
-        words = said(one.text, max(width - 22, 20)).pieces[0]
+    out = [text_row("CLAIMS NOT MEASURED HERE", width, "head")]
+    for one in detail.claims:
+        words = text_row(one.text, max(width - 22, 20)).pieces[0]
         out.append(Row((Piece("? ", "dim"), words, Piece(f" — {one_line(one.said_by, 20)}", "dim"))))
     return out
 
 
-def _metrics(told: Told, width: int) -> list[Row]:
-    if not told.metrics:
+def _metrics(detail: Told, width: int) -> list[Row]:
+    if not detail.metrics:
         return []
     columns = Columns(
         [
@@ -231,33 +236,33 @@ def _metrics(told: Told, width: int) -> list[Row]:
         width,
     )
     out = [columns.heading()]
-    for one in told.metrics:
+    for one in detail.metrics:
         subject = one.subject + (f", against {one.against}" if one.against else "")
         spread = "" if one.low is None or one.high is None else f"{amount(one.low)}–{amount(one.high)}"
         cells = Piece(subject), Piece(amount(one.value, one.unit)), Piece(spread, "dim")
         out.append(columns.row((*cells, Piece(str(one.n), "dim"))))
-    only = told.metrics[0]
-    if len(told.metrics) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
+    only = detail.metrics[0]
+    if len(detail.metrics) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
         ratio = Spread(only.value, only.low, only.high, only.n)
         scale = scale_of((ratio,), (), max(min(width, _WIDEST_BAR), _NARROWEST_BAR))
         out += [BLANK, Row((axis(scale),)), Row(tuple(ratio_bar(ratio, None, scale, "text")))]
     return out
 
 
-def _belongs(told: Told, width: int) -> list[Row]:
+def _conditions(detail: Told, width: int) -> list[Row]:
     words = []
-    if told.first is not None:
-        first = told.first
+    if detail.first is not None:
+        first = detail.first
         cost = [amount(first.seconds.median, "s")] if first.seconds else []
         cost += [amount(first.memory_mib.median, "MiB")] if first.memory_mib else []
         words.append(f"against {first.variant}: {', '.join(cost) or UNKNOWN}")
         words.append(f"time is {first.seconds_of or UNKNOWN}; memory is {first.memory_of or UNKNOWN}")
         if first.busy is not None and first.busy > 0.15:
-            words.append(f"not quiet: others used {first.busy:.0%} of the CPUs before the rounds")
-    if told.machine:
-        words.append(told.machine)
-    if told.first is not None:
-        words.append(f"Bars: filled is sure, shaded up to the upper quartile, ◆ claimed. {RULE}")
+            words.append(f"machine busy: other processes used {first.busy:.0%} of the CPUs before the rounds")
+    if detail.machine:
+        words.append(detail.machine)
+    if detail.first is not None:
+        words.append(f"Bars: filled up to the near quartile, shaded up to the far one, ◆ claim. {RULE}")
     return [Row((Piece(line, "dim"),)) for one in words for line in _wrapped(one, width, "  ")]
 
 

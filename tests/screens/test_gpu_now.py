@@ -135,7 +135,7 @@ def test_a_profile_is_judged_on_the_gpus_it_was_made_for(tmp_path: Path) -> None
 
 
 def conflicts_told(home: str) -> dict[str, tuple[str, ...]]:
-    known = profiles_page.look(Home(Path(home)))
+    known = profiles_page.read_profiles(Home(Path(home)))
     return {one.name: one.conflicts for one in known.profiles if one.conflicts}
 
 

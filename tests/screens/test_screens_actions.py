@@ -13,12 +13,12 @@ from screen_driving import Seen, look
 from textual.binding import Binding
 
 from screens.actions import ACTIONS, EVERYWHERE, holding
-from screens.app import KgopsApp, Looked
+from screens.app import FeedChanged, KgopsApp
 from screens.background import begin
 from screens.benchmarks import Benchmarks
 from screens.compare import Compare
 from screens.dashboard import Dashboard
-from screens.feed import Moment
+from screens.feed import FeedState
 from screens.history import History
 from screens.influences import Influences
 from screens.new_run import NewRun
@@ -39,7 +39,7 @@ def test_no_key_means_two_things() -> None:
 def test_every_action_can_be_carried_out(action: object) -> None:
     one = next(one for one in ACTIONS if one is action)
     who, _, does = one.does.partition(".")
-    kinds = {kind.place: kind for kind in SCREENS}
+    kinds = {kind.screen_name: kind for kind in SCREENS}
     assert set(kinds) == EVERYWHERE
     for place in one.where if who == "screen" else [None]:
         kind = kinds[place] if place is not None else KgopsApp
@@ -199,7 +199,7 @@ def test_a_look_that_comes_while_the_screens_are_taken_down_draws_nothing(home: 
         async def then_a_look(*nodes: Any, **how: Any) -> None:
             await prune(*nodes, **how)
             came.append([*app.screen_stack])
-            app.on_looked(Looked(Moment("dashboard")))
+            app.on_feed_changed(FeedChanged(FeedState("dashboard")))
 
         app._prune = then_a_look  # type: ignore[assignment]
 

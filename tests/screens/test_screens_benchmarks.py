@@ -13,11 +13,11 @@ from screen_benchmarks import (
     add_claims,
     add_matrix,
     add_own,
+    detail_text,
     go_to,
     key_of,
     opened,
     ran,
-    said,
 )
 from screen_driving import Seen, look
 
@@ -41,7 +41,7 @@ def test_every_claim_stands_beside_what_was_measured_with_its_verdict(
     async def story(seen: Seen) -> None:
         await opened(seen)
         await go_to(seen, "claims b")
-        told = " ".join(said(seen).split())
+        told = " ".join(detail_text(seen).split())
         for one in judged:
             assert one.variant in told
             if one.held is not None:
@@ -72,7 +72,7 @@ def test_the_key_that_copies_takes_the_command_that_repeats_what_the_cursor_is_o
         await seen.until_shows("copied: kgops bench claims --quick --only b")
         assert seen.app.clipboard == "kgops bench claims --quick --only b"
         await go_to(seen, "claims d")
-        assert "CLAIMED, AND NOT MEASURED HERE" in said(seen)
+        assert "CLAIMED, AND NOT MEASURED HERE" in detail_text(seen)
         await seen.press("y")
         await seen.until_shows("copied: kgops bench claims --quick --only d")
 
@@ -95,11 +95,11 @@ def test_what_others_measured_is_shown_on_asking_and_says_what_differs(home: Pat
         await seen.until_shows("3 all machines", key_of(THERE), "benchmarks.console")
         assert body.key == ours  # the cursor stays where it was
         await go_to(seen, "benchmarks.console")
-        assert "! not of the machine looked at: packages.torch: 2.10.0 and 2.13.0" in said(seen)
+        assert "! not of the machine looked at: packages.torch: 2.10.0 and 2.13.0" in detail_text(seen)
         await seen.press("M")
         await seen.until_shows("1 on")
         await go_to(seen, "claims b")
-        assert "not of the machine" not in said(seen)
+        assert "not of the machine" not in detail_text(seen)
 
     look(home, story)
 
@@ -110,7 +110,7 @@ def test_the_first_row_says_what_to_do_and_what_became_of_every_claim(home: Path
     async def story(seen: Seen) -> None:
         await opened(seen)
         await seen.until_shows("What to do, and all claims", "WHAT TO DO")
-        told = said(seen)
+        told = detail_text(seen)
         assert "kgops' own code: 27" in told and "Changes results" in told
         assert "TRACIN GUIDE" in told and "REGRESSION GUIDE" in told and "all                  205" in told
         assert all(len(line) <= 120 for line in seen.lines())
@@ -124,7 +124,7 @@ def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, co
     async def story(seen: Seen) -> None:
         await opened(seen)
         await go_to(seen, "nations.toml")
-        told = said(seen)
+        told = detail_text(seen)
         assert "! unfinished: 28 of 35 pairs" in told
         assert "SECONDS OVER BATCH_SIZE" in told and "SECONDS OVER PRECISION" not in told
         assert "A  precision=fp32" in told and "B  precision=bf16" in told

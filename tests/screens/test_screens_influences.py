@@ -15,7 +15,7 @@ from kgops.errors import Unavailable, Usage
 from kgops.settings import Home
 from kgops.views import influences as finding
 from kgops.views.influences import Neighbours, RunInfluences, Step, path_through, training_neighbours
-from screens.influences_page import Narrowed, as_tables, write
+from screens.influences_page import InfluenceFilter, as_records, write
 from storage import influences, runs
 from storage.database import Connection
 from storage.influences import Influence, TestTriple
@@ -156,8 +156,8 @@ def test_what_is_shown_is_written_in_the_form_that_the_ending_names(
 ) -> None:
     traced(conn)
     known: RunInfluences = finding.of_run(Home(home), 1)
-    shown = Narrowed(side="proponents").of(known, known.tests[0])
-    path = write(str(tmp_path / f"out.{ending}"), as_tables(known, known.tests[0], shown))
+    shown = InfluenceFilter(side="proponents").of(known, known.tests[0])
+    path = write(str(tmp_path / f"out.{ending}"), as_records(known, known.tests[0], shown))
     if ending == "json":
         rows = json.loads(path.read_text())
     else:
