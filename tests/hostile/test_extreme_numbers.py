@@ -123,7 +123,7 @@ def test_screens_show_any_finite_number(run_cli: Console, tmp_path: Path) -> Non
     _send(run_cli, tmp_path)
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("h")
         await seen.until_shows("2 runs")
         await seen.press("space", "space", "equals_sign")

@@ -167,7 +167,7 @@ def test_new_run_says_it_too_and_names_the_profile(machine: GpuMachine, home: Pa
     busy(machine)
     shown = machine.ask(new_run_shown, str(home))
     assert WAITS in " ".join(shown.split()).replace("another user holds ·", "another user holds")
-    assert "t4, for the Tesla T4 found here" in shown
+    assert "t4, for the Tesla T4 in this machine" in shown
     assert "kgops run train --dataset nations --embedding-dim 800 --profile t4" in shown
 
 

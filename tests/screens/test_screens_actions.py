@@ -58,7 +58,7 @@ def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         footer = seen.lines()[-1]
         assert "r resume" in footer
         assert "s stop" not in footer  # it has ended
@@ -73,7 +73,7 @@ def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None
         await seen.until_gone("KEYS HERE")
         await seen.press("ctrl+p")
         await seen.until_shows("Go on with a run that did not succeed. (r)")
-        assert "Ask the run to stop" not in seen.text
+        assert "Stop the run" not in seen.text
 
     look(run_cli.home, story, (100, 50))
 
@@ -82,9 +82,9 @@ def test_a_key_does_nothing_on_screens_where_it_is_not_offered(run_cli: Console)
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("f")
-        await seen.until_shows("profiles  a value you give")
+        await seen.until_shows("profiles  your own options override")
         await seen.press("n", "h", "i", "t", "a", "r", "L", "slash")
         await seen.wait(0.5)
         assert seen.lines()[0].startswith("profiles")
@@ -99,7 +99,7 @@ def test_a_click_on_the_footer_is_the_key(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         at = seen.lines()[-1].index("help")
         await seen.pilot.click("#keys", offset=(at, 0))
         await seen.until_shows("KEYS HERE")
@@ -111,7 +111,7 @@ def test_the_help_of_a_run_names_the_keys_of_its_log(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("question_mark")
         await seen.until_shows("KEYS HERE")
         assert "IN THE LOG" not in seen.text
@@ -146,7 +146,7 @@ def test_themes_take_turns_and_each_has_all_tones(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         seen_themes = []
         for _ in THEMES:
             await seen.press("c")
@@ -162,7 +162,7 @@ def test_the_palette_does_what_it_names(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "by name", "--", "true")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("ctrl+p")
         await seen.until_shows("Open the run under the cursor")
         await seen.type("open")
@@ -179,12 +179,12 @@ def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
     assert run is not None
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         plain = (RunScreen(run), NewRun(), Influences(None), Profiles(), Compare((1, 1)))
         for screen in (*plain, History(seen.app), Benchmarks(seen.app)):
             await seen.app.push_screen(screen)
             await seen.app.pop_screen()
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
 
     look(run_cli.home, story, (100, 40))
 

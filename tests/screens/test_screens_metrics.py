@@ -50,7 +50,7 @@ def test_a_filter_of_metrics_finds_what_the_command_finds(home: Path, conn: Conn
             if newest:
                 await until_detail(seen, newest[0].subject)
             else:
-                await seen.until_shows("Nothing like that was measured on this machine", "M  shows")
+                await seen.until_shows("No benchmark of this machine matches the filter", "M  include")
 
     look(home, story)
 
@@ -104,7 +104,7 @@ def test_a_metric_shows_every_time_it_was_measured_here(home: Path, conn: Connec
         await seen.press("F")
         await seen.until_shows("18 on")
         await go_to_detail(seen, "first_paint")
-        assert "6 TIMES ON THIS MACHINE" in detail_text(seen)
+        assert "6 MEASUREMENTS ON THIS MACHINE" in detail_text(seen)
         await seen.press("F")
         await seen.until_shows("BENCHMARK")
 
